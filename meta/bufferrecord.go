@@ -11,16 +11,25 @@ import (
 	"forebay/meta/metapb"
 )
 
-func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
+// keptIn says where the namespace of a buffer is kept.
+type keptIn struct {
+	id     uint64 // part of the name of its bucket or log; never used again
+	engine Engine
+}
+
+func sealBuffer(key string, b *bb.Buffer, in keptIn) ([]byte, error) {
 	format := byte(kv.FormatFirst)
-	if b.Replicas > 1 {
+	switch {
+	case in.engine == EngineLog:
+		format = kv.FormatThird
+	case b.Replicas > 1:
 		format = kv.FormatSecond
 	}
 	return kv.SealAs(format, key, kv.WithRest(&metapb.Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
-		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: kv.Nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
-		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing),
+		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: kv.Nanos(b.Created), State: string(b.State), Bucket: in.id, Replicas: uint32(b.Replicas),
+		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing), Engine: string(in.engine),
 	}, b.Rest))
 }
 
@@ -31,10 +40,10 @@ func tierRules(rules []bb.TierRule) (list []*metapb.TierRule) {
 	return list
 }
 
-func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
+func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, keptIn, error) {
 	var m metapb.Buffer
 	if err := kv.Open(key, data, &m); err != nil {
-		return bb.Buffer{}, 0, err
+		return bb.Buffer{}, keptIn{}, err
 	}
 	b := bb.Buffer{
 		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
@@ -51,10 +60,15 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) 
 		b.Tiers = append(b.Tiers, bb.TierRule{Pattern: r.GetPattern(), Tier: bb.Tier(r.GetTier())})
 	}
 	if b.Replicas > maxReplicas {
-		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))
+		return bb.Buffer{}, keptIn{}, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))
+	}
+	in := keptIn{m.GetBucket(), cmp.Or(Engine(m.GetEngine()), EngineBuckets)}
+	if in.engine != EngineBuckets && in.engine != EngineLog {
+		return bb.Buffer{}, keptIn{}, bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("its namespace has the engine %q", in.engine)).
+			WithRemedy("use the release that wrote it, or a newer one")
 	}
 	if bufferKey(b.Name) != key || bb.CheckBufferName(b.Name) != nil {
-		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, "the record is of another buffer")
+		return bb.Buffer{}, keptIn{}, bb.E(bb.Checksum, "decode", key, "the record is of another buffer")
 	}
-	return b, m.GetBucket(), nil
+	return b, in, nil
 }

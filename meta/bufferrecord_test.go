@@ -8,7 +8,7 @@ import (
 )
 
 func FuzzBufferRecord(f *testing.F) {
-	b, err := sealBuffer("buffer.b", &bb.Buffer{Name: "b", Keep: bb.DefaultKeep(), Created: time.Unix(1, 0)}, 3)
+	b, err := sealBuffer("buffer.b", &bb.Buffer{Name: "b", Keep: bb.DefaultKeep(), Created: time.Unix(1, 0)}, keptIn{3, EngineLog})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,9 @@ import (
 //	forebay                     buffer.NAME: a buffer's record; counter.ids: blocks of ids; namespace.id: its identity
 //	forebay-NAME-ID             the namespace of one buffer
 //
-// Creating a buffer puts its record and then makes its bucket; destroying it marks
+// A namespace that is a log is in the stream NS_forebay-NAME-ID instead; the record says which.
+//
+// Creating a buffer puts its record and then makes its bucket or log; destroying it marks
 // the record, deletes the bucket and then the record. So whatever a crash leaves is
 // told by the record: without a bucket, Namespace makes it; marked, Repair goes on
 // deleting. A bucket without a record can be left by a race of Namespace with
@@ -56,7 +59,7 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 		return bb.Buffer{}, err
 	}
 	key := bufferKey(b.Name)
-	data, err := sealBuffer(key, &b, id)
+	data, err := sealBuffer(key, &b, keptIn{id, cmp.Or(m.opts.Engine, EngineBuckets)})
 	if err != nil {
 		return bb.Buffer{}, err
 	}
@@ -102,17 +105,17 @@ func (m *Meta) BufferGone(ctx context.Context, name string) (bool, error) {
 	return r.Seq != 0 && !r.Live(), kv.Wrap("buffer", name, err)
 }
 
-func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, error) {
+func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, keptIn, error) {
 	if err := bb.CheckBufferName(name); err != nil {
-		return bb.Buffer{}, 0, err
+		return bb.Buffer{}, keptIn{}, err
 	}
 	key := bufferKey(name)
 	r, err := m.system.Get(ctx, key)
 	if err != nil {
-		return bb.Buffer{}, 0, kv.Wrap(op, name, err)
+		return bb.Buffer{}, keptIn{}, kv.Wrap(op, name, err)
 	}
 	if !r.Live() {
-		return bb.Buffer{}, 0, bb.E(bb.NotFound, op, name, "there is no such buffer")
+		return bb.Buffer{}, keptIn{}, bb.E(bb.NotFound, op, name, "there is no such buffer")
 	}
 	return openBuffer(key, r.Data, r.Seq)
 }
@@ -121,12 +124,12 @@ func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, 
 // counted (Stats.Garbage), logged and left out.
 func (m *Meta) Buffers(ctx context.Context) ([]bb.Buffer, error) {
 	var buffers []bb.Buffer
-	err := m.eachBuffer(ctx, func(b bb.Buffer, _ uint64) { buffers = append(buffers, b) })
+	err := m.eachBuffer(ctx, func(b bb.Buffer, _ keptIn) { buffers = append(buffers, b) })
 	slices.SortFunc(buffers, func(a, b bb.Buffer) int { return strings.Compare(a.Name, b.Name) })
 	return buffers, err
 }
 
-func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, uint64)) error {
+func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, keptIn)) error {
 	found := map[string]kv.Record{} // one that changes during the scan is seen twice
 	err := m.system.Scan(ctx, bufferPrefix+"*", func(r *kv.Record) error {
 		found[r.Key] = *r
@@ -139,12 +142,12 @@ func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, uint64)) error
 		if !r.Live() {
 			continue
 		}
-		b, id, err := openBuffer(key, r.Data, r.Seq)
+		b, in, err := openBuffer(key, r.Data, r.Seq)
 		if err != nil {
 			m.conn.Unreadable(key, err)
 			continue
 		}
-		fn(b, id)
+		fn(b, in)
 	}
 	return nil
 }
@@ -156,7 +159,7 @@ func (m *Meta) UpdateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	if err := checkBuffer(op, &b); err != nil {
 		return bb.Buffer{}, err
 	}
-	old, id, err := m.buffer(ctx, op, b.Name)
+	old, in, err := m.buffer(ctx, op, b.Name)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
@@ -164,12 +167,12 @@ func (m *Meta) UpdateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 		return bb.Buffer{}, kv.Wrap(op, b.Name, kv.ErrRevision)
 	}
 	b.Created, b.Rest = old.Created, old.Rest
-	return m.putBuffer(ctx, op, b, id)
+	return m.putBuffer(ctx, op, b, in)
 }
 
-func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, id uint64) (bb.Buffer, error) {
+func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, in keptIn) (bb.Buffer, error) {
 	key := bufferKey(b.Name)
-	data, err := sealBuffer(key, &b, id)
+	data, err := sealBuffer(key, &b, in)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
@@ -186,8 +189,8 @@ func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, id uint64)
 func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 	const op = "destroy buffer"
 	for marked := uint64(0); ; { // the id of the buffer that this call has marked
-		b, id, err := m.buffer(ctx, op, name)
-		if marked != 0 && (errors.Is(err, bb.NotFound) || err == nil && id != marked) {
+		b, in, err := m.buffer(ctx, op, name)
+		if marked != 0 && (errors.Is(err, bb.NotFound) || err == nil && in.id != marked) {
 			return nil // somebody who has just started has finished it
 		}
 		if err != nil {
@@ -195,16 +198,16 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 		}
 		if b.State != bb.BufferDestroying {
 			b.State = bb.BufferDestroying
-			b, err = m.putBuffer(ctx, op, b, id)
+			b, err = m.putBuffer(ctx, op, b, in)
 			if errors.Is(err, kv.ErrConflict) {
 				continue
 			}
 			if err != nil {
 				return err
 			}
-			marked = id
+			marked = in.id
 		}
-		err = m.finishDestroy(ctx, b, id)
+		err = m.finishDestroy(ctx, b, in)
 		if errors.Is(err, kv.ErrRevision) {
 			continue // somebody else finished it, or is about to
 		}
@@ -212,35 +215,38 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 	}
 }
 
-// finishDestroy deletes the bucket and then the record of a buffer marked for it.
-func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, id uint64) error {
-	bucket := bucketName(b.Name, id)
-	if err := m.conn.Bucket(bucket, kv.BucketOptions{}).Destroy(ctx); err != nil {
+// finishDestroy deletes the bucket or the log, and then the record, of a buffer marked for it.
+func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, in keptIn) error {
+	if err := m.stored(in.engine, bucketName(b.Name, in.id)).Destroy(ctx); err != nil {
 		return err
 	}
-	m.forget(b.Name, bucket)
+	m.forget(b.Name, in)
 	_, err := m.system.Remove(ctx, bufferKey(b.Name), b.Revision)
 	return err
 }
 
-func (m *Meta) forget(buffer, bucket string) {
+func (m *Meta) forget(buffer string, in keptIn) {
+	s := m.spaceOf(buffer, in)
+	if s == nil {
+		return
+	}
+	s.destroyed()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.mu.spaces[buffer]; s != nil && s.ns.Bucket().Name() == bucket {
-		s.ns.MarkDestroyed()
+	if m.mu.spaces[buffer] == s {
 		delete(m.mu.spaces, buffer)
 	}
 }
 
-// Repair finishes what a crash left half done: buffers being destroyed, and buckets
+// Repair finishes what a crash left half done: buffers being destroyed, and buckets and logs
 // without a buffer. Connect calls it.
 func (m *Meta) Repair(ctx context.Context) error {
 	known := map[string]bool{}
 	var destroying []func() error
-	err := m.eachBuffer(ctx, func(b bb.Buffer, id uint64) {
-		known[bucketName(b.Name, id)] = true
+	err := m.eachBuffer(ctx, func(b bb.Buffer, in keptIn) {
+		known[bucketName(b.Name, in.id)] = true
 		if b.State == bb.BufferDestroying {
-			destroying = append(destroying, func() error { return m.finishDestroy(ctx, b, id) })
+			destroying = append(destroying, func() error { return m.finishDestroy(ctx, b, in) })
 		}
 	})
 	if err != nil {
@@ -251,26 +257,31 @@ func (m *Meta) Repair(ctx context.Context) error {
 			return kv.Wrap("repair", "", err)
 		}
 	}
-	return m.deleteOrphans(ctx, known)
+	if m.conn.UnreadableCount() > 0 {
+		return nil // a record that cannot be read may be of what seems to be an orphan
+	}
+	for _, engine := range []Engine{EngineBuckets, EngineLog} {
+		if err := m.deleteOrphans(ctx, engine, known); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// usesBucket reports whether a buffer has a bucket of that name.
+// usesBucket reports whether a buffer has a bucket or a log of that name.
 func (m *Meta) usesBucket(ctx context.Context, name string) (bool, error) {
 	buffer := strings.TrimPrefix(name[:strings.LastIndexByte(name, '-')], systemBucket+"-")
-	_, id, err := m.buffer(ctx, "repair", buffer)
+	_, in, err := m.buffer(ctx, "repair", buffer)
 	if errors.Is(err, bb.NotFound) || errors.Is(err, bb.Invalid) {
 		return false, nil
 	}
-	return bucketName(buffer, id) == name, err
+	return bucketName(buffer, in.id) == name, err
 }
 
-// deleteOrphans deletes buckets without a record that are too old to be of a buffer
+// deleteOrphans deletes buckets, or logs, without a record that are too old to be of a buffer
 // that is just being made.
-func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
-	if m.conn.UnreadableCount() > 0 {
-		return nil // a record that cannot be read may be theirs
-	}
-	made, err := m.conn.Buckets(ctx, systemBucket+"-")
+func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[string]bool) error {
+	made, err := m.allStored(ctx, engine)
 	if err != nil {
 		m.log.Warn("could not look for buckets without a buffer", "err", err)
 		return nil
@@ -279,7 +290,7 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 		if known[name] {
 			continue
 		}
-		b := m.conn.Bucket(name, kv.BucketOptions{})
+		b := m.stored(engine, name)
 		created, found, err := b.Created(ctx)
 		if err != nil {
 			m.log.Warn("could not look for buckets without a buffer", "err", err)
@@ -295,7 +306,7 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 		} else if used {
 			continue
 		}
-		m.log.Warn("deleting a bucket that no buffer has", "bucket", name)
+		m.log.Warn("deleting a namespace that no buffer has", "name", name, "engine", engine)
 		if err := b.Destroy(ctx); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}

@@ -1,8 +1,11 @@
 package meta
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/stream"
 )
 
 func TestBuffers(t *testing.T) {
@@ -59,22 +63,22 @@ func TestBuffers(t *testing.T) {
 func TestBufferOfAnOlderRelease(t *testing.T) {
 	t.Parallel()
 	for recorded, want := range map[bb.Existing]bb.Existing{"": bb.ExistingOverwrite, bb.ExistingKeep: bb.ExistingKeep} {
-		data, err := sealBuffer(bufferKey("b"), &bb.Buffer{Name: "b", Existing: recorded}, 1)
+		data, err := sealBuffer(bufferKey("b"), &bb.Buffer{Name: "b", Existing: recorded}, keptIn{id: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, _, err := openBuffer(bufferKey("b"), data, 1); err != nil || b.Existing != want {
-			t.Errorf("recorded %q: %q (%v), want %q", recorded, b.Existing, err, want)
+		if b, in, err := openBuffer(bufferKey("b"), data, 1); err != nil || b.Existing != want || in.engine != EngineBuckets {
+			t.Errorf("recorded %q: %q, kept in %q (%v), want %q", recorded, b.Existing, in.engine, err, want)
 		}
 	}
 }
 
 func TestDestroyBuffer(t *testing.T) {
 	t.Parallel()
-	for name, sole := range map[string]bool{"sole writer": true, "several writers": false} {
+	for name, o := range map[string]Options{"sole writer": {SoleWriter: true}, "several writers": {}, "log": {SoleWriter: true, Engine: EngineLog}} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, t.TempDir())
-			m := connectTo(t, Options{InProcess: s, SoleWriter: sole})
+			o.InProcess = startServer(t, t.TempDir())
+			m := connectTo(t, o)
 			ctx := testContext(t)
 			old := newBuffer(t, m, "buf")
 			namespacetest.Create(t, old, bb.RootDir, "f")
@@ -124,26 +128,37 @@ func TestConcurrentDestroy(t *testing.T) {
 // Each state that a crash can leave between the steps of creating and destroying.
 func TestRepairBuffers(t *testing.T) {
 	t.Parallel()
+	for _, engine := range []Engine{EngineBuckets, EngineLog} {
+		t.Run(string(engine), func(t *testing.T) { repairBuffers(t, engine) })
+	}
+}
+
+func repairBuffers(t *testing.T, engine Engine) {
 	s := startServer(t, t.TempDir())
-	m := connectTo(t, Options{InProcess: s})
+	m := connectTo(t, Options{InProcess: s, SoleWriter: true})
 	ctx := testContext(t)
-	half := func(name string, state bb.BufferState, bucket bool) {
+	half := func(name string, state bb.BufferState, made bool) {
 		id, err := m.ids.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := bb.Buffer{Name: name, State: state}
-		data, err := sealBuffer(bufferKey(name), &b, id)
+		data, err := sealBuffer(bufferKey(name), &b, keptIn{id, engine})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.system.Put(ctx, bufferKey(name), data, 0); err != nil {
 			t.Fatal(err)
 		}
-		if bucket {
-			if err := m.conn.Bucket(bucketName(name, id), kv.BucketOptions{}).Ensure(ctx); err != nil {
-				t.Fatal(err)
-			}
+		if !made {
+			return
+		}
+		in := interface{ Ensure(context.Context) error }(m.conn.Bucket(bucketName(name, id), kv.BucketOptions{}))
+		if engine == EngineLog {
+			in = stream.New(m.conn, logPrefix+bucketName(name, id))
+		}
+		if err := in.Ensure(ctx); err != nil {
+			t.Fatal(err)
 		}
 	}
 	half("record-only", bb.BufferActive, false)
@@ -153,10 +168,14 @@ func TestRepairBuffers(t *testing.T) {
 	_, err := m.Namespace(ctx, "marked")
 	wantKind(t, "namespace of a buffer being destroyed", err, bb.NotFound)
 
-	again := connectTo(t, Options{InProcess: s})
+	m.Close()
+	again := connectTo(t, Options{InProcess: s, SoleWriter: true})
 	all, err := again.Buffers(ctx)
 	if err != nil || len(all) != 2 {
 		t.Errorf("%+v %v", all, err)
+	}
+	if left, err := again.allStored(ctx, engine); err != nil || len(left) != 1 {
+		t.Errorf("%v are left (%v), want that of the buffer without a root", left, err)
 	}
 	for _, name := range []string{"record-only", "no-root"} {
 		ns, err := again.Namespace(ctx, name)
@@ -168,7 +187,95 @@ func TestRepairBuffers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := m.DestroyBuffer(ctx, "record-only"); err != nil {
+	if err := again.DestroyBuffer(ctx, "record-only"); err != nil {
 		t.Error(err)
 	}
+	if left, err := again.allStored(ctx, engine); err != nil || len(left) != 1 {
+		t.Errorf("%v are left of a buffer that was destroyed (%v)", left, err)
+	}
+}
+
+// TestEngines: a buffer keeps the engine that it was made with, whatever is set later, and its names.
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s := startServer(t, t.TempDir())
+	names := map[string]Engine{"a": "", "b": EngineBuckets, "c": EngineLog}
+	for name, engine := range names {
+		m := connectTo(t, Options{InProcess: s, SoleWriter: true, Engine: engine})
+		namespacetest.Create(t, newBuffer(t, m, name), bb.RootDir, "f")
+		m.Close()
+	}
+	for _, engine := range []Engine{EngineBuckets, EngineLog} {
+		m := connectTo(t, Options{InProcess: s, SoleWriter: true, Engine: engine})
+		for name := range names {
+			ns, err := m.Namespace(ctx, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := namespacetest.Names(t, ns, bb.RootDir); !slices.Equal(got, []string{"f"}) {
+				t.Errorf("%s, with %s: it holds %q", name, engine, got)
+			}
+			if again, err := m.Namespace(ctx, name); again != ns || err != nil {
+				t.Errorf("%s is opened twice (%v)", name, err)
+			}
+			b, err := m.Buffer(ctx, name)
+			if err == nil {
+				b.Job += "1"
+				_, err = m.UpdateBuffer(ctx, b)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		m.Close()
+	}
+	several := connectTo(t, Options{InProcess: s})
+	for name, engine := range names {
+		r, err := several.system.Get(ctx, bufferKey(name))
+		if isLog := engine == EngineLog; err != nil || isLog != (r.Data[0] == kv.FormatThird) {
+			t.Errorf("%s: a record of format %d (%v)", name, r.Data[0], err)
+		}
+		_, err = several.Namespace(ctx, name)
+		if engine == EngineLog {
+			wantKind(t, "a log with several writers", err, bb.Unsupported)
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEngineRefused(t *testing.T) {
+	t.Parallel()
+	for o, want := range map[*Options]bb.Kind{
+		{Engine: EngineLog}:                 bb.Unsupported,
+		{Engine: "other", SoleWriter: true}: bb.Invalid,
+	} {
+		o.URLs = []string{"nats://127.0.0.1:1"}
+		_, err := Connect(testContext(t), *o)
+		wantKind(t, string(o.Engine), err, want)
+	}
+}
+
+// TestNamespaceTogether: one namespace is opened, whoever asks at the same time.
+func TestNamespaceTogether(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, t.TempDir())
+	m := connectTo(t, Options{InProcess: s, SoleWriter: true, Engine: EngineLog})
+	newBuffer(t, m, "b")
+	m.Close()
+	m = connectTo(t, Options{InProcess: s, SoleWriter: true})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			ns, err := m.Namespace(testContext(t), "b")
+			if err == nil {
+				_, err = ns.Create(testContext(t), namespacetest.File(bb.RootDir, fmt.Sprint(i)))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -5,6 +5,7 @@ package meta
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -32,6 +33,9 @@ type Options struct {
 	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
 	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
 	SoleWriter bool      // nobody but this Meta changes the namespace: answer from a write-through cache
+	// Engine is that of the namespaces of buffers which are made from now on; "": EngineBuckets.
+	// EngineLog needs SoleWriter.
+	Engine Engine
 	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
 	CacheEntries int
 	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect
@@ -43,7 +47,24 @@ type Options struct {
 // Validate reports every problem at once.
 func (o *Options) Validate() error {
 	c := o.connection()
+	if err := o.validateEngine(); err != nil {
+		return errors.Join(c.Validate(), err)
+	}
 	return c.Validate()
+}
+
+func (o *Options) validateEngine() error {
+	switch o.Engine {
+	case "", EngineBuckets:
+		return nil
+	case EngineLog:
+		if o.SoleWriter {
+			return nil
+		}
+		return bb.E(bb.Unsupported, "namespace engine", string(o.Engine), "a log is served only by a daemon that stands alone and runs its own NATS server").
+			WithRemedy("set namespace.engine to buckets")
+	}
+	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("say buckets or log")
 }
 
 // connection returns what the connection has to know.
@@ -68,8 +89,9 @@ type Meta struct {
 	ops    *ops.Operations
 	batch  *batch.Jobs
 
-	stop  context.CancelFunc // what tends does
-	tends sync.WaitGroup
+	stop    context.CancelFunc // what tends does
+	tends   sync.WaitGroup
+	opening chan struct{} // has an element while a log is opened
 
 	mu struct {
 		sync.Mutex
@@ -88,7 +110,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Meta{opts: opts, log: c.Logger(), conn: c}
+	m := &Meta{opts: opts, log: c.Logger(), conn: c, opening: make(chan struct{}, 1)}
 	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -157,6 +179,7 @@ func (m *Meta) Close() {
 	}
 	m.stop()
 	m.tends.Wait()
+	m.endSpaces()
 	m.events.Close()
 	m.conn.Close()
 }

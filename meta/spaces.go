@@ -3,84 +3,194 @@ package meta
 import (
 	"context"
 	"errors"
+	"strings"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog"
+	"forebay/meta/stream"
 	"forebay/meta/txn"
 )
 
+// Engine is how the namespace of a buffer is kept. The buffer's record says which one it has.
+type Engine string
+
+// The engines.
+const (
+	EngineBuckets Engine = "buckets" // a bucket with a key for each name: package namespace
+	EngineLog     Engine = "log"     // a log, and a table in the memory of its one writer: package nslog
+)
+
+// logPrefix begins the names of the streams that are logs.
+const logPrefix = "NS_"
+
 // space is the namespace of a buffer that is in use.
 type space struct {
-	ns   *namespace.Namespace
-	tree *txn.Tree
+	in        keptIn
+	tree      *txn.Tree
+	destroyed func() // makes it answer that it is gone
+	end       func()
 }
 
 // Namespace returns the namespace of a buffer with its transactions. NotFound if there is no
-// such buffer, or if it is being destroyed.
+// such buffer, or if it is being destroyed; Unsupported if it is a log, and this Meta not the only
+// writer.
 func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) {
 	const op = "namespace"
-	b, id, err := m.buffer(ctx, op, buffer)
+	b, in, err := m.buffer(ctx, op, buffer)
 	if err != nil {
 		return nil, err
 	}
 	if b.State == bb.BufferDestroying {
 		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
 	}
-	s := m.newSpace(buffer, id)
-	if old := m.spaceOf(buffer, s.ns.Bucket().Name()); old != nil {
+	if in.engine == EngineLog {
+		// Of a log there is one owner: two of this process would end each other.
+		select {
+		case m.opening <- struct{}{}:
+			defer func() { <-m.opening }()
+		case <-ctx.Done():
+			return nil, bb.Wrap(op, buffer, context.Cause(ctx))
+		}
+	}
+	if old := m.spaceOf(buffer, in); old != nil {
 		return old.tree, nil
 	}
-	prepared := s.ns.Prepare(ctx, &b)
-	if prepared != nil && !errors.Is(prepared, kv.ErrNoBucket) {
-		return nil, kv.Wrap(op, buffer, prepared)
+	s, opened := m.openSpace(ctx, &b, in)
+	if opened != nil && !errors.Is(opened, kv.ErrNoBucket) {
+		return nil, kv.Wrap(op, buffer, opened)
 	}
 	// The buffer may have been destroyed before its bucket was made above, or meanwhile.
-	if again, newID, err := m.buffer(ctx, op, buffer); err != nil || newID != id || again.State == bb.BufferDestroying {
-		if err != nil && !errors.Is(err, bb.NotFound) {
-			return nil, err
-		}
-		return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), s.ns.Bucket().Destroy(ctx))
+	again, now, err := m.buffer(ctx, op, buffer)
+	if err == nil && now == in && again.State != bb.BufferDestroying && opened == nil {
+		return m.keepSpace(buffer, s).tree, nil
 	}
-	if prepared != nil {
-		return nil, kv.Wrap(op, buffer, prepared)
+	if s != nil {
+		s.end()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.mu.spaces[buffer]; old != nil && old.ns.Bucket().Name() == s.ns.Bucket().Name() {
-		return old.tree, nil
+	if err == nil && now == in && again.State != bb.BufferDestroying {
+		return nil, kv.Wrap(op, buffer, opened)
 	}
-	m.mu.spaces[buffer] = s
-	return s.tree, nil
+	if err != nil && !errors.Is(err, bb.NotFound) {
+		return nil, err
+	}
+	return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), m.stored(in.engine, bucketName(buffer, in.id)).Destroy(ctx))
 }
 
-func (m *Meta) newSpace(buffer string, id uint64) *space {
-	ns := namespace.Open(m.bufferBucket(buffer, id), m.ids, namespace.Options{
-		Buffer: buffer, Node: m.opts.Node, SoleWriter: m.opts.SoleWriter, CacheEntries: m.opts.CacheEntries,
+// openSpace opens the namespace of a buffer, and makes it where it is not there.
+func (m *Meta) openSpace(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
+	switch {
+	case in.engine != EngineLog:
+		return m.openBucket(ctx, b, in)
+	case !m.opts.SoleWriter:
+		return nil, bb.E(bb.Unsupported, "open", b.Name, "its namespace is a log, which is served only by a daemon that stands alone and runs its own NATS server").
+			WithRemedy("start the daemon without cluster.listen, nats.servers and nats.url; drain and destroy the buffer, and make it again in the cluster")
+	}
+	return m.openLog(ctx, b, in)
+}
+
+func (m *Meta) openBucket(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
+	ns := namespace.Open(m.bufferBucket(b.Name, in), m.ids, namespace.Options{
+		Buffer: b.Name, Node: m.opts.Node, SoleWriter: m.opts.SoleWriter, CacheEntries: m.opts.CacheEntries,
 	})
-	return &space{ns: ns, tree: &txn.Tree{Tree: ns, Transactions: txn.New(ns, ns.Bucket())}}
+	if err := ns.Prepare(ctx, b); err != nil {
+		return nil, err
+	}
+	tree := &txn.Tree{Tree: ns, Transactions: txn.New(ns, ns.Bucket())}
+	return &space{in: in, tree: tree, destroyed: ns.MarkDestroyed, end: func() {}}, nil
+}
+
+func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
+	log := stream.New(m.conn, logPrefix+bucketName(b.Name, in.id))
+	if err := log.Ensure(ctx); err != nil {
+		return nil, err
+	}
+	e, err := nslog.Open(ctx, log, m.ids, nslog.Options{
+		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Prepare(ctx, b); err != nil {
+		e.Close()
+		return nil, err
+	}
+	tree := &txn.Tree{Tree: e, Transactions: txn.New(e, e.Records())}
+	return &space{in: in, tree: tree, end: e.Close, destroyed: func() { e.MarkDestroyed(); e.Close() }}, nil
+}
+
+// keepSpace keeps a namespace for all users, unless another one was opened meanwhile, and returns
+// the one that is kept.
+func (m *Meta) keepSpace(buffer string, s *space) *space {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.mu.spaces[buffer]; old != nil && old.in == s.in {
+		return old
+	}
+	m.mu.spaces[buffer] = s
+	return s
+}
+
+// spaceOf returns the namespace of a buffer if it is in use, and kept there.
+func (m *Meta) spaceOf(buffer string, in keptIn) *space {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.mu.spaces[buffer]; s != nil && s.in == in {
+		return s
+	}
+	return nil
+}
+
+// endSpaces ends all namespaces.
+func (m *Meta) endSpaces() {
+	m.mu.Lock()
+	all := m.mu.spaces
+	m.mu.spaces = map[string]*space{}
+	m.mu.Unlock()
+	for _, s := range all {
+		s.end()
+	}
 }
 
 // bufferBucket returns the bucket of the namespace of a buffer.
-func (m *Meta) bufferBucket(buffer string, id uint64) *kv.Bucket {
-	return m.conn.Bucket(bucketName(buffer, id), kv.BucketOptions{
+func (m *Meta) bufferBucket(buffer string, in keptIn) *kv.Bucket {
+	return m.conn.Bucket(bucketName(buffer, in.id), kv.BucketOptions{
 		Absent: m.opts.Replicas <= 1,
 		Gone: func(ctx context.Context) (bool, error) {
 			b, now, err := m.buffer(ctx, "namespace", buffer)
 			if errors.Is(err, bb.NotFound) {
 				return true, nil
 			}
-			return now != id || b.State == bb.BufferDestroying, err
+			return now != in || b.State == bb.BufferDestroying, err
 		},
 	})
 }
 
-// spaceOf returns the namespace of a buffer if it is in use, and in that bucket.
-func (m *Meta) spaceOf(buffer, bucket string) *space {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s := m.mu.spaces[buffer]; s != nil && s.ns.Bucket().Name() == bucket {
-		return s
+// stored is the bucket or the log of a namespace.
+type stored interface {
+	// Created returns when it was made.
+	Created(ctx context.Context) (at time.Time, found bool, err error)
+	Destroy(ctx context.Context) error
+}
+
+// stored returns the bucket or the log of a name that bucketName has returned.
+func (m *Meta) stored(engine Engine, name string) stored {
+	if engine == EngineLog {
+		return stream.New(m.conn, logPrefix+name)
 	}
-	return nil
+	return m.conn.Bucket(name, kv.BucketOptions{})
+}
+
+// allStored returns the names of all buckets, or logs, of namespaces.
+func (m *Meta) allStored(ctx context.Context, engine Engine) (names []string, err error) {
+	if engine != EngineLog {
+		return m.conn.Buckets(ctx, systemBucket+"-")
+	}
+	names, err = stream.Names(ctx, m.conn, logPrefix+systemBucket+"-")
+	for i := range names {
+		names[i] = strings.TrimPrefix(names[i], logPrefix)
+	}
+	return names, err
 }

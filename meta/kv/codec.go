@@ -15,7 +15,8 @@ import (
 const (
 	FormatFirst  = 1
 	FormatSecond = 2 // of what older daemons must not ignore
-	NewestFormat = FormatSecond
+	FormatThird  = 3
+	NewestFormat = FormatThird
 
 	RecordHeader = 9
 	MaxRecord    = 256 << 10 // bytes

@@ -20,6 +20,7 @@
 //       1  all that follows, but
 //       2  a buffer that wants second copies, an operation that was taken over, and a
 //          directory that a transaction is committed into
+//       3  a buffer whose namespace is a log
 //
 //   - Numbers are not used twice, and what there is keeps its meaning.
 
@@ -693,11 +694,12 @@ type Buffer struct {
 	Job           string                 `protobuf:"bytes,14,opt,name=job,proto3" json:"job,omitempty"`
 	Created       *int64                 `protobuf:"zigzag64,15,opt,name=created,proto3,oneof" json:"created,omitempty"` // nanoseconds since 1970
 	State         string                 `protobuf:"bytes,16,opt,name=state,proto3" json:"state,omitempty"`
-	Bucket        uint64                 `protobuf:"varint,17,opt,name=bucket,proto3" json:"bucket,omitempty"`     // part of its bucket's name; never used again
+	Bucket        uint64                 `protobuf:"varint,17,opt,name=bucket,proto3" json:"bucket,omitempty"`     // part of its bucket's or log's name; never used again
 	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"` // nodes that hold each committed byte: 0 or 1, or 2
 	Tiers         []*TierRule            `protobuf:"bytes,19,rep,name=tiers,proto3" json:"tiers,omitempty"`
 	BackingId     string                 `protobuf:"bytes,20,opt,name=backing_id,json=backingId,proto3" json:"backing_id,omitempty"` // which directory the backing was when the buffer was made
 	Existing      string                 `protobuf:"bytes,21,opt,name=existing,proto3" json:"existing,omitempty"`                    // what becomes of files of the store that the buffer did not write; "": overwrite, of a buffer that an older release made
+	Engine        string                 `protobuf:"bytes,22,opt,name=engine,proto3" json:"engine,omitempty"`                        // of its namespace: "" or buckets: a bucket with a key for each name; log: a log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -875,6 +877,13 @@ func (x *Buffer) GetBackingId() string {
 func (x *Buffer) GetExisting() string {
 	if x != nil {
 		return x.Existing
+	}
+	return ""
+}
+
+func (x *Buffer) GetEngine() string {
+	if x != nil {
+		return x.Engine
 	}
 	return ""
 }
@@ -1684,7 +1693,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\tDirectory\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x04R\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xb8\x04\n" +
+	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xd0\x04\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -1711,7 +1720,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x05tiers\x18\x13 \x03(\v2\x19.forebay.meta.v1.TierRuleR\x05tiers\x12\x1d\n" +
 	"\n" +
 	"backing_id\x18\x14 \x01(\tR\tbackingId\x12\x1a\n" +
-	"\bexisting\x18\x15 \x01(\tR\bexistingB\n" +
+	"\bexisting\x18\x15 \x01(\tR\bexisting\x12\x16\n" +
+	"\x06engine\x18\x16 \x01(\tR\x06engineB\n" +
 	"\n" +
 	"\b_created\"8\n" +
 	"\bTierRule\x12\x18\n" +

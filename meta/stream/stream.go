@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -191,6 +192,39 @@ func (s *Stream) Exists(ctx context.Context) (bool, error) {
 			return nil
 		}
 		return err
+	})
+	return found, err
+}
+
+// Created returns when the stream was made.
+func (s *Stream) Created(ctx context.Context) (at time.Time, found bool, err error) {
+	err = s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		made, err := js.Stream(ctx, s.name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		if err == nil {
+			at, found = made.CachedInfo().Created, true
+		}
+		return err
+	})
+	return at, found, err
+}
+
+// Names returns the names of the streams that begin with a prefix.
+func Names(ctx context.Context, c *kv.Conn, prefix string) (found []string, err error) {
+	err = c.Manage(ctx, "logs", prefix, func(ctx context.Context, js jetstream.JetStream) error {
+		found = nil
+		list := js.StreamNames(ctx)
+		for name := range list.Name() {
+			if strings.HasPrefix(name, prefix) {
+				found = append(found, name)
+			}
+		}
+		if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+			return err
+		}
+		return nil
 	})
 	return found, err
 }
