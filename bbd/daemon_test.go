@@ -109,7 +109,7 @@ func (n *node) tryStart(ctx context.Context) error {
 		Store: store.Options{
 			StateDir: n.dir, Mount: store.MountOff, ShmDir: n.shm(), MemoryBytes: 64 << 20, RegionBytes: 32 << 20,
 		},
-		Meta:   meta.Options{InProcess: server, SoleWriter: true},
+		Meta:   meta.Options{InProcess: server, SoleWriter: true, Engine: meta.Engine(os.Getenv("FOREBAY_TEST_ENGINE"))},
 		Limits: bbd.DefaultLimits(), ResumeGrace: 500 * time.Millisecond,
 		Flush: bbd.FlushConfig{Workers: 4, DirtyAge: time.Minute, High: 0.8, Low: 0.5},
 		Log:   slog.New(slog.NewTextHandler(n.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -609,5 +609,19 @@ func TestUncommittedOutlivesStop(t *testing.T) {
 	}
 	for i, content := range contents {
 		wantFile(t, b, fmt.Sprint(i), content)
+	}
+}
+
+// withBuckets is for tests that reach below a namespace which is kept in buckets.
+func withBuckets(c *bbd.Config) { c.Meta.Engine = meta.EngineBuckets }
+
+// eachEngine runs a test on a node for each engine that a namespace may have.
+func eachEngine(t *testing.T, test func(*testing.T, *node)) {
+	t.Parallel()
+	for _, engine := range []meta.Engine{meta.EngineBuckets, meta.EngineLog} {
+		t.Run(string(engine), func(t *testing.T) {
+			t.Parallel()
+			test(t, startNode(t, func(c *bbd.Config) { c.Meta.Engine = engine }))
+		})
 	}
 }

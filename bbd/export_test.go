@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
+	"forebay/bbd/fate"
 	"forebay/bbd/origin"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
@@ -339,6 +340,37 @@ func (d *Daemon) AgeEntry(ctx context.Context, name, path string) error {
 	return err
 }
 
+// Merge moves what a directory holds to another one, where nothing is in its way.
+func (d *Daemon) Merge(ctx context.Context, name, from, to string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	x, err := b.ns.Resolve(ctx, from)
+	if err != nil {
+		return err
+	}
+	y, err := b.ns.Resolve(ctx, to)
+	if err != nil {
+		return err
+	}
+	return mover{b}.Merge(ctx, x.Dir, y.Dir)
+}
+
+// Identified reports whether memory says of a file's bytes that they are those of its entry.
+func (d *Daemon) Identified(ctx context.Context, name, path string) (bool, error) {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	id, ok := d.store.IdentityOf(e.File)
+	return ok && id.Dir == e.Parent && id.Name == e.Name, nil
+}
+
 // RecoverStale settles what memory holds of a buffer as a start does, twice by one look at the
 // namespace: the second time is as after a repair whose answer was lost.
 func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
@@ -346,8 +378,8 @@ func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	sv := newSurvey(d.heldFiles()[name])
-	if err := b.ns.ScanMarks(ctx, func(e bb.Entry) error { sv.see(&e); return nil }, sv.gone); err != nil {
+	sv := fate.NewSurvey(d.heldFiles()[name])
+	if err := b.scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
 		return err
 	}
 	for range 2 {

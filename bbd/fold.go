@@ -13,6 +13,7 @@ import (
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog"
 	"forebay/meta/txn"
 )
 
@@ -23,7 +24,10 @@ import (
 // mover moves entries for transactions.
 type mover struct{ b *buffer }
 
-var _ txn.Mover = mover{}
+var (
+	_ txn.Mover  = mover{}
+	_ txn.Merger = mover{}
+)
 
 // Rename has an entry's home give it another place.
 func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
@@ -34,6 +38,71 @@ func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name strin
 		}
 	}
 	return m.b.renamePlace(ctx, access.Daemon(), at, target, idOfEntry(e), false)
+}
+
+// logged is what a namespace that is a log does besides.
+type logged interface {
+	// Covers reports whether the namespace has all changes since a revision that an entry had.
+	Covers(ctx context.Context, revision uint64) (bool, error)
+	// MergeDir moves many entries in one change.
+	MergeDir(ctx context.Context, from, to bb.DirID, may func(*bb.Entry) bool) (moved []nslog.Merged, more bool, err error)
+}
+
+var _ logged = (*nslog.Engine)(nil)
+
+// log returns the namespace as one that is a log; nil: it is none.
+func (b *buffer) log() logged {
+	in, _ := b.ns.Tree.(logged)
+	return in
+}
+
+// Merge moves many entries in a change, where the namespace can do that. Entries that are not this
+// daemon's stay.
+func (m mover) Merge(ctx context.Context, from, to bb.DirID) error {
+	for m.b.log() != nil {
+		if moved, err := m.b.mergeSome(ctx, from, to); err != nil || moved == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeAtOnce is how many entries are locked for one change.
+const mergeAtOnce = 512
+
+// mergeSome is moveHere of some of what lies in a directory and has no other entry in its way. It
+// returns how many entries were moved.
+func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
+	const op = "merge"
+	if err := b.enter(ctx, op); err != nil {
+		return 0, err
+	}
+	defer b.freezer.leave()
+	movable, err := b.ns.Movable(ctx, from, to, mergeAtOnce)
+	if err != nil || len(movable) == 0 {
+		return 0, err
+	}
+	locked := make(map[place]bool, len(movable))
+	places := make([]place, 0, 2*len(movable))
+	for _, m := range movable {
+		at := place{m.From, m.Name}
+		locked[at] = true
+		places = append(places, at, place{m.To, m.Name})
+	}
+	defer b.lockPlaces(places...)()
+	if err := ctx.Err(); err != nil {
+		return 0, bb.Wrap(op, b.address(""), err)
+	}
+	moved, _, err := b.log().MergeDir(b.d.ctx, from, to, func(e *bb.Entry) bool {
+		return locked[place{e.Parent, e.Name}] && (!b.foreign(e) || adoptable(e))
+	})
+	for i := range moved {
+		was, is := &moved[i].Was, &moved[i].Is
+		if is.Name != "" { // else a directory that is empty now was removed
+			b.moved(place{was.Parent, was.Name}, place{is.Parent, is.Name}, is.Name, &namespace.Renamed{Entry: *is})
+		}
+	}
+	return len(moved), err
 }
 
 // Replace has a file's home put it in the place of another one.

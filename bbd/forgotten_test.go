@@ -44,9 +44,9 @@ func (n *node) copyNamespace() string {
 // A namespace that is set back has forgotten what was acknowledged since. All of it is
 // back when the daemon has started: new files, those in directories that are forgotten
 // too, those that were renamed, those that are open, and what replaced a flushed one.
-func TestForgottenFilesComeBack(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, nil)
+func TestForgottenFilesComeBack(t *testing.T) { eachEngine(t, forgottenFilesComeBack) }
+
+func forgottenFilesComeBack(t *testing.T, n *node) {
 	c := n.dial()
 	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	if err := b.MkdirAll(t.Context(), "was", 0o755); err != nil {
@@ -116,9 +116,9 @@ func TestForgottenFilesComeBack(t *testing.T) {
 
 // What was forgotten and has lost its name to another file since is set aside: it is
 // listed as lost, and flushed. What was removed stays removed.
-func TestForgottenFileIsSetAside(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, nil)
+func TestForgottenFileIsSetAside(t *testing.T) { eachEngine(t, forgottenFileIsSetAside) }
+
+func forgottenFileIsSetAside(t *testing.T, n *node) {
 	c := n.dial()
 	_, dir := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"f"}})
 	c.Close()
@@ -157,9 +157,9 @@ func TestForgottenFileIsSetAside(t *testing.T) {
 
 // TestKeptSinceTheStart: what could not be set aside when the daemon started is, once what was in
 // the way is gone and it is drained, and the flusher takes it for whole.
-func TestKeptSinceTheStart(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, nil)
+func TestKeptSinceTheStart(t *testing.T) { eachEngine(t, keptSinceTheStart) }
+
+func keptSinceTheStart(t *testing.T, n *node) {
 	c := n.dial()
 	_, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	c.Close()
@@ -210,8 +210,10 @@ func TestKeptSinceTheStart(t *testing.T) {
 // A removal that is killed before the daemon forgets the bytes has been one all the same;
 // so has the replacement of one file by another.
 func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, nil)
+	eachEngine(t, removedStaysRemovedAfterRestart)
+}
+
+func removedStaysRemovedAfterRestart(t *testing.T, n *node) {
 	c := n.dial()
 	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	for _, path := range []string{"kept", "cut short", "removed", "over", "replaced"} {
@@ -246,7 +248,7 @@ func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
 // A daemon that is alive while the namespace forgets tells it again what it holds.
 func TestReassert(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, nil)
+	n := startNode(t, withBuckets)
 	c := n.dial()
 	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})

@@ -16,78 +16,30 @@ import (
 	"forebay/meta/namespace"
 )
 
-// survey is what memory holds of a buffer's files beside what the namespace says of them,
-// read from its server in one pass.
-type survey struct {
-	held    map[bb.FileID]*fate.Held
-	entries map[bb.FileID]bb.Entry // of those files
-	removed map[bb.FileID]bool
-	taken   map[place]bb.FileID // places that identities name and that have an entry: of which file; 0: a directory
-	dirs    map[bb.DirID]bool   // directories that identities name and that exist
-}
-
-// newSurvey begins one of files.
-func newSurvey(files map[bb.FileID]*fate.Held) *survey {
-	sv := &survey{
-		held: files, entries: make(map[bb.FileID]bb.Entry), removed: make(map[bb.FileID]bool),
-		taken: make(map[place]bb.FileID), dirs: map[bb.DirID]bool{bb.RootDir: true},
+// scan reads the namespace for a survey, and calls fn with each entry and whether it is behind what
+// memory holds of its file.
+func (b *buffer) scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error {
+	if err := b.ns.ScanMarks(ctx, func(e bb.Entry) error { fn(&e, sv.See(&e)); return nil }, sv.Gone); err != nil || b.log() == nil {
+		return err
 	}
-	for _, h := range files {
-		if id := h.Identity; id != nil {
-			sv.taken[place{id.Dir, id.Name}] = noFile
-			if _, ok := sv.dirs[id.Dir]; !ok {
-				sv.dirs[id.Dir] = false
-			}
+	for _, h := range sv.Missing() {
+		if h.Identity == nil || h.Identity.Revision == 0 {
+			continue
+		}
+		removed, err := b.log().Covers(ctx, h.Identity.Revision)
+		if err != nil {
+			return err
+		}
+		if removed {
+			sv.Gone(h.File)
 		}
 	}
-	return sv
+	return nil
 }
 
-// noFile marks a place that nothing has.
-const noFile = ^bb.FileID(0)
-
-// see takes an entry into account. It reports whether the entry is behind what memory
-// holds of its file, so that nobody else may act on it.
-func (sv *survey) see(e *bb.Entry) (behind bool) {
-	at := place{e.Parent, e.Name}
-	if _, ok := sv.taken[at]; ok {
-		sv.taken[at] = e.File
-	}
-	if e.IsDir() {
-		if _, ok := sv.dirs[e.Dir]; ok {
-			sv.dirs[e.Dir] = true
-		}
-		return false
-	}
-	h := sv.held[e.File]
-	if h == nil {
-		return false
-	}
-	sv.entries[e.File] = *e
-	return e.Generation < h.Acked
-}
-
-// gone takes the mark of a removal into account.
-func (sv *survey) gone(file bb.FileID) {
-	if sv.held[file] != nil {
-		sv.removed[file] = true
-	}
-}
-
-// known returns what decideFate asks of a file.
-func (sv *survey) known(b *buffer, h *fate.Held) (k fate.Known) {
-	k.Removed = sv.removed[h.File]
-	if e, ok := sv.entries[h.File]; ok {
-		k.Entry, k.Here = &e, !b.foreign(&e) || adoptable(&e)
-	}
-	if id := h.Identity; id != nil {
-		file := sv.taken[place{id.Dir, id.Name}]
-		k.Taken = file != noFile && file != h.File
-		if !sv.dirs[id.Dir] && bb.Hidden(id.Path) {
-			k.Taken = true // nothing is made again in the tree of a transaction that is gone
-		}
-	}
-	return k
+// known returns what fate.Decide asks of a file.
+func (b *buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
+	return sv.Known(h, func(e *bb.Entry) bool { return !b.foreign(e) || adoptable(e) })
 }
 
 // heldFiles lists what memory holds, by buffer and file.
@@ -142,14 +94,14 @@ func (b *buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 			delete(files, file) // it is being written and was never acknowledged, or the store has it
 		}
 	}
-	sv := newSurvey(files)
-	if err := b.ns.ScanMarks(ctx, func(e bb.Entry) error { sv.see(&e); return nil }, sv.gone); err != nil {
+	sv := fate.NewSurvey(files)
+	if err := b.scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
 		return err
 	}
 	var busy error
 	distrusted := false
 	for _, h := range files {
-		becomes := fate.Decide(*h, sv.known(b, h))
+		becomes := fate.Decide(*h, b.known(sv, h))
 		if becomes == fate.Adopt {
 			continue
 		}
@@ -182,7 +134,7 @@ func (d *Daemon) raiseIDs(ctx context.Context) error {
 
 // reassertFile settles one file, unless somebody has changed or removed it since it was
 // looked at.
-func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
+func (b *buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
 	id := h.Identity
 	if f := b.open.of(h.File); f != nil {
 		return b.reassertOpen(ctx, f, becomes, r)
@@ -239,7 +191,7 @@ func (b *buffer) reassertOpen(ctx context.Context, f *openFile, becomes fate.Fat
 
 // settle carries a decision out. It returns the entry that the file has now, if it was
 // made.
-func (b *buffer) settle(ctx context.Context, sv *survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
+func (b *buffer) settle(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
 	left := func(reason string) (*bb.Entry, error) {
 		u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: reason}
 		if h.Identity != nil {
@@ -295,16 +247,16 @@ func (b *buffer) entryOf(h *fate.Held) bb.Entry {
 // remakeEntry makes an entry again, or has it name the generation that memory holds. A
 // directory that the namespace has forgotten too is made again from the path. Exists,
 // NotDirectory, NotFound: it cannot have its name.
-func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *fate.Held) (e bb.Entry, path string, err error) {
+func (b *buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held) (e bb.Entry, path string, err error) {
 	e, path = b.entryOf(h), h.Identity.Path
-	if old, ok := sv.entries[h.File]; ok {
+	if old, ok := sv.Entry(h.File); ok {
 		e, err = b.ns.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error { return remake(now, &e) })
 		if now, err := b.pathAt(ctx, place{old.Parent, old.Name}); err == nil {
 			path = now
 		}
 		return e, path, err
 	}
-	if !sv.dirs[e.Parent] {
+	if !sv.HasDir(e.Parent) {
 		if e.Parent, err = b.parentAgain(ctx, path); err != nil {
 			return e, path, err
 		}
@@ -392,25 +344,6 @@ func (b *buffer) sayFound(e *bb.Entry, path, reason string) {
 	d.emit(bb.Event{Kind: bb.EventFound, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: reason})
 }
 
-// fateWithoutBuffer is the fate of what memory holds of another buffer than the one that
-// the namespace has under its name; adopt: it is that one's. Gone means that it has none,
-// and keeps the mark of a destruction.
-func fateWithoutBuffer(h *fate.Held, spec *bb.Buffer, gone bool) fate.Fate {
-	switch {
-	case h.Identity == nil && (spec != nil || gone || h.Origin != store.OriginForgotten):
-		return fate.Adopt
-	case spec == nil && gone:
-		return fate.Drop
-	case spec == nil:
-		return fate.Keep
-	case spec.Created.UnixNano() > h.Identity.Made:
-		return fate.Drop
-	case spec.Created.UnixNano() < h.Identity.Made:
-		return fate.Keep
-	}
-	return fate.Adopt
-}
-
 // recoverStrange settles what memory holds of buffers that the namespace does not have, or
 // has made anew under their names.
 func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files map[string]map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}) error {
@@ -427,7 +360,7 @@ func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files ma
 			}
 		}
 		for file, h := range list {
-			switch fateWithoutBuffer(h, spec, gone) {
+			switch fate.OfBufferless(h, fate.Namesake{Buffer: spec, Gone: gone}) {
 			case fate.Drop:
 				d.store.Drop(file)
 				delete(list, file)
@@ -474,12 +407,12 @@ const repairsAtOnce = 16
 // name of an acknowledged file absent, or could make another file of that name, neither with an
 // error (contract 9a). A file's directories are made by its own repair, before its entry; one that
 // another repair has made meanwhile is used.
-func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.FileID]struct{}, gone *[]bb.Entry) error {
+func (b *buffer) recoverForgotten(ctx context.Context, sv *fate.Survey, known map[bb.FileID]struct{}, gone *[]bb.Entry) error {
 	all := forgottenFiles{known: known, gone: gone}
 	repairs, repairing := errgroup.WithContext(ctx)
 	repairs.SetLimit(repairsAtOnce)
-	for _, h := range sv.held {
-		k := sv.known(b, h)
+	for _, h := range sv.Held() {
+		k := b.known(sv, h)
 		becomes := fate.Decide(*h, k)
 		switch {
 		case becomes == fate.Adopt:
@@ -515,7 +448,7 @@ type forgottenFiles struct {
 }
 
 // recoverForgottenFile settles one file, and takes it up if it gets an entry.
-func (b *buffer) recoverForgottenFile(ctx context.Context, sv *survey, h *fate.Held, becomes fate.Fate, all *forgottenFiles) error {
+func (b *buffer) recoverForgottenFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, all *forgottenFiles) error {
 	var r fate.Reassertion
 	e, err := b.settle(ctx, sv, h, becomes, &r)
 	if bb.KindOf(err) == bb.Busy {

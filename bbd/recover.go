@@ -126,26 +126,25 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, kn
 		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
 	}
 	var gone, elsewhere []bb.Entry
-	sv := newSurvey(files)
-	err := b.ns.ScanMarks(ctx, func(e bb.Entry) error {
-		if sv.see(&e) || e.Type != bb.TypeFile {
-			return nil
+	sv := fate.NewSurvey(files)
+	err := b.scan(ctx, sv, func(e *bb.Entry, behind bool) {
+		if behind || e.Type != bb.TypeFile {
+			return
 		}
-		if b.foreign(&e) {
-			if b.recoverReplica(&e) {
+		if b.foreign(e) {
+			if b.recoverReplica(e) {
 				known[e.File] = struct{}{}
 			} else if old[e.File] != 0 {
-				elsewhere = append(elsewhere, e)
+				elsewhere = append(elsewhere, *e)
 			}
-			return nil
+			return
 		}
 		known[e.File] = struct{}{}
-		if missing := b.recoverFile(ctx, &e); missing != "" {
+		if missing := b.recoverFile(ctx, e); missing != "" {
 			e.Reason = missing
-			gone = append(gone, e)
+			gone = append(gone, *e)
 		}
-		return nil
-	}, sv.gone)
+	})
 	if err == nil {
 		err = b.recoverForgotten(ctx, sv, known, &gone)
 	}

@@ -190,7 +190,7 @@ func TestReplacedByOlderRelease(t *testing.T) {
 		"removed": func(b *client.Buffer) error { return b.RemoveAll(t.Context(), "d") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := startNode(t, nil)
+			n := startNode(t, withBuckets) // that release had no other engine
 			_, b, dir := replaced(t, n)
 			n.refusing()
 			resume := n.daemon.PauseFlushes("ckpt") // as before a start

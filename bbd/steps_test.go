@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client/admin"
+	"forebay/meta"
 )
 
 // startLog is a log in which a text is looked for.
@@ -71,7 +72,7 @@ func TestStartSaysWhatItWaitsFor(t *testing.T) {
 	}
 	l.Close()
 	n.change = func(c *bbd.Config) {
-		c.Meta.InProcess, c.Meta.SoleWriter, c.Meta.URLs = nil, false, []string{"nats://" + l.Addr().String()}
+		c.Meta = meta.Options{URLs: []string{"nats://" + l.Addr().String()}}
 	}
 	if log, err := n.tryStartHearing("the namespace to answer"); err == nil || !strings.Contains(log, "no connection to nats://") {
 		t.Errorf("%v: %s", err, log)

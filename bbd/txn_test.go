@@ -97,9 +97,9 @@ func wantFiles(t *testing.T, b *client.Buffer, dir string, want ...string) {
 }
 
 // TestTxn takes one transaction through its life on one daemon with a store.
-func TestTxn(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, nil)
+func TestTxn(t *testing.T) { eachEngine(t, testTxn) }
+
+func testTxn(t *testing.T, n *node) {
 	c := n.dial()
 	b, store := n.buffer(c, admin.BufferSpec{Name: "buf"})
 	ctx := t.Context()

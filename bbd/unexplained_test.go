@@ -19,7 +19,7 @@ import (
 // dirty and in no queue: the file has its entry again, and is on the store.
 func TestDrainFindsForgottenFile(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, nil)
+	n := startNode(t, withBuckets)
 	c := n.dial()
 	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	write(t, b, "old", random(1000))

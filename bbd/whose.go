@@ -12,6 +12,9 @@ func (b *buffer) identify(e *bb.Entry, path, writer string) error {
 		File: e.File, Generation: e.Generation, Buffer: b.name, Made: b.Spec().Created.UnixNano(), Dir: e.Parent, Name: e.Name, Path: path,
 		UID: e.UID, GID: e.GID, Mode: e.Mode, MTime: e.MTime, Writer: writer,
 	}
+	if b.log() != nil {
+		id.Revision = e.Revision
+	}
 	if !e.Open {
 		id.Closed, id.Size, id.Checksum = true, e.Size, e.Checksum
 	}

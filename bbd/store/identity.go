@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -27,6 +28,7 @@ type Identity struct {
 	Closed     bool   // size and checksum are those of the finished generation
 	Size       int64
 	Checksum   uint64
+	Revision   uint64 // that its entry had, if the namespace tells by it what was removed from what it has lost
 }
 
 // The encoding of an identity. It is the payload of a record (format.go), which has its
@@ -34,24 +36,22 @@ type Identity struct {
 // lies elsewhere can hold the same bytes. All numbers are little-endian.
 //
 //	version 1 │ flags 1 │ 0 2 │ uid 4 │ gid 4 │ mode 4 │ file 8 │ generation 8 │ dir 8 │ size 8 │ checksum 8 │ mtime 8 │ buffer made 8 │
-//	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ zeros up to a multiple of 24
+//	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ revision 8 │ zeros up to a multiple of 24
 //
-// The mtime is in nanoseconds since 1970; the least number stands for none.
+// The mtime is in nanoseconds since 1970, the least number for none; a flag says if a revision is there.
 const (
-	identityVersion = 1
-	identityHead    = 80
-	identityClosed  = 1 // flag
+	identityVersion  = 1
+	identityHead     = 80
+	identityClosed   = 1 // flags
+	identityRevision = 2
+	identityText     = 1<<16 - 1 // bytes of each text, at most
 )
-
-// identityText bounds each text of an identity.
-const identityText = 1<<16 - 1
 
 // AppendIdentity appends an identity's encoding to p. Texts that are too long are cut:
 // a path is a hint, and names have a smaller bound of their own.
 func AppendIdentity(p []byte, id *Identity) []byte {
-	var h [identityHead]byte
+	h := [identityHead]byte{identityVersion}
 	le := binary.LittleEndian
-	h[0] = identityVersion
 	if id.Closed {
 		h[1] = identityClosed
 	}
@@ -79,10 +79,11 @@ func AppendIdentity(p []byte, id *Identity) []byte {
 	for _, t := range texts {
 		p = append(p, t...)
 	}
-	for (len(p)-from)%recordItem != 0 {
-		p = append(p, 0)
+	if id.Revision != 0 {
+		p[from+1] |= identityRevision
+		p = le.AppendUint64(p, id.Revision)
 	}
-	return p
+	return append(p, make([]byte, (recordItem-(len(p)-from)%recordItem)%recordItem)...)
 }
 
 // DecodeIdentity reads what AppendIdentity wrote. It refuses what cannot be an identity.
@@ -94,7 +95,7 @@ func DecodeIdentity(p []byte) (id Identity, err error) {
 	if p[0] != identityVersion {
 		return id, bb.E(bb.Unsupported, "identity", "", fmt.Sprintf("version %d found, version %d supported", p[0], identityVersion))
 	}
-	if p[1]&^identityClosed != 0 || p[2] != 0 || p[3] != 0 {
+	if p[1]&^(identityClosed|identityRevision) != 0 || p[2] != 0 || p[3] != 0 {
 		return id, fmt.Errorf("an identity with flags %#x %#x %#x", p[1], p[2], p[3])
 	}
 	id = Identity{
@@ -113,6 +114,12 @@ func DecodeIdentity(p []byte) (id Identity, err error) {
 		}
 		*text, rest = string(rest[:n]), rest[n:]
 	}
+	if p[1]&identityRevision != 0 {
+		if len(rest) < 8 || le.Uint64(rest) == 0 {
+			return Identity{}, fmt.Errorf("an identity without its revision")
+		}
+		id.Revision, rest = le.Uint64(rest), rest[8:]
+	}
 	return id, id.check(rest)
 }
 
@@ -130,10 +137,7 @@ func (id *Identity) check(rest []byte) error {
 	case id.Size < 0 || id.Size > bb.MaxFileSize:
 		return fmt.Errorf("an identity of %d bytes", id.Size)
 	}
-	if err := bb.CheckBufferName(id.Buffer); err != nil {
-		return err
-	}
-	return bb.CheckName(id.Name)
+	return errors.Join(bb.CheckBufferName(id.Buffer), bb.CheckName(id.Name))
 }
 
 // identityAt is where the identity of a file lies that counts.
@@ -246,11 +250,10 @@ func (h *shard) identity(f bb.FileID) *Identity {
 	if err != nil {
 		return nil
 	}
-	id, err := DecodeIdentity(p)
-	if err != nil || id.File != f {
-		return nil
+	if id, err := DecodeIdentity(p); err == nil && id.File == f {
+		return &id
 	}
-	return &id
+	return nil
 }
 
 // IdentityOf returns the identity of a file, if it has one.

@@ -26,6 +26,7 @@ func TestIdentityCodec(t *testing.T) {
 		identityOf(7, 9, "f"),
 		identityOf(1<<63, 1<<62, strings.Repeat("n", bb.MaxName)),
 		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f"},
+		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f", Closed: true, Writer: "w", Revision: 1 << 60},
 	} {
 		p := AppendIdentity([]byte("before"), &want)[len("before"):]
 		if len(p)%recordItem != 0 {
@@ -44,6 +45,8 @@ func TestIdentityCodec(t *testing.T) {
 
 func FuzzDecodeIdentity(f *testing.F) {
 	id := identityOf(7, 9, "f")
+	f.Add(AppendIdentity(nil, &id))
+	id.Revision = 1
 	f.Add(AppendIdentity(nil, &id))
 	f.Add(make([]byte, identityHead))
 	f.Fuzz(func(t *testing.T, p []byte) {

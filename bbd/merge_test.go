@@ -1,0 +1,77 @@
+package bbd_test
+
+import (
+	"slices"
+	"testing"
+
+	"forebay/bbd"
+	"forebay/client/admin"
+	"forebay/meta"
+)
+
+// Where a namespace is a log, what a directory holds is moved to another one in one go: files, also
+// one that is being written, whole directories, and what lies in directories that both have. What is
+// in the way stays. It is all there after a restart.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
+	c := n.dial()
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	for _, dir := range []string{"from/whole/deep", "from/both", "from/empty", "to/both", "to/empty"} {
+		if err := b.MkdirAll(t.Context(), dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contents := map[string][]byte{}
+	for _, path := range []string{"a", "whole/b", "whole/deep/c", "both/d", "taken", "both/taken"} {
+		contents["to/"+path] = random(1000)
+		write(t, b, "from/"+path, contents["to/"+path])
+	}
+	for _, path := range []string{"taken", "both/taken"} { // these stay
+		contents["from/"+path] = contents["to/"+path]
+		contents["to/"+path] = random(1000)
+		write(t, b, "to/"+path, contents["to/"+path])
+	}
+	open := openWriter(t, b, "from/open")
+	if _, err := open.Write([]byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.daemon.Merge(t.Context(), "b", "from", "to"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.Write([]byte(" and after")); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	contents["to/open"] = []byte("before and after")
+	for range 2 {
+		for path, content := range contents {
+			wantFile(t, b, path, content)
+		}
+		var there []string
+		for e, err := range b.ReadDir(t.Context(), "from") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			there = append(there, e.Name)
+		}
+		if slices.Sort(there); !slices.Equal(there, []string{"both", "taken"}) {
+			t.Errorf("%q stay", there)
+		}
+		for path := range contents {
+			if ok, err := n.daemon.Identified(t.Context(), "b", path); !ok || err != nil {
+				t.Errorf("memory does not say whose %s is (%v)", path, err)
+			}
+		}
+		c.Close()
+		n.stop()
+		n.start()
+		c = n.dial()
+		b = c.Buffer("b")
+	}
+}
