@@ -270,7 +270,7 @@ func logger(c config.Log) (*slog.Logger, error) {
 
 // namespaceServer starts the embedded server, unless the configuration names another.
 func namespaceServer(ctx context.Context, cfg config.Config, proofs *secrets, log *slog.Logger) (*embedded.Server, meta.Options, error) {
-	options := meta.Options{Logger: log, Node: bb.NodeID(cfg.Name), Replicas: cfg.NATS.Replicas}
+	options := meta.Options{Logger: log, Node: bb.NodeID(cfg.Name), Replicas: cfg.NATS.Replicas, Engine: meta.Engine(cfg.Namespace.Engine)}
 	if cfg.NATS.Servers != "" {
 		return clusterServer(ctx, cfg, proofs, options, log)
 	}

@@ -8,23 +8,24 @@ import "time"
 // Config is everything an operator can say to a daemon. The table in fields.go
 // documents every field, and docs/configuration.md is made of it.
 type Config struct {
-	Name     string
-	StateDir string
-	Memory   Memory
-	Disk     Disk
-	Listen   Listen
-	Fabric   Fabric
-	Cluster  Cluster
-	NATS     NATS
-	Flush    Flush
-	S3       S3
-	Stores   []Store // nil: what is safe without a list; empty: object stores are for the daemon's owner alone
-	Lustre   Lustre
-	Limits   Limits
-	Log      Log
-	KeyFile  string
-	TLS      TLS
-	Insecure bool
+	Name      string
+	StateDir  string
+	Memory    Memory
+	Disk      Disk
+	Listen    Listen
+	Fabric    Fabric
+	Cluster   Cluster
+	NATS      NATS
+	Namespace Namespace
+	Flush     Flush
+	S3        S3
+	Stores    []Store // nil: what is safe without a list; empty: object stores are for the daemon's owner alone
+	Lustre    Lustre
+	Limits    Limits
+	Log       Log
+	KeyFile   string
+	TLS       TLS
+	Insecure  bool
 }
 
 // Memory is the memory tier.
@@ -119,6 +120,18 @@ type Embedded struct {
 	SyncInterval time.Duration
 }
 
+// Namespace says how the namespaces of new buffers are kept.
+type Namespace struct{ Engine Engine }
+
+// Engine is how a namespace is kept.
+type Engine string
+
+// The values of namespace.engine.
+const (
+	EngineBuckets Engine = "buckets"
+	EngineLog     Engine = "log" // of a daemon that stands alone
+)
+
 // Flush says how dirty bytes reach the backing store.
 type Flush struct {
 	Workers       int
@@ -184,11 +197,12 @@ type Log struct {
 // Default returns the configuration of a daemon that was told nothing.
 func Default() Config {
 	return Config{
-		StateDir: "/var/lib/forebay",
-		Memory:   Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30), Shares: SharesAuto},
-		Listen:   Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
-		Fabric:   Fabric{OFI: OFIAuto},
-		NATS:     NATS{Embedded: Embedded{SyncInterval: time.Second}},
+		StateDir:  "/var/lib/forebay",
+		Memory:    Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30), Shares: SharesAuto},
+		Listen:    Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
+		Fabric:    Fabric{OFI: OFIAuto},
+		NATS:      NATS{Embedded: Embedded{SyncInterval: time.Second}},
+		Namespace: Namespace{Engine: EngineBuckets},
 		Flush: Flush{
 			Workers: 8, DirtyAge: 5 * time.Minute, HighWatermark: 80, LowWatermark: 50,
 			DrainTimeout: 10 * time.Minute,

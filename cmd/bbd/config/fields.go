@@ -37,6 +37,7 @@ var sections = []struct{ key, usage string }{
 	{"tls", "Mutual TLS for listen.tcp and listen.fabric, and for what this daemon asks of others. With it, nothing else is spoken there. bbctl cluster init makes the files; SIGHUP reads them again."},
 	{"cluster", "How daemons find each other. Without listen, this one is alone."},
 	{"nats", "Where the namespace is kept: on NATS servers at url, or in the embedded server if url is empty."},
+	{"namespace", "How the directories and names of a buffer are kept on the NATS server."},
 	{"flush", "How dirty bytes reach the backing store."},
 	{"s3", "How object stores are reached."},
 	{"lustre", "Layout of files on Lustre; has no effect on other file systems."},
@@ -94,6 +95,8 @@ var fields = []field{
 	{"nats.embedded.dir", "Folder of the embedded server. Empty: nats below state_dir.", func(c *Config) any { return &c.NATS.Embedded.Dir }},
 	{"nats.embedded.listen", "host:port on which the embedded server takes other NATS clients. Empty: none.", func(c *Config) any { return &c.NATS.Embedded.Listen }},
 	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo what is younger, and leave the last change of several entries half done.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
+
+	{"namespace.engine", "Of buffers that are made from now on; one that exists keeps its own. buckets: a key-value bucket with a key for each name. log: a log, and a table of all names in this daemon's memory; only for a daemon that stands alone with its embedded server, and no older release reads it. A daemon that joins a cluster does not serve a buffer with a log: drain and destroy it before.", func(c *Config) any { return &c.Namespace.Engine }},
 
 	{"flush.workers", "Files flushed at the same time. Eight of at most 64 KiB count as one.", func(c *Config) any { return &c.Flush.Workers }},
 	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
@@ -155,6 +158,9 @@ func parse(target, from any) error {
 		return nil
 	case *OFI:
 		*t = OFI(text)
+		return nil
+	case *Engine:
+		*t = Engine(text)
 		return nil
 	case *bool:
 		return into(t, text, strconv.ParseBool, "it is neither true nor false")
@@ -241,6 +247,8 @@ func format(target any) string {
 	case *Mount:
 		return quote(string(*t))
 	case *OFI:
+		return quote(string(*t))
+	case *Engine:
 		return quote(string(*t))
 	case *bool:
 		return strconv.FormatBool(*t)
