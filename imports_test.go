@@ -44,8 +44,7 @@ var layers = []struct {
 	{"rdma/ofi/internal/progress", []string{"rdma/ofi/fi"}},
 	{"rdma/...", []string{"rdma/..."}},
 
-	{"meta/kv/staging", []string{"internal/bb"}},
-	{"meta/kv", []string{"meta/kv/staging", "meta/clustertls", "internal/..."}},
+	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
 	// A log is no bucket, and meta/kv is large enough: package stream speaks with the server as well.
 	{"meta/stream", []string{"meta/kv", "internal/..."}},
 	{"meta/ids", []string{"meta/kv", "meta/metapb", "internal/..."}},
@@ -60,6 +59,7 @@ var layers = []struct {
 	{"meta/nslog/shared", []string{"meta/nslog/...", "meta/nslog", "meta/namespace", "meta/kv", "internal/..."}},
 	{"meta/nslog", []string{"meta/nslog/...", "meta/namespace", "meta/stream", "meta/kv", "internal/..."}},
 	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/metapb", "internal/..."}},
+	{"meta/embedded/batches", []string{"internal/bb"}},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 
 	{"flusher/plan", []string{"internal/bb"}},

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/clustertls"
+	"forebay/meta/embedded/batches"
 )
 
 const (
@@ -67,8 +69,9 @@ type Options struct {
 	// stream; "": they are beside the stream, and the server syncs each of them, which
 	// takes most of an atomic change's time. There they survive the process, so that the
 	// next one finishes a batch that it had begun, but not the machine: one that dies may
-	// leave the last batch half done, as it may lose all that was not synced. Not used with
-	// SyncAlways, nor by streams with copies, whose batches the server has in memory anyway.
+	// leave the last batch half done, as it may lose all that was not synced. While there is no
+	// room, they are beside the stream. Not used with SyncAlways, nor by streams with copies,
+	// whose batches the server has in memory anyway.
 	BatchDir string
 	Logger   *slog.Logger // default: discard
 }
@@ -157,10 +160,9 @@ func loopback(host string) bool {
 
 // Server is a running server. It is safe for concurrent use.
 type Server struct {
-	s        *server.Server
-	batchDir string     // "": batches are beside their streams
-	linking  sync.Mutex // of streams' folders to batchDir
-	stop     sync.Once
+	s     *server.Server
+	mover *batches.Mover // nil: batches are beside their streams
+	stop  func()         // ends the server and what looks after its batches, once
 }
 
 // Start starts a server and waits until it serves, at most until ctx ends.
@@ -184,16 +186,42 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s.SetLoggerV2(&logger{log: log}, false, false, false)
-	e := &Server{s: s}
-	if !o.SyncAlways {
-		e.batchDir = o.BatchDir
+	e := &Server{s: s, stop: sync.OnceFunc(s.Shutdown)}
+	if o.BatchDir != "" && !o.SyncAlways {
+		if e.mover, err = batches.New(batches.Options{Streams: o.streams(), Memory: o.BatchDir, Log: log}); err != nil {
+			return nil, err
+		}
+		if err := e.mover.Restore(); err != nil {
+			return nil, err
+		}
 	}
 	s.Start()
 	if err := e.ready(ctx, o, log); err != nil {
 		e.Shutdown()
 		return nil, err
 	}
+	if e.mover != nil {
+		e.moveBatches()
+	}
 	return e, nil
+}
+
+// moveBatches has batches moved until the server stops.
+func (e *Server) moveBatches() {
+	e.mover.Look(time.Now())
+	ctx, cancel := context.WithCancel(context.Background())
+	var moving sync.WaitGroup
+	moving.Go(func() { e.mover.Run(ctx) })
+	e.stop = sync.OnceFunc(func() {
+		cancel()
+		moving.Wait()
+		e.s.Shutdown()
+	})
+}
+
+// streams is where the server has the folders of streams.
+func (o *Options) streams() string {
+	return filepath.Join(o.Dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams")
 }
 
 func (o *Options) server() (*server.Options, error) {
@@ -283,9 +311,11 @@ func (e *Server) URL() string {
 // Shutdown stops the server, which ends its connections and syncs its files, and
 // waits until it is done. It may be called again.
 func (e *Server) Shutdown() {
-	e.stop.Do(e.s.Shutdown)
+	e.stop()
 	e.s.WaitForShutdown()
-	e.removeEmptyBatches()
+	if e.mover != nil {
+		e.mover.Close()
+	}
 }
 
 // repeatEvery is how often the log has a message of the server that repeats: one that waits for

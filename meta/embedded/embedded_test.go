@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -19,6 +20,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("FOREBAY_NATS_SERVER") != "" {
 		natsServer()
 		return
+	}
+	if os.Getenv(movesEnv) != "" {
+		fmt.Fprintln(os.Stderr, moveAndDie())
+		os.Exit(1)
 	}
 	if os.Getenv(benchEnv) != "" {
 		runBenchServer()

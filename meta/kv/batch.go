@@ -1,12 +1,10 @@
 package kv
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -22,6 +20,10 @@ const (
 
 	codeBatchIncomplete = 10176
 	codeBatchTooMany    = 10210
+
+	// batchesAtOnce is how many batches of a bucket are under way at most. A server takes 50, and 1,000
+	// of all streams (nats-server 2.15).
+	batchesAtOnce = 32
 )
 
 // Change is one message of a batch: an atomic change of several keys.
@@ -88,7 +90,7 @@ func (b *Bucket) batchMessage(id string, i, n int, c Change) *nats.Msg {
 
 // publishBatch sends a batch until the server says what became of it.
 func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, changes []Change) (uint64, error) {
-	lost, busy := false, 0
+	lost := false
 	for try := 0; ; try++ {
 		seq, err := b.attempt(ctx, msgs)
 		switch {
@@ -103,9 +105,6 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			}
 		case errors.Is(err, ErrUncertain):
 			lost = true
-		case errors.Is(err, errBusy) && !b.Replicated():
-			busy++
-			b.stage.Refused(ctx, busy, b.settled)
 		}
 		if errors.Is(err, errBusy) || errors.Is(err, ErrInProcess) {
 			Pause(ctx, try)
@@ -121,11 +120,10 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 
 // attempt sends a batch once.
 func (b *Bucket) attempt(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
-	leave, err := b.stage.Enter(ctx)
-	if err != nil {
+	if b.batches.Acquire(ctx, 1) != nil {
 		return 0, ErrNoServer
 	}
-	defer leave()
+	defer b.batches.Release(1)
 	ack, err := b.c.request(ctx, msgs...)
 	if err != nil {
 		return 0, err
@@ -133,21 +131,8 @@ func (b *Bucket) attempt(ctx context.Context, msgs []*nats.Msg) (uint64, error) 
 	return parseBatchAck(ack.Data)
 }
 
-// settled returns when the server has carried out or refused what was sent before. It carries out one
-// message after the other, this one too, which it refuses: no key has that revision.
-func (b *Bucket) settled(ctx context.Context) error {
-	ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + checkKey, Header: nats.Header{hdrExpected: {strconv.FormatUint(math.MaxInt64, 10)}}})
-	if err == nil {
-		_, err = parseAck(ack.Data)
-	}
-	if errors.Is(err, ErrRevision) {
-		return nil
-	}
-	return cmp.Or(err, ErrInProcess)
-}
-
-// errBusy: the server has too many batches at a time, has no room for this one, or lost the beginning
-// of it; it has changed nothing.
+// errBusy: the server has too many batches at a time, has no room for this one until it keeps batches
+// elsewhere (meta/embedded/batches), or lost the beginning of it; it has changed nothing.
 var errBusy = errors.New("the server cannot take the batch now")
 
 func parseBatchAck(data []byte) (uint64, error) {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv/staging"
 )
 
 const (
@@ -54,9 +54,9 @@ type Bucket struct {
 	copies   atomic.Int32  // that it has, once that is known
 	age      time.Duration // see bucketOptions
 	name     string
-	subject  string         // prefix of its subjects
-	get1     string         // prefix of direct gets
-	stage    *staging.Stage // of its batches
+	subject  string              // prefix of its subjects
+	get1     string              // prefix of direct gets
+	batches  *semaphore.Weighted // places of those under way
 	barriers barriers
 	gone     func(context.Context) (bool, error)
 	absent   bool
@@ -89,12 +89,11 @@ func NeverGone(context.Context) (bool, error) { return false, nil }
 
 // Bucket returns a bucket, which need not exist.
 func (c *Conn) Bucket(name string, o BucketOptions) *Bucket {
-	server, _ := c.opts.InProcess.(staging.Server)
 	return &Bucket{
 		c: c, replicas: c.opts.Replicas, name: name, age: o.Age, gone: o.Gone, absent: o.Absent,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
-		stage:   staging.New(server, "KV_"+name, c.log),
+		batches: semaphore.NewWeighted(batchesAtOnce),
 	}
 }
 
@@ -136,17 +135,7 @@ func (b *Bucket) Ensure(ctx context.Context) error {
 	if err == nil && int(b.copies.Load()) < b.replicas {
 		err = b.raise(ctx)
 	}
-	if err == nil {
-		b.BatchInMemory()
-	}
 	return err
-}
-
-// BatchInMemory makes atomic changes quick where the server is in this process and has the one copy.
-func (b *Bucket) BatchInMemory() {
-	if !b.Replicated() {
-		b.stage.InMemory()
-	}
 }
 
 // find learns how many copies the bucket has.

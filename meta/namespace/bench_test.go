@@ -2,9 +2,13 @@ package namespace
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,12 +19,18 @@ import (
 
 func benchNamespace(b *testing.B) *Namespace {
 	b.Helper()
-	s, err := embedded.Start(metatest.Context(b), embedded.Options{Dir: b.TempDir(), BatchDir: memoryDir(b)})
+	dir, memory := b.TempDir(), memoryDir(b)
+	s, err := embedded.Start(metatest.Context(b), embedded.Options{Dir: dir, BatchDir: memory})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(s.Shutdown)
-	return start(b, s, modes[0], "me")
+	ns := start(b, s, modes[0], "me")
+	batches := filepath.Join(dir, "jetstream", "$G", "streams", "KV_"+ns.b.Name(), "batches")
+	for at := ""; !strings.HasPrefix(at, memory); at, _ = os.Readlink(batches) {
+		time.Sleep(time.Millisecond)
+	}
+	return ns
 }
 
 func benchFile(i uint64) bb.Entry {

@@ -116,10 +116,10 @@ type directory struct {
 func (ns *Namespace) Prepare(ctx context.Context, b *bb.Buffer) error {
 	if found, err := ns.b.Exists(ctx); err != nil {
 		return err
-	} else if found {
-		ns.b.BatchInMemory()
-	} else if err := ns.b.Ensure(ctx); err != nil {
-		return err
+	} else if !found {
+		if err := ns.b.Ensure(ctx); err != nil {
+			return err
+		}
 	}
 	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
 	data, err := sealEntry(rootKey, &root)

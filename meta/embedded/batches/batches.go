@@ -1,0 +1,409 @@
+// Package batches keeps the batches that are on their way into the streams of a NATS server in
+// memory, or on the disk for as long as memory is full. It must never know what a batch holds.
+//
+// A server (nats-server 2.15) keeps the messages of a batch in a store of its own until it has all
+// of them, and syncs that store before it carries the batch out. At its start it finishes from there
+// a batch that it had half carried out, and removes the folder of the stores. A store is a folder
+// with the hash of the batch's id as its name:
+//
+//	STREAMS/STREAM/batches/HASH/meta.inf, msgs/, obs/
+//
+// A Mover makes "batches" a link to one of two folders, as there is room in memory:
+//
+//	                  ┌─▶ MEMORY/STREAM
+//	STREAM/batches ───┤
+//	                  └─▶ STREAM/batches.disk
+//
+// A move is one step: another link is renamed over that one. Stores of batches that are under way
+// stay where they are, and the folder that the link leads to from then on has links to them:
+//
+//	STREAM/batches ──▶ STREAM/batches.disk
+//	                   STREAM/batches.disk/HASH ──▶ MEMORY/STREAM/HASH
+//
+// So a path of the server's leads to the same files before and after, and what it has open it goes
+// on with. Links are made before the move, and once more after it for stores that were made in
+// between; Restore makes them if the server was killed in between.
+//
+// A store's meta.inf is the last file that the server makes in a new store, and the first that it
+// deletes. A store without one gets no link. One that is being made then fails, and its batch is
+// refused and sent again; so no batch stays with a full tmpfs. One that is being deleted is of no use.
+// Where the server fails to delete a store because it is moved at that moment, the store stays until
+// the server's next start.
+package batches
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// Options say which streams' batches are moved, and where.
+type Options struct {
+	Streams string // the folder that has a folder for each stream
+	// Memory is a folder on a tmpfs, which nobody else may write to. If it is removed, batches pass
+	// through the disk until the next New.
+	Memory string
+	Log    *slog.Logger
+
+	// For tests. Room, if not nil, is asked instead of the file system of Memory. Step is called
+	// between the steps of a move.
+	Room func() Room
+	Step func()
+
+	exchange func(a, b string) error // nil: RENAME_EXCHANGE of renameat2(2)
+}
+
+// Mover moves the batches of all streams of a server that have one copy. It is for one goroutine.
+type Mover struct {
+	o       Options
+	memory  fs.FileInfo // Memory, as New found it
+	place   place
+	streams map[string]*stream // by name
+}
+
+// New returns the mover of a server that does not run. It makes the folder in memory.
+func New(o Options) (*Mover, error) {
+	const op = "batches in memory"
+	var err error
+	if o.Streams, err = filepath.Abs(o.Streams); err != nil {
+		return nil, bb.Wrap(op, o.Streams, err)
+	}
+	if o.Memory, err = filepath.Abs(o.Memory); err != nil {
+		return nil, bb.Wrap(op, o.Memory, err)
+	}
+	if err := os.MkdirAll(o.Memory, 0o700); err != nil {
+		return nil, bb.Wrap(op, o.Memory, err)
+	}
+	m := &Mover{o: o, streams: map[string]*stream{}}
+	if m.o.Step == nil {
+		m.o.Step = func() {}
+	}
+	if m.o.exchange == nil {
+		m.o.exchange = func(a, b string) error {
+			return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+		}
+	}
+	if m.memory, err = os.Stat(o.Memory); err != nil {
+		return nil, bb.Wrap(op, o.Memory, err)
+	}
+	// What is there may be of streams that are no more.
+	found, err := os.ReadDir(o.Memory)
+	for _, d := range found {
+		m.streams[d.Name()] = m.newStream(d.Name())
+	}
+	return m, bb.Wrap(op, o.Memory, err)
+}
+
+// Restore is called before the server starts. The server then finds every store that it left.
+func (m *Mover) Restore() error {
+	var errs []error
+	found, err := os.ReadDir(m.o.Streams)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, d := range found {
+		s := m.newStream(d.Name())
+		at, _ := os.Readlink(s.link)
+		other := s.disk
+		switch at {
+		case s.memory:
+		case s.disk:
+			other = s.memory
+		default:
+			continue
+		}
+		err := mkdir(at) // what was in memory is gone with the machine
+		if err == nil {
+			_, err = tend(at, other)
+		}
+		errs = append(errs, err)
+	}
+	return bb.Wrap("batches in memory", m.o.Streams, errors.Join(errs...))
+}
+
+// every is how often the room is looked at. A batch that meets a full tmpfs in between is refused, and
+// its sender tries again.
+const every = 250 * time.Millisecond
+
+// Run looks every now and then until ctx ends. Look has been called, which is when the server has
+// started: it has finished then what was begun before.
+func (m *Mover) Run(ctx context.Context) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			m.Look(now)
+		}
+	}
+}
+
+// Look moves the batches of all streams to where they should be. What fails is logged, once, and is
+// tried again by the next look: batches are as right where they are.
+func (m *Mover) Look(now time.Time) {
+	was := m.place
+	m.place = was.next(m.room(), now)
+	switch {
+	case m.place.onDisk && !was.onDisk:
+		m.o.Log.Warn("memory is full: atomic changes pass through the disk, and are slow", "folder", m.o.Memory, "remedy", "make room there")
+	case was.onDisk && !m.place.onDisk:
+		m.o.Log.Info("there is room in memory: atomic changes pass through it again", "folder", m.o.Memory)
+	}
+	found, err := os.ReadDir(m.o.Streams)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	there := map[string]*stream{}
+	for _, d := range found {
+		if strings.HasPrefix(d.Name(), ".") { // it is being deleted
+			continue
+		}
+		s := m.streams[d.Name()]
+		if s == nil {
+			s = m.newStream(d.Name())
+		}
+		there[d.Name()] = s
+		m.failed(s, s.settle(m.place.onDisk))
+	}
+	for name, s := range m.streams {
+		if there[name] == nil && isGone(s.folder) {
+			_ = os.RemoveAll(s.memory)
+		}
+	}
+	m.streams = there
+}
+
+// failed logs what keeps a stream's batches where they are, unless it was logged last.
+func (m *Mover) failed(s *stream, err error) {
+	if err == nil {
+		s.failed = ""
+	} else if text := err.Error(); text != s.failed {
+		s.failed = text
+		m.o.Log.Warn("atomic changes cannot be moved between memory and disk", "error", err)
+	}
+}
+
+// room returns what the file system of Memory has, which is nothing if the folder is not the one
+// that New found: anybody may make one of its name in /dev/shm.
+func (m *Mover) room() Room {
+	if m.o.Room != nil {
+		return m.o.Room()
+	}
+	var r unix.Statfs_t
+	if now, err := os.Stat(m.o.Memory); err != nil || !os.SameFile(m.memory, now) || unix.Statfs(m.o.Memory, &r) != nil {
+		return Room{}
+	}
+	return roomOf(&r)
+}
+
+// Close is called when the server has ended. It leaves nothing in memory where no batch was under way.
+func (m *Mover) Close() {
+	found, _ := os.ReadDir(m.o.Memory)
+	for _, d := range found {
+		_ = os.Remove(filepath.Join(m.o.Memory, d.Name()))
+	}
+	_ = os.Remove(m.o.Memory)
+}
+
+// stream is the folders of one stream.
+type stream struct {
+	o                          *Options
+	folder, link, disk, memory string
+
+	known   bool   // it is known whether batches of the stream lie in stores
+	stores  bool   // they do
+	pending bool   // the folder to which the link does not lead may have something
+	failed  string // what was logged last
+}
+
+func (m *Mover) newStream(name string) *stream {
+	folder := filepath.Join(m.o.Streams, name)
+	link := filepath.Join(folder, "batches") // of nats-server
+	return &stream{o: &m.o, folder: folder, link: link, disk: link + ".disk", memory: filepath.Join(m.o.Memory, name), pending: true}
+}
+
+// settle has the stream's batches pass through one of the folders.
+func (s *stream) settle(onDisk bool) error {
+	if !s.known {
+		s.find()
+	}
+	if !s.stores {
+		return nil
+	}
+	to, other := s.memory, s.disk
+	if onDisk {
+		to, other = s.disk, s.memory
+	}
+	at, err := os.Readlink(s.link)
+	if errors.Is(err, unix.EINVAL) { // it is a folder, which the server has made
+		at, err = s.adopt()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = s.begin(to)
+	case err != nil:
+	case at == other:
+		err = s.move(other, to)
+	case at == to:
+		if err = mkdir(to); err == nil && s.pending { // somebody may have tidied in /dev/shm
+			s.pending, err = tend(to, other)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the stream was deleted at this moment
+	}
+	return bb.Wrap("move batches", s.link, err)
+}
+
+// find finds out whether batches of the stream lie in stores: it takes them, and has one copy. With more
+// copies the server has them in its memory.
+func (s *stream) find() {
+	var config struct {
+		Atomic   bool `json:"allow_atomic"`
+		Replicas int  `json:"num_replicas"`
+	}
+	text, err := os.ReadFile(filepath.Join(s.folder, meta))
+	s.known = err == nil && json.Unmarshal(text, &config) == nil // else the stream is being made
+	s.stores = s.known && config.Atomic && config.Replicas == 1
+}
+
+// begin makes the link. Nothing leads to what is in the folders: it is of an earlier life of the
+// server or of a stream of that name.
+func (s *stream) begin(to string) error {
+	if err := errors.Join(os.RemoveAll(s.disk), os.RemoveAll(s.memory), mkdir(to)); err != nil {
+		return err
+	}
+	s.pending = false
+	err := os.Symlink(to, s.link)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // a batch was quicker: the next look adopts its folder
+	}
+	return err
+}
+
+// adopt puts the link in the place of the server's folder, in one step: a link that leads to itself
+// is exchanged with the folder, which from then on is where the link leads. fs.ErrNotExist: there is neither.
+//
+//	batches/, batches.disk ──▶ batches.disk    becomes    batches ──▶ batches.disk/
+func (s *stream) adopt() (at string, err error) {
+	if err := errors.Join(os.RemoveAll(s.disk), os.RemoveAll(s.memory), os.Symlink(s.disk, s.disk)); err != nil {
+		return "", err
+	}
+	if err = s.o.exchange(s.disk, s.link); err == nil {
+		return s.disk, nil
+	}
+	// Not every file system can exchange. In a moment without a batch the folder is empty.
+	if os.Remove(s.link) == nil {
+		return "", fs.ErrNotExist
+	}
+	return "", err
+}
+
+// move moves the link. What lies in the folder to which it will lead, and is not linked, is of no batch.
+func (s *stream) move(from, to string) error {
+	if err := mkdir(to); err != nil {
+		return err
+	}
+	if _, err := tend(from, to); err != nil {
+		return err
+	}
+	s.o.Step()
+	if err := link(from, to); err != nil {
+		return err
+	}
+	s.o.Step()
+	fresh := s.link + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := errors.Join(os.Symlink(to, fresh), os.Rename(fresh, s.link)); err != nil {
+		return err
+	}
+	s.pending = true
+	s.o.Step()
+	var err error
+	s.pending, err = tend(to, from)
+	return err
+}
+
+// meta is there as long as a store, or a stream, is whole.
+const meta = "meta.inf"
+
+func isWhole(store string) bool { return !isGone(filepath.Join(store, meta)) }
+
+func isGone(name string) bool {
+	_, err := os.Stat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// link makes links in a folder to all stores of another one.
+func link(from, to string) error {
+	found, err := os.ReadDir(from)
+	errs := []error{ignore(err, fs.ErrNotExist)}
+	for _, e := range found {
+		store := filepath.Join(from, e.Name())
+		if e.IsDir() && isWhole(store) {
+			errs = append(errs, ignore(os.Symlink(store, filepath.Join(to, e.Name())), fs.ErrExist))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tend brings the folder to which the stream's link leads, and the other one, in order: the first has
+// links to all whole stores of the other one, which has nothing else. If both have a store of a batch, that
+// in the other one is of an attempt that was refused. pending: the other one may have something yet.
+//
+// The link to a store that is not whole is removed first, and made again if the store has become whole
+// meanwhile. Nothing becomes whole without a link, so that no store is removed that a batch is in.
+func tend(active, other string) (pending bool, err error) {
+	here, err := os.ReadDir(active)
+	errs := []error{ignore(err, fs.ErrNotExist)}
+	for _, e := range here {
+		if at := filepath.Join(active, e.Name()); isLink(e) && !isWhole(at) {
+			errs = append(errs, ignore(os.Remove(at), fs.ErrNotExist))
+		}
+	}
+	there, err := os.ReadDir(other)
+	errs = append(errs, ignore(err, fs.ErrNotExist))
+	for _, e := range there {
+		at, store := filepath.Join(active, e.Name()), filepath.Join(other, e.Name())
+		if e.IsDir() && isWhole(store) {
+			err := os.Symlink(store, at)
+			if now, lerr := os.Readlink(at); lerr == nil && now == store {
+				pending = true
+				continue
+			}
+			if !errors.Is(err, fs.ErrExist) {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		errs = append(errs, os.RemoveAll(store))
+	}
+	err = errors.Join(errs...)
+	return pending || err != nil, err
+}
+
+func isLink(e fs.DirEntry) bool { return e.Type()&fs.ModeSymlink != 0 }
+
+// mkdir makes a folder in one that is there, unless it is there itself.
+func mkdir(name string) error { return ignore(os.Mkdir(name, 0o700), fs.ErrExist) }
+
+func ignore(err, what error) error {
+	if errors.Is(err, what) {
+		return nil
+	}
+	return err
+}
