@@ -15,6 +15,7 @@ import (
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/internal/bbdtest"
+	"forebay/internal/clusterkey"
 )
 
 // The daemon outlives a tmpfs that another application has filled: what it has no memory
@@ -93,6 +94,7 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	if _, err := admin.Drain(t.Context(), c, "b", 0, nil); err != nil {
 		t.Fatal(err)
 	}
+	awaitBatches(t, d, d.Memory)
 	fill(t, filepath.Join(shm, "another-application"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -109,6 +111,84 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 		t.Errorf("the store has %v (%v), want now alone", found, err)
 	}
 	c.Close()
+}
+
+// The namespace server moves its batches itself: changes of a node that is not the server's go on too, though
+// nobody makes any at the server's node.
+func TestOthersChangesOnAFullTmpfs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
+	shm, ok := smallTmpfs(t)
+	if !ok {
+		return
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, clusterkey.New(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nats, gossip := bbdtest.FreePort(t, "127.0.0.1"), bbdtest.FreePort(t, "127.0.0.1")
+	_, gossipPort, _ := strings.Cut(gossip, ":")
+	var daemons []*bbdtest.Daemon
+	for i := range 2 {
+		host := fmt.Sprintf("127.0.0.%d", i+1)
+		d := bbdtest.New(t)
+		d.Config = fmt.Sprintf(`
+name: n%d
+listen: {tcp: %q, admin: "127.0.0.1:0"}
+cluster: {listen: "%[3]s:%[4]s", advertise: %[3]q, join: %[5]q}
+nats: {servers: %[6]q}
+key_file: %[7]s
+memory: {size: 128MiB, region_size: 64MiB}
+`, i+1, bbdtest.FreePort(t, host), host, gossipPort, gossip, nats, key)
+		daemons = append(daemons, d)
+	}
+	server, other := daemons[0], daemons[1]
+	server.Memory = filepath.Join(shm, "mem")
+	server.Start()
+	other.Start()
+	c := dialDaemon(t, other)
+	defer c.Close()
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		if err := c.Buffer("b").WriteFile(t.Context(), fmt.Sprint("f", i), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitBatches(t, server, server.Memory)
+	fill(t, filepath.Join(shm, "another-application"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	for i := range 10 {
+		if err := c.Buffer("b").Rename(ctx, fmt.Sprint("f", i), fmt.Sprint("now", i)); err != nil {
+			t.Fatalf("rename %d: %v", i, err)
+		}
+	}
+	t.Logf("ten renames in %v", time.Since(began))
+	awaitBatches(t, server, server.Dir)
+}
+
+// awaitBatches waits until the batches of buffer b pass through a folder below dir of the server's node.
+func awaitBatches(t *testing.T, server *bbdtest.Daemon, dir string) {
+	t.Helper()
+	var at string
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		links, err := filepath.Glob(filepath.Join(server.Dir, "nats", "jetstream", "$G", "streams", "KV_forebay-b-*", "batches"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(links) == 1 {
+			if at, _ = os.Readlink(links[0]); strings.HasPrefix(at, dir+"/") {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("batches pass through %q, want below %s (%q)", at, dir, links)
+		}
+	}
 }
 
 // onSmallTmpfs starts a daemon whose memory is in a tmpfs of 200 MiB; nil where this user may not mount one.
