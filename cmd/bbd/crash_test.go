@@ -266,9 +266,16 @@ func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]dur
 	return nil
 }
 
-func TestDaemonKilled(t *testing.T) {
-	kills := crashKillsAsked()
-	d := bbdtest.Start(t, "--memory", crashMemory)
+func TestDaemonKilled(t *testing.T) { daemonKilled(t, crashKillsAsked()) }
+
+// TestDaemonKilledWithLog is TestDaemonKilled of a namespace that is a log.
+func TestDaemonKilledWithLog(t *testing.T) { daemonKilled(t, crashKillsAsked()/2, withLog...) }
+
+// withLog are the arguments of a daemon whose new buffers have a namespace that is a log.
+var withLog = []string{"--namespace-engine", "log"}
+
+func daemonKilled(t *testing.T, kills int, args ...string) {
+	d := bbdtest.Start(t, append(args, "--memory", crashMemory)...)
 	r := crashRounds(t, d, crashClients, func(i int) *rand.Rand { return rand.New(rand.NewPCG(uint64(i), 7)) })
 	r.stages(t.TempDir(), 0, rand.New(rand.NewPCG(5, 6)))
 	rng := rand.New(rand.NewPCG(1, 2))

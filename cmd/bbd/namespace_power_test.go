@@ -25,10 +25,15 @@ func TestPowerCutOfNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Run("buckets", func(t *testing.T) { powerCutsOfNamespace(t, seeds(6)) })
+	t.Run("log", func(t *testing.T) { powerCutsOfNamespace(t, seeds(6), withLog...) })
+}
+
+func powerCutsOfNamespace(t *testing.T, seeds uint64, args ...string) {
 	total := map[string]int{}
-	for seed := range seeds(6) {
+	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			for op, n := range powerCutOfNamespace(t, seed) {
+			for op, n := range powerCutOfNamespace(t, seed, args) {
 				total[op] += n
 			}
 		})
@@ -52,9 +57,9 @@ func (w meetsCut) look(ctx context.Context, b *client.Buffer, all map[string]dur
 	return w.crasher.look(ctx, b, all)
 }
 
-func powerCutOfNamespace(t *testing.T, seed uint64) (ops map[string]int) {
+func powerCutOfNamespace(t *testing.T, seed uint64, args []string) (ops map[string]int) {
 	t.Helper()
-	d := bbdtest.New(t, "--memory", crashMemory)
+	d := bbdtest.New(t, append(args, "--memory", crashMemory)...)
 	d.Config = syncedConfig
 	nats := filepath.Join(d.Dir, "nats")
 	if err := os.Mkdir(nats, 0o700); err != nil {

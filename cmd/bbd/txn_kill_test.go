@@ -204,7 +204,12 @@ func (w *txnWorker) learn(ctx context.Context, b *client.Buffer) error {
 	return nil
 }
 
-func TestDaemonKilledInTransactions(t *testing.T) {
+func TestDaemonKilledInTransactions(t *testing.T) { daemonKilledInTransactions(t) }
+
+// TestDaemonKilledInTransactionsWithLog is the same of a namespace that is a log.
+func TestDaemonKilledInTransactionsWithLog(t *testing.T) { daemonKilledInTransactions(t, withLog...) }
+
+func daemonKilledInTransactions(t *testing.T, args ...string) {
 	kills := txnKills
 	if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
 		kills = n
@@ -212,7 +217,7 @@ func TestDaemonKilledInTransactions(t *testing.T) {
 	if testing.Short() {
 		kills = 5
 	}
-	d := bbdtest.Start(t, "--memory", crashMemory)
+	d := bbdtest.Start(t, append(args, "--memory", crashMemory)...)
 	r := newRounds(t, d)
 	r.walks = true
 	crashers, workers := make([]*crasher, txnWorkers), make([]*txnWorker, txnWorkers)
