@@ -7,17 +7,24 @@ import (
 	"runtime"
 	"time"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
 // Sizes that callers may rely on.
 const (
-	Unit           = 1 << 20 // bytes: segments are whole units
-	MaxSegment     = 64 << 20
-	MaxRegion      = 1 << 30
+	Unit           = format.Unit // bytes: segments are whole units
+	MaxSegment     = format.MaxSegment
+	MaxRegion      = format.MaxRegion
 	MaxExtents     = 1<<16 - 1 // extents of one commit in one segment
 	DataAlign      = 64        // bytes: writers that align what they fill to this are fast and waste little
 	MaxEvictedPart = 4 << 20   // bytes: evicted extents are joined up to this
+)
+
+// Whose bytes a region and a file are, as it is written beside them.
+type (
+	Owner    = format.Owner
+	Identity = format.Identity
 )
 
 // ErrNoRoom says that no segment is free now. It is of kind bb.NoSpace. Evicting,
@@ -69,7 +76,7 @@ type Options struct {
 	// locked and before any region is touched. Regions of another owner stay as they are,
 	// and take their share of MemoryBytes and DiskBytes (Foreign lists them). Nil: all
 	// regions are this store's own.
-	Owner func(context.Context) (Owner, error)
+	Owner func(context.Context) (format.Owner, error)
 
 	// RegionGone is called, with no lock held, before a region that changes its
 	// owner is unmapped and deleted: its memory may not be used any more once
@@ -86,28 +93,13 @@ type Options struct {
 	crash func(point string) // tests kill the process here
 }
 
-// Owner says whose the bytes of a region are: those of one node, in one namespace.
-type Owner struct {
-	Namespace uint64 // the identity of the namespace, which is that of a cluster, too; 0: unknown
-	Node      string
-	AnyNode   bool // of this store: the node's name does not matter, since no other node uses the namespace
-}
-
-// owns reports whether a region is this owner's own. One that says nothing is.
-func (o *Owner) owns(region Owner) bool {
-	if o.Namespace == 0 || region.Namespace == 0 {
-		return true
-	}
-	return region.Namespace == o.Namespace && (o.AnyNode || region.Node == o.Node[:min(len(o.Node), ownerMax)])
-}
-
 // ForeignRegion is a region of another owner, which is neither used nor deleted.
 type ForeignRegion struct {
 	Path    string
 	Tier    bb.Tier
 	Bytes   int64 // of the file
 	Held    int64 // in segments: what it may hold of files
-	Owner   Owner
+	Owner   format.Owner
 	Buffers []string // whose segments are in it
 }
 
@@ -240,7 +232,7 @@ type FileInfo struct {
 	File        bb.FileID
 	Buffer      string
 	Generations []GenerationInfo
-	Identity    *Identity // nil: it has none, for which Origin is the reason
+	Identity    *format.Identity // nil: it has none, for which Origin is the reason
 	Origin      Origin
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -78,7 +79,7 @@ func TestInvalidCommitsChangeNothing(t *testing.T) {
 		"before the lease":      {Extents: with(func(e *NewExtent) { e.SegmentOffset = 0 })},
 		"negative in segment":   {Extents: with(func(e *NewExtent) { e.SegmentOffset = -5 })},
 		"beyond the floor":      {Extents: with(func(e *NewExtent) { e.SegmentOffset = l.Length - 4 })},
-		"no room for a record":  {Extents: with(func(e *NewExtent) { e.SegmentOffset = l.RecordFloor - RecordCost(2) - 5; e.Length = 100 })},
+		"no room for a record":  {Extents: with(func(e *NewExtent) { e.SegmentOffset = l.RecordFloor - format.RecordCost(2) - 5; e.Length = 100 })},
 		"overflow in segment":   {Extents: with(func(e *NewExtent) { e.SegmentOffset = math.MaxInt64 - 2 })},
 		"negative length":       {Extents: with(func(e *NewExtent) { e.Length = -1 })},
 		"no length":             {Extents: with(func(e *NewExtent) { e.Length = 0 })},
@@ -132,7 +133,7 @@ func TestLeasesGoOnWhereTheyEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.Region != first.Region || again.Offset != first.Offset || again.DataStart != align(dataStart+1000) || again.RecordFloor != first.RecordFloor-RecordCost(1) {
+	if again.Region != first.Region || again.Offset != first.Offset || again.DataStart != align(format.DataStart+1000) || again.RecordFloor != first.RecordFloor-format.RecordCost(1) {
 		t.Errorf("lease %+v after %+v", again, first)
 	}
 	if err := s.Abandon(again.ID); err != nil {

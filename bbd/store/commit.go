@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -34,7 +35,7 @@ type plan struct {
 
 type part struct {
 	seg   *segment
-	items []recordExtent
+	items []format.RecordExtent
 }
 
 // Commit makes each commit's extents visible, and durable against the death of
@@ -83,7 +84,7 @@ func (s *Store) noteEmpty(b *batch) error {
 		if len(p.parts) > 0 || p.g != nil {
 			continue
 		}
-		r := record{file: p.c.File, generation: p.c.Generation, base: p.c.Base, origin: p.origin(), parts: 1}
+		r := format.Record{File: p.c.File, Generation: p.c.Generation, Base: p.c.Base, Origin: p.origin(), Parts: 1}
 		var err error
 		if p.note, err = s.note(&r); err != nil {
 			return err
@@ -121,7 +122,7 @@ func (s *Store) group(p *plan, b *batch) error {
 		if err != nil {
 			return err
 		}
-		item := recordExtent{e.FileOffset, uint32(e.SegmentOffset), uint32(e.Length), e.Checksum}
+		item := format.RecordExtent{FileOffset: e.FileOffset, Offset: uint32(e.SegmentOffset), Length: uint32(e.Length), Sum: e.Checksum}
 		k := len(p.parts) - 1
 		for k >= 0 && p.parts[k].seg != g {
 			k--
@@ -144,11 +145,11 @@ func (s *Store) group(p *plan, b *batch) error {
 
 // hides reports whether an extent that is added to a part lies over one of a part behind
 // it, which would be applied after it.
-func (p *plan) hides(k int, e *recordExtent) bool {
+func (p *plan) hides(k int, e *format.RecordExtent) bool {
 	for _, q := range p.parts[k+1:] {
 		for i := range q.items {
 			o := &q.items[i]
-			if o.fileOffset < e.fileOffset+int64(e.length) && e.fileOffset < o.fileOffset+int64(o.length) {
+			if o.FileOffset < e.FileOffset+int64(e.Length) && e.FileOffset < o.FileOffset+int64(o.Length) {
 				return true
 			}
 		}
@@ -212,7 +213,7 @@ func (s *Store) checkGenerations(b *batch) error {
 				}
 				continue
 			}
-			if p.g.sealed && p.flags&recordClean == 0 {
+			if p.g.sealed && p.flags&format.RecordClean == 0 {
 				return invalidCommit(c, "the generation is sealed")
 			}
 			if p.g.base != c.Base || c.Fresh && p.g.origin != c.Generation {
@@ -338,12 +339,12 @@ func checkSpace(p *plan, b *batch) error {
 		if g.buffer.Value() != p.c.Buffer {
 			return invalidCommit(p.c, fmt.Sprintf("a lease of buffer %s used in buffer %s", g.buffer.Value(), p.c.Buffer))
 		}
-		sp.floor -= RecordCost(len(p.parts[k].items))
+		sp.floor -= format.RecordCost(len(p.parts[k].items))
 		for _, e := range p.parts[k].items {
-			if int64(e.offset) < g.mu.start {
-				return invalidCommit(p.c, fmt.Sprintf("an extent at %d of the segment, before the lease's start %d", e.offset, g.mu.start))
+			if int64(e.Offset) < g.mu.start {
+				return invalidCommit(p.c, fmt.Sprintf("an extent at %d of the segment, before the lease's start %d", e.Offset, g.mu.start))
 			}
-			sp.dataEnd = max(sp.dataEnd, int64(e.offset)+int64(e.length))
+			sp.dataEnd = max(sp.dataEnd, int64(e.Offset)+int64(e.Length))
 		}
 		if sp.dataEnd > sp.floor {
 			return invalidCommit(p.c, fmt.Sprintf("data ends at %d of the segment, where only %d are left beside the records", sp.dataEnd, sp.floor))
@@ -362,23 +363,23 @@ func checkSpace(p *plan, b *batch) error {
 // acknowledged, so that later none of them needs the others.
 func (s *Store) writeRecords(p *plan) {
 	c := p.c
-	rec := record{file: c.File, generation: c.Generation, base: c.Base, origin: p.origin(), sequence: s.sequence.Add(1), parts: uint16(len(p.parts)), flags: p.flags}
+	rec := format.Record{File: c.File, Generation: c.Generation, Base: c.Base, Origin: p.origin(), Sequence: s.sequence.Add(1), Parts: uint16(len(p.parts)), Flags: p.flags}
 	tops := make([]int64, len(p.parts))
 	for k := range p.parts {
 		r := rec
-		r.part, r.items = uint16(k), p.parts[k].items
+		r.Part, r.Items = uint16(k), p.parts[k].items
 		g := p.parts[k].seg
 		tops[k] = g.append(&r)
 		g.addFile(c.File)
 		g.lastUse.Store(s.clock.Add(1))
 		s.crash("record written")
 		if len(p.parts) > 1 {
-			setState(g.records(), tops[k], recordPrepared, len(r.items))
+			format.SetState(g.records(), tops[k], format.RecordPrepared, len(r.Items))
 			s.crash("part prepared")
 		}
 	}
 	for k := range p.parts {
-		setState(p.parts[k].seg.records(), tops[k], recordComplete, len(p.parts[k].items))
+		format.SetState(p.parts[k].seg.records(), tops[k], format.RecordComplete, len(p.parts[k].items))
 		s.crash("part complete")
 	}
 }
@@ -426,6 +427,6 @@ func (s *Store) apply(p *plan, d *dead) {
 	}
 }
 
-func newExtent(g *segment, e recordExtent, state extentState) extent {
-	return extent{off: e.fileOffset, seg: g, sum: e.sum, length: e.length, offset: e.offset, whole: e.length, state: state}
+func newExtent(g *segment, e format.RecordExtent, state extentState) extent {
+	return extent{off: e.FileOffset, seg: g, sum: e.Sum, length: e.Length, offset: e.Offset, whole: e.Length, state: state}
 }

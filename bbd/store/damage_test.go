@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -54,7 +55,7 @@ func flip(t *testing.T, path string, at int64) {
 
 func TestDamagedData(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
-	flip(t, path, segment+dataStart+1024+500) // the second file's
+	flip(t, path, segment+format.DataStart+1024+500) // the second file's
 	s := open(t, o)
 	for f := range bb.FileID(5) {
 		v, err := s.Snapshot(f+1, 1)
@@ -78,8 +79,8 @@ func TestDamagedData(t *testing.T) {
 // TestDamagedRecord flips every byte of the second file's record, one at a time.
 func TestDamagedRecord(t *testing.T) {
 	o, path, segment, length := damagedStore(t)
-	top := segment + length - RecordCost(1)
-	for i := range RecordCost(1) {
+	top := segment + length - format.RecordCost(1)
+	for i := range format.RecordCost(1) {
 		at := top - 1 - i
 		flip(t, journalOf(path), at)
 		s := open(t, o)
@@ -93,7 +94,7 @@ func TestDamagedRecord(t *testing.T) {
 			check(t, s, f+1, 1, content(uint64(f+1), 1000))
 		}
 		d := s.Damage()
-		if len(d) != 1 || d[0].Segment != segment || d[0].To != length-RecordCost(1) || d[0].From != d[0].To-RecordCost(1) || d[0].Buffer != "b" || s.Stats().Damaged != 1 {
+		if len(d) != 1 || d[0].Segment != segment || d[0].To != length-format.RecordCost(1) || d[0].From != d[0].To-format.RecordCost(1) || d[0].Buffer != "b" || s.Stats().Damaged != 1 {
 			t.Errorf("byte %d flipped: reported %+v", i, d)
 		}
 		if err := s.Close(); err != nil {
@@ -105,7 +106,7 @@ func TestDamagedRecord(t *testing.T) {
 
 func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 	o, path, segment, length := damagedStore(t)
-	flip(t, journalOf(path), segment+length-RecordCost(1)*5+1) // of the last record, an extent's offset
+	flip(t, journalOf(path), segment+length-format.RecordCost(1)*5+1) // of the last record, an extent's offset
 	s := open(t, o)
 	w := newWriter(t, s)
 	w.commit(5, 2, 0, 0, []byte("x"))
@@ -123,9 +124,9 @@ func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 func TestDamagedHeaders(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
 	path = journalOf(path)
-	slot, slotCopy := slotTable+segment/Unit*slotSize, slotCopies+segment/Unit*slotSize
+	slot, slotCopy := format.SlotTable+segment/Unit*format.SlotSize, format.SlotCopies+segment/Unit*format.SlotSize
 	for name, at := range map[string][]int64{
-		"region header": {3}, "region version": {9}, "region header's copy": {headerCopy + 20},
+		"region header": {3}, "region version": {9}, "region header's copy": {format.HeaderCopy + 20},
 		"slot": {slot + 20}, "slot's magic": {slot + 1}, "slot's copy": {slotCopy + 30}, "magic of the slot's copy": {slotCopy},
 	} {
 		for _, b := range at {
@@ -156,8 +157,8 @@ func TestDamagedHeaders(t *testing.T) {
 
 func TestDamagedBeyondMending(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
-	flip(t, journalOf(path), slotTable+segment/Unit*slotSize+20)
-	flip(t, journalOf(path), slotCopies+segment/Unit*slotSize+20)
+	flip(t, journalOf(path), format.SlotTable+segment/Unit*format.SlotSize+20)
+	flip(t, journalOf(path), format.SlotCopies+segment/Unit*format.SlotSize+20)
 	s := open(t, o)
 	if d := s.Damage(); len(d) != 1 || d[0].Segment != segment {
 		t.Errorf("reported %+v", d)
@@ -166,7 +167,7 @@ func TestDamagedBeyondMending(t *testing.T) {
 		t.Fatal(err)
 	}
 	flip(t, journalOf(path), 3)
-	flip(t, journalOf(path), headerCopy+3)
+	flip(t, journalOf(path), format.HeaderCopy+3)
 	before, err := os.ReadFile(journalOf(path))
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +188,7 @@ func TestUnknownVersionIsNotTouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, at := range []int64{8, headerCopy + 8} {
+	for _, at := range []int64{8, format.HeaderCopy + 8} {
 		if _, err := f.WriteAt(binary.LittleEndian.AppendUint32(nil, 7), at); err != nil {
 			t.Fatal(err)
 		}
@@ -203,15 +204,15 @@ func TestUnknownVersionIsNotTouched(t *testing.T) {
 }
 
 func TestUnknownFlagsAreRefused(t *testing.T) {
-	p := make([]byte, headerCopy+headerSize)
-	h := regionHeader{id: 1, size: 2 * Unit, flags: regionFlags}
-	h.encode(p)
-	if _, _, err := decodeRegionHeader(p); err != nil {
+	p := make([]byte, format.HeaderCopy+format.HeaderSize)
+	h := format.RegionHeader{ID: 1, Size: 2 * Unit, Flags: format.RegionFlags}
+	h.Encode(p)
+	if _, _, err := format.DecodeRegionHeader(p); err != nil {
 		t.Fatal(err)
 	}
-	h.flags |= 1 << 9
-	h.encode(p)
-	if _, _, err := decodeRegionHeader(p); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "flags 0x203 found, 0x3 supported") {
+	h.Flags |= 1 << 9
+	h.Encode(p)
+	if _, _, err := format.DecodeRegionHeader(p); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "flags 0x203 found, 0x3 supported") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -276,54 +277,33 @@ func TestTruncatedRegionIsAnError(t *testing.T) {
 
 func FuzzDecodeRecord(f *testing.F) {
 	seg := make([]byte, Unit)
-	r := record{file: 1, generation: 2, base: 1, origin: 1, sequence: 9, parts: 1, items: []recordExtent{{0, dataStart, 10, 5}, {10, dataStart + 64, 10, 6}}}
-	low := r.encode(seg, Unit, 77)
-	setState(seg, Unit, recordComplete, 2)
+	r := format.Record{File: 1, Generation: 2, Base: 1, Origin: 1, Sequence: 9, Parts: 1, Items: []format.RecordExtent{
+		{Offset: format.DataStart, Length: 10, Sum: 5}, {FileOffset: 10, Offset: format.DataStart + 64, Length: 10, Sum: 6},
+	}}
+	low := r.Encode(seg, Unit, 77)
+	format.SetState(seg, Unit, format.RecordComplete, 2)
 	f.Add(seg[low:], uint64(77))
 	f.Add(seg[low+8:], uint64(77))
 	f.Add(make([]byte, 100), uint64(0))
 	f.Fuzz(func(t *testing.T, tail []byte, nonce uint64) {
 		mem := make([]byte, Unit)
-		tail = tail[:min(len(tail), Unit-dataStart)]
+		tail = tail[:min(len(tail), Unit-format.DataStart)]
 		copy(mem[Unit-len(tail):], tail)
 		g := &segment{nonce: nonce, length: Unit}
 		g.mu.region = &region{journal: mem}
 		records := 0
-		floor, dataEnd := g.scan(func(r *record, top int64) {
+		floor, dataEnd := g.scan(func(r *format.Record, top int64) {
 			records++
-			if err := r.check(Unit); err != nil {
+			if err := r.Check(Unit); err != nil {
 				t.Errorf("a record that cannot be was accepted: %v", err)
 			}
-		}, func(from, to int64, _ *record) {
+		}, func(from, to int64, _ *format.Record) {
 			if from < 0 || to > Unit || from >= to {
 				t.Errorf("damage from %d to %d", from, to)
 			}
 		})
-		if dataEnd < dataStart || floor > Unit || dataEnd > Unit {
+		if dataEnd < format.DataStart || floor > Unit || dataEnd > Unit {
 			t.Errorf("floor %d, data end %d of %d records", floor, dataEnd, records)
-		}
-	})
-}
-
-func FuzzDecodeHeaders(f *testing.F) {
-	p := make([]byte, headerCopy+headerSize)
-	regionHeader{id: 1, size: 8 << 20}.encode(p)
-	f.Add(p)
-	q := make([]byte, slotSize)
-	segmentHeader{units: 2, nonce: 3, sequence: 1, buffer: "b"}.encode(q)
-	publish(q, 0, segmentMagic)
-	f.Add(q)
-	f.Fuzz(func(t *testing.T, p []byte) {
-		if h, _, err := decodeRegionHeader(p); err == nil && (h.size < 2*Unit || h.size > MaxRegion || h.tier > bb.TierDisk) {
-			t.Errorf("accepted %+v", h)
-		}
-		if h, err := decodeSegmentHeader(p); err == nil {
-			again := make([]byte, slotSize)
-			h.encode(again)
-			publish(again, 0, segmentMagic)
-			if got, err := decodeSegmentHeader(again); err != nil || got != h {
-				t.Errorf("%+v came back as %+v, %v", h, got, err)
-			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -283,12 +284,12 @@ func (g *segment) pinned() bool {
 
 // noteEvicted records evictions and returns where, with a reference.
 func (s *Store) noteEvicted(g *generation, part []extent) (*segment, error) {
-	r := record{
-		file: g.file, generation: g.number, base: g.base, origin: g.origin,
-		parts: 1, flags: recordEvicted, items: make([]recordExtent, len(part)),
+	r := format.Record{
+		File: g.file, Generation: g.number, Base: g.base, Origin: g.origin,
+		Parts: 1, Flags: format.RecordEvicted, Items: make([]format.RecordExtent, len(part)),
 	}
 	for i, e := range part {
-		r.items[i] = recordExtent{fileOffset: e.off, length: e.length, sum: e.sum}
+		r.Items[i] = format.RecordExtent{FileOffset: e.off, Length: e.length, Sum: e.sum}
 	}
 	return s.note(&r)
 }
@@ -310,7 +311,7 @@ func (s *Store) moveAnchor(h *shard, g *generation, victims map[*segment]bool, d
 	if !victims[old] {
 		return nil
 	}
-	r := record{file: g.file, generation: g.number, base: g.base, origin: g.origin, parts: 1}
+	r := format.Record{File: g.file, Generation: g.number, Base: g.base, Origin: g.origin, Parts: 1}
 	fresh, err := s.note(&r)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -188,7 +189,7 @@ func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) error {
 // commitFill writes records of the pieces and shows them in every view that has
 // the same evicted extents.
 func (s *Store) commitFill(c *Commit, pieces []extent) error {
-	b := &batch{commits: []plan{{c: c, flags: recordClean}}, segments: map[*segment]*space{}}
+	b := &batch{commits: []plan{{c: c, flags: format.RecordClean}}, segments: map[*segment]*space{}}
 	p := &b.commits[0]
 	if err := s.prepare(b); err != nil {
 		return err

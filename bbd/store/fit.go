@@ -161,7 +161,7 @@ func (s *Store) dropEmpty(bytes int64) {
 // is served. Its file stays as it is.
 func (s *Store) setAside(c *candidate, r *region, why error) {
 	s.found.aside++
-	s.damaged(Damage{Path: c.path, Region: c.header.id, Segment: -1, To: c.header.size, What: fmt.Sprintf("%s cannot be read, and is set aside with all that is in it: %v", c.path, why)})
+	s.damaged(Damage{Path: c.path, Region: c.header.ID, Segment: -1, To: c.header.Size, What: fmt.Sprintf("%s cannot be read, and is set aside with all that is in it: %v", c.path, why)})
 	if r == nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -167,7 +168,7 @@ func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	makeOlder(t, o, pagesOnly)
+	makeOlder(t, o, format.PagesOnly)
 	c.fill()
 	s = open(t, o)
 	for i := 1; i <= files; i++ {
@@ -225,7 +226,7 @@ func testFullOlderRegions(t *testing.T, behind bool) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	makeOlder(t, o, pagesOnly)
+	makeOlder(t, o, format.PagesOnly)
 	if !behind {
 		found, err := findRegions(o.ShmDir, bb.TierMemory)
 		if err != nil {
@@ -320,7 +321,7 @@ func TestJournalOnAFullTmpfs(t *testing.T) {
 			t.Fatalf("commit %d: %v", n, err)
 		}
 	}
-	if least := int(journalTail/RecordCost(1)) - 3; n < least || n == 100_000 {
+	if least := int(journalTail/format.RecordCost(1)) - 3; n < least || n == 100_000 {
 		t.Errorf("%d commits found memory, at least %d should", n, least)
 	}
 	check(t, s, 1, 1, []byte("y"))
@@ -342,11 +343,11 @@ func TestJournalOnAFullTmpfs(t *testing.T) {
 	s = open(t, o)
 	check(t, s, 1, 1, []byte("y"))
 	s.Drop(1)
-	if now := blocks(t, journalOf(info.Path)); now > grown-3000*RecordCost(1)+journalStep {
+	if now := blocks(t, journalOf(info.Path)); now > grown-3000*format.RecordCost(1)+journalStep {
 		t.Errorf("the journal takes %d bytes, and took %d with 3000 records", now, grown)
 	}
 	for _, r := range s.mu.regions { // what was punched is what a segment starts with, no more
-		if r.path == info.Path && blocks(t, journalOf(r.path)) < journalLeast(int64(len(r.mem)))-slotTable {
+		if r.path == info.Path && blocks(t, journalOf(r.path)) < journalLeast(int64(len(r.mem)))-format.SlotTable {
 			t.Errorf("the journal takes %d bytes, and at least %d are due", blocks(t, journalOf(r.path)), journalLeast(int64(len(r.mem))))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -74,14 +75,14 @@ func rewrite(t *testing.T, path string, change func(mem []byte)) {
 }
 
 // forge writes a header of version 2, and its copy, as the user of pages can.
-func forge(mem []byte, change func(*regionHeader)) {
-	h, _, err := decodeRegionHeader(mem)
+func forge(mem []byte, change func(*format.RegionHeader)) {
+	h, _, err := format.DecodeRegionHeader(mem)
 	if err != nil {
-		h = regionHeader{id: 1, size: int64(len(mem)), uid: bob}
+		h = format.RegionHeader{ID: 1, Size: int64(len(mem)), UID: bob}
 	}
 	change(&h)
-	h.encodeOlder(mem, pagesOnly)
-	h.encodeOlder(mem[headerCopy:], pagesOnly)
+	encodeOlder(h, mem, format.PagesOnly)
+	encodeOlder(h, mem[format.HeaderCopy:], format.PagesOnly)
 }
 
 // bothWays runs a test with regions of this release, and with ones of the release before,
@@ -117,24 +118,26 @@ func stays(t *testing.T, s *Store, bobs string) {
 func TestStartWithForgedHeaders(t *testing.T) {
 	forgeries := map[string]func(mem []byte){
 		"version": func(mem []byte) {
-			for _, at := range []int{0, headerCopy} {
+			for _, at := range []int{0, format.HeaderCopy} {
 				binary.LittleEndian.PutUint32(mem[at+8:], 99)
-				binary.LittleEndian.PutUint64(mem[at+headerSize-8:], checksum.Sum(mem[at:at+headerSize-8]))
+				binary.LittleEndian.PutUint64(mem[at+format.HeaderSize-8:], checksum.Sum(mem[at:at+format.HeaderSize-8]))
 			}
 		},
 		"nobody's": func(mem []byte) {
-			forge(mem, func(h *regionHeader) { h.flags = 0 })
-			clear(mem[slotTable : slotTable+len(mem)/Unit*slotSize])
+			forge(mem, func(h *format.RegionHeader) { h.Flags = 0 })
+			clear(mem[format.SlotTable : format.SlotTable+len(mem)/Unit*format.SlotSize])
 		},
-		"alice's":       func(mem []byte) { forge(mem, func(h *regionHeader) { h.uid = alice }) },
-		"own records":   func(mem []byte) { forge(mem, func(h *regionHeader) { h.flags = regionLog }) },
-		"unknown flag":  func(mem []byte) { forge(mem, func(h *regionHeader) { h.flags |= 1 << 20 }) },
-		"instance":      func(mem []byte) { forge(mem, func(h *regionHeader) { h.instance = 0x42424242 }) },
-		"id":            func(mem []byte) { forge(mem, func(h *regionHeader) { h.id = 1 }) },
-		"size":          func(mem []byte) { forge(mem, func(h *regionHeader) { h.size = 2 * Unit }) },
-		"tier":          func(mem []byte) { forge(mem, func(h *regionHeader) { h.tier = bb.TierDisk }) },
-		"another owner": func(mem []byte) { forge(mem, func(h *regionHeader) { h.owner = Owner{Namespace: 9, Node: "x"} }) },
-		"zeros":         func(mem []byte) { clear(mem) },
+		"alice's":      func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.UID = alice }) },
+		"own records":  func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.Flags = format.RegionLog }) },
+		"unknown flag": func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.Flags |= 1 << 20 }) },
+		"instance":     func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.Instance = 0x42424242 }) },
+		"id":           func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.ID = 1 }) },
+		"size":         func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.Size = 2 * Unit }) },
+		"tier":         func(mem []byte) { forge(mem, func(h *format.RegionHeader) { h.Tier = bb.TierDisk }) },
+		"another owner": func(mem []byte) {
+			forge(mem, func(h *format.RegionHeader) { h.Owner = format.Owner{Namespace: 9, Node: "x"} })
+		},
+		"zeros": func(mem []byte) { clear(mem) },
 	}
 	for name, change := range forgeries {
 		bothWays(t, name, func(t *testing.T, older bool) {
@@ -148,7 +151,7 @@ func TestStartWithForgedHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			if older {
-				makeOlder(t, o, pagesOnly)
+				makeOlder(t, o, format.PagesOnly)
 			}
 			rewrite(t, bobs, change)
 			for range 2 { // the second time with what the first has made of it
@@ -192,23 +195,23 @@ func TestForgedRecordIsNotBelieved(t *testing.T) {
 			if _, err := fmt.Sscanf(filepath.Base(bobs), regionPrefix+"%x", &id); err != nil {
 				t.Fatal(err)
 			}
-			forge(mem, func(h *regionHeader) {
-				*h = regionHeader{flags: regionOwned, id: bb.RegionID(id), size: int64(len(mem)), uid: bob, instance: s.Instance()}
+			forge(mem, func(h *format.RegionHeader) {
+				*h = format.RegionHeader{Flags: format.RegionOwned, ID: bb.RegionID(id), Size: int64(len(mem)), UID: bob, Instance: s.Instance()}
 			})
 			const unit = 4
-			h := segmentHeader{units: 1, nonce: 5, sequence: 1 << 40, uid: bob, buffer: "b"}
-			for _, at := range []int64{slotTable + unit*slotSize, unit * Unit} {
-				h.encode(mem[at:])
-				publish(mem, at, segmentMagic)
+			h := format.SegmentHeader{Units: 1, Nonce: 5, Sequence: 1 << 40, UID: bob, Buffer: "b"}
+			for _, at := range []int64{format.SlotTable + unit*format.SlotSize, unit * Unit} {
+				h.Encode(mem[at:])
+				format.Publish(mem, at, format.SegmentMagic)
 			}
 			seg, body := mem[unit*Unit:(unit+1)*Unit], []byte("FORGED BY BOB")
-			copy(seg[dataStart:], body)
-			r := record{file: 2, generation: generation, origin: generation, sequence: 1 << 62, parts: 1, items: []recordExtent{
-				{length: uint32(len(body)), offset: dataStart, sum: checksum.Sum(body)},
+			copy(seg[format.DataStart:], body)
+			r := format.Record{File: 2, Generation: generation, Origin: generation, Sequence: 1 << 62, Parts: 1, Items: []format.RecordExtent{
+				{Length: uint32(len(body)), Offset: format.DataStart, Sum: checksum.Sum(body)},
 			}}
-			low := r.encode(seg, Unit, h.nonce)
-			clear(seg[low-recordEnd : low])
-			setState(seg, Unit, recordComplete, 1)
+			low := r.Encode(seg, Unit, h.Nonce)
+			clear(seg[low-format.RecordEnd : low])
+			format.SetState(seg, Unit, format.RecordComplete, 1)
 		})
 		s = open(t, o)
 		stays(t, s, bobs)
@@ -223,7 +226,7 @@ func TestForgedRecordIsNotBelieved(t *testing.T) {
 
 // A region that is shorter than it was, at the start or before, takes nothing with it.
 func TestStartWithShortRegions(t *testing.T) {
-	for _, size := range []int64{0, 100, headerCopy + headerSize, slotTable, Unit, Unit + 100} {
+	for _, size := range []int64{0, 100, format.HeaderCopy + format.HeaderSize, format.SlotTable, Unit, Unit + 100} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			o := folders(t)
 			s, bobs, ok := sharedStore(t, o)
@@ -250,29 +253,29 @@ func TestStartWithShortRegions(t *testing.T) {
 func scribble(r *rand.Rand, mem []byte) {
 	pick := func(n ...uint64) uint64 { return n[r.IntN(len(n))] }
 	if r.IntN(10) < 6 {
-		forge(mem, func(h *regionHeader) {
-			h.flags, h.id = uint32(pick(0, 1, 2, 3, 1<<9)), bb.RegionID(pick(uint64(h.id), 1, 0, r.Uint64()))
-			h.size, h.uid = int64(pick(uint64(len(mem)), uint64(len(mem)), 2*Unit)), uint32(pick(0, alice, bob))
-			h.tier, h.instance = bb.Tier(pick(0, 0, 1)), bb.InstanceID(pick(uint64(h.instance), 0, 1))
+		forge(mem, func(h *format.RegionHeader) {
+			h.Flags, h.ID = uint32(pick(0, 1, 2, 3, 1<<9)), bb.RegionID(pick(uint64(h.ID), 1, 0, r.Uint64()))
+			h.Size, h.UID = int64(pick(uint64(len(mem)), uint64(len(mem)), 2*Unit)), uint32(pick(0, alice, bob))
+			h.Tier, h.Instance = bb.Tier(pick(0, 0, 1)), bb.InstanceID(pick(uint64(h.Instance), 0, 1))
 		})
 	}
 	for unit := 1; unit < len(mem)/Unit; unit++ {
 		if r.IntN(2) == 0 {
 			continue
 		}
-		h := segmentHeader{
-			units: int64(pick(1, 1, 2, 8, 64)), nonce: pick(0, 1, r.Uint64()), sequence: pick(0, 1, 1<<64-1), uid: bob,
-			buffer: []string{"b", "alicebuf", "", "../x\n\n"}[r.IntN(4)], tier: bb.Tier(pick(0, 1, 9)),
+		h := format.SegmentHeader{
+			Units: int64(pick(1, 1, 2, 8, 64)), Nonce: pick(0, 1, r.Uint64()), Sequence: pick(0, 1, 1<<64-1), UID: bob,
+			Buffer: []string{"b", "alicebuf", "", "../x\n\n"}[r.IntN(4)], Tier: bb.Tier(pick(0, 1, 9)),
 		}
-		for _, at := range []int{slotTable + unit*slotSize, unit * Unit}[:1+r.IntN(2)] {
-			h.encode(mem[at:])
-			publish(mem, int64(at), segmentMagic)
+		for _, at := range []int{format.SlotTable + unit*format.SlotSize, unit * Unit}[:1+r.IntN(2)] {
+			h.Encode(mem[at:])
+			format.Publish(mem, int64(at), format.SegmentMagic)
 		}
-		end := (unit + int(h.units)) * Unit
+		end := (unit + int(h.Units)) * Unit
 		if end > len(mem) {
 			end = (unit + 1) * Unit
 		}
-		scribbleRecords(r, mem[unit*Unit:end], h.nonce)
+		scribbleRecords(r, mem[unit*Unit:end], h.Nonce)
 	}
 }
 
@@ -281,27 +284,27 @@ func scribbleRecords(r *rand.Rand, seg []byte, nonce uint64) {
 	pick := func(n ...uint64) uint64 { return n[r.IntN(len(n))] }
 	top := int64(len(seg))
 	for range r.IntN(20) {
-		rec := record{
-			file: bb.FileID(pick(0, 1, 2, 0x800000002)), generation: bb.Generation(pick(0, 1, 2, 1<<64-1)),
-			base: bb.Generation(pick(0, 1, 5)), origin: bb.Generation(pick(0, 1, 2)), sequence: pick(0, 1, 1<<64-1),
-			part: uint16(pick(0, 1)), parts: uint16(pick(0, 1, 2, 65535)), flags: uint16(pick(0, 1, 2, 3, 4, 255)),
+		rec := format.Record{
+			File: bb.FileID(pick(0, 1, 2, 0x800000002)), Generation: bb.Generation(pick(0, 1, 2, 1<<64-1)),
+			Base: bb.Generation(pick(0, 1, 5)), Origin: bb.Generation(pick(0, 1, 2)), Sequence: pick(0, 1, 1<<64-1),
+			Part: uint16(pick(0, 1)), Parts: uint16(pick(0, 1, 2, 65535)), Flags: uint16(pick(0, 1, 2, 3, 4, 255)),
 		}
-		if rec.flags&recordIdentity != 0 {
-			rec.payload = make([]byte, recordItem*r.IntN(6))
+		if rec.Flags&format.RecordIdentity != 0 {
+			rec.Payload = make([]byte, format.RecordItem*r.IntN(6))
 		} else {
 			for range r.IntN(4) {
-				rec.items = append(rec.items, recordExtent{
-					int64(pick(0, 1<<62, 1<<64-1, 4096)), uint32(pick(0, 4096, 8192, 1<<32-1)),
-					uint32(pick(0, 1, 4096, Unit, 1<<32-1)), r.Uint64(),
+				rec.Items = append(rec.Items, format.RecordExtent{
+					FileOffset: int64(pick(0, 1<<62, 1<<64-1, 4096)), Offset: uint32(pick(0, 4096, 8192, 1<<32-1)),
+					Length: uint32(pick(0, 1, 4096, Unit, 1<<32-1)), Sum: r.Uint64(),
 				})
 			}
 		}
-		if top-RecordCost(rec.length()) < dataStart+recordEnd {
+		if top-format.RecordCost(rec.Length()) < format.DataStart+format.RecordEnd {
 			return
 		}
-		low := rec.encode(seg, top, nonce)
-		setState(seg, top, uint32(pick(recordPrepared, recordComplete, recordVoid, 7)), rec.length())
-		clear(seg[low-recordEnd : low])
+		low := rec.Encode(seg, top, nonce)
+		format.SetState(seg, top, uint32(pick(format.RecordPrepared, format.RecordComplete, format.RecordVoid, 7)), rec.Length())
+		clear(seg[low-format.RecordEnd : low])
 		top = low
 	}
 }
@@ -319,7 +322,7 @@ func TestStartWithScribbledRegions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if older {
-				makeOlder(t, o, pagesOnly)
+				makeOlder(t, o, format.PagesOnly)
 			}
 			rewrite(t, bobs, func(mem []byte) { scribble(rand.New(rand.NewPCG(seed, 1)), mem) })
 			s, err := Open(context.Background(), o)

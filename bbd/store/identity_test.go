@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,64 +8,20 @@ import (
 	"testing"
 	"time"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
 // identityOf is an identity of a file with all that one may have.
-func identityOf(f bb.FileID, n bb.Generation, name string) Identity {
-	return Identity{
+func identityOf(f bb.FileID, n bb.Generation, name string) format.Identity {
+	return format.Identity{
 		File: f, Generation: n, Buffer: "b", Dir: 3, Name: name, Path: "dir/" + name, UID: 1000, GID: 100, Mode: 0o640,
 		MTime: time.Unix(1_700_000_000, 5).UTC(), Writer: "a client", Made: 99, Closed: true, Size: 12, Checksum: 0xfeed,
 	}
 }
 
-func TestIdentityCodec(t *testing.T) {
-	t.Parallel()
-	for _, want := range []Identity{
-		identityOf(7, 9, "f"),
-		identityOf(1<<63, 1<<62, strings.Repeat("n", bb.MaxName)),
-		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f"},
-		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f", Closed: true, Writer: "w", Revision: 1 << 60},
-	} {
-		p := AppendIdentity([]byte("before"), &want)[len("before"):]
-		if len(p)%recordItem != 0 {
-			t.Errorf("%d bytes", len(p))
-		}
-		if got, err := DecodeIdentity(p); err != nil || got != want {
-			t.Errorf("%+v came back as %+v, %v", want, got, err)
-		}
-	}
-	p := AppendIdentity(nil, &Identity{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f"})
-	p[0] = 9
-	if _, err := DecodeIdentity(p); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "version 9 found, version 1 supported") {
-		t.Errorf("another version: %v", err)
-	}
-}
-
-func FuzzDecodeIdentity(f *testing.F) {
-	id := identityOf(7, 9, "f")
-	f.Add(AppendIdentity(nil, &id))
-	id.Revision = 1
-	f.Add(AppendIdentity(nil, &id))
-	f.Add(make([]byte, identityHead))
-	f.Fuzz(func(t *testing.T, p []byte) {
-		id, err := DecodeIdentity(p)
-		if err != nil {
-			return
-		}
-		if id.File == 0 || id.Generation == 0 || id.Dir == 0 || bb.CheckName(id.Name) != nil || id.Size < 0 {
-			t.Errorf("accepted %+v", id)
-		}
-		if again := AppendIdentity(nil, &id); !bytes.Equal(again, p) {
-			if got, err := DecodeIdentity(again); err != nil || got != id {
-				t.Errorf("%+v came back as %+v, %v", id, got, err)
-			}
-		}
-	})
-}
-
 // wantIdentity checks what a store says of whose a file is.
-func wantIdentity(t *testing.T, s *Store, f bb.FileID, want *Identity) {
+func wantIdentity(t *testing.T, s *Store, f bb.FileID, want *format.Identity) {
 	t.Helper()
 	got, ok := s.IdentityOf(f)
 	if ok != (want != nil) || want != nil && got != *want {
@@ -80,7 +35,7 @@ func TestIdentityLastsAsLongAsItsFile(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)
 	w := newWriter(t, s)
-	identify := func(f bb.FileID, n bb.Generation, name string) *Identity {
+	identify := func(f bb.FileID, n bb.Generation, name string) *format.Identity {
 		t.Helper()
 		id := identityOf(f, n, name)
 		if err := s.Identify(&id); err != nil {
@@ -157,7 +112,9 @@ func TestIdentitiesMakeRoom(t *testing.T) {
 
 // ownedBy are options of a store of a node in a namespace.
 func ownedBy(o Options, namespace uint64, node string) Options {
-	o.Owner = func(context.Context) (Owner, error) { return Owner{Namespace: namespace, Node: node}, nil }
+	o.Owner = func(context.Context) (format.Owner, error) {
+		return format.Owner{Namespace: namespace, Node: node}, nil
+	}
 	return o
 }
 
@@ -176,7 +133,7 @@ func TestRegionsOfAnotherOwnerAreLeft(t *testing.T) {
 		before := folderSums(t, o.ShmDir)
 		s := open(t, other)
 		foreign := s.Foreign()
-		if len(foreign) != 1 || foreign[0].Owner != (Owner{Namespace: 5, Node: "n1"}) || foreign[0].Held == 0 || fmt.Sprint(foreign[0].Buffers) != "[b]" {
+		if len(foreign) != 1 || foreign[0].Owner != (format.Owner{Namespace: 5, Node: "n1"}) || foreign[0].Held == 0 || fmt.Sprint(foreign[0].Buffers) != "[b]" {
 			t.Errorf("foreign regions: %+v", foreign)
 		}
 		stats := s.Stats()
@@ -210,7 +167,7 @@ func TestVersion1IsAdopted(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	makeOlder(t, o, ownerless)
+	makeOlder(t, o, format.Ownerless)
 	s = open(t, ownedBy(o, 5, "n1"))
 	check(t, s, 1, 1, want)
 	for info := range s.Files() {

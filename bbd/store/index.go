@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -311,9 +312,9 @@ func (g *segment) strikeOut(f bb.FileID, n bb.Generation) error {
 		return nil
 	}
 	return guard("void", g.mu.region.path, func() error {
-		g.scan(func(r *record, top int64) {
-			if r.file == f && r.generation == n && r.state != recordVoid {
-				setState(g.records(), top, recordVoid, r.length())
+		g.scan(func(r *format.Record, top int64) {
+			if r.File == f && r.Generation == n && r.State != format.RecordVoid {
+				format.SetState(g.records(), top, format.RecordVoid, r.Length())
 				g.mu.voids++
 			}
 		}, nil)

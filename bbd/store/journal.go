@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -40,8 +41,8 @@ func journalOf(path string) string { return path + journalSuffix }
 // journalLeast returns what the journal of a region of so many bytes takes at least.
 func journalLeast(size int64) int64 {
 	units := size / Unit
-	table := (units*slotSize + journalTail - 1) / journalTail * journalTail
-	return 2*table + slotTable + units*journalTail
+	table := (units*format.SlotSize + journalTail - 1) / journalTail * journalTail
+	return 2*table + format.SlotTable + units*journalTail
 }
 
 // newJournal makes the journal of a region under its temporary name, with its tables.
@@ -69,8 +70,8 @@ func (r *region) begin(f *os.File) error {
 		}
 		return nil
 	}
-	for _, at := range []int64{0, slotCopies} {
-		if err := r.populateJournal(at, at+slotTable+int64(len(r.units))*slotSize); err != nil {
+	for _, at := range []int64{0, format.SlotCopies} {
+		if err := r.populateJournal(at, at+format.SlotTable+int64(len(r.units))*format.SlotSize); err != nil {
 			return err
 		}
 	}
@@ -233,8 +234,8 @@ func (s *Store) adoptOlder(c *candidate) error {
 	c.older = false
 	// The old header names a version that has no journal, and there is one.
 	return guard("adopt region", c.path, func() error {
-		clear(r.mem[:headerSize])
-		clear(r.mem[headerCopy : headerCopy+headerSize])
+		clear(r.mem[:format.HeaderSize])
+		clear(r.mem[format.HeaderCopy : format.HeaderCopy+format.HeaderSize])
 		return nil
 	})
 }
@@ -242,32 +243,32 @@ func (s *Store) adoptOlder(c *candidate) error {
 func (s *Store) copyOlder(c *candidate, r *region) error {
 	h := c.header
 	if s.owner.Namespace != 0 {
-		h.owner = s.owner
+		h.Owner = s.owner
 	}
 	return guard("adopt region", c.path, func() error { return r.copyOlder(h, s.crash) })
 }
 
 // copyOlder fills a new journal from pages of an older version.
-func (r *region) copyOlder(h regionHeader, crash func(string)) error {
-	h.encode(r.journal[:headerSize])
-	h.encode(r.journal[headerCopy : headerCopy+headerSize])
-	table := make([]byte, len(r.units)*slotSize)
-	if _, err := r.file.ReadAt(table, slotTable); err != nil { // a mapped read may want a page
+func (r *region) copyOlder(h format.RegionHeader, crash func(string)) error {
+	h.Encode(r.journal[:format.HeaderSize])
+	h.Encode(r.journal[format.HeaderCopy : format.HeaderCopy+format.HeaderSize])
+	table := make([]byte, len(r.units)*format.SlotSize)
+	if _, err := r.file.ReadAt(table, format.SlotTable); err != nil { // a mapped read may want a page
 		return err
 	}
 	for unit := int64(1); unit < int64(len(r.units)); unit++ {
-		slot := table[unit*slotSize : (unit+1)*slotSize]
+		slot := table[unit*format.SlotSize : (unit+1)*format.SlotSize]
 		if binary.LittleEndian.Uint64(slot) == 0 {
 			continue
 		}
-		own := r.mem[unit*Unit : unit*Unit+slotSize]
+		own := r.mem[unit*Unit : unit*Unit+format.SlotSize]
 		copy(r.slotCopy(unit), own)
 		copy(r.slot(unit), slot)
 		g := &segment{}
 		found := false
 		for _, p := range [][]byte{slot, own} {
-			if sh, err := decodeSegmentHeader(p); err == nil && unit+sh.units <= int64(len(r.units)) {
-				g.length, g.nonce, found = sh.units*Unit, sh.nonce, true
+			if sh, err := format.DecodeSegmentHeader(p); err == nil && unit+sh.Units <= int64(len(r.units)) {
+				g.length, g.nonce, found = sh.Units*Unit, sh.Nonce, true
 				break
 			}
 		}
@@ -294,12 +295,12 @@ func (g *segment) copyOlder() error {
 		copy(log[low:top], from[low:top])
 		return nil
 	}
-	err := take(g.length-recordEnd, g.length)
-	g.scanIn(from, func(r *record, top int64) {
-		low := top - RecordCost(r.length()) - recordEnd
+	err := take(g.length-format.RecordEnd, g.length)
+	g.scanIn(from, func(r *format.Record, top int64) {
+		low := top - format.RecordCost(r.Length()) - format.RecordEnd
 		err = cmpErr(err, take(max(low, 0), top))
-	}, func(low, top int64, _ *record) {
-		err = cmpErr(err, take(max(low, top-recordHead, 0), top))
+	}, func(low, top int64, _ *format.Record) {
+		err = cmpErr(err, take(max(low, top-format.RecordHead, 0), top))
 	})
 	return err
 }

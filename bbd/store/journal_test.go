@@ -18,19 +18,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
 
 // encodeOlder is encode as releases had it that wrote headers into the pages.
-func (h regionHeader) encodeOlder(p []byte, v uint32) {
-	h.encode(p)
+func encodeOlder(h format.RegionHeader, p []byte, v uint32) {
+	h.Encode(p)
 	le := binary.LittleEndian
 	le.PutUint32(p[8:], v)
-	le.PutUint64(p[headerSize-8:], checksum.Sum(p[:headerSize-8]))
-	if v == ownerless {
-		clear(p[oldHeaderSize-8 : headerSize])
-		le.PutUint64(p[oldHeaderSize-8:], checksum.Sum(p[:oldHeaderSize-8]))
+	le.PutUint64(p[format.HeaderSize-8:], checksum.Sum(p[:format.HeaderSize-8]))
+	if v == format.Ownerless {
+		clear(p[format.OldHeaderSize-8 : format.HeaderSize])
+		le.PutUint64(p[format.OldHeaderSize-8:], checksum.Sum(p[:format.OldHeaderSize-8]))
 	}
 }
 
@@ -62,22 +63,22 @@ func makeOlder(t testing.TB, o Options, v uint32) {
 	}
 }
 
-func (r *region) makeOlder(h regionHeader, v uint32) {
-	for _, at := range []int64{0, headerCopy} {
-		h.encodeOlder(r.mem[at:], v)
+func (r *region) makeOlder(h format.RegionHeader, v uint32) {
+	for _, at := range []int64{0, format.HeaderCopy} {
+		encodeOlder(h, r.mem[at:], v)
 	}
 	for unit := int64(1); unit < int64(len(r.units)); unit++ {
-		sh, err := decodeSegmentHeader(r.slot(unit))
+		sh, err := format.DecodeSegmentHeader(r.slot(unit))
 		if err != nil {
 			continue
 		}
-		copy(r.mem[slotTable+unit*slotSize:], r.slot(unit))
+		copy(r.mem[format.SlotTable+unit*format.SlotSize:], r.slot(unit))
 		copy(r.mem[unit*Unit:], r.slotCopy(unit))
-		g := &segment{nonce: sh.nonce, length: sh.units * Unit}
+		g := &segment{nonce: sh.Nonce, length: sh.Units * Unit}
 		g.mu.region, g.mu.offset = r, unit*Unit
-		floor, _ := g.scan(func(*record, int64) {}, nil)
+		floor, _ := g.scan(func(*format.Record, int64) {}, nil)
 		copy(g.mem()[floor:], g.records()[floor:])
-		unit += sh.units - 1
+		unit += sh.Units - 1
 	}
 }
 
@@ -135,7 +136,7 @@ func checkAll(t *testing.T, s *Store, want map[bb.FileID][]byte) {
 }
 
 func TestOlderVersionsAreAdopted(t *testing.T) {
-	for _, v := range []uint32{ownerless, pagesOnly} {
+	for _, v := range []uint32{format.Ownerless, format.PagesOnly} {
 		t.Run(fmt.Sprint(v), func(t *testing.T) {
 			o := folders(t)
 			want := oldStore(t, o, v)
@@ -172,15 +173,15 @@ func TestOlderVersionsAreAdopted(t *testing.T) {
 // A damaged record of an older region is reported as the release that wrote it would.
 func TestDamagedRecordIsAdopted(t *testing.T) {
 	o, path, segment, length := damagedStore(t)
-	makeOlder(t, o, pagesOnly)
-	flip(t, path, segment+length-RecordCost(1)*3+5)
+	makeOlder(t, o, format.PagesOnly)
+	flip(t, path, segment+length-format.RecordCost(1)*3+5)
 	for range 2 {
 		s := open(t, o)
 		for _, f := range []bb.FileID{1, 2, 4, 5} {
 			check(t, s, f, 1, content(uint64(f), 1000))
 		}
 		d := s.Damage()
-		if len(d) != 1 || d[0].From != length-3*RecordCost(1) || d[0].To != length-2*RecordCost(1) || d[0].Mended {
+		if len(d) != 1 || d[0].From != length-3*format.RecordCost(1) || d[0].To != length-2*format.RecordCost(1) || d[0].Mended {
 			t.Errorf("reported %+v", d)
 		}
 		if err := s.Close(); err != nil {
@@ -193,7 +194,7 @@ func TestDamagedRecordIsAdopted(t *testing.T) {
 // there twice.
 func TestKilledWhileAdopting(t *testing.T) {
 	for point, passes := range map[string][]int{"segment copied": {1, 2, 3}, "journal copied": {1, 2, 3}, "journal named": {1, 2, 3}} {
-		for _, v := range []uint32{ownerless, pagesOnly} {
+		for _, v := range []uint32{format.Ownerless, format.PagesOnly} {
 			t.Run(fmt.Sprintf("%s %d", point, v), func(t *testing.T) {
 				dir := filepath.Dir(folders(t).StateDir)
 				o := crashOptions(dir)
@@ -235,13 +236,13 @@ func TestPagesWithoutJournalAreSetAside(t *testing.T) {
 	for name, change := range map[string]func(mem []byte){
 		"nothing": func([]byte) {},
 		"version 3": func(mem []byte) {
-			for _, at := range []int{0, headerCopy} {
-				regionHeader{id: 1, size: int64(len(mem)), uid: bob, flags: regionOwned}.encode(mem[at:])
+			for _, at := range []int{0, format.HeaderCopy} {
+				format.RegionHeader{ID: 1, Size: int64(len(mem)), UID: bob, Flags: format.RegionOwned}.Encode(mem[at:])
 			}
 		},
 		"version 99": func(mem []byte) {
-			for _, at := range []int{0, headerCopy} {
-				regionHeader{id: 1, size: int64(len(mem)), uid: bob}.encodeOlder(mem[at:], 99)
+			for _, at := range []int{0, format.HeaderCopy} {
+				encodeOlder(format.RegionHeader{ID: 1, Size: int64(len(mem)), UID: bob}, mem[at:], 99)
 			}
 		},
 	} {
@@ -368,15 +369,15 @@ func FuzzJournal(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	head := slices.Clone(whole[:headerSize])
-	f.Add(head, whole[slotTable:slotTable+4*slotSize], whole[slotCopies:slotCopies+4*slotSize], whole[at-400:at], uint32(at))
-	f.Add(head, whole[slotTable:slotTable+4*slotSize], []byte{}, whole[at-400:at], uint32(at-8))
+	head := slices.Clone(whole[:format.HeaderSize])
+	f.Add(head, whole[format.SlotTable:format.SlotTable+4*format.SlotSize], whole[format.SlotCopies:format.SlotCopies+4*format.SlotSize], whole[at-400:at], uint32(at))
+	f.Add(head, whole[format.SlotTable:format.SlotTable+4*format.SlotSize], []byte{}, whole[at-400:at], uint32(at-8))
 	f.Fuzz(func(t *testing.T, head, slots, copies, records []byte, end uint32) {
 		p := slices.Clone(whole)
-		copy(p[:headerSize], head)
-		copy(p[headerCopy:headerCopy+headerSize], head)
-		copy(p[slotTable:slotTable+4*slotSize], slots)
-		copy(p[slotCopies:slotCopies+4*slotSize], copies)
+		copy(p[:format.HeaderSize], head)
+		copy(p[format.HeaderCopy:format.HeaderCopy+format.HeaderSize], head)
+		copy(p[format.SlotTable:format.SlotTable+4*format.SlotSize], slots)
+		copy(p[format.SlotCopies:format.SlotCopies+4*format.SlotSize], copies)
 		to := int(end) % (len(p) + 1)
 		records = records[:min(len(records), to)]
 		copy(p[to-len(records):to], records)
@@ -398,7 +399,7 @@ func FuzzJournal(f *testing.F) {
 				continue
 			}
 			for _, r := range s.recoverRegion(&found[i], map[uint64]bool{}) {
-				if err := r.check(r.seg.length); err != nil {
+				if err := r.Check(r.seg.length); err != nil {
 					t.Errorf("a record that cannot be was accepted: %v", err)
 				}
 			}

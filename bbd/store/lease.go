@@ -10,6 +10,7 @@ import (
 	"time"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -38,7 +39,7 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if g := s.takePartial(key, r.Min); g != nil {
 		return s.grant(g), nil
 	}
-	want = max(want, (r.Min+dataStart+recordEnd+Unit-1)/Unit)
+	want = max(want, (r.Min+format.DataStart+format.RecordEnd+Unit-1)/Unit)
 	if want > MaxSegment/Unit {
 		return Lease{}, bb.E(bb.Invalid, "lease", r.Buffer, fmt.Sprintf("no segment has room for %d bytes", r.Min))
 	}
@@ -47,7 +48,7 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	}
 	for {
 		region, unit, n, err := s.findRoom(r.UID, want, r.Fixed)
-		if err == nil && n*Unit-dataStart-recordEnd < r.Min {
+		if err == nil && n*Unit-format.DataStart-format.RecordEnd < r.Min {
 			if err = ErrNoRoom; s.populate.busy() {
 				err = ErrPopulating
 			}
@@ -272,10 +273,10 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 		uid: key.uid, buffer: key.buffer, tier: key.tier,
 	}
 	g.mu.region, g.mu.offset = r, unit*Unit
-	g.mu.dataEnd, g.mu.floor, g.mu.ready = dataStart, g.length-recordEnd, g.length-journalTail
+	g.mu.dataEnd, g.mu.floor, g.mu.ready = format.DataStart, g.length-format.RecordEnd, g.length-journalTail
 	err := guard("lease", r.path, func() error {
 		mem := g.mem()
-		publish(mem, g.length-recordEnd, 0) // no data lies there: are there pages at all?
+		format.Publish(mem, g.length-format.RecordEnd, 0) // no data lies there: are there pages at all?
 		clear(g.records()[g.mu.floor:])
 		r.writeSlot(unit, g.header())
 		return nil
@@ -379,7 +380,7 @@ func (s *Store) freeIfDead(g *segment) {
 // clearSlot makes units free. The caller holds mu.
 func (s *Store) clearSlot(r *region, offset, length int64) {
 	err := guard("free", r.path, func() error {
-		publish(r.slot(offset/Unit), 0, 0)
+		format.Publish(r.slot(offset/Unit), 0, 0)
 		return nil
 	})
 	if err != nil { // there is no slot any more that could name the segment

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -73,7 +74,7 @@ func (m *model) pick() (bb.FileID, *modelFile) {
 // lease makes room when there is none.
 func (m *model) lease(n int64) Lease {
 	for try := 0; ; try++ {
-		l, err := m.s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: n, Min: int64(m.r.IntN(2)) * (n - 2*dataStart)})
+		l, err := m.s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: n, Min: int64(m.r.IntN(2)) * (n - 2*format.DataStart)})
 		if err == nil {
 			return l
 		}
@@ -150,13 +151,13 @@ func (m *model) commit(f bb.FileID, file *modelFile, base bb.Generation, fresh b
 		// One of the leases of this commit again, or another one: later extents win
 		// whatever lies where.
 		i := m.r.IntN(len(leases) + 1)
-		for ; i == len(leases) || align(leases[i].DataStart)+int64(len(p))+RecordCost(1) > leases[i].RecordFloor; i = len(leases) - 1 {
-			leases = append(leases, m.lease(int64(len(p))+3*dataStart))
+		for ; i == len(leases) || align(leases[i].DataStart)+int64(len(p))+format.RecordCost(1) > leases[i].RecordFloor; i = len(leases) - 1 {
+			leases = append(leases, m.lease(int64(len(p))+3*format.DataStart))
 		}
 		l := &leases[i]
 		at := align(l.DataStart)
 		c.Extents = append(c.Extents, NewExtent{l.ID, at, off, int64(len(p)), checksum.Copy(l.Mem[at:], p, 0)})
-		l.DataStart, l.RecordFloor = at+int64(len(p)), l.RecordFloor-RecordCost(1)
+		l.DataStart, l.RecordFloor = at+int64(len(p)), l.RecordFloor-format.RecordCost(1)
 		stretches = append(stretches, stretch{off, p})
 	}
 	if m.files[f] != file { // dropped to make room
@@ -300,8 +301,8 @@ func (m *model) fill(f bb.FileID, file *modelFile) bool {
 			continue
 		}
 		from := e.FileOffset - e.Cut
-		l := m.lease(e.WholeLength + 3*dataStart)
-		if m.files[f] != file || l.DataStart+e.WholeLength+RecordCost(1) > l.RecordFloor {
+		l := m.lease(e.WholeLength + 3*format.DataStart)
+		if m.files[f] != file || l.DataStart+e.WholeLength+format.RecordCost(1) > l.RecordFloor {
 			m.release([]Lease{l})
 			return false
 		}

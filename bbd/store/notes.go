@@ -4,12 +4,13 @@ import (
 	"slices"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
 // note writes one of the store's own records and returns where it lies, with a
 // reference that keeps it. The caller holds the shard of the record's file.
-func (s *Store) note(r *record) (*segment, error) {
+func (s *Store) note(r *format.Record) (*segment, error) {
 	s.own.Lock()
 	defer s.own.Unlock()
 	for {
@@ -46,22 +47,22 @@ func (s *Store) sealNotes(g *segment) {
 }
 
 // noteIn reports whether the record fits into the segment, and writes it there.
-func (g *segment) noteIn(s *Store, r *record) (ok bool, err error) {
+func (g *segment) noteIn(s *Store, r *format.Record) (ok bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.floor-RecordCost(r.length()) < dataStart+recordEnd {
+	if g.mu.floor-format.RecordCost(r.Length()) < format.DataStart+format.RecordEnd {
 		return false, nil
 	}
-	r.sequence = s.sequence.Add(1)
+	r.Sequence = s.sequence.Add(1)
 	err = guard("commit", g.mu.region.path, func() error {
-		r.top = g.append(r)
-		setState(g.records(), r.top, recordComplete, r.length())
+		r.Top = g.append(r)
+		format.SetState(g.records(), r.Top, format.RecordComplete, r.Length())
 		return nil
 	})
 	if err != nil {
 		return false, err
 	}
-	g.addFile(r.file)
+	g.addFile(r.File)
 	g.refs.Add(1)
 	return true, nil
 }
@@ -158,7 +159,7 @@ func (s *Store) sparsestNotes() (victim *segment, files []bb.FileID) {
 	least := int64(Unit / 2)
 	for g := range s.mu.segments {
 		g.mu.Lock()
-		counts := (g.refs.Load()-g.mu.identities)*RecordCost(1) + g.mu.identityBytes
+		counts := (g.refs.Load()-g.mu.identities)*format.RecordCost(1) + g.mu.identityBytes
 		if g.mu.region.log && g.mu.state == segSealed && counts < least {
 			victim, least, files = g, counts, slices.Clone(g.mu.files)
 		}

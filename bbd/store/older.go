@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -17,7 +18,7 @@ import (
 // adoptInRoom is adoptOlder that makes room for the journal where the file system has none.
 func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
 	err := s.adoptOlder(c)
-	for want := 2 * journalLeast(c.header.size); bb.KindOf(err) == bb.NoSpace && giveFree(found, c.tier, want) > 0; want *= 2 {
+	for want := 2 * journalLeast(c.header.Size); bb.KindOf(err) == bb.NoSpace && giveFree(found, c.tier, want) > 0; want *= 2 {
 		err = s.adoptOlder(c)
 	}
 	if bb.KindOf(err) != bb.NoSpace {
@@ -72,7 +73,7 @@ func (r *region) giveFree(want int64) (freed int64) {
 		return 0
 	}
 	before := r.blocks()
-	behind := (slotTable + int64(len(r.units))*slotSize + journalTail - 1) / journalTail * journalTail
+	behind := (format.SlotTable + int64(len(r.units))*format.SlotSize + journalTail - 1) / journalTail * journalTail
 	ok := r.punch(behind, Unit)
 	for i := len(free) - 1; i >= 0 && ok && before-r.blocks() < want; i-- {
 		ok = r.punch(free[i]*Unit, (free[i]+1)*Unit)
@@ -97,13 +98,13 @@ func (r *region) blocks() int64 {
 // freeOlder lists the units of a region without a journal that are in no segment. After a slot that cannot be
 // read, none counts as free.
 func (r *region) freeOlder() (free []int64, err error) {
-	table := make([]byte, len(r.units)*slotSize)
-	if _, err := r.file.ReadAt(table, slotTable); err != nil {
+	table := make([]byte, len(r.units)*format.SlotSize)
+	if _, err := r.file.ReadAt(table, format.SlotTable); err != nil {
 		return nil, err
 	}
 	until := int64(1) // in use
 	for unit := int64(1); unit < int64(len(r.units)); unit++ {
-		slot := table[unit*slotSize : (unit+1)*slotSize]
+		slot := table[unit*format.SlotSize : (unit+1)*format.SlotSize]
 		switch {
 		case binary.LittleEndian.Uint64(slot) != 0:
 			until = max(until, unit+r.lengthOlder(slot, unit))
@@ -116,9 +117,9 @@ func (r *region) freeOlder() (free []int64, err error) {
 
 // lengthOlder returns the units of the segment with a slot.
 func (r *region) lengthOlder(slot []byte, unit int64) int64 {
-	for _, p := range [][]byte{slot, r.mem[unit*Unit : unit*Unit+slotSize]} {
-		if h, err := decodeSegmentHeader(p); err == nil && unit+h.units <= int64(len(r.units)) {
-			return h.units
+	for _, p := range [][]byte{slot, r.mem[unit*Unit : unit*Unit+format.SlotSize]} {
+		if h, err := format.DecodeSegmentHeader(p); err == nil && unit+h.Units <= int64(len(r.units)) {
+			return h.Units
 		}
 	}
 	return int64(len(r.units))

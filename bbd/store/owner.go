@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -15,11 +16,11 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 	var own []candidate
 	for i := range found {
 		c := &found[i]
-		if c.err != nil || s.owner.owns(c.header.owner) {
+		if c.err != nil || s.owner.Owns(c.header.Owner) {
 			own = append(own, *c)
 			continue
 		}
-		f := ForeignRegion{Path: c.path, Tier: c.tier, Bytes: c.header.size, Owner: c.header.owner}
+		f := ForeignRegion{Path: c.path, Tier: c.tier, Bytes: c.header.Size, Owner: c.header.Owner}
 		empty, err := c.holds(&f)
 		if err == nil && empty {
 			if err = removeRegion(c.path); err == nil {
@@ -46,31 +47,31 @@ func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
 		return false, err
 	}
 	defer file.Close()
-	slots := make([]byte, c.header.size/Unit*slotSize)
-	if _, err := file.ReadAt(slots, slotTable); err != nil {
+	slots := make([]byte, c.header.Size/Unit*format.SlotSize)
+	if _, err := file.ReadAt(slots, format.SlotTable); err != nil {
 		return false, err
 	}
 	empty = true
-	for slot := range slices.Chunk(slots, slotSize) {
+	for slot := range slices.Chunk(slots, format.SlotSize) {
 		if binary.LittleEndian.Uint64(slot) == 0 {
 			continue
 		}
 		empty = false
-		h, err := decodeSegmentHeader(slot)
+		h, err := format.DecodeSegmentHeader(slot)
 		if err != nil {
 			f.Held += Unit // of a segment whose slot is damaged
 			continue
 		}
-		f.Held += h.units * Unit
-		if h.buffer != "" && !slices.Contains(f.Buffers, h.buffer) {
-			f.Buffers = append(f.Buffers, h.buffer)
+		f.Held += h.Units * Unit
+		if h.Buffer != "" && !slices.Contains(f.Buffers, h.Buffer) {
+			f.Buffers = append(f.Buffers, h.Buffer)
 		}
 	}
 	return empty, nil
 }
 
 // Owner returns whose regions are this store's own.
-func (s *Store) Owner() Owner { return s.owner }
+func (s *Store) Owner() format.Owner { return s.owner }
 
 // Foreign lists the regions of other owners.
 func (s *Store) Foreign() []ForeignRegion { return slices.Clone(s.found.foreign) }
@@ -89,10 +90,10 @@ func (s *Store) foreignBytes(tier bb.Tier) (n int64) {
 // store would write: it was damaged, is of an older version, or names another owner.
 func (s *Store) takeOver(r *region, c *candidate) error {
 	if s.owner.Namespace != 0 {
-		r.owner = Owner{Namespace: s.owner.Namespace, Node: s.owner.Node}
+		r.owner = format.Owner{Namespace: s.owner.Namespace, Node: s.owner.Node}
 	}
-	same := c.header.version == version && c.header.owner == r.owner
-	if same && !c.mended && c.header.instance == s.instance {
+	same := c.header.Version == format.Version && c.header.Owner == r.owner
+	if same && !c.mended && c.header.Instance == s.instance {
 		return nil
 	}
 	r.writeHeader(s.instance)

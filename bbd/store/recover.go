@@ -15,12 +15,13 @@ import (
 	"strings"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
 // recovered is a record found at start.
 type recovered struct {
-	record
+	format.Record
 	seg *segment
 	top int64
 }
@@ -31,7 +32,7 @@ type recovered struct {
 func (s *Store) recover(ctx context.Context, found []candidate) error {
 	s.instance = bb.InstanceID(rand.Uint64() | 1)
 	if i := foundInstance(found); i >= 0 {
-		s.instance = found[i].header.instance
+		s.instance = found[i].header.Instance
 	}
 	if err := s.adoptAllOlder(ctx, found); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 // changed: first that of the store's own records, which grows. One that cannot have any is set aside.
 func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	slices.SortStableFunc(found, func(a, b candidate) int {
-		return cmp.Compare(b.header.flags&regionLog, a.header.flags&regionLog)
+		return cmp.Compare(b.header.Flags&format.RegionLog, a.header.Flags&format.RegionLog)
 	})
 	for i := range found {
 		c := &found[i]
@@ -78,7 +79,7 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 			return bb.Wrap("recover", s.memDir, err)
 		}
 		if c.err = s.adoptInRoom(c, found); c.err == nil && c.without == nil {
-			s.log.Info("gave a region of an older release a journal", "path", c.path, "version", c.header.version)
+			s.log.Info("gave a region of an older release a journal", "path", c.path, "version", c.header.Version)
 		}
 	}
 	return nil
@@ -90,7 +91,7 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 func foundInstance(found []candidate) int {
 	of := func(log bool) int {
 		return slices.IndexFunc(found, func(c candidate) bool {
-			return c.err == nil && c.tier == bb.TierMemory && (!log || c.header.flags&regionLog != 0)
+			return c.err == nil && c.tier == bb.TierMemory && (!log || c.header.Flags&format.RegionLog != 0)
 		})
 	}
 	if i := of(true); i >= 0 {
@@ -140,7 +141,7 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered 
 	}
 	if c.err != nil {
 		s.found.aside++
-		s.damaged(Damage{Path: c.path, Segment: -1, To: headerCopy + headerSize, What: c.err.Error()})
+		s.damaged(Damage{Path: c.path, Segment: -1, To: format.HeaderCopy + format.HeaderSize, What: c.err.Error()})
 		return nil
 	}
 	r, err := c.adopt()
@@ -150,12 +151,12 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered 
 	}
 	s.mu.regions = append(s.mu.regions, r)
 	s.found.adopted++
-	if r.tier == bb.TierDisk && c.header.instance != s.instance {
-		r.outlived = c.header.instance
+	if r.tier == bb.TierDisk && c.header.Instance != s.instance {
+		r.outlived = c.header.Instance
 		s.found.memoryLost = true
 	}
 	if c.mended {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: headerSize, Mended: true, What: "the header was damaged and is mended from its copy"})
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: format.HeaderSize, Mended: true, What: "the header was damaged and is mended from its copy"})
 	}
 	records, err := s.readRegion(r, c, nonces)
 	if err != nil {
@@ -205,11 +206,11 @@ func (c *candidate) removeEmptyJournal() bool {
 		return false
 	}
 	defer f.Close()
-	text := make([]byte, slotCopies)
+	text := make([]byte, format.SlotCopies)
 	if n, err := f.ReadAt(text, 0); err != nil && n > 0 { // none: it was not given its size
 		return false
 	}
-	for at := slotTable; at < slotCopies; at += slotSize {
+	for at := format.SlotTable; at < format.SlotCopies; at += format.SlotSize {
 		if binary.LittleEndian.Uint64(text[at:]) != 0 {
 			return false
 		}
@@ -221,54 +222,54 @@ func (c *candidate) removeEmptyJournal() bool {
 // can be read, the segment was spilled, or it is not the region's user's.
 func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
 	slot, other := r.slot(unit), r.slotCopy(unit)
-	h, err := decodeSegmentHeader(slot)
+	h, err := format.DecodeSegmentHeader(slot)
 	mend := func(p []byte) {
-		h.encode(p)
-		publish(p, 0, segmentMagic)
+		h.Encode(p)
+		format.Publish(p, 0, format.SegmentMagic)
 	}
-	fits := func() bool { return unit+h.units <= int64(len(r.units)) }
+	fits := func() bool { return unit+h.Units <= int64(len(r.units)) }
 	report := func(mended bool, what string) {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, Mended: mended, What: what})
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: format.SlotSize, Buffer: h.Buffer, Mended: mended, What: what})
 	}
 	if err != nil || !fits() {
-		if h, err = decodeSegmentHeader(other); err != nil || !fits() {
-			h = segmentHeader{}
+		if h, err = format.DecodeSegmentHeader(other); err != nil || !fits() {
+			h = format.SegmentHeader{}
 			report(false, "slot of the segment and its copy are damaged: its content is lost")
 			return nil
 		}
 		mend(slot)
 		report(true, "the slot was damaged and is mended from its copy")
-	} else if copied, err := decodeSegmentHeader(other); err == nil && copied.spilledWithoutTier(h) {
+	} else if copied, err := format.DecodeSegmentHeader(other); err == nil && spilledWithoutTier(copied, h) {
 		h = copied
 		mend(slot)
 	} else if err != nil || copied != h {
 		mend(other)
 		report(true, "the slot's copy was damaged and is mended from the slot")
 	}
-	if !r.log && r.owned && h.uid != r.uid {
-		report(false, fmt.Sprintf("the segment is user %d's, in a region of user %d: it is left alone", h.uid, r.uid))
+	if !r.log && r.owned && h.UID != r.uid {
+		report(false, fmt.Sprintf("the segment is user %d's, in a region of user %d: it is left alone", h.UID, r.uid))
 		return nil
 	}
-	if nonces[h.nonce] { // spilled: both copies are whole; the one in memory came first
-		publish(slot, 0, 0)
+	if nonces[h.Nonce] { // spilled: both copies are whole; the one in memory came first
+		format.Publish(slot, 0, 0)
 		return nil
 	}
-	nonces[h.nonce] = true
+	nonces[h.Nonce] = true
 	return s.adoptSegment(r, unit, h)
 }
 
 // spilledWithoutTier reports whether slot is that of a segment with header h, as releases
 // wrote it that left the tier out of the slots of spilled segments.
-func (h segmentHeader) spilledWithoutTier(slot segmentHeader) bool {
-	if slot.tier != bb.TierMemory {
+func spilledWithoutTier(h format.SegmentHeader, slot format.SegmentHeader) bool {
+	if slot.Tier != bb.TierMemory {
 		return false
 	}
-	slot.tier = h.tier
-	return slot == h && h.tier == bb.TierDisk
+	slot.Tier = h.Tier
+	return slot == h && h.Tier == bb.TierDisk
 }
 
-func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
-	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: r.uid, buffer: unique.Make(h.buffer), tier: h.tier}
+func (s *Store) adoptSegment(r *region, unit int64, h format.SegmentHeader) *segment {
+	g := &segment{sequence: h.Sequence, nonce: h.Nonce, length: h.Units * Unit, uid: r.uid, buffer: unique.Make(h.Buffer), tier: h.Tier}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
 	g.mu.ready = 0 // not known, so giveBack gives back all
@@ -279,26 +280,26 @@ func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
 	}
 	r.take(g, unit)
 	s.mu.segments[g] = struct{}{}
-	s.mu.segmentSeq = max(s.mu.segmentSeq, h.sequence)
+	s.mu.segmentSeq = max(s.mu.segmentSeq, h.Sequence)
 	return g
 }
 
 func (s *Store) recoverRecords(g *segment) (list []recovered) {
 	r := g.mu.region
-	g.mu.floor, g.mu.dataEnd = g.scan(func(rec *record, top int64) {
-		if rec.state == recordVoid {
+	g.mu.floor, g.mu.dataEnd = g.scan(func(rec *format.Record, top int64) {
+		if rec.State == format.RecordVoid {
 			return
 		}
-		if rec.flags&(recordEvicted|recordIdentity) != 0 && !r.log {
-			s.damaged(Damage{Region: r.id, Path: r.path, Segment: g.mu.offset, From: top - recordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction, or an identity, in a segment of users"})
+		if rec.Flags&(format.RecordEvicted|format.RecordIdentity) != 0 && !r.log {
+			s.damaged(Damage{Region: r.id, Path: r.path, Segment: g.mu.offset, From: top - format.RecordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction, or an identity, in a segment of users"})
 			return
 		}
 		list = append(list, recovered{*rec, g, top})
-		s.sequence.Store(max(s.sequence.Load(), rec.sequence))
-	}, func(from, to int64, claim *record) {
+		s.sequence.Store(max(s.sequence.Load(), rec.Sequence))
+	}, func(from, to int64, claim *format.Record) {
 		s.damaged(Damage{
 			Region: r.id, Path: r.path, Segment: g.mu.offset, From: from, To: to, Buffer: g.buffer.Value(),
-			What: "a commit record is damaged", File: claim.file, Generation: claim.generation,
+			What: "a commit record is damaged", File: claim.File, Generation: claim.Generation,
 		})
 	})
 	return list
@@ -307,18 +308,18 @@ func (s *Store) recoverRecords(g *segment) (list []recovered) {
 // scan calls each for every record of the segment, newest last, and bad (unless
 // nil) for every run of bytes that should be records. It returns the floor and the
 // end of the data.
-func (g *segment) scan(each func(r *record, top int64), bad func(from, to int64, claim *record)) (floor, dataEnd int64) {
+func (g *segment) scan(each func(r *format.Record, top int64), bad func(from, to int64, claim *format.Record)) (floor, dataEnd int64) {
 	return g.scanIn(g.records(), each, bad)
 }
 
 // scanIn is scan of records that lie elsewhere, too: of an older version, in the pages.
-func (g *segment) scanIn(mem []byte, each func(r *record, top int64), bad func(from, to int64, claim *record)) (floor, dataEnd int64) {
-	top, dataEnd := g.length, int64(dataStart)
+func (g *segment) scanIn(mem []byte, each func(r *format.Record, top int64), bad func(from, to int64, claim *format.Record)) (floor, dataEnd int64) {
+	top, dataEnd := g.length, int64(format.DataStart)
 	budget := 64 * g.length // of bytes that resyncing may sum up, whatever writers put there
 	for {
-		r, low, found, err := decodeRecord(mem, dataEnd, top, g.nonce)
+		r, low, found, err := format.DecodeRecord(mem, dataEnd, top, g.nonce)
 		if !found {
-			return top - recordEnd, dataEnd
+			return top - format.RecordEnd, dataEnd
 		}
 		if err != nil {
 			bottom := dataEnd
@@ -336,9 +337,9 @@ func (g *segment) scanIn(mem []byte, each func(r *record, top int64), bad func(f
 			top = next
 			continue
 		}
-		for _, e := range r.items {
-			if r.flags&recordEvicted == 0 {
-				dataEnd = max(dataEnd, int64(e.offset)+int64(e.length))
+		for _, e := range r.Items {
+			if r.Flags&format.RecordEvicted == 0 {
+				dataEnd = max(dataEnd, int64(e.Offset)+int64(e.Length))
 			}
 		}
 		each(&r, top)
@@ -348,11 +349,11 @@ func (g *segment) scanIn(mem []byte, each func(r *record, top int64), bad func(f
 
 // resync returns the top of the next readable record below from, or -1.
 func resync(mem []byte, bottom, from int64, nonce uint64, budget *int64) int64 {
-	for top := from; top >= bottom+recordHead && *budget > 0; top -= 8 {
+	for top := from; top >= bottom+format.RecordHead && *budget > 0; top -= 8 {
 		switch uint32(binary.LittleEndian.Uint64(mem[top-8:])) {
-		case recordPrepared, recordComplete, recordVoid:
+		case format.RecordPrepared, format.RecordComplete, format.RecordVoid:
 			*budget -= int64(binary.LittleEndian.Uint64(mem[top-8:])>>32) % MaxSegment
-			if _, _, found, err := decodeRecord(mem, bottom, top, nonce); found && err == nil {
+			if _, _, found, err := format.DecodeRecord(mem, bottom, top, nonce); found && err == nil {
 				return top
 			}
 		}
@@ -361,13 +362,13 @@ func resync(mem []byte, bottom, from int64, nonce uint64, budget *int64) int64 {
 }
 
 // claimOf reads file and generation of a record whose checksum is wrong.
-func claimOf(mem []byte, top int64) (r record) {
-	if top < dataStart+recordHead {
+func claimOf(mem []byte, top int64) (r format.Record) {
+	if top < format.DataStart+format.RecordHead {
 		return r
 	}
-	h := mem[top-recordHead : top]
-	r.file = bb.FileID(binary.LittleEndian.Uint64(h))
-	r.generation = bb.Generation(binary.LittleEndian.Uint64(h[8:]))
+	h := mem[top-format.RecordHead : top]
+	r.File = bb.FileID(binary.LittleEndian.Uint64(h))
+	r.Generation = bb.Generation(binary.LittleEndian.Uint64(h[8:]))
 	return r
 }
 
@@ -378,14 +379,14 @@ func (s *Store) decide(records []recovered, found []candidate) []recovered {
 	type commit struct{ parts, seen, complete int }
 	open := map[uint64]*commit{}
 	for i := range records {
-		if r := &records[i]; r.parts > 1 {
-			c := open[r.sequence]
+		if r := &records[i]; r.Parts > 1 {
+			c := open[r.Sequence]
 			if c == nil {
-				c = &commit{parts: int(r.parts)}
-				open[r.sequence] = c
+				c = &commit{parts: int(r.Parts)}
+				open[r.Sequence] = c
 			}
 			c.seen++
-			if r.state == recordComplete {
+			if r.State == format.RecordComplete {
 				c.complete++
 			}
 		}
@@ -393,19 +394,19 @@ func (s *Store) decide(records []recovered, found []candidate) []recovered {
 	faulty := map[*region]bool{}
 	for i := range records {
 		r := &records[i]
-		if r.state != recordPrepared {
+		if r.State != format.RecordPrepared {
 			continue
 		}
-		r.state = recordComplete
-		if c := open[r.sequence]; c != nil && c.complete == 0 && c.seen < c.parts {
-			r.state = recordVoid
+		r.State = format.RecordComplete
+		if c := open[r.Sequence]; c != nil && c.complete == 0 && c.seen < c.parts {
+			r.State = format.RecordVoid
 		}
 		region := r.seg.mu.region
 		if faulty[region] {
 			continue
 		}
 		err := guard("recover", region.path, func() error {
-			setState(r.seg.records(), r.top, r.state, r.length())
+			format.SetState(r.seg.records(), r.top, r.State, r.Length())
 			return nil
 		})
 		if err != nil {
@@ -421,19 +422,19 @@ func (s *Store) decide(records []recovered, found []candidate) []recovered {
 func (s *Store) rebuild(records []recovered) {
 	order := make([]*recovered, 0, len(records))
 	for i := range records {
-		if records[i].state != recordVoid {
+		if records[i].State != format.RecordVoid {
 			order = append(order, &records[i])
 		}
 	}
 	slices.SortFunc(order, func(a, b *recovered) int {
-		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.generation, b.generation),
-			cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.part, b.part))
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Generation, b.Generation),
+			cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Part, b.Part))
 	})
 	var d dead
 	var g *generation
 	for _, r := range order {
-		h := s.shard(r.file)
-		if g == nil || g.file != r.file || g.number != r.generation {
+		h := s.shard(r.File)
+		if g == nil || g.file != r.File || g.number != r.Generation {
 			g = h.recoverGeneration(r)
 		}
 		g.replay(h, r, &d)
@@ -445,9 +446,9 @@ func (s *Store) rebuild(records []recovered) {
 // overwritten by generations that build on it, and the next older one counts,
 // down to the one that started from nothing.
 func (h *shard) recoverGeneration(r *recovered) *generation {
-	g := &generation{file: r.file, number: r.generation, base: r.base, origin: r.origin, buffer: r.seg.buffer}
-	for b := h.files[r.file]; b != nil && r.origin != r.generation; b = b.next {
-		if b.number <= r.base && b.number >= r.origin {
+	g := &generation{file: r.File, number: r.Generation, base: r.Base, origin: r.Origin, buffer: r.seg.buffer}
+	for b := h.files[r.File]; b != nil && r.Origin != r.Generation; b = b.next {
+		if b.number <= r.Base && b.number >= r.Origin {
 			g.ext = b.ext.copy()
 			break
 		}
@@ -460,18 +461,18 @@ func (g *generation) replay(h *shard, r *recovered, d *dead) {
 	if name := r.seg.buffer; g.buffer.Value() == "" && name.Value() != "" {
 		g.buffer = name
 	}
-	r.seg.addFile(r.file)
+	r.seg.addFile(r.File)
 	r.seg.lastUse.Store(int64(r.seg.sequence) - math.MaxInt32)
-	if len(r.items) == 0 && h.anchors[g] == nil {
+	if len(r.Items) == 0 && h.anchors[g] == nil {
 		h.anchors[g] = r.seg
 		r.seg.refs.Add(1)
 	}
-	for _, item := range r.items {
+	for _, item := range r.Items {
 		state := dirty
 		switch {
-		case r.flags&recordEvicted != 0:
+		case r.Flags&format.RecordEvicted != 0:
 			state = evicted
-		case r.flags&recordClean != 0:
+		case r.Flags&format.RecordClean != 0:
 			state = clean
 		}
 		g.ext.put(newExtent(r.seg, item, state), d)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -33,7 +34,7 @@ type region struct {
 	tier    bb.Tier
 	log     bool // holds the store's own records
 
-	owner Owner
+	owner format.Owner
 	older bool // its header named no owner when it was found
 
 	uid       uint32
@@ -66,13 +67,13 @@ func (r *region) info() RegionInfo {
 	return RegionInfo{ID: r.id, Path: r.path, Bytes: int64(len(r.mem)), Tier: r.tier, UID: r.uid, Owned: r.owned}
 }
 
-func (r *region) header(instance bb.InstanceID) regionHeader {
-	h := regionHeader{id: r.id, size: int64(len(r.mem)), uid: r.uid, tier: r.tier, instance: instance, owner: r.owner}
+func (r *region) header(instance bb.InstanceID) format.RegionHeader {
+	h := format.RegionHeader{ID: r.id, Size: int64(len(r.mem)), UID: r.uid, Tier: r.tier, Instance: instance, Owner: r.owner}
 	if r.owned {
-		h.flags |= regionOwned
+		h.Flags |= format.RegionOwned
 	}
 	if r.log {
-		h.flags |= regionLog
+		h.Flags |= format.RegionLog
 	}
 	return h
 }
@@ -83,21 +84,25 @@ func (r *region) writeHeader(instance bb.InstanceID) {
 		instance = r.outlived
 	}
 	h := r.header(instance)
-	h.encode(r.journal[:headerSize])
-	h.encode(r.journal[headerCopy : headerCopy+headerSize])
+	h.Encode(r.journal[:format.HeaderSize])
+	h.Encode(r.journal[format.HeaderCopy : format.HeaderCopy+format.HeaderSize])
 }
 
-func (r *region) slot(unit int64) []byte { return r.slotAt(slotTable + unit*slotSize) }
+func (r *region) slot(unit int64) []byte { return r.slotAt(format.SlotTable + unit*format.SlotSize) }
 
-func (r *region) slotCopy(unit int64) []byte { return r.slotAt(slotCopies + unit*slotSize) }
+func (r *region) slotCopy(unit int64) []byte {
+	return r.slotAt(format.SlotCopies + unit*format.SlotSize)
+}
 
-func (r *region) slotAt(at int64) []byte { return r.journal[at : at+slotSize : at+slotSize] }
+func (r *region) slotAt(at int64) []byte {
+	return r.journal[at : at+format.SlotSize : at+format.SlotSize]
+}
 
 // writeSlot makes a segment exist: the copy first, so that a slot that is found has one.
-func (r *region) writeSlot(unit int64, h segmentHeader) {
+func (r *region) writeSlot(unit int64, h format.SegmentHeader) {
 	for _, slot := range [][]byte{r.slotCopy(unit), r.slot(unit)} {
-		h.encode(slot)
-		publish(slot, 0, segmentMagic)
+		h.Encode(slot)
+		format.Publish(slot, 0, format.SegmentMagic)
 	}
 }
 
@@ -105,7 +110,7 @@ func (r *region) writeSlot(unit int64, h segmentHeader) {
 // names once the header is whole: the pages last, since pages without a journal would be
 // set aside. Pages on disk get their blocks at once: a store into a mapped hole of a full
 // disk would be a signal, not an error.
-func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool, instance bb.InstanceID, owner Owner) (*region, error) {
+func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool, instance bb.InstanceID, owner format.Owner) (*region, error) {
 	path := filepath.Join(dir, regionPrefix+id.String())
 	f, err := os.OpenFile(path+unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -266,7 +271,7 @@ func (r *region) give(unit, n int64) {
 type candidate struct {
 	path   string
 	tier   bb.Tier
-	header regionHeader
+	header format.RegionHeader
 	err    error // why it cannot be adopted
 	mended bool  // the header came from its copy
 	older  bool  // it has no journal: header, slots and records are in the pages
@@ -280,13 +285,13 @@ type candidate struct {
 // to that a slot without a page is zeros, where a mapped read would want a page, which a
 // full tmpfs does not have.
 func (r *region) usedSlots() ([]bool, error) {
-	table := make([]byte, len(r.units)*slotSize)
-	if _, err := r.books.ReadAt(table, slotTable); err != nil {
+	table := make([]byte, len(r.units)*format.SlotSize)
+	if _, err := r.books.ReadAt(table, format.SlotTable); err != nil {
 		return nil, bb.Wrap("adopt region", r.path, err)
 	}
 	used := make([]bool, len(r.units))
 	for i := range used {
-		used[i] = binary.LittleEndian.Uint64(table[i*slotSize:]) != 0
+		used[i] = binary.LittleEndian.Uint64(table[i*format.SlotSize:]) != 0
 	}
 	return used, nil
 }
@@ -349,19 +354,19 @@ func (c *candidate) read() {
 		c.err = fmt.Errorf("its journal belongs to user %d", owner)
 		return
 	}
-	p := make([]byte, headerCopy+headerSize)
+	p := make([]byte, format.HeaderCopy+format.HeaderSize)
 	if _, err := books.ReadAt(p, 0); err != nil {
 		c.err = fmt.Errorf("read header: %w", err)
 		return
 	}
-	c.header, c.mended, c.err = decodeRegionHeader(p)
+	c.header, c.mended, c.err = format.DecodeRegionHeader(p)
 	switch {
-	case c.older && (c.err != nil || c.header.version > pagesOnly):
+	case c.older && (c.err != nil || c.header.Version > format.PagesOnly):
 		c.err = fmt.Errorf("has no journal, and no header of a release that wrote none")
-	case c.err == nil && !c.older && c.header.version != version:
-		c.err = fmt.Errorf("its journal is of version %d, which has none", c.header.version)
-	case c.err == nil && journalSize != c.header.size:
-		c.err = fmt.Errorf("its journal has %d bytes, and says %d", journalSize, c.header.size)
+	case c.err == nil && !c.older && c.header.Version != format.Version:
+		c.err = fmt.Errorf("its journal is of version %d, which has none", c.header.Version)
+	case c.err == nil && journalSize != c.header.Size:
+		c.err = fmt.Errorf("its journal has %d bytes, and says %d", journalSize, c.header.Size)
 	case c.err == nil:
 		c.err = c.check(size)
 	}
@@ -393,26 +398,26 @@ func openFile(path string, how int, uid *uint32) (f *os.File, size int64, err er
 func (c *candidate) check(size int64) error {
 	h, shared := &c.header, os.Geteuid() == 0 // only root can make regions other users' files
 	switch {
-	case size != h.size:
-		return fmt.Errorf("has %d bytes, its header says %d", size, h.size)
-	case h.tier != c.tier:
-		return fmt.Errorf("is of the %s tier and lies in the folder of the %s tier", h.tier, c.tier)
-	case filepath.Base(c.path) != regionPrefix+h.id.String():
-		return fmt.Errorf("is of region %s by its header", h.id)
-	case h.flags&regionLog != 0 && (h.flags&regionOwned != 0 || shared && c.fileUID != ownUID()):
+	case size != h.Size:
+		return fmt.Errorf("has %d bytes, its header says %d", size, h.Size)
+	case h.Tier != c.tier:
+		return fmt.Errorf("is of the %s tier and lies in the folder of the %s tier", h.Tier, c.tier)
+	case filepath.Base(c.path) != regionPrefix+h.ID.String():
+		return fmt.Errorf("is of region %s by its header", h.ID)
+	case h.Flags&format.RegionLog != 0 && (h.Flags&format.RegionOwned != 0 || shared && c.fileUID != ownUID()):
 		return fmt.Errorf("is of the store's own records by its header, and belongs to user %d", c.fileUID)
 	}
-	if !c.older && shared && h.flags&regionOwned != 0 && h.uid != c.fileUID {
+	if !c.older && shared && h.Flags&format.RegionOwned != 0 && h.UID != c.fileUID {
 		if c.fileUID != ownUID() {
-			return fmt.Errorf("belongs to user %d, its journal says %d", c.fileUID, h.uid)
+			return fmt.Errorf("belongs to user %d, its journal says %d", c.fileUID, h.UID)
 		}
 		return nil // a loss of power took the change of owner: adopt makes it again
 	}
 	if shared && c.fileUID != ownUID() {
-		h.flags |= regionOwned
+		h.Flags |= format.RegionOwned
 	}
-	if shared && h.flags&regionOwned != 0 {
-		h.uid = c.fileUID
+	if shared && h.Flags&format.RegionOwned != 0 {
+		h.UID = c.fileUID
 	}
 	return nil
 }
@@ -428,7 +433,7 @@ func (c *candidate) adopt() (*region, error) {
 	}
 	var uid uint32
 	var size int64
-	if r.books, size, err = openFile(journalOf(c.path), os.O_RDWR, &uid); err == nil && size != c.header.size {
+	if r.books, size, err = openFile(journalOf(c.path), os.O_RDWR, &uid); err == nil && size != c.header.Size {
 		err = fmt.Errorf("the journal has %d bytes", size)
 	}
 	if err == nil {
@@ -452,10 +457,10 @@ func (c *candidate) openPages() (*region, error) {
 	}
 	h := c.header
 	r := &region{
-		id: h.id, path: c.path, file: f, tier: h.tier, log: h.flags&regionLog != 0,
-		uid: h.uid, owned: h.flags&regionOwned != 0, owner: h.owner, older: h.version == ownerless,
+		id: h.ID, path: c.path, file: f, tier: h.Tier, log: h.Flags&format.RegionLog != 0,
+		uid: h.UID, owned: h.Flags&format.RegionOwned != 0, owner: h.Owner, older: h.Version == format.Ownerless,
 	}
-	if err := r.mapFile(h.size); err != nil {
+	if err := r.mapFile(h.Size); err != nil {
 		_ = r.unmap()
 		return nil, bb.Wrap("adopt region", c.path, err)
 	}

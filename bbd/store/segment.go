@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unique"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -96,8 +97,8 @@ func (g *segment) records() []byte {
 }
 
 // header returns what the slot and its copy hold, wherever the segment is.
-func (g *segment) header() segmentHeader {
-	return segmentHeader{units: g.length / Unit, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value(), tier: g.tier}
+func (g *segment) header() format.SegmentHeader {
+	return format.SegmentHeader{Units: g.length / Unit, Nonce: g.nonce, Sequence: g.sequence, UID: g.uid, Buffer: g.buffer.Value(), Tier: g.tier}
 }
 
 func (g *segment) ref(e *extent) {
@@ -152,12 +153,12 @@ func (g *segment) addFile(f bb.FileID) {
 
 // append writes a record below the others and leaves its word to the caller. The
 // caller holds mu and has checked that it fits.
-func (g *segment) append(r *record) (top int64) {
-	top = g.mu.floor + recordEnd
-	low := top - RecordCost(r.length())
+func (g *segment) append(r *format.Record) (top int64) {
+	top = g.mu.floor + format.RecordEnd
+	low := top - format.RecordCost(r.Length())
 	log := g.records()
-	clear(log[low-recordEnd : low]) // the end of the log, before the record is part of it
-	r.encode(log, top, g.nonce)
-	g.mu.floor = low - recordEnd
+	clear(log[low-format.RecordEnd : low]) // the end of the log, before the record is part of it
+	r.Encode(log, top, g.nonce)
+	g.mu.floor = low - format.RecordEnd
 	return top
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -32,12 +33,12 @@ func fillFiles(t testing.TB, s *Store, files, size int) {
 		batch = batch[:0]
 	}
 	for f := range files {
-		if w.lease.ID == 0 || w.next+int64(size)+RecordCost(1) > w.floor {
+		if w.lease.ID == 0 || w.next+int64(size)+format.RecordCost(1) > w.floor {
 			if len(batch) > 0 {
 				flush()
 			}
 			w.done()
-			l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: MaxSegment, Min: int64(size) + RecordCost(1)})
+			l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: MaxSegment, Min: int64(size) + format.RecordCost(1)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +49,7 @@ func fillFiles(t testing.TB, s *Store, files, size int) {
 			{w.lease.ID, w.next, 0, int64(size), sum},
 		}})
 		w.next = align(w.next + int64(size))
-		w.floor -= RecordCost(1)
+		w.floor -= format.RecordCost(1)
 		if len(batch) == cap(batch) {
 			flush()
 		}
@@ -76,8 +77,8 @@ func TestSmallFilesAreCompact(t *testing.T) {
 	if waste > 0.10 {
 		t.Errorf("%.1f %% of %d bytes wasted", 100*waste, st.Used)
 	}
-	if RecordCost(1) > 96 {
-		t.Errorf("a record of one extent takes %d bytes", RecordCost(1))
+	if format.RecordCost(1) > 96 {
+		t.Errorf("a record of one extent takes %d bytes", format.RecordCost(1))
 	}
 	runtime.KeepAlive(s)
 }

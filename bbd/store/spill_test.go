@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -68,13 +69,13 @@ func TestSlotOfASpillWithoutATierIsNoDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := decodeSegmentHeader(r.slot(1))
+	h, err := format.DecodeSegmentHeader(r.slot(1))
 	if err != nil {
 		t.Fatal(h, err)
 	}
-	h.tier = bb.TierMemory
-	h.encode(r.slot(1))
-	publish(r.slot(1), 0, segmentMagic)
+	h.Tier = bb.TierMemory
+	h.Encode(r.slot(1))
+	format.Publish(r.slot(1), 0, format.SegmentMagic)
 	if err := r.unmap(); err != nil {
 		t.Fatal(err)
 	}

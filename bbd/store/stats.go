@@ -1,6 +1,9 @@
 package store
 
-import "forebay/internal/bb"
+import (
+	"forebay/bbd/store/format"
+	"forebay/internal/bb"
+)
 
 // Stats describes the store now. It walks segments, not extents or files, but for
 // the counts of them: cheap enough for every second.
@@ -62,7 +65,7 @@ func (t *Stats) addSegment(g *segment) {
 		return
 	}
 	ts := t.tier(g.mu.region.tier)
-	filled := g.mu.dataEnd - dataStart
+	filled := g.mu.dataEnd - format.DataStart
 	live := min(g.live.Load(), filled)
 	unflushed := min(g.dirtyBytes.Load(), live)
 	idle := g.mu.pins == 0 && !g.mu.occupied && (g.mu.state == segSealed || g.mu.state == segPartial)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -37,7 +38,7 @@ type Store struct {
 	mounted  bool
 	instance bb.InstanceID
 	wanted   struct{ memory, region int64 } // sizes, before they were made to fit a tmpfs; 0: on no tmpfs
-	owner    Owner
+	owner    format.Owner
 	ready    chan struct{}
 	populate populator
 	locks    []*os.File

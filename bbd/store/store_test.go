@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -73,11 +74,11 @@ type writer struct {
 
 func (w *writer) room(n int) {
 	w.t.Helper()
-	if w.lease.ID != 0 && w.next+int64(n)+RecordCost(1) <= w.floor {
+	if w.lease.ID != 0 && w.next+int64(n)+format.RecordCost(1) <= w.floor {
 		return
 	}
 	w.done()
-	l, err := w.s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: int64(n) + 8192, Min: int64(n) + RecordCost(1)})
+	l, err := w.s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: int64(n) + 8192, Min: int64(n) + format.RecordCost(1)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func (w *writer) put(off int64, p []byte) NewExtent {
 	e := NewExtent{Lease: w.lease.ID, SegmentOffset: w.next, FileOffset: off, Length: int64(len(p))}
 	e.Checksum = checksum.Copy(w.lease.Mem[w.next:], p, 0)
 	w.next = align(w.next + int64(len(p)))
-	w.floor -= RecordCost(1)
+	w.floor -= format.RecordCost(1)
 	return e
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 )
 
@@ -48,7 +49,7 @@ func lease(t *testing.T, s *Store, n int64) Lease {
 
 func fillView(t *testing.T, s *Store, v *Snapshot, p []byte) {
 	t.Helper()
-	l := lease(t, s, int64(len(p))+3*dataStart)
+	l := lease(t, s, int64(len(p))+3*format.DataStart)
 	copy(l.Mem[l.DataStart:], p)
 	if err := v.Fill(FillExtent{l.ID, l.DataStart, 0, int64(len(p))}); err != nil {
 		t.Fatal(err)

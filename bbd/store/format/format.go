@@ -1,4 +1,6 @@
-package store
+// Package format is how regions, segments, commit records and identities are written. It must never know which of them
+// count.
+package format
 
 import (
 	"encoding/binary"
@@ -85,92 +87,99 @@ import (
 // It is taken for this daemon's own, as the release that wrote it would. Releases before
 // version 3 take a journal for a region of a version that they do not read, and refuse to start.
 const (
-	version     = 3
-	pagesOnly   = 2 // the last version that had no journals
-	ownerless   = 1 // the version whose header names no owner
+	Version     = 3
+	PagesOnly   = 2 // the last version that had no journals
+	Ownerless   = 1 // the version whose header names no owner
 	slotVersion = 1
 
 	regionMagic  = 0x4e4f494745524246 // "FBREGION"
-	segmentMagic = 0x544e454d47455346 // "FSEGMENT"
+	SegmentMagic = 0x544e454d47455346 // "FSEGMENT"
 
-	headerSize    = 512
-	oldHeaderSize = 56
-	headerCopy    = 4096
+	HeaderSize    = 512
+	OldHeaderSize = 56
+	HeaderCopy    = 4096
 	ownerMax      = 256 // bytes of a node's name
-	slotTable     = 8192
-	slotCopies    = Unit / 2
-	slotSize      = 128
+	SlotTable     = 8192
+	SlotCopies    = Unit / 2
+	SlotSize      = 128
 	nameMax       = 64
 
-	dataStart = 4096 // of a segment
+	DataStart = 4096 // of a segment
 
-	recordHead = 64
-	recordItem = 24
-	recordEnd  = 8 // zeros below the last record
+	RecordHead = 64
+	RecordItem = 24
+	RecordEnd  = 8 // zeros below the last record
 
-	recordPrepared = 0x50424652 // "RFBP"
-	recordComplete = 0x43424652 // "RFBC"
-	recordVoid     = 0x56424652 // "RFBV"
+	RecordPrepared = 0x50424652 // "RFBP"
+	RecordComplete = 0x43424652 // "RFBC"
+	RecordVoid     = 0x56424652 // "RFBV"
+)
+
+// Sizes of regions and segments, in bytes.
+const (
+	Unit       = 1 << 20 // segments are whole units
+	MaxSegment = 64 << 20
+	MaxRegion  = 1 << 30
 )
 
 // Flags of a region.
 const (
-	regionOwned = 1 << iota
-	regionLog   // holds the store's own records and is never leased
+	RegionOwned = 1 << iota
+	RegionLog   // holds the store's own records and is never leased
 
-	regionFlags = regionOwned | regionLog
+	RegionFlags = RegionOwned | RegionLog
 )
 
 // Flags of a record.
 const (
-	recordEvicted  = 1 << iota // its extents are only on the backing store
-	recordClean                // its extents are on the backing store too
-	recordIdentity             // it has an identity and no extents
+	RecordEvicted  = 1 << iota // its extents are only on the backing store
+	RecordClean                // its extents are on the backing store too
+	RecordIdentity             // it has an identity and no extents
 )
 
 // RecordCost returns the bytes of record that one commit of n extents takes in one
 // segment; extents of the same commit in other segments count there.
-func RecordCost(extents int) int64 { return recordHead + recordItem*int64(extents) }
+func RecordCost(extents int) int64 { return RecordHead + RecordItem*int64(extents) }
 
-type regionHeader struct {
-	flags    uint32
-	id       bb.RegionID
-	size     int64
-	uid      uint32
-	tier     bb.Tier
-	instance bb.InstanceID
-	owner    Owner
-	version  uint32 // as found
+type RegionHeader struct {
+	Flags    uint32
+	ID       bb.RegionID
+	Size     int64
+	UID      uint32
+	Tier     bb.Tier
+	Instance bb.InstanceID
+	Owner    Owner
+	Version  uint32 // as found
 }
 
-func (h regionHeader) encode(p []byte) {
+func (h RegionHeader) Encode(p []byte) {
 	le := binary.LittleEndian
-	clear(p[oldHeaderSize:headerSize])
+	clear(p[OldHeaderSize:HeaderSize])
 	le.PutUint64(p, regionMagic)
-	le.PutUint32(p[8:], version)
-	le.PutUint32(p[12:], h.flags)
-	le.PutUint64(p[16:], uint64(h.id))
-	le.PutUint64(p[24:], uint64(h.size))
-	le.PutUint32(p[32:], h.uid)
-	le.PutUint32(p[36:], uint32(h.tier))
-	le.PutUint64(p[40:], uint64(h.instance))
-	le.PutUint64(p[48:], h.owner.Namespace)
-	le.PutUint16(p[56:], uint16(copy(p[58:58+ownerMax], h.owner.Node)))
-	le.PutUint64(p[headerSize-8:], checksum.Sum(p[:headerSize-8]))
+	le.PutUint32(p[8:], Version)
+	le.PutUint32(p[12:], h.Flags)
+	le.PutUint64(p[16:], uint64(h.ID))
+	le.PutUint64(p[24:], uint64(h.Size))
+	le.PutUint32(p[32:], h.UID)
+	le.PutUint32(p[36:], uint32(h.Tier))
+	le.PutUint64(p[40:], uint64(h.Instance))
+	le.PutUint64(p[48:], h.Owner.Namespace)
+	le.PutUint16(p[56:], uint16(copy(p[58:58+ownerMax], h.Owner.Node)))
+	le.PutUint64(p[HeaderSize-8:], checksum.Sum(p[:HeaderSize-8]))
 }
 
-// decodeRegionHeader reads a region's first bytes: the header, or its copy where
+// DecodeRegionHeader reads a region's first bytes: the header, or its copy where
 // that is damaged. It refuses another version whatever the rest looks like, since
 // only the magic and the version lie at the same place in all of them.
-func decodeRegionHeader(p []byte) (h regionHeader, mended bool, err error) {
-	if len(p) < headerCopy+headerSize {
+func DecodeRegionHeader(p []byte) (h RegionHeader, mended bool, err error) {
+	if len(p) < HeaderCopy+HeaderSize {
 		return h, false, fmt.Errorf("has %d bytes, no room for a header", len(p))
 	}
-	h, err = decodeOneHeader(p[:headerSize])
+	h, err = decodeOneHeader(p[:HeaderSize])
 	if err == nil {
 		return h, false, nil
 	}
-	copied, copyErr := decodeOneHeader(p[headerCopy : headerCopy+headerSize])
+	copied, copyErr := decodeOneHeader(p[HeaderCopy : HeaderCopy+HeaderSize])
 	if copyErr == nil {
 		return copied, true, nil
 	}
@@ -180,213 +189,213 @@ func decodeRegionHeader(p []byte) (h regionHeader, mended bool, err error) {
 	return h, false, err
 }
 
-func decodeOneHeader(p []byte) (h regionHeader, err error) {
+func decodeOneHeader(p []byte) (h RegionHeader, err error) {
 	le := binary.LittleEndian
 	if le.Uint64(p) != regionMagic {
 		return h, fmt.Errorf("begins with %#x, not with a region's magic", le.Uint64(p))
 	}
 	v := le.Uint32(p[8:])
-	sum := headerSize - 8
+	sum := HeaderSize - 8
 	switch v {
-	case version, pagesOnly:
-	case ownerless:
-		sum = oldHeaderSize - 8
+	case Version, PagesOnly:
+	case Ownerless:
+		sum = OldHeaderSize - 8
 	default:
-		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("format version %d found, versions %d to %d supported", v, ownerless, version)).
+		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("format version %d found, versions %d to %d supported", v, Ownerless, Version)).
 			WithRemedy("start the version of bbd that wrote it, drain and stop it; or delete the region")
 	}
 	if le.Uint64(p[sum:]) != checksum.Sum(p[:sum]) {
 		return h, fmt.Errorf("the header's checksum does not match")
 	}
-	h = regionHeader{
-		version: v,
-		flags:   le.Uint32(p[12:]), id: bb.RegionID(le.Uint64(p[16:])), size: int64(le.Uint64(p[24:])),
-		uid: le.Uint32(p[32:]), tier: bb.Tier(le.Uint32(p[36:])), instance: bb.InstanceID(le.Uint64(p[40:])),
+	h = RegionHeader{
+		Version: v,
+		Flags:   le.Uint32(p[12:]), ID: bb.RegionID(le.Uint64(p[16:])), Size: int64(le.Uint64(p[24:])),
+		UID: le.Uint32(p[32:]), Tier: bb.Tier(le.Uint32(p[36:])), Instance: bb.InstanceID(le.Uint64(p[40:])),
 	}
-	if h.flags&^regionFlags != 0 {
-		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("flags %#x found, %#x supported", h.flags, regionFlags)).
+	if h.Flags&^RegionFlags != 0 {
+		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("flags %#x found, %#x supported", h.Flags, RegionFlags)).
 			WithRemedy("start the release of bbd that wrote it, or a newer one")
 	}
-	if h.size < 2*Unit || h.size > MaxRegion || h.size%Unit != 0 || h.tier > bb.TierDisk {
-		return h, fmt.Errorf("size %d, tier %d", h.size, h.tier)
+	if h.Size < 2*Unit || h.Size > MaxRegion || h.Size%Unit != 0 || h.Tier > bb.TierDisk {
+		return h, fmt.Errorf("size %d, tier %d", h.Size, h.Tier)
 	}
-	if v > ownerless {
+	if v > Ownerless {
 		n := int(le.Uint16(p[56:]))
 		if n > ownerMax {
 			return h, fmt.Errorf("a node's name of %d bytes", n)
 		}
-		h.owner = Owner{Namespace: le.Uint64(p[48:]), Node: string(p[58 : 58+n])}
+		h.Owner = Owner{Namespace: le.Uint64(p[48:]), Node: string(p[58 : 58+n])}
 	}
 	return h, nil
 }
 
-type segmentHeader struct {
-	units    int64
-	nonce    uint64
-	sequence uint64
-	uid      uint32
-	buffer   string
-	tier     bb.Tier
+type SegmentHeader struct {
+	Units    int64
+	Nonce    uint64
+	Sequence uint64
+	UID      uint32
+	Buffer   string
+	Tier     bb.Tier
 }
 
-// encode writes a header into p with its magic missing; publish stores that.
-func (h segmentHeader) encode(p []byte) {
+// Encode writes a header into p with its magic missing; publish stores that.
+func (h SegmentHeader) Encode(p []byte) {
 	le := binary.LittleEndian
-	clear(p[:slotSize])
+	clear(p[:SlotSize])
 	le.PutUint32(p[8:], slotVersion)
-	le.PutUint32(p[12:], uint32(h.units))
-	le.PutUint64(p[16:], h.nonce)
-	le.PutUint64(p[24:], h.sequence)
-	le.PutUint32(p[32:], h.uid)
-	le.PutUint32(p[36:], uint32(len(h.buffer)))
-	copy(p[40:40+nameMax], h.buffer)
-	p[40+nameMax] = byte(h.tier)
-	le.PutUint64(p[slotSize-8:], checksum.Sum(p[8:slotSize-8]))
+	le.PutUint32(p[12:], uint32(h.Units))
+	le.PutUint64(p[16:], h.Nonce)
+	le.PutUint64(p[24:], h.Sequence)
+	le.PutUint32(p[32:], h.UID)
+	le.PutUint32(p[36:], uint32(len(h.Buffer)))
+	copy(p[40:40+nameMax], h.Buffer)
+	p[40+nameMax] = byte(h.Tier)
+	le.PutUint64(p[SlotSize-8:], checksum.Sum(p[8:SlotSize-8]))
 }
 
-func decodeSegmentHeader(p []byte) (h segmentHeader, err error) {
+func DecodeSegmentHeader(p []byte) (h SegmentHeader, err error) {
 	le := binary.LittleEndian
-	if len(p) < slotSize || le.Uint64(p) != segmentMagic {
+	if len(p) < SlotSize || le.Uint64(p) != SegmentMagic {
 		return h, fmt.Errorf("no segment's magic")
 	}
-	if le.Uint64(p[slotSize-8:]) != checksum.Sum(p[8:slotSize-8]) || le.Uint32(p[8:]) != slotVersion {
+	if le.Uint64(p[SlotSize-8:]) != checksum.Sum(p[8:SlotSize-8]) || le.Uint32(p[8:]) != slotVersion {
 		return h, fmt.Errorf("the segment header's checksum does not match")
 	}
 	n := le.Uint32(p[36:])
-	h = segmentHeader{
-		units: int64(le.Uint32(p[12:])), nonce: le.Uint64(p[16:]), sequence: le.Uint64(p[24:]), uid: le.Uint32(p[32:]),
+	h = SegmentHeader{
+		Units: int64(le.Uint32(p[12:])), Nonce: le.Uint64(p[16:]), Sequence: le.Uint64(p[24:]), UID: le.Uint32(p[32:]),
 	}
-	if n > nameMax || h.units < 1 || h.units > MaxSegment/Unit {
-		return h, fmt.Errorf("%d units, a name of %d bytes", h.units, n)
+	if n > nameMax || h.Units < 1 || h.Units > MaxSegment/Unit {
+		return h, fmt.Errorf("%d units, a name of %d bytes", h.Units, n)
 	}
-	h.buffer = string(p[40 : 40+n])
-	if h.tier = bb.Tier(p[40+nameMax]); h.tier > bb.TierDisk {
-		h.tier = bb.TierMemory // one of a newer release
+	h.Buffer = string(p[40 : 40+n])
+	if h.Tier = bb.Tier(p[40+nameMax]); h.Tier > bb.TierDisk {
+		h.Tier = bb.TierMemory // one of a newer release
 	}
 	return h, nil
 }
 
-// record is a decoded commit record.
-type record struct {
-	state       uint32
-	file        bb.FileID
-	generation  bb.Generation
-	base        bb.Generation
-	origin      bb.Generation // the generation in the chain of bases that started from nothing
-	sequence    uint64
-	part, parts uint16
-	flags       uint16
-	items       []recordExtent
-	payload     []byte // of an identity, in place of items
-	top         int64  // where it was written, or found
+// Record is a decoded commit record.
+type Record struct {
+	State       uint32
+	File        bb.FileID
+	Generation  bb.Generation
+	Base        bb.Generation
+	Origin      bb.Generation // the generation in the chain of bases that started from nothing
+	Sequence    uint64
+	Part, Parts uint16
+	Flags       uint16
+	Items       []RecordExtent
+	Payload     []byte // of an identity, in place of items
+	Top         int64  // where it was written, or found
 }
 
-// length is what a record takes of extents, or as much as its payload.
-func (r *record) length() int {
-	if r.flags&recordIdentity != 0 {
-		return len(r.payload) / recordItem
+// Length is what a record takes of extents, or as much as its payload.
+func (r *Record) Length() int {
+	if r.Flags&RecordIdentity != 0 {
+		return len(r.Payload) / RecordItem
 	}
-	return len(r.items)
+	return len(r.Items)
 }
 
-type recordExtent struct {
-	fileOffset int64
-	offset     uint32 // in the segment
-	length     uint32
-	sum        uint64
+type RecordExtent struct {
+	FileOffset int64
+	Offset     uint32 // in the segment
+	Length     uint32
+	Sum        uint64
 }
 
-// encode writes the record so that it ends at top, with its word still missing,
+// Encode writes the record so that it ends at top, with its word still missing,
 // and returns where it begins. The caller has checked that it fits.
-func (r *record) encode(seg []byte, top int64, nonce uint64) (low int64) {
+func (r *Record) Encode(seg []byte, top int64, nonce uint64) (low int64) {
 	le := binary.LittleEndian
-	low = top - RecordCost(r.length())
+	low = top - RecordCost(r.Length())
 	p := seg[low:top]
-	copy(p, r.payload)
-	for i, e := range r.items {
-		q := p[i*recordItem:]
-		le.PutUint64(q, uint64(e.fileOffset))
-		le.PutUint32(q[8:], e.offset)
-		le.PutUint32(q[12:], e.length)
-		le.PutUint64(q[16:], e.sum)
+	copy(p, r.Payload)
+	for i, e := range r.Items {
+		q := p[i*RecordItem:]
+		le.PutUint64(q, uint64(e.FileOffset))
+		le.PutUint32(q[8:], e.Offset)
+		le.PutUint32(q[12:], e.Length)
+		le.PutUint64(q[16:], e.Sum)
 	}
-	h := p[len(p)-recordHead:]
-	le.PutUint64(h, uint64(r.file))
-	le.PutUint64(h[8:], uint64(r.generation))
-	le.PutUint64(h[16:], uint64(r.base))
-	le.PutUint64(h[24:], uint64(r.origin))
-	le.PutUint64(h[32:], r.sequence)
-	le.PutUint16(h[40:], r.part)
-	le.PutUint16(h[42:], r.parts)
-	le.PutUint16(h[44:], uint16(r.length()))
-	le.PutUint16(h[46:], r.flags)
+	h := p[len(p)-RecordHead:]
+	le.PutUint64(h, uint64(r.File))
+	le.PutUint64(h[8:], uint64(r.Generation))
+	le.PutUint64(h[16:], uint64(r.Base))
+	le.PutUint64(h[24:], uint64(r.Origin))
+	le.PutUint64(h[32:], r.Sequence)
+	le.PutUint16(h[40:], r.Part)
+	le.PutUint16(h[42:], r.Parts)
+	le.PutUint16(h[44:], uint16(r.Length()))
+	le.PutUint16(h[46:], r.Flags)
 	le.PutUint64(h[48:], checksum.Update(nonce, p[:len(p)-16]))
 	return low
 }
 
-// decodeRecord reads the record that ends at top and lies above bottom. found is
+// DecodeRecord reads the record that ends at top and lies above bottom. found is
 // false at the end of the log. It allocates nothing for damaged input.
-func decodeRecord(seg []byte, bottom, top int64, nonce uint64) (r record, low int64, found bool, err error) {
+func DecodeRecord(seg []byte, bottom, top int64, nonce uint64) (r Record, low int64, found bool, err error) {
 	le := binary.LittleEndian
-	if bottom < 0 || top > int64(len(seg)) || top-bottom < recordEnd {
+	if bottom < 0 || top > int64(len(seg)) || top-bottom < RecordEnd {
 		return r, top, false, nil
 	}
 	word := le.Uint64(seg[top-8:])
 	if word == 0 {
 		return r, top, false, nil
 	}
-	if top-bottom < recordHead {
+	if top-bottom < RecordHead {
 		return r, top, true, fmt.Errorf("no room for a record")
 	}
-	h := seg[top-recordHead : top]
+	h := seg[top-RecordHead : top]
 	n := int(le.Uint16(h[44:]))
 	cost := RecordCost(n)
-	r.state = uint32(word)
-	if r.state != recordPrepared && r.state != recordComplete && r.state != recordVoid || int64(word>>32) != cost || top-cost < bottom {
+	r.State = uint32(word)
+	if r.State != RecordPrepared && r.State != RecordComplete && r.State != RecordVoid || int64(word>>32) != cost || top-cost < bottom {
 		return r, top, true, fmt.Errorf("no record's last word: %#x", word)
 	}
 	p := seg[top-cost : top]
 	if le.Uint64(h[48:]) != checksum.Update(nonce, p[:len(p)-16]) {
 		return r, top, true, fmt.Errorf("the record's checksum does not match")
 	}
-	r.file = bb.FileID(le.Uint64(h))
-	r.generation = bb.Generation(le.Uint64(h[8:]))
-	r.base = bb.Generation(le.Uint64(h[16:]))
-	r.origin = bb.Generation(le.Uint64(h[24:]))
-	r.sequence = le.Uint64(h[32:])
-	r.part, r.parts, r.flags = le.Uint16(h[40:]), le.Uint16(h[42:]), le.Uint16(h[46:])
-	if r.flags&recordIdentity != 0 {
-		r.payload = append([]byte(nil), p[:n*recordItem]...)
-		return r, top - cost, true, r.check(top - cost)
+	r.File = bb.FileID(le.Uint64(h))
+	r.Generation = bb.Generation(le.Uint64(h[8:]))
+	r.Base = bb.Generation(le.Uint64(h[16:]))
+	r.Origin = bb.Generation(le.Uint64(h[24:]))
+	r.Sequence = le.Uint64(h[32:])
+	r.Part, r.Parts, r.Flags = le.Uint16(h[40:]), le.Uint16(h[42:]), le.Uint16(h[46:])
+	if r.Flags&RecordIdentity != 0 {
+		r.Payload = append([]byte(nil), p[:n*RecordItem]...)
+		return r, top - cost, true, r.Check(top - cost)
 	}
-	r.items = make([]recordExtent, n)
-	for i := range r.items {
-		q := p[i*recordItem:]
-		r.items[i] = recordExtent{int64(le.Uint64(q)), le.Uint32(q[8:]), le.Uint32(q[12:]), le.Uint64(q[16:])}
+	r.Items = make([]RecordExtent, n)
+	for i := range r.Items {
+		q := p[i*RecordItem:]
+		r.Items[i] = RecordExtent{int64(le.Uint64(q)), le.Uint32(q[8:]), le.Uint32(q[12:]), le.Uint64(q[16:])}
 	}
-	return r, top - cost, true, r.check(top - cost)
+	return r, top - cost, true, r.Check(top - cost)
 }
 
-// check refuses a record whose checksum is right and whose content cannot be: in a region
+// Check refuses a record whose checksum is right and whose content cannot be: in a region
 // of an older version its user could have made one.
-func (r *record) check(floor int64) error {
-	if r.generation == 0 || r.origin == 0 || r.origin > r.generation || r.base >= r.generation || r.part >= r.parts {
-		return fmt.Errorf("generation %d, base %d, origin %d, part %d of %d", r.generation, r.base, r.origin, r.part, r.parts)
+func (r *Record) Check(floor int64) error {
+	if r.Generation == 0 || r.Origin == 0 || r.Origin > r.Generation || r.Base >= r.Generation || r.Part >= r.Parts {
+		return fmt.Errorf("generation %d, base %d, origin %d, part %d of %d", r.Generation, r.Base, r.Origin, r.Part, r.Parts)
 	}
-	for _, e := range r.items {
-		if e.length == 0 || e.fileOffset < 0 || e.fileOffset > bb.MaxFileSize-int64(e.length) {
-			return fmt.Errorf("an extent of %d bytes at %d", e.length, e.fileOffset)
+	for _, e := range r.Items {
+		if e.Length == 0 || e.FileOffset < 0 || e.FileOffset > bb.MaxFileSize-int64(e.Length) {
+			return fmt.Errorf("an extent of %d bytes at %d", e.Length, e.FileOffset)
 		}
-		if r.flags&recordEvicted == 0 && (e.offset < dataStart || int64(e.offset)+int64(e.length) > floor) {
-			return fmt.Errorf("an extent of %d bytes at %d of the segment", e.length, e.offset)
+		if r.Flags&RecordEvicted == 0 && (e.Offset < DataStart || int64(e.Offset)+int64(e.Length) > floor) {
+			return fmt.Errorf("an extent of %d bytes at %d of the segment", e.Length, e.Offset)
 		}
 	}
 	return nil
 }
 
-// publish stores an aligned word of a region in one piece, after everything
+// Publish stores an aligned word of a region in one piece, after everything
 // written before it.
-func publish(mem []byte, at int64, v uint64) {
+func Publish(mem []byte, at int64, v uint64) {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], v)
 	p := mem[at : at+8 : at+8]
@@ -395,12 +404,12 @@ func publish(mem []byte, at int64, v uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&p[0])), binary.NativeEndian.Uint64(b[:]))
 }
 
-// voidAt publishes the word of the record that ends at top as void.
-func voidAt(seg []byte, top int64) {
-	publish(seg, top-8, binary.LittleEndian.Uint64(seg[top-8:])&^math.MaxUint32|recordVoid)
+// VoidAt publishes the word of the record that ends at top as void.
+func VoidAt(seg []byte, top int64) {
+	Publish(seg, top-8, binary.LittleEndian.Uint64(seg[top-8:])&^math.MaxUint32|RecordVoid)
 }
 
-// setState publishes the word of the record that ends at top.
-func setState(seg []byte, top int64, state uint32, extents int) {
-	publish(seg, top-8, uint64(state)|uint64(RecordCost(extents))<<32)
+// SetState publishes the word of the record that ends at top.
+func SetState(seg []byte, top int64, state uint32, extents int) {
+	Publish(seg, top-8, uint64(state)|uint64(RecordCost(extents))<<32)
 }
