@@ -64,6 +64,7 @@ var layers = []struct {
 
 	{"flusher/plan", []string{"internal/bb"}},
 	{"flusher/codec", []string{"internal/..."}},
+	{"flusher/receipt", []string{"flusher/backing", "flusher/codec", "internal/bb"}},
 	{"flusher/backing/posix/fileio", nil},
 	{"flusher/backing/posix/lustre", nil},
 	{"flusher/backing/posix/identity", []string{"flusher/backing/posix/lustre"}},
@@ -85,7 +86,7 @@ var layers = []struct {
 	{"bbd/backings", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/storerules", "flusher/backing/...", "meta/gossip", "internal/..."}},
 	{"bbd/batch", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/rpc", "flusher", "flusher/plan", "meta/batch", "meta/gossip", "meta/ops", "internal/..."}},
 	{"bbd/dedup", []string{"bbd/lockrank", "internal/..."}},
-	{"bbd/drain", []string{"bbd/access", "bbd/cluster", "bbd/fate", "bbd/lockrank", "bbd/peer", "bbd/rpc", "bbd/transfer", "bbd/walk", "flusher", "flusher/backing", "flusher/plan", "meta/gossip", "meta/namespace", "meta/ops", "internal/..."}},
+	{"bbd/drain", []string{"bbd/access", "bbd/cluster", "bbd/fate", "bbd/lockrank", "bbd/peer", "bbd/rpc", "bbd/transfer", "bbd/walk", "flusher", "flusher/backing", "flusher/plan", "flusher/receipt", "meta/gossip", "meta/namespace", "meta/ops", "internal/..."}},
 	{"bbd/fate", []string{"bbd/store", "internal/bb"}},
 	{"bbd/startup", nil},
 	{"bbd/namelock", []string{"bbd/lockrank", "internal/lockorder"}},

@@ -11,6 +11,7 @@ import (
 	"forebay/flusher/backing/retry"
 	"forebay/flusher/codec"
 	"forebay/flusher/plan"
+	"forebay/flusher/receipt"
 	"forebay/internal/bb"
 )
 
@@ -134,7 +135,7 @@ type outcome struct {
 	foreign  string // an object of somebody else's that is in the way
 	unsure   bool   // the object may be recorded all the same
 	recorded bool   // the object is recorded, as it has turned out
-	receipt  Receipt
+	receipt  receipt.Receipt
 }
 
 func (fl *flight) run() {
@@ -286,7 +287,7 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	}
 	fl.q.recorded(out.object)
 	out.verdict = durable
-	out.receipt = newReceipt(fl.path, job.Source(), flushed)
+	out.receipt = receipt.New(fl.path, job.Source(), flushed)
 	if before.Generation != 0 && before.Codec != name {
 		fl.f.Apply(fl.key.Buffer, StoreOp{Kind: OpRemove, Old: fl.path, Codec: before.Codec, Was: []bb.Flushed{before}, internal: true})
 	}

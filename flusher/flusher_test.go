@@ -21,6 +21,7 @@ import (
 	"forebay/flusher/backing/fault"
 	"forebay/flusher/backing/mem"
 	"forebay/flusher/codec"
+	"forebay/flusher/receipt"
 	"forebay/internal/bb"
 )
 
@@ -41,7 +42,7 @@ func TestFlush(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()
 	var mu sync.Mutex
-	var receipts []Receipt
+	var receipts []receipt.Receipt
 	f := w.start(store, func(o *Options) {
 		o.Observe = func(e Event) {
 			mu.Lock()
@@ -894,9 +895,9 @@ func TestReceipts(t *testing.T) {
 	if _, err := drainAll(t, w.f); err != nil {
 		t.Fatal(err)
 	}
-	verify := func(depth Depth) (bad []string) {
+	verify := func(depth receipt.Depth) (bad []string) {
 		t.Helper()
-		verdict, err := Verify(t.Context(), store, bytes.NewReader(lines), depth, func(f Finding) {
+		verdict, err := receipt.Verify(t.Context(), store, bytes.NewReader(lines), depth, func(f receipt.Finding) {
 			if f.Err != nil {
 				bad = append(bad, f.Receipt.Path+": "+bb.KindOf(f.Err).String())
 			}
@@ -906,60 +907,27 @@ func TestReceipts(t *testing.T) {
 		}
 		return bad
 	}
-	if bad := slices.Concat(verify(VerifyNames), verify(VerifyDeep)); len(bad) != 0 {
+	if bad := slices.Concat(verify(receipt.Names), verify(receipt.Deep)); len(bad) != 0 {
 		t.Fatal(bad)
 	}
 	if err := errors.Join(store.Damage("f1.zst"), store.Remove(t.Context(), "f2.zst")); err != nil {
 		t.Fatal(err)
 	}
-	if bad := verify(VerifyNames); !slices.Equal(bad, []string{"f2: not found"}) {
+	if bad := verify(receipt.Names); !slices.Equal(bad, []string{"f2: not found"}) {
 		t.Fatal(bad)
 	}
-	if bad := verify(VerifyDeep); len(bad) != 2 || !slices.Contains(bad, "f1: checksum") || !slices.Contains(bad, "f2: not found") {
+	if bad := verify(receipt.Deep); len(bad) != 2 || !slices.Contains(bad, "f1: checksum") || !slices.Contains(bad, "f2: not found") {
 		t.Fatal(bad)
 	}
 	lines = append(lines, "not a receipt\n{\"path\":"...)
 	var invalid int
-	if _, err := Verify(t.Context(), store, bytes.NewReader(lines), VerifyNames, func(f Finding) {
+	if _, err := receipt.Verify(t.Context(), store, bytes.NewReader(lines), receipt.Names, func(f receipt.Finding) {
 		if errors.Is(f.Err, bb.Invalid) {
 			invalid++
 		}
 	}); err != nil || invalid != 2 {
 		t.Fatal(invalid, err)
 	}
-}
-
-func FuzzReceipt(f *testing.F) {
-	full := Receipt{Path: "a b/ü", Size: 10, Checksum: 1 << 63, Codec: "zstd", StoredSize: 5, StoredSum: 3, ETag: "\"x\"", At: time.Unix(1e9, 5), By: "n"}
-	for _, r := range []Receipt{full, {Path: "p"}, {Path: "p", Size: 1, StoredSize: 1, Checksum: 7, StoredSum: 7}} {
-		text, err := r.Append(nil)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
-	f.Add([]byte(`{"path":"../x","size":-1,"crc64nvme":"zz"}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := ParseReceipt(text)
-		if err != nil {
-			if !errors.Is(err, bb.Invalid) {
-				t.Fatal(err)
-			}
-			return
-		}
-		again, err := r.Append(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := ParseReceipt(again)
-		if err != nil || !second.At.Equal(r.At) {
-			t.Fatalf("%q: %v", again, err)
-		}
-		second.At = r.At
-		if second != r {
-			t.Fatalf("%+v became %+v", r, second)
-		}
-	})
 }
 
 // TestRenamedAfterAnUncertainRecord renames a file whose flush was recorded, though nobody

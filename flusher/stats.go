@@ -1,6 +1,7 @@
 package flusher
 
 import (
+	"forebay/flusher/receipt"
 	"math"
 	"time"
 )
@@ -27,10 +28,10 @@ type Event struct {
 	Bytes    int64 // of the file
 	Err      error
 	Attempt  int
-	Took     time.Duration // the flush
-	DirtyFor time.Duration // since its oldest byte became dirty
-	Receipt  *Receipt      // of EventFlushed
-	Op       *StoreOp      // of EventApplied and EventApplyFailed
+	Took     time.Duration    // the flush
+	DirtyFor time.Duration    // since its oldest byte became dirty
+	Receipt  *receipt.Receipt // of EventFlushed
+	Op       *StoreOp         // of EventApplied and EventApplyFailed
 }
 
 // BufferStats is how a buffer stands.

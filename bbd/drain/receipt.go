@@ -10,8 +10,8 @@ import (
 
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
-	"forebay/flusher"
 	"forebay/flusher/backing"
+	"forebay/flusher/receipt"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -56,9 +56,9 @@ func (c scope) writeReceipt(ctx context.Context, write func([]byte) error) error
 	return write(lines)
 }
 
-func receiptOf(path string, e *bb.Entry) *flusher.Receipt {
+func receiptOf(path string, e *bb.Entry) *receipt.Receipt {
 	f := &e.Flushed
-	return &flusher.Receipt{
+	return &receipt.Receipt{
 		Path: path, Size: e.Size, Checksum: e.Checksum, Codec: f.Codec, StoredSize: f.Size,
 		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By,
 	}
@@ -125,11 +125,11 @@ func (s *Service) Verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (p
 	}
 	defer store.Close()
 	p := transfer.ProgressTo(r)
-	depth := flusher.VerifyNames
+	depth := receipt.Names
 	if m.Deep {
-		depth = flusher.VerifyDeep
+		depth = receipt.Deep
 	}
-	_, err = flusher.Verify(ctx, store, bytes.NewReader(lines), depth, func(f flusher.Finding) {
+	_, err = receipt.Verify(ctx, store, bytes.NewReader(lines), depth, func(f receipt.Finding) {
 		if f.Err != nil {
 			p.Failed(f.Receipt.Path, f.Receipt.Size, f.Err)
 		}

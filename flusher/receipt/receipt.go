@@ -1,4 +1,6 @@
-package flusher
+// Package receipt proves that files became durable: its lines say what a store confirmed, and a store is checked
+// against them. It must never know a buffer, a queue, nor how a file was put.
+package receipt
 
 import (
 	"bufio"
@@ -31,7 +33,8 @@ type Receipt struct {
 	By         bb.NodeID
 }
 
-func newReceipt(path string, src backing.Source, f bb.Flushed) Receipt {
+// New returns the receipt of a file, whose bytes src has, that was flushed.
+func New(path string, src backing.Source, f bb.Flushed) Receipt {
 	return Receipt{
 		Path: path, Size: src.Size(), Checksum: src.Checksum(), Codec: f.Codec,
 		StoredSize: f.Size, StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By,
@@ -68,16 +71,16 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 	return append(append(b, text...), '\n'), nil
 }
 
-// MaxReceiptLine bounds a line, in bytes.
-const MaxReceiptLine = 64 << 10
+// MaxLine bounds a line, in bytes.
+const MaxLine = 64 << 10
 
-// ParseReceipt reads one line.
-func ParseReceipt(text []byte) (Receipt, error) {
+// Parse reads one line.
+func Parse(text []byte) (Receipt, error) {
 	var l line
 	invalid := func(err error) (Receipt, error) {
 		return Receipt{}, &bb.Error{Kind: bb.Invalid, Op: "receipt", Path: fmt.Sprintf("%.80q", text), Err: err}
 	}
-	if len(text) > MaxReceiptLine {
+	if len(text) > MaxLine {
 		return invalid(errors.New("line is too long"))
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -143,8 +146,8 @@ type Finding struct {
 type Depth int
 
 const (
-	VerifyNames Depth = iota // what the store says of its objects
-	VerifyDeep               // the bytes too
+	Names Depth = iota // what the store says of its objects
+	Deep               // the bytes too
 )
 
 // Verdict counts findings.
@@ -169,7 +172,7 @@ func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth
 		if err := ctx.Err(); err != nil {
 			return v, bb.Wrap("verify", "", err)
 		}
-		last[i].check(ctx, store, depth == VerifyDeep)
+		last[i].check(ctx, store, depth == Deep)
 		if last[i].Err == nil {
 			v.Good++
 			v.Bytes += last[i].Receipt.StoredSize
@@ -186,7 +189,7 @@ func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth
 // cut off by a crash and proves nothing.
 func readReceipts(r io.Reader) (findings []Finding, err error) {
 	byPath := map[string]int{}
-	lines := bufio.NewReaderSize(r, MaxReceiptLine)
+	lines := bufio.NewReaderSize(r, MaxLine)
 	for number := 1; ; number++ {
 		text, err := lines.ReadSlice('\n')
 		if err == io.EOF && len(text) == 0 {
@@ -200,7 +203,7 @@ func readReceipts(r io.Reader) (findings []Finding, err error) {
 			return findings, nil
 		}
 		f := Finding{Line: number}
-		f.Receipt, f.Err = ParseReceipt(text)
+		f.Receipt, f.Err = Parse(text)
 		if at, known := byPath[f.Receipt.Path]; known && f.Err == nil {
 			findings[at] = f
 			continue
