@@ -64,6 +64,7 @@ var layers = []struct {
 
 	{"flusher/plan", []string{"internal/bb"}},
 	{"flusher/codec", []string{"internal/..."}},
+	{"flusher/spool", []string{"flusher/backing", "flusher/codec", "internal/..."}},
 	{"flusher/receipt", []string{"flusher/backing", "flusher/codec", "internal/bb"}},
 	{"flusher/backing/posix/fileio", nil},
 	{"flusher/backing/posix/lustre", nil},

@@ -12,6 +12,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/flusher/plan"
 	"forebay/flusher/receipt"
+	"forebay/flusher/spool"
 	"forebay/internal/bb"
 )
 
@@ -242,7 +243,7 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	}
 	policy := fl.f.opts.Policy(fl.key.Buffer)
 	name := policy.Codec
-	src, release, err := fl.f.encoded(fl.ctx, name, &watched{job.Source(), fl})
+	src, release, err := spool.Encode(fl.ctx, fl.f.opts.SpoolDir, name, &watched{job.Source(), fl})
 	if err != nil {
 		return outcome{verdict: failed, err: err}
 	}

@@ -22,6 +22,7 @@ import (
 	"forebay/flusher/backing/mem"
 	"forebay/flusher/codec"
 	"forebay/flusher/receipt"
+	"forebay/flusher/spool"
 	"forebay/internal/bb"
 )
 
@@ -486,7 +487,7 @@ func TestCodecs(t *testing.T) {
 			return Policy{Codec: name}
 		}
 	})
-	noise := make([]byte, spoolMemory+spoolStep)
+	noise := make([]byte, spool.Memory+spool.Step)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	contents := map[string]string{"text": strings.Repeat("a burst ", 10_000), "noise": string(noise), "empty": ""}
 	for _, c := range []string{codec.Zstd, codec.None, codec.S2, codec.Zstd} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/spool"
 	"forebay/internal/bb"
 )
 
@@ -301,7 +302,7 @@ type slowCatalog struct {
 }
 
 func (c slowCatalog) Begin(_ context.Context, k Key) (Job, error) {
-	bytes := backing.NewBytes(make([]byte, slowPieces*spoolStep))
+	bytes := backing.NewBytes(make([]byte, slowPieces*spool.Step))
 	if c.damaged {
 		return slowJob{plainJob{k}, damagedSource{bytes}, c.patience}, nil
 	}

@@ -1,4 +1,6 @@
-package flusher
+// Package spool compresses the bytes of a file before they are put. It must never know a store, nor which file the
+// bytes are of.
+package spool
 
 import (
 	"bytes"
@@ -21,17 +23,17 @@ import (
 // name, mapped.
 
 const (
-	spoolMemory = 8 << 20 // compressed bytes kept in memory, for each worker
-	spoolStep   = 4 << 20 // bytes taken from the source at a time
+	Memory = 8 << 20 // compressed bytes kept in memory, for each worker
+	Step   = 4 << 20 // bytes taken from the source at a time
 )
 
-// encoded returns a source of the compressed bytes, and how to release it. The
-// plain bytes are checked on the way: what a store gets is never silently wrong.
-func (f *Flusher) encoded(ctx context.Context, name string, src backing.Source) (backing.Source, func(), error) {
+// Encode returns a source of the bytes as a codec compresses them, and how to release it. Large ones lie in a
+// file in dir. The plain bytes are checked on the way: what a store gets is never silently wrong.
+func Encode(ctx context.Context, dir, name string, src backing.Source) (backing.Source, func(), error) {
 	if name == codec.None {
 		return src, func() {}, nil
 	}
-	s := &spool{dir: f.opts.SpoolDir}
+	s := &spool{dir: dir}
 	w, err := codec.NewWriter(name, s)
 	if err != nil {
 		return nil, nil, err
@@ -53,11 +55,11 @@ func (f *Flusher) encoded(ctx context.Context, name string, src backing.Source) 
 
 // feed writes a source to w and returns its checksum.
 func feed(ctx context.Context, w io.Writer, src backing.Source) (sum uint64, err error) {
-	for off := int64(0); off < src.Size(); off += spoolStep {
+	for off := int64(0); off < src.Size(); off += Step {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		n := min(spoolStep, src.Size()-off)
+		n := min(Step, src.Size()-off)
 		slices, part, err := backing.ReadSource("", src, nil, off, n)
 		if err != nil {
 			return 0, err
@@ -93,7 +95,7 @@ type spool struct {
 func (s *spool) Write(p []byte) (int, error) {
 	s.sum = checksum.Update(s.sum, p)
 	s.size += int64(len(p))
-	if s.file == nil && s.size <= spoolMemory {
+	if s.file == nil && s.size <= Memory {
 		return s.memory.Write(p)
 	}
 	if s.file == nil {
