@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -36,30 +34,6 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if outside := os.Getenv(probeOutside); outside != "" {
-		var f *fence
-		var err error
-		if len(os.Args) == 4 { // confine has executed the binary again
-			f = parseFence(os.Args[3])
-		} else {
-			f, err = confine(os.Args[2])
-		}
-		if err == nil {
-			err = probe(os.Args[2], f, outside)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	if how := os.Getenv(probeCalls); how != "" {
-		if err := probeAll(os.Args[2], how); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	if len(os.Args) > 1 && os.Args[1] == Command {
 		os.Exit(Main(os.Args[2:]))
 	}
@@ -435,63 +409,6 @@ func TestRootReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	put()
-}
-
-// A worker cannot leave its root where the kernel has Landlock, whatever its user may.
-func TestConfined(t *testing.T) {
-	uid := users()[len(users())-1]
-	dir, outside := home(t, int(uid)), home(t, int(uid))
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
-	abstract, err := net.Listen("unix", "@asuser-"+filepath.Base(filepath.Dir(outside)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer abstract.Close()
-	cmd := exec.Command("/proc/self/exe", Command, dir)
-	cmd.Env = []string{probeOutside + "=" + outside, probePort + "=" + port.Addr().String(), probeAbstract + "=" + abstract.Addr().String()}
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-const (
-	probeOutside  = "FOREBAY_TEST_PROBE_OUTSIDE"
-	probePort     = "FOREBAY_TEST_PROBE_PORT"
-	probeAbstract = "FOREBAY_TEST_PROBE_ABSTRACT"
-)
-
-// probe tries what a worker that is confined must not do. It runs in place of one.
-func probe(dir string, f *fence, outside string) error {
-	if err := os.WriteFile(filepath.Join(dir, "inside"), nil, 0o600); err != nil {
-		return err
-	}
-	if f == nil {
-		return nil // this kernel has no Landlock
-	}
-	if _, err := os.ReadDir(outside); !errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("reading outside: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(outside, "f"), nil, 0o600); !errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("writing outside: %v", err)
-	}
-	abi, err := landlockABI()
-	if err != nil {
-		return err
-	}
-	if _, err := net.Dial("tcp", os.Getenv(probePort)); abi >= netABI && !errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("connecting to a port: %v", err)
-	}
-	if _, err := net.Dial("unix", os.Getenv(probeAbstract)); abi >= scopeABI && !errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("connecting to an abstract socket: %v", err)
-	}
-	return nil
 }
 
 // A put that was cancelled is not carried out later: it returns when it has ended.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser/confine"
 	"forebay/flusher/backing/posix"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
@@ -40,7 +41,7 @@ type server struct {
 	conn   *net.UnixConn
 	mem    []byte
 	dir    string
-	fences *fence
+	fences *confine.Fence
 	out    sync.Mutex // one packet at a time
 
 	mu      sync.Mutex
@@ -51,7 +52,7 @@ type server struct {
 }
 
 // serve answers a daemon until its end of the connection is closed.
-func serve(dir string, fences *fence) error {
+func serve(dir string, fences *confine.Fence) error {
 	mem, err := mapMemory(memoryFD)
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (s *server) send(m *message) {
 // answer carries a request out.
 func (s *server) answer(ctx context.Context, m *message) *message {
 	reply := &message{call: m.call, op: opReply, slot: noSlot}
-	if m.handle == 0 && s.fences.moved(s.dir) {
+	if m.handle == 0 && s.fences.Moved(s.dir) {
 		reply.flags |= flagMoved
 		reply.setError(bb.E(bb.Unavailable, "open backing", s.dir, "another directory lies there than when the worker was started"))
 		return reply
@@ -476,20 +477,20 @@ const Command = "store-worker"
 // the status to exit with.
 func Main(args []string) int {
 	var err error
-	var f *fence
+	var f *confine.Fence
 	switch len(args) {
 	case 1:
-		f, err = confine(args[0])
+		f, err = confine.ToDirectory(args[0], Command)
 	case 2: // executed again by confine
 		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-		f = parseFence(args[1])
+		f = confine.ParseFence(args[1])
 	default:
 		err = errors.New("started by a daemon alone")
 	}
 	if err == nil {
-		err = filterCalls()
+		err = confine.FilterCalls()
 	}
-	if err == nil || errors.Is(err, errNoFilter) { // the daemon has said so
+	if err == nil || errors.Is(err, confine.ErrNoFilter) { // the daemon has said so
 		err = serve(args[0], f)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"forebay/flusher/backing/asuser/confine"
 	"forebay/internal/bb"
 	"forebay/internal/nss"
 )
@@ -100,10 +101,10 @@ func New(o Options) (*Workers, error) {
 
 // sayUnconfined logs by what this kernel does not confine workers.
 func (w *Workers) sayUnconfined() {
-	if _, err := landlockABI(); err != nil {
+	if err := confine.HasLandlock(); err != nil {
 		w.o.Logger.Warn("store workers are not confined to the roots of their stores: their users' rights alone hold", "err", err)
 	}
-	if err := hasFilter(); err != nil {
+	if err := confine.HasFilter(); err != nil {
 		w.o.Logger.Warn("the system calls of store workers are not filtered", "err", err)
 	}
 }

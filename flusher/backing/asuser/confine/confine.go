@@ -1,4 +1,6 @@
-package asuser
+// Package confine gives up, for good, what a store worker does without: the system calls, capabilities and folders
+// that it has no use for. It must never know a store, nor what the worker is asked for.
+package confine
 
 import (
 	"errors"
@@ -11,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fence is the directory that a worker is confined to; nil: it is not confined.
-type fence struct{ dev, ino uint64 }
+// Fence is the directory that a worker is confined to; nil: it is not confined.
+type Fence struct{ dev, ino uint64 }
 
-// moved reports whether another directory lies at the path by now: a file system was mounted
+// Moved reports whether another directory lies at the path by now: a file system was mounted
 // again. The worker cannot reach it, a new one can.
-func (f *fence) moved(dir string) bool {
+func (f *Fence) Moved(dir string) bool {
 	if f == nil {
 		return false
 	}
@@ -24,18 +26,18 @@ func (f *fence) moved(dir string) bool {
 	if unix.Stat(dir, &now) != nil {
 		return false // the call says what is wrong
 	}
-	return *f != fence{now.Dev, now.Ino}
+	return *f != Fence{now.Dev, now.Ino}
 }
 
-func (f *fence) String() string {
+func (f *Fence) String() string {
 	if f == nil {
 		return "open"
 	}
 	return fmt.Sprintf("%x:%x", f.dev, f.ino)
 }
 
-func parseFence(s string) *fence {
-	f := new(fence)
+func ParseFence(s string) *Fence {
+	f := new(Fence)
 	if _, err := fmt.Sscanf(s, "%x:%x", &f.dev, &f.ino); err != nil {
 		return nil
 	}
@@ -46,10 +48,10 @@ func parseFence(s string) *fence {
 // and reach those that it made for them.
 var rootKeeps = uint64(1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID)
 
-// confine gives up all that a worker does without: in all threads of this process, or, where the
-// runtime cannot reach them (cgo), in one that executes the binary again. It then returns only if
-// that fails.
-func confine(dir string) (*fence, error) {
+// ToDirectory gives up all that a worker does without: in all threads of this process, or, where the
+// runtime cannot reach them (cgo), in one that executes the binary again, with the arguments command, dir and the
+// fence. It then returns only if that fails.
+func ToDirectory(dir, command string) (*Fence, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -73,7 +75,7 @@ func confine(dir string) (*fence, error) {
 		return f, err
 	}
 	const exe = "/proc/self/exe"
-	return nil, os.NewSyscallError("execve", syscall.Exec(exe, []string{os.Args[0], Command, dir, f.String()}, os.Environ()))
+	return nil, os.NewSyscallError("execve", syscall.Exec(exe, []string{os.Args[0], command, dir, f.String()}, os.Environ()))
 }
 
 // syscaller carries a system call out, in one thread or in all.
@@ -135,6 +137,12 @@ func landlockABI() (int, error) {
 	return int(abi), nil
 }
 
+// HasLandlock returns why no process can be confined to a directory here; nil: it can.
+func HasLandlock() error {
+	_, err := landlockABI()
+	return err
+}
+
 // rightsOf returns what a ruleset of a version handles, all of which is denied but for what rules grant
 // below paths, and the size of the structure that the version knows. It is pure.
 func rightsOf(abi int) (attr unix.LandlockRulesetAttr, size uintptr) {
@@ -159,7 +167,7 @@ func rightsOf(abi int) (attr unix.LandlockRulesetAttr, size uintptr) {
 
 // landlock confines a worker to a directory; nil where the kernel
 // cannot. It returns which directory that is.
-func landlock(all syscaller, dir string) (*fence, error) {
+func landlock(all syscaller, dir string) (*Fence, error) {
 	abi, err := landlockABI()
 	if err != nil {
 		return nil, nil
@@ -183,7 +191,7 @@ func landlock(all syscaller, dir string) (*fence, error) {
 	// A root that cannot be reached now is none that the worker may reach later: moved finds out.
 	f, err := allow(int(ruleset), dir, attr.Handled_access_fs)
 	if err != nil {
-		f = &fence{}
+		f = &Fence{}
 	}
 	if _, _, errno := all(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); errno != 0 {
 		return nil, os.NewSyscallError("landlock_restrict_self", errno)
@@ -192,7 +200,7 @@ func landlock(all syscaller, dir string) (*fence, error) {
 }
 
 // allow grants rights below a path.
-func allow(ruleset int, path string, rights uint64) (*fence, error) {
+func allow(ruleset int, path string, rights uint64) (*Fence, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -207,5 +215,5 @@ func allow(ruleset int, path string, rights uint64) (*fence, error) {
 	if err := unix.Fstat(fd, &at); err != nil {
 		return nil, &os.PathError{Op: "fstat", Path: path, Err: err}
 	}
-	return &fence{at.Dev, at.Ino}, nil
+	return &Fence{at.Dev, at.Ino}, nil
 }

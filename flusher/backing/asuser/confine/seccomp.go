@@ -1,4 +1,4 @@
-package asuser
+package confine
 
 import (
 	"errors"
@@ -103,33 +103,33 @@ func program() []unix.SockFilter {
 		end(unix.SECCOMP_RET_ALLOW))
 }
 
-// errNoFilter is the error of a machine whose system calls are not filtered.
-var errNoFilter = errors.New("no seccomp")
+// ErrNoFilter is the error of a machine whose system calls are not filtered.
+var ErrNoFilter = errors.New("no seccomp")
 
-// hasFilter returns why no system calls can be filtered here; nil: they can.
-func hasFilter() error {
+// HasFilter returns why no system calls can be filtered here; nil: they can.
+func HasFilter() error {
 	if arch == 0 {
-		return fmt.Errorf("%w: this release has no filter for the machine", errNoFilter)
+		return fmt.Errorf("%w: this release has no filter for the machine", ErrNoFilter)
 	}
 	verdict := uint32(endProcess)
 	// A pointer to a local variable becomes a uintptr in the call itself (unsafe.Pointer, rule 4).
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&verdict)))
 	if errno != 0 {
-		return fmt.Errorf("%w: %w", errNoFilter, errno)
+		return fmt.Errorf("%w: %w", ErrNoFilter, errno)
 	}
 	return nil
 }
 
-// filterCalls has the filter hold for all threads of this process, from now on.
-func filterCalls() error {
-	if err := hasFilter(); err != nil {
+// FilterCalls has the filter hold for all threads of this process, from now on.
+func FilterCalls() error {
+	if err := HasFilter(); err != nil {
 		return err
 	}
-	return install(program())
+	return Install(program())
 }
 
-// install has a program hold for all threads of this process.
-func install(p []unix.SockFilter) error {
+// Install has a program hold for all threads of this process.
+func Install(p []unix.SockFilter) error {
 	fprog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	// Without SPEC_ALLOW, which came with the verdict that hasFilter asks for, older kernels run a thread with a filter slower.
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW

@@ -1,10 +1,10 @@
-package asuser
+package confine
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,9 +15,127 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"forebay/flusher/backing"
 )
+
+// alice is a user whom no system knows.
+const alice = 50001
+
+// command is the argument with which this binary is a process to confine.
+const command = "confined"
+
+func TestMain(m *testing.M) {
+	if outside := os.Getenv(probeOutside); outside != "" {
+		var f *Fence
+		var err error
+		if len(os.Args) == 4 { // ToDirectory has executed the binary again
+			f = ParseFence(os.Args[3])
+		} else {
+			f, err = ToDirectory(os.Args[2], command)
+		}
+		if err == nil {
+			err = probe(os.Args[2], f, outside)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if how := os.Getenv(probeCalls); how != "" {
+		if err := probeAll(os.Args[2], how); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// home makes a directory that a user owns, below one that all may pass.
+func home(t *testing.T, uid int) string {
+	t.Helper()
+	top, err := os.MkdirTemp("", "confine")
+	if err == nil {
+		err = os.Chmod(top, 0o755)
+	}
+	dir := filepath.Join(top, "home")
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err == nil {
+		err = os.Chown(dir, uid, uid)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	return dir
+}
+
+// users are those that tests run for: as root several, else this one alone.
+func users() []uint32 {
+	if os.Geteuid() == 0 {
+		return []uint32{0, alice}
+	}
+	return []uint32{uint32(os.Geteuid())}
+}
+
+// A process cannot leave its directory where the kernel has Landlock, whatever its user may.
+func TestConfined(t *testing.T) {
+	uid := users()[len(users())-1]
+	dir, outside := home(t, int(uid)), home(t, int(uid))
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	abstract, err := net.Listen("unix", "@confine-"+filepath.Base(filepath.Dir(outside)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer abstract.Close()
+	cmd := exec.Command("/proc/self/exe", command, dir)
+	cmd.Env = []string{probeOutside + "=" + outside, probePort + "=" + port.Addr().String(), probeAbstract + "=" + abstract.Addr().String()}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+const (
+	probeOutside  = "FOREBAY_TEST_PROBE_OUTSIDE"
+	probePort     = "FOREBAY_TEST_PROBE_PORT"
+	probeAbstract = "FOREBAY_TEST_PROBE_ABSTRACT"
+)
+
+// probe tries what a worker that is confined must not do. It runs in place of one.
+func probe(dir string, f *Fence, outside string) error {
+	if err := os.WriteFile(filepath.Join(dir, "inside"), nil, 0o600); err != nil {
+		return err
+	}
+	if f == nil {
+		return nil // this kernel has no Landlock
+	}
+	if _, err := os.ReadDir(outside); !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("reading outside: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(outside, "f"), nil, 0o600); !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("writing outside: %v", err)
+	}
+	abi, err := landlockABI()
+	if err != nil {
+		return err
+	}
+	if _, err := net.Dial("tcp", os.Getenv(probePort)); abi >= netABI && !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("connecting to a port: %v", err)
+	}
+	if _, err := net.Dial("unix", os.Getenv(probeAbstract)); abi >= scopeABI && !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("connecting to an abstract socket: %v", err)
+	}
+	return nil
+}
 
 // denied are calls that no worker may make, whatever else the lists have.
 var denied = map[string]uint32{
@@ -125,11 +243,11 @@ const (
 // arguments fit none of them.
 func probeAll(dir, how string) error {
 	var err error
-	if len(os.Args) == 3 { // else confine has executed the binary again
-		_, err = confine(dir)
+	if len(os.Args) == 3 { // else ToDirectory has executed the binary again
+		_, err = ToDirectory(dir, command)
 	}
 	if err == nil && how != unfiltered {
-		err = filterCalls()
+		err = FilterCalls()
 	}
 	if err != nil {
 		return err
@@ -152,7 +270,7 @@ func probeAll(dir, how string) error {
 // asWorker runs this binary as a store worker is run, and returns its output.
 func asWorker(t *testing.T, uid uint32, how string) (string, error) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", Command, home(t, int(uid)))
+	cmd := exec.Command("/proc/self/exe", command, home(t, int(uid)))
 	cmd.Env = []string{probeCalls + "=" + how}
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -223,83 +341,6 @@ func TestCallsThatEnd(t *testing.T) {
 		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGSYS {
 			t.Errorf("%s: %v, want %v", name, err, unix.SIGSYS)
 		}
-	}
-}
-
-// Each thread of a worker is filtered, and one that is started later too.
-func TestWorkerIsFiltered(t *testing.T) {
-	uid := users()[len(users())-1]
-	s := open(t, workers(t, Options{}), uid, home(t, int(uid)))
-	if _, err := s.Put(t.Context(), "f", backing.NewBytes(make([]byte, large)), backing.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", s.pid(t)))
-	if err != nil || len(tasks) < 2 {
-		t.Fatal(tasks, err)
-	}
-	for _, task := range tasks {
-		b, err := os.ReadFile(task)
-		if err == nil && !strings.Contains(string(b), "\nSeccomp:\t2\n") {
-			t.Errorf("%s is not filtered:\n%s", task, b)
-		}
-	}
-}
-
-const oldKernel = "FOREBAY_TEST_OLD_KERNEL"
-
-// On a kernel that has neither seccomp nor Landlock, workers work, and the log says once what does not
-// hold. Here a filter makes it such a kernel.
-func TestKernelWithoutConfinement(t *testing.T) {
-	if os.Getenv(oldKernel) == "" {
-		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), oldKernel+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return
-	}
-	withoutCalls(t, unix.SYS_SECCOMP, unix.SYS_LANDLOCK_CREATE_RULESET)
-	var log bytes.Buffer
-	w, err := New(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, uid := range users() {
-		s, err := Open(t.Context(), w, User{uid, uid}, home(t, int(uid)), options())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{})
-		if err := errors.Join(err, s.Close()); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, what := range []string{"no seccomp: function not implemented", "no Landlock: function not implemented"} {
-		if n := strings.Count(log.String(), what); n != 1 {
-			t.Errorf("%q is in the log %d times:\n%s", what, n, &log)
-		}
-	}
-	if n := strings.Count(log.String(), "\n"); n != 2 {
-		t.Errorf("%d lines in the log:\n%s", n, &log)
-	}
-}
-
-// withoutCalls has this process, and those that it starts, do without system calls, as on an older kernel.
-func withoutCalls(t *testing.T, calls ...uint32) {
-	t.Helper()
-	p := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: atNumber}}
-	for _, call := range calls {
-		p = append(p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, K: call, Jf: 1}, unix.SockFilter{Code: unix.BPF_RET, K: doNotHave})
-	}
-	p = append(p, unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := install(p); err != nil {
-		t.Fatal(err)
 	}
 }
 

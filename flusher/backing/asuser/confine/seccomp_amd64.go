@@ -1,4 +1,4 @@
-package asuser
+package confine
 
 import "golang.org/x/sys/unix"
 
