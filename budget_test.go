@@ -34,7 +34,6 @@ var overBudget = map[string]over{
 	"lines of bbd/store":                {7200, ""},
 	"lines of cmd/bbmount":              {2300, ""},
 	"lines of flusher":                  {3300, ""},
-	"lines of flusher/backing/asuser":   {3100, ""},
 	"lines of flusher/backing/s3":       {2500, ""},
 	"lines of meta/kv":                  {3100, ""},
 	"lines of meta/namespace":           {2800, ""},

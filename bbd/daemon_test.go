@@ -22,6 +22,8 @@ import (
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/asuser"
+	"forebay/flusher/backing/asuser/protocol"
+	"forebay/flusher/backing/asuser/serve"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/meta"
@@ -29,8 +31,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == asuser.Command {
-		os.Exit(asuser.Main(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == protocol.Command {
+		os.Exit(serve.Main(os.Args[2:]))
 	}
 	if os.Getenv(intruderEnv) != "" {
 		os.Exit(intrude())

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/cmd/bbd/config"
-	"forebay/flusher/backing/asuser"
+	"forebay/flusher/backing/asuser/protocol"
+	"forebay/flusher/backing/asuser/serve"
 	"forebay/internal/bb"
 	"forebay/internal/cli"
 )
@@ -20,8 +21,8 @@ import (
 var version = "devel"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == asuser.Command {
-		os.Exit(asuser.Main(os.Args[2:])) // started by a daemon, and no command for people
+	if len(os.Args) > 1 && os.Args[1] == protocol.Command {
+		os.Exit(serve.Main(os.Args[2:])) // started by a daemon, and no command for people
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

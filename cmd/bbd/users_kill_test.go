@@ -18,7 +18,7 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
-	"forebay/flusher/backing/asuser"
+	"forebay/flusher/backing/asuser/protocol"
 	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
 )
@@ -144,7 +144,7 @@ func storeWorkers(daemon int) (all []*os.Process) {
 			// The handle holds the process, not its number; so its command line is read afterwards.
 			p, err := os.FindProcess(n)
 			line, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
-			if err == nil && slices.Contains(strings.Split(string(line), "\x00"), asuser.Command) {
+			if err == nil && slices.Contains(strings.Split(string(line), "\x00"), protocol.Command) {
 				all = append(all, p)
 			}
 		}

@@ -20,6 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser/protocol"
+	"forebay/flusher/backing/asuser/serve"
 	"forebay/flusher/backing/backingtest"
 	"forebay/flusher/backing/posix"
 	"forebay/internal/bb"
@@ -34,8 +36,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == Command {
-		os.Exit(Main(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == protocol.Command {
+		os.Exit(serve.Main(os.Args[2:]))
 	}
 	if at := os.Getenv(lateDaemon); at != "" {
 		fmt.Fprintln(os.Stderr, putUntilKilled(at))
@@ -323,9 +325,9 @@ func TestManySmallAtOnce(t *testing.T) {
 	uid := users()[0]
 	s := open(t, workers(t, Options{}), uid, home(t, int(uid)))
 	var puts sync.WaitGroup
-	for i := range 3 * smallSlots {
+	for i := range 3 * protocol.SmallSlots {
 		puts.Go(func() {
-			size := int64(i * smallSize / (2 * smallSlots)) // some are larger than a small slot
+			size := int64(i * protocol.SmallSize / (2 * protocol.SmallSlots)) // some are larger than a small slot
 			name, want := fmt.Sprint("f", i), backingtest.Data(size, uint64(i))
 			if _, err := s.Put(t.Context(), name, backing.NewBytes(want), backing.PutOptions{Last: func(context.Context) error { return nil }}); err != nil {
 				t.Error(err)
@@ -438,7 +440,7 @@ func TestReadersWithoutSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	var readers []io.ReadCloser
-	for range 2 * readSlots {
+	for range 2 * protocol.ReadSlots {
 		r, err := s.Get(t.Context(), "f", 0, -1)
 		if err != nil {
 			t.Fatal(err)
@@ -465,7 +467,7 @@ func TestReadersWithoutSlots(t *testing.T) {
 		defer w.release()
 		w.reads.mu.Lock()
 		defer w.reads.mu.Unlock()
-		return len(w.reads.free) == readSlots
+		return len(w.reads.free) == protocol.ReadSlots
 	})
 }
 
@@ -488,26 +490,4 @@ func TestLongListing(t *testing.T) {
 	if err := s.List(t.Context(), "", func(backing.Object) error { return enough }); err != enough {
 		t.Error(err)
 	}
-}
-
-func FuzzDecode(f *testing.F) {
-	all := message{
-		call: 1, op: opReply, flags: flagAttrs | flagError | flagEOF, store: 2, handle: 3, off: -1, n: 1 << 40, slot: noSlot,
-		name: "a/b", text: "x", attrs: backing.Attrs{Mode: 0o644, UID: 1, GID: 2, MTime: time.Unix(1, 2)},
-		err: remoteError{kind: 1, op: "put", path: "p", reason: "r", remedy: "m", errno: 2}, data: []byte("data"),
-		items: []item{{name: "n", etag: "e", size: 4, mode: os.ModeDir | 0o755, flags: itemHasMode}}, names: []string{"x", "y"},
-	}
-	f.Add(all.append(nil))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var m, again message
-		if m.decode(b) != nil {
-			return
-		}
-		encoded := m.append(nil)
-		if err := again.decode(encoded); err != nil || !bytes.Equal(again.append(nil), encoded) {
-			t.Fatalf("%+v\n%+v\n%v", m, again, err)
-		}
-		_ = m.failure()
-	})
 }

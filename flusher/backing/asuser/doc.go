@@ -15,6 +15,7 @@
 // from a user's regions into a slot and takes the checksum on the way, so a worker holds no
 // region and no user can end the daemon by making one shorter.
 //
-// The package knows nothing of buffers. What a worker says is bounded and checked: a user may
-// get hold of its own.
+// This package is the daemon's side. The worker's is package serve, what both send each other package
+// protocol, and what a worker does without package confine. It must never know a buffer. What a worker says is
+// bounded and checked: a user may get hold of its own.
 package asuser

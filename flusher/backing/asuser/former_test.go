@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser/former"
 	"forebay/flusher/backing/backingtest"
 	"forebay/internal/bb"
 	"forebay/internal/powertest"
@@ -150,20 +151,20 @@ func TestFormerWorkers(t *testing.T) {
 		return dir
 	}
 	store := in("store")
-	before, err := findFormer(filepath.Join(t.TempDir(), "held"))
+	before, err := former.Find(filepath.Join(t.TempDir(), "held"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := before.hold(key{uid: uid, dir: store})
+	held, err := before.Hold(uid, store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if err := os.WriteFile(filepath.Join(before.dir, "of a worker that has ended"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(before.Dir, "of a worker that has ended"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := workers(t, Options{Dir: before.dir})
-	w.former.within = 0
+	w := workers(t, Options{Dir: before.Dir})
+	w.former.Within = 0
 	for dir, waits := range map[string]bool{store: true, in("store/below"): true, root: true, in("store2"): false} {
 		_, err := Open(t.Context(), w, User{uid, uid}, dir, options())
 		switch {
@@ -178,7 +179,7 @@ func TestFormerWorkers(t *testing.T) {
 	}
 	held.Close()
 	open(t, w, uid, store)
-	if files, err := os.ReadDir(before.dir); err != nil || len(files) != len(w.Status()) {
+	if files, err := os.ReadDir(before.Dir); err != nil || len(files) != len(w.Status()) {
 		t.Errorf("%d files are held (%v), of %d workers", len(files), err, len(w.Status()))
 	}
 }
@@ -186,18 +187,18 @@ func TestFormerWorkers(t *testing.T) {
 // A daemon that stops does not wait for a worker of an earlier life.
 func TestCloseWhileFormerHangs(t *testing.T) {
 	uid := users()[0]
-	before, err := findFormer(t.TempDir())
+	before, err := former.Find(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := home(t, int(uid))
-	held, err := before.hold(key{uid: uid, dir: store})
+	held, err := before.Hold(uid, store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	w := workers(t, Options{Dir: before.dir})
-	w.former.within = backingtest.WaitTime
+	w := workers(t, Options{Dir: before.Dir})
+	w.former.Within = backingtest.WaitTime
 	opened := make(chan error, 1)
 	go func() {
 		_, err := Open(t.Context(), w, User{uid, uid}, store, options())

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser/protocol"
 	"forebay/internal/bb"
 )
 
@@ -33,7 +34,7 @@ type reader struct {
 
 // piece is a part of an object that was asked for, or has come.
 type piece struct {
-	m    *message
+	m    *protocol.Message
 	call *call
 }
 
@@ -62,21 +63,21 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 // open asks for the first piece. The reader uses the worker until it is closed.
 func (r *reader) open(store uint64) error {
 	m := r.request()
-	m.op, m.name, m.store = opGet, r.name, store
-	reply, err := r.w.ask(r.ctx, m, r.name, func(late *message) {
-		r.give(m.slot)
+	m.Op, m.Name, m.Store = protocol.OpGet, r.name, store
+	reply, err := r.w.ask(r.ctx, m, r.name, func(late *protocol.Message) {
+		r.give(m.Slot)
 		r.w.drop(late)
 	})
 	if reply == nil {
 		return err
 	}
 	if err != nil {
-		r.give(m.slot)
+		r.give(m.Slot)
 		return err
 	}
-	r.handle = reply.handle
-	if r.handle == 0 && r.left != 0 && !reply.has(flagEOF) {
-		r.give(m.slot)
+	r.handle = reply.Handle
+	if r.handle == 0 && r.left != 0 && !reply.Has(protocol.FlagEOF) {
+		r.give(m.Slot)
 		return bb.E(bb.Internal, "get", r.name, "the store worker returned no handle")
 	}
 	if err := r.take(&piece{m: m}, reply); err != nil {
@@ -88,37 +89,37 @@ func (r *reader) open(store uint64) error {
 }
 
 // request returns the request for the next piece.
-func (r *reader) request() *message {
-	m := &message{op: opRead, handle: r.handle, off: r.next, slot: r.w.reads.tryTake()}
-	if m.n = slotSize; m.slot == noSlot {
-		m.n = maxInline
+func (r *reader) request() *protocol.Message {
+	m := &protocol.Message{Op: protocol.OpRead, Handle: r.handle, Off: r.next, Slot: r.w.reads.tryTake()}
+	if m.N = protocol.SlotSize; m.Slot == protocol.NoSlot {
+		m.N = protocol.MaxInline
 	}
 	if r.left >= 0 {
-		m.n = min(m.n, r.left)
-		r.left -= m.n
+		m.N = min(m.N, r.left)
+		r.left -= m.N
 	}
-	r.next += m.n
+	r.next += m.N
 	return m
 }
 
 func (r *reader) give(slot int64) {
-	if slot != noSlot {
+	if slot != protocol.NoSlot {
 		r.w.reads.give(slot)
 	}
 }
 
 // take makes a piece that has come the one that is read.
-func (r *reader) take(p *piece, reply *message) error {
-	b := reply.data
-	if p.m.slot != noSlot {
-		b = inSlot(r.w.mem, p.m.slot, min(reply.n, p.m.n))
+func (r *reader) take(p *piece, reply *protocol.Message) error {
+	b := reply.Data
+	if p.m.Slot != protocol.NoSlot {
+		b = protocol.InSlot(r.w.mem, p.m.Slot, min(reply.N, p.m.N))
 	}
-	if reply.n < 0 || reply.n > p.m.n || int64(len(b)) != reply.n || reply.n < p.m.n && !reply.has(flagEOF) {
-		r.give(p.m.slot)
-		return bb.E(bb.Internal, "get", r.name, fmt.Sprintf("the store worker returned %d bytes of %d", reply.n, p.m.n))
+	if reply.N < 0 || reply.N > p.m.N || int64(len(b)) != reply.N || reply.N < p.m.N && !reply.Has(protocol.FlagEOF) {
+		r.give(p.m.Slot)
+		return bb.E(bb.Internal, "get", r.name, fmt.Sprintf("the store worker returned %d bytes of %d", reply.N, p.m.N))
 	}
 	r.now, r.unread = p, b
-	if reply.n < p.m.n {
+	if reply.N < p.m.N {
 		r.ended = true
 		r.missing = r.left >= 0 // what was asked for ends where all of it would
 	}
@@ -147,7 +148,7 @@ func (r *reader) Read(b []byte) (int, error) {
 // fill waits for the next piece.
 func (r *reader) fill() error {
 	if r.now != nil {
-		r.give(r.now.m.slot)
+		r.give(r.now.m.Slot)
 		r.now = nil
 	}
 	switch {
@@ -168,22 +169,22 @@ func (r *reader) fill() error {
 	}
 	p := r.asked[0]
 	r.asked = r.asked[1:]
-	reply, err := r.w.await(r.ctx, p.call, p.m, func(*message) { r.give(p.m.slot) })
+	reply, err := r.w.await(r.ctx, p.call, p.m, func(*protocol.Message) { r.give(p.m.Slot) })
 	if reply == nil {
 		return bb.Wrap("get", r.name, err)
 	}
-	if err := reply.result(); err != nil {
-		r.give(p.m.slot)
+	if err := result(reply); err != nil {
+		r.give(p.m.Slot)
 		return err
 	}
 	return r.take(p, reply)
 }
 
 // ask sends the request for a piece.
-func (r *reader) ask(m *message) error {
+func (r *reader) ask(m *protocol.Message) error {
 	c, err := r.w.begin(r.ctx, m)
 	if err != nil {
-		r.give(m.slot)
+		r.give(m.Slot)
 		return bb.Wrap("get", r.name, err)
 	}
 	r.asked = append(r.asked, &piece{m, c})
@@ -195,7 +196,7 @@ func (r *reader) askAhead() {
 	for len(r.asked) < ahead && r.handle != 0 && !r.ended && r.left != 0 {
 		next, left := r.next, r.left
 		m := r.request()
-		if m.slot == noSlot {
+		if m.Slot == protocol.NoSlot {
 			r.next, r.left = next, left
 			return
 		}
@@ -213,12 +214,12 @@ func (r *reader) Close() error {
 	}
 	r.closed, r.unread = true, nil
 	if r.now != nil {
-		r.give(r.now.m.slot)
+		r.give(r.now.m.Slot)
 		r.now = nil
 	}
 	for _, p := range r.asked {
-		slot := p.m.slot
-		r.w.abandon(p.m, p.call, func(*message) { r.give(slot) })
+		slot := p.m.Slot
+		r.w.abandon(p.m, p.call, func(*protocol.Message) { r.give(slot) })
 	}
 	r.w.close(r.handle)
 	r.w.release()

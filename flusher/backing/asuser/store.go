@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser/protocol"
 	"forebay/flusher/backing/posix"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
@@ -135,13 +136,13 @@ func (w *worker) openStore(ctx context.Context, s *Store) (uint64, error) {
 }
 
 func (w *worker) openNow(ctx context.Context, s *Store) (uint64, error) {
-	options, err := json.Marshal(openOptions{
+	options, err := json.Marshal(protocol.OpenOptions{
 		Root: []byte(s.Identity()), Instance: s.owner.Instance, Life: s.owner.Life, Layouts: s.layouts, Mark: s.mark,
 	})
 	if err != nil {
 		return 0, err
 	}
-	m := &message{op: opOpen, slot: noSlot, text: string(options)}
+	m := &protocol.Message{Op: protocol.OpOpen, Slot: protocol.NoSlot, Text: string(options)}
 	reply, err := w.ask(ctx, m, s.key.dir, w.drop)
 	if err != nil {
 		return 0, err
@@ -149,45 +150,45 @@ func (w *worker) openNow(ctx context.Context, s *Store) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.root == "" {
-		s.root = reply.text
+		s.root = reply.Text
 	}
-	return reply.store, nil
+	return reply.Store, nil
 }
 
 // ask is call for a request whose failure is an error about a name.
-func (w *worker) ask(ctx context.Context, m *message, name string, late func(*message)) (*message, error) {
+func (w *worker) ask(ctx context.Context, m *protocol.Message, name string, late func(*protocol.Message)) (*protocol.Message, error) {
 	call := w.call
-	if m.op == opCommit || m.has(flagCommit) {
+	if m.Op == protocol.OpCommit || m.Has(protocol.FlagCommit) {
 		call = w.finalCall
 	}
 	reply, err := call(ctx, m, late)
 	if err != nil {
-		return nil, bb.Wrap(m.op.String(), name, err)
+		return nil, bb.Wrap(m.Op.String(), name, err)
 	}
-	return reply, reply.result()
+	return reply, result(reply)
 }
 
 // result returns the error of a reply.
-func (m *message) result() error {
-	err := m.failure()
-	if err != nil && m.has(flagMoved) {
+func result(m *protocol.Message) error {
+	err := m.Failure()
+	if err != nil && m.Has(protocol.FlagMoved) {
 		return &movedError{err}
 	}
 	return err
 }
 
 // simple carries out a request whose reply holds all there is.
-func (s *Store) simple(ctx context.Context, m message) (reply *message, err error) {
+func (s *Store) simple(ctx context.Context, m protocol.Message) (reply *protocol.Message, err error) {
 	err = s.each(ctx, func(w *worker, store uint64) (err error) {
 		one := m
-		one.store, one.slot = store, noSlot
-		reply, err = w.ask(ctx, &one, m.name, w.drop)
+		one.Store, one.Slot = store, protocol.NoSlot
+		reply, err = w.ask(ctx, &one, m.Name, w.drop)
 		return err
 	})
 	return reply, err
 }
 
-func (s *Store) change(ctx context.Context, m message) error {
+func (s *Store) change(ctx context.Context, m protocol.Message) error {
 	_, err := s.simple(ctx, m)
 	return err
 }
@@ -197,15 +198,15 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	if err := backing.CheckName("stat", name); err != nil {
 		return backing.Object{}, err
 	}
-	reply, err := s.simple(ctx, message{op: opStat, name: name})
+	reply, err := s.simple(ctx, protocol.Message{Op: protocol.OpStat, Name: name})
 	if err != nil {
 		return backing.Object{}, err
 	}
-	i, err := reply.one()
+	i, err := reply.One()
 	if err != nil {
 		return backing.Object{}, bb.Wrap("stat", name, err)
 	}
-	o := i.object()
+	o := i.Object()
 	o.Name = name
 	return o, nil
 }
@@ -215,7 +216,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	if err := errors.Join(backing.CheckName("rename", old), backing.CheckName("rename", newName)); err != nil {
 		return err
 	}
-	return s.change(ctx, message{op: opRename, name: old, text: newName})
+	return s.change(ctx, protocol.Message{Op: protocol.OpRename, Name: old, Text: newName})
 }
 
 // Remove removes a file.
@@ -223,7 +224,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := backing.CheckName("remove", name); err != nil {
 		return err
 	}
-	return s.change(ctx, message{op: opRemove, name: name})
+	return s.change(ctx, protocol.Message{Op: protocol.OpRemove, Name: name})
 }
 
 // RemoveIf removes a file if it is a version.
@@ -231,7 +232,7 @@ func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) e
 	if err := backing.CheckName("remove", name); err != nil {
 		return err
 	}
-	return s.change(ctx, message{op: opRemoveIf, name: name, items: []item{itemOfVersion(is), {}}})
+	return s.change(ctx, protocol.Message{Op: protocol.OpRemoveIf, Name: name, Items: []protocol.Item{protocol.ItemOfVersion(is), {}}})
 }
 
 // RenameIf moves a file if it is a version, to a name that has nothing or another one.
@@ -239,7 +240,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	if err := backing.CheckMove(old, newName); err != nil {
 		return err
 	}
-	return s.change(ctx, message{op: opRenameIf, name: old, text: newName, items: []item{itemOfVersion(is), itemOfVersion(replaces)}})
+	return s.change(ctx, protocol.Message{Op: protocol.OpRenameIf, Name: old, Text: newName, Items: []protocol.Item{protocol.ItemOfVersion(is), protocol.ItemOfVersion(replaces)}})
 }
 
 // RemoveTree removes a file or directory and all below it.
@@ -249,7 +250,7 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return s.change(ctx, message{op: opRemoveTree, name: name})
+	return s.change(ctx, protocol.Message{Op: protocol.OpRemoveTree, Name: name})
 }
 
 // RemoveDir removes an empty directory.
@@ -257,7 +258,7 @@ func (s *Store) RemoveDir(ctx context.Context, name string) error {
 	if err := backing.CheckName("remove directory", name); err != nil {
 		return err
 	}
-	return s.change(ctx, message{op: opRemoveDir, name: name})
+	return s.change(ctx, protocol.Message{Op: protocol.OpRemoveDir, Name: name})
 }
 
 // MakeDir makes a directory, which belongs to the user.
@@ -265,12 +266,12 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	if err := backing.CheckName("make directory", name); err != nil {
 		return err
 	}
-	m := message{op: opMakeDir, name: name, attrs: opts.Attrs, flags: flagAttrs}
+	m := protocol.Message{Op: protocol.OpMakeDir, Name: name, Attrs: opts.Attrs, Flags: protocol.FlagAttrs}
 	if opts.Holds {
-		m.flags |= flagHolds
+		m.Flags |= protocol.FlagHolds
 	}
 	if opts.Keep {
-		m.flags |= flagKeep
+		m.Flags |= protocol.FlagKeep
 	}
 	return s.change(ctx, m)
 }
@@ -280,16 +281,18 @@ func (s *Store) SetMode(ctx context.Context, name string, attrs backing.Attrs) e
 	if err := backing.CheckName("change mode", name); err != nil {
 		return err
 	}
-	return s.change(ctx, message{op: opSetMode, name: name, attrs: attrs, flags: flagAttrs})
+	return s.change(ctx, protocol.Message{Op: protocol.OpSetMode, Name: name, Attrs: attrs, Flags: protocol.FlagAttrs})
 }
 
 // Check writes, syncs, reads back and removes a small file.
-func (s *Store) Check(ctx context.Context) error { return s.change(ctx, message{op: opCheck}) }
+func (s *Store) Check(ctx context.Context) error {
+	return s.change(ctx, protocol.Message{Op: protocol.OpCheck})
+}
 
 // List calls fn with the files below a prefix.
 func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
 	belongs := func(name string) bool { return strings.HasPrefix(name, prefix) && below("", name) }
-	return s.list(ctx, message{op: opList, name: prefix}, belongs, func(i *item) error { return fn(i.object()) })
+	return s.list(ctx, protocol.Message{Op: protocol.OpList, Name: prefix}, belongs, func(i *protocol.Item) error { return fn(i.Object()) })
 }
 
 // Others calls fn with what is no file below a directory.
@@ -300,37 +303,37 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 		}
 	}
 	belongs := func(name string) bool { return name == dir || dir == "" && name == "." || below(dir, name) }
-	return s.list(ctx, message{op: opOthers, name: dir}, belongs, func(i *item) error { return fn(i.other()) })
+	return s.list(ctx, protocol.Message{Op: protocol.OpOthers, Name: dir}, belongs, func(i *protocol.Item) error { return fn(i.Other()) })
 }
 
 // list calls fn with each item of a listing, of which it asks for one page after the other. An
 // item that does not belong there ends it: the worker is believed nothing.
-func (s *Store) list(ctx context.Context, m message, belongs func(name string) bool, fn func(*item) error) error {
+func (s *Store) list(ctx context.Context, m protocol.Message, belongs func(name string) bool, fn func(*protocol.Item) error) error {
 	return s.each(ctx, func(w *worker, store uint64) error {
 		ask := m
-		ask.store, ask.slot = store, noSlot
+		ask.Store, ask.Slot = store, protocol.NoSlot
 		for {
-			reply, err := w.ask(ctx, &ask, m.name, w.drop)
+			reply, err := w.ask(ctx, &ask, m.Name, w.drop)
 			if reply == nil {
-				w.close(ask.handle)
+				w.close(ask.Handle)
 				return err
 			}
-			for i := range reply.items {
+			for i := range reply.Items {
 				stopped := error(nil)
-				if name := reply.items[i].name; !belongs(name) {
-					stopped = bb.E(bb.Internal, m.op.String(), m.name, "the store worker listed "+bb.Printable(name))
+				if name := reply.Items[i].Name; !belongs(name) {
+					stopped = bb.E(bb.Internal, m.Op.String(), m.Name, "the store worker listed "+bb.Printable(name))
 				} else {
-					stopped = fn(&reply.items[i])
+					stopped = fn(&reply.Items[i])
 				}
 				if stopped != nil {
-					w.close(reply.handle)
+					w.close(reply.Handle)
 					return stopped
 				}
 			}
-			if err != nil || reply.handle == 0 {
+			if err != nil || reply.Handle == 0 {
 				return err
 			}
-			ask = message{op: opNext, handle: reply.handle, slot: noSlot}
+			ask = protocol.Message{Op: protocol.OpNext, Handle: reply.Handle, Slot: protocol.NoSlot}
 		}
 	})
 }
@@ -360,14 +363,14 @@ func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backi
 			return nil, err
 		}
 	}
-	m := message{op: opTemps, name: in.Dir}
+	m := protocol.Message{Op: protocol.OpTemps, Name: in.Dir}
 	if in.Deep {
-		m.flags |= flagDeep
+		m.Flags |= protocol.FlagDeep
 	}
 	belongs := func(name string) bool { return backing.IsTemp(name) && below(in.Dir, name) }
-	err = s.list(ctx, m, belongs, func(i *item) error {
+	err = s.list(ctx, m, belongs, func(i *protocol.Item) error {
 		found = append(found, backing.Leftover{
-			Name: i.name, Size: i.size, Instance: backing.InstanceOf(i.name), Ended: s.owner.Ended(i.name),
+			Name: i.Name, Size: i.Size, Instance: backing.InstanceOf(i.Name), Ended: s.owner.Ended(i.Name),
 		})
 		return nil
 	})
@@ -386,10 +389,10 @@ func (s *Store) discard(ctx context.Context, found []backing.Leftover) error {
 		if len(names) == 0 {
 			return nil
 		}
-		reply, err := s.simple(ctx, message{op: opDiscard, names: names})
+		reply, err := s.simple(ctx, protocol.Message{Op: protocol.OpDiscard, Names: names})
 		if reply != nil {
 			for _, i := range which {
-				found[i].Removed = slices.Contains(reply.names, found[i].Name)
+				found[i].Removed = slices.Contains(reply.Names, found[i].Name)
 			}
 		}
 		if err != nil {
@@ -403,7 +406,7 @@ func (s *Store) discard(ctx context.Context, found []backing.Leftover) error {
 			continue
 		}
 		names, which = append(names, found[i].Name), append(which, i)
-		if size += len(found[i].Name) + 8; size > maxPage {
+		if size += len(found[i].Name) + 8; size > protocol.MaxPage {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -413,7 +416,7 @@ func (s *Store) discard(ctx context.Context, found []backing.Leftover) error {
 }
 
 // parallel is how many pieces of a large file are on their way at a time.
-const parallel = writeSlots
+const parallel = protocol.WriteSlots
 
 // Put writes a file. The bytes go through slots, and their checksum is taken on the way.
 func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (o backing.Object, err error) {
@@ -446,25 +449,25 @@ type put struct {
 func (p *put) end() { p.w.close(p.handle.Load()) }
 
 // begun takes the handle from a reply that came in time, or too late.
-func (p *put) begun(reply *message) { p.handle.Store(reply.handle) }
+func (p *put) begun(reply *protocol.Message) { p.handle.Store(reply.Handle) }
 
 func (p *put) run(ctx context.Context, store uint64) (backing.Object, error) {
-	m := &message{op: opPut, store: store, slot: noSlot, name: p.name, n: p.src.Size(), text: p.opts.Replaces}
+	m := &protocol.Message{Op: protocol.OpPut, Store: store, Slot: protocol.NoSlot, Name: p.name, N: p.src.Size(), Text: p.opts.Replaces}
 	if p.opts.Keep {
-		m.flags |= flagKeep
+		m.Flags |= protocol.FlagKeep
 	}
 	if p.opts.Attrs != nil {
-		m.flags |= flagAttrs
-		m.attrs = *p.opts.Attrs
+		m.Flags |= protocol.FlagAttrs
+		m.Attrs = *p.opts.Attrs
 	}
-	if m.n > slotSize {
+	if m.N > protocol.SlotSize {
 		return p.inParts(ctx, m)
 	}
-	m.flags |= flagWhole
+	m.Flags |= protocol.FlagWhole
 	if p.opts.Last == nil {
-		m.flags |= flagCommit
+		m.Flags |= protocol.FlagCommit
 	}
-	reply, sum, err := p.send(ctx, m, 0, m.n, p.w.drop)
+	reply, sum, err := p.send(ctx, m, 0, m.N, p.w.drop)
 	if err == nil && sum != p.src.Checksum() {
 		err = bb.E(bb.Internal, "put", p.name, "a file with another checksum was written")
 	}
@@ -479,15 +482,15 @@ func (p *put) run(ctx context.Context, store uint64) (backing.Object, error) {
 }
 
 // inParts writes a file that is larger than a slot.
-func (p *put) inParts(ctx context.Context, m *message) (backing.Object, error) {
-	size := m.n
+func (p *put) inParts(ctx context.Context, m *protocol.Message) (backing.Object, error) {
+	size := m.N
 	reply, err := p.w.ask(ctx, m, p.name, p.w.drop)
 	if err != nil {
 		return backing.Object{}, err
 	}
 	p.begun(reply)
-	sum, err := backing.InParts(ctx, size, slotSize, parallel, func(ctx context.Context, _ int, off, n int64) (uint64, error) {
-		part := &message{op: opWrite, handle: reply.handle, off: off, n: n}
+	sum, err := backing.InParts(ctx, size, protocol.SlotSize, parallel, func(ctx context.Context, _ int, off, n int64) (uint64, error) {
+		part := &protocol.Message{Op: protocol.OpWrite, Handle: reply.Handle, Off: off, N: n}
 		_, sum, err := p.send(ctx, part, off, n, p.w.drop)
 		return sum, err
 	})
@@ -497,9 +500,9 @@ func (p *put) inParts(ctx context.Context, m *message) (backing.Object, error) {
 	if err != nil {
 		return backing.Object{}, bb.Wrap("put", p.name, err)
 	}
-	finish := &message{op: opFinish, handle: reply.handle, slot: noSlot}
+	finish := &protocol.Message{Op: protocol.OpFinish, Handle: reply.Handle, Slot: protocol.NoSlot}
 	if p.opts.Last == nil {
-		finish.flags = flagCommit
+		finish.Flags = protocol.FlagCommit
 	}
 	reply, err = p.w.ask(ctx, finish, p.name, p.w.drop)
 	if err != nil {
@@ -517,7 +520,7 @@ func (p *put) commit(ctx context.Context) (backing.Object, error) {
 	if err := p.opts.LastStep(ctx); err != nil {
 		return backing.Object{}, bb.Wrap("put", p.name, err)
 	}
-	reply, err := p.w.ask(ctx, &message{op: opCommit, handle: p.handle.Load(), slot: noSlot}, p.name, p.w.drop)
+	reply, err := p.w.ask(ctx, &protocol.Message{Op: protocol.OpCommit, Handle: p.handle.Load(), Slot: protocol.NoSlot}, p.name, p.w.drop)
 	if err != nil {
 		return backing.Object{}, err
 	}
@@ -525,17 +528,17 @@ func (p *put) commit(ctx context.Context) (backing.Object, error) {
 	return p.object(reply)
 }
 
-func (p *put) object(reply *message) (backing.Object, error) {
-	i, err := reply.one()
+func (p *put) object(reply *protocol.Message) (backing.Object, error) {
+	i, err := reply.One()
 	if err != nil {
 		return backing.Object{}, bb.Wrap("put", p.name, err)
 	}
-	return i.object(), nil
+	return i.Object(), nil
 }
 
 // send sends a range of the source with a request, and returns its checksum. The bytes of a whole
 // file are compared with their checksum before the request.
-func (p *put) send(ctx context.Context, m *message, off, n int64, late func(*message)) (reply *message, sum uint64, err error) {
+func (p *put) send(ctx context.Context, m *protocol.Message, off, n int64, late func(*protocol.Message)) (reply *protocol.Message, sum uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, bb.Wrap("put", p.name, err)
 	}
@@ -544,21 +547,21 @@ func (p *put) send(ctx context.Context, m *message, off, n int64, late func(*mes
 		return nil, 0, err
 	}
 	from := p.w.writes
-	if m.has(flagWhole) && n <= smallSize {
+	if m.Has(protocol.FlagWhole) && n <= protocol.SmallSize {
 		from = p.w.smalls
 	}
-	if m.slot, err = from.take(ctx, p.w.gone); err != nil {
+	if m.Slot, err = from.take(ctx, p.w.gone); err != nil {
 		return nil, 0, bb.Wrap("put", p.name, p.w.why(err))
 	}
-	slot := m.slot
-	if sum, err = gather(p.name, inSlot(p.w.mem, slot, n), pieces); err == nil && m.has(flagWhole) {
+	slot := m.Slot
+	if sum, err = gather(p.name, protocol.InSlot(p.w.mem, slot, n), pieces); err == nil && m.Has(protocol.FlagWhole) {
 		err = backing.CheckSource(p.name, p.src, sum)
 	}
 	if err != nil {
 		from.give(slot)
 		return nil, 0, err
 	}
-	reply, err = p.w.ask(ctx, m, p.name, func(reply *message) {
+	reply, err = p.w.ask(ctx, m, p.name, func(reply *protocol.Message) {
 		from.give(slot)
 		late(reply)
 	})
@@ -571,7 +574,7 @@ func (p *put) send(ctx context.Context, m *message, off, n int64, late func(*mes
 // why names what a call to a worker that is gone failed by.
 func (w *worker) why(err error) error {
 	if errors.Is(err, errGone) {
-		return w.goneError(&message{op: opPut})
+		return w.goneError(&protocol.Message{Op: protocol.OpPut})
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/flusher/backing/asuser/protocol"
 	"forebay/internal/bb"
 	"forebay/internal/nss"
 )
@@ -51,8 +52,8 @@ type worker struct {
 
 // call is a request on its way.
 type call struct {
-	reply chan *message // has room for it
-	late  func(*message)
+	reply chan *protocol.Message // has room for it
+	late  func(*protocol.Message)
 	timer *time.Timer // kills the worker, if nobody waits any more
 	begun time.Time
 	left  time.Time // since when nobody waits
@@ -67,7 +68,7 @@ type opened struct {
 
 // start starts a worker's process.
 func (p *pool) start(groups []uint32) (*worker, error) {
-	memory, mem, err := newMemory()
+	memory, mem, err := protocol.NewMemory()
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +80,15 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 	}
 	defer theirs.Close()
 	w := &worker{
-		p: p, conn: conn, mem: mem, writes: newSlots(0, writeSlots), reads: newSlots(writeSlots, readSlots),
-		smalls: newSlots(writeSlots+readSlots, smallSlots),
+		p: p, conn: conn, mem: mem, writes: newSlots(0, protocol.WriteSlots), reads: newSlots(protocol.WriteSlots, protocol.ReadSlots),
+		smalls: newSlots(protocol.WriteSlots+protocol.ReadSlots, protocol.SmallSlots),
 		gone:   make(chan struct{}), reaped: make(chan struct{}), calls: make(map[uint64]*call), open: make(map[*Store]*opened),
 	}
 	said, stderr, err := os.Pipe()
 	files := []*os.File{theirs, memory}
 	if err == nil {
 		defer stderr.Close()
-		held, holdErr := p.w.former.hold(p.key)
+		held, holdErr := p.w.former.Hold(p.key.uid, p.key.dir)
 		if err = holdErr; held != nil {
 			defer held.Close() // the worker has it
 			w.held = held.Name()
@@ -102,7 +103,7 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 		if said != nil {
 			said.Close()
 		}
-		p.w.former.release(w.held)
+		p.w.former.Release(w.held)
 		conn.Close()
 		unix.Munmap(mem)
 		return nil, err
@@ -116,7 +117,7 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 func (p *pool) command(groups []uint32, stderr *os.File, files ...*os.File) *exec.Cmd {
 	program := p.w.o.Command
 	if len(program) == 0 {
-		program = []string{"/proc/self/exe", Command}
+		program = []string{"/proc/self/exe", protocol.Command}
 	}
 	cmd := exec.Command(program[0], append(program[1:len(program):len(program)], p.key.dir)...)
 	cmd.Env = append([]string{"PATH=" + nss.Path, "GOTRACEBACK=single"}, p.w.o.Env...)
@@ -147,15 +148,15 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 
 // listen hands replies to their calls until the connection ends, and then waits for the process.
 func (w *worker) listen() {
-	packet := make([]byte, maxMessage)
+	packet := make([]byte, protocol.MaxMessage)
 	err := errGone
 	for {
 		n, readErr := w.conn.Read(packet)
 		if readErr != nil || n == 0 {
 			break
 		}
-		m := new(message)
-		if err = m.decode(packet[:n]); err != nil {
+		m := new(protocol.Message)
+		if err = m.Decode(packet[:n]); err != nil {
 			break
 		}
 		err = errGone
@@ -175,12 +176,12 @@ func (w *worker) listen() {
 	w.p.reaped(w, err)
 }
 
-func (w *worker) deliver(m *message) {
+func (w *worker) deliver(m *protocol.Message) {
 	w.mu.Lock()
-	c := w.calls[m.call]
-	delete(w.calls, m.call)
+	c := w.calls[m.Call]
+	delete(w.calls, m.Call)
 	w.heard = time.Now()
-	var late func(*message)
+	var late func(*protocol.Message)
 	if c != nil {
 		if late = c.late; late == nil {
 			c.reply <- m
@@ -227,7 +228,7 @@ func (w *worker) log(said *os.File) {
 // call sends a request and waits for its reply. If ctx ends before, the request goes on alone,
 // and a worker that never answers it is killed. If call returns no reply, late gets it when it
 // comes, or nil when none will come: exactly once, and possibly before call returns.
-func (w *worker) call(ctx context.Context, m *message, late func(*message)) (*message, error) {
+func (w *worker) call(ctx context.Context, m *protocol.Message, late func(*protocol.Message)) (*protocol.Message, error) {
 	c, err := w.begin(ctx, m)
 	if err != nil {
 		late(nil)
@@ -239,7 +240,7 @@ func (w *worker) call(ctx context.Context, m *message, late func(*message)) (*me
 // finalCall is call for a request that gives a file its name: it returns when the request has ended.
 // Whoever has cancelled it is about to remove or rename the file, and nothing late may be put in
 // its place. Only a daemon that stops does not wait.
-func (w *worker) finalCall(ctx context.Context, m *message, late func(*message)) (*message, error) {
+func (w *worker) finalCall(ctx context.Context, m *protocol.Message, late func(*protocol.Message)) (*protocol.Message, error) {
 	c, err := w.begin(ctx, m)
 	if err != nil {
 		late(nil)
@@ -250,7 +251,7 @@ func (w *worker) finalCall(ctx context.Context, m *message, late func(*message))
 		return reply, nil
 	case <-w.gone:
 	case <-ctx.Done():
-		w.tell(&message{op: opCancel, handle: m.call, slot: noSlot})
+		w.tell(&protocol.Message{Op: protocol.OpCancel, Handle: m.Call, Slot: protocol.NoSlot})
 		timer := time.AfterFunc(w.p.w.o.Grace, func() { w.kill("a call does not end") })
 		defer timer.Stop()
 	}
@@ -264,43 +265,43 @@ func (w *worker) finalCall(ctx context.Context, m *message, late func(*message))
 	case reply := <-c.reply:
 		return reply, nil
 	default:
-		w.forget(m.call)
+		w.forget(m.Call)
 		late(nil)
 		return nil, w.goneError(m)
 	}
 }
 
 // begin sends a request.
-func (w *worker) begin(ctx context.Context, m *message) (*call, error) {
+func (w *worker) begin(ctx context.Context, m *protocol.Message) (*call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{reply: make(chan *message, 1), begun: time.Now()}
+	c := &call{reply: make(chan *protocol.Message, 1), begun: time.Now()}
 	w.mu.Lock()
 	if w.err != nil {
 		w.mu.Unlock()
 		return nil, w.goneError(m)
 	}
 	w.next++
-	m.call = w.next
-	w.calls[m.call] = c
+	m.Call = w.next
+	w.calls[m.Call] = c
 	w.mu.Unlock()
-	b := m.append(nil)
-	if len(b) > maxMessage {
-		w.forget(m.call)
-		return nil, bb.E(bb.Invalid, m.op.String(), m.name, fmt.Sprintf("a request of %d bytes is too large", len(b)))
+	b := m.Append(nil)
+	if len(b) > protocol.MaxMessage {
+		w.forget(m.Call)
+		return nil, bb.E(bb.Invalid, m.Op.String(), m.Name, fmt.Sprintf("a request of %d bytes is too large", len(b)))
 	}
 	if err := w.send(b); err != nil {
-		w.forget(m.call)
+		w.forget(m.Call)
 		return nil, w.goneError(m)
 	}
 	return c, nil
 }
 
 // drop is what becomes of a late reply: what it has opened is closed.
-func (w *worker) drop(late *message) {
+func (w *worker) drop(late *protocol.Message) {
 	if late != nil {
-		w.close(late.handle)
+		w.close(late.Handle)
 	}
 }
 
@@ -324,7 +325,7 @@ func (w *worker) send(b []byte) error {
 }
 
 // await waits for the reply of a request.
-func (w *worker) await(ctx context.Context, c *call, m *message, late func(*message)) (*message, error) {
+func (w *worker) await(ctx context.Context, c *call, m *protocol.Message, late func(*protocol.Message)) (*protocol.Message, error) {
 	select {
 	case reply := <-c.reply:
 		return reply, nil
@@ -350,8 +351,8 @@ func (w *worker) await(ctx context.Context, c *call, m *message, late func(*mess
 
 // settled waits until a worker that answers no more carries out no change any more: a caller
 // that tries again may else be overtaken by the first try, which hangs in the file system.
-func (w *worker) settled(ctx context.Context, m *message) {
-	if !m.op.changes() {
+func (w *worker) settled(ctx context.Context, m *protocol.Message) {
+	if !m.Op.Changes() {
 		return
 	}
 	select {
@@ -361,17 +362,8 @@ func (w *worker) settled(ctx context.Context, m *message) {
 	}
 }
 
-// changes reports whether a request changes names that files have.
-func (o op) changes() bool {
-	switch o {
-	case opRename, opRenameIf, opRemove, opRemoveIf, opRemoveTree, opRemoveDir, opMakeDir, opSetMode:
-		return true
-	}
-	return false
-}
-
 // abandon has the reply of a call go to late, which must not be nil.
-func (w *worker) abandon(m *message, c *call, late func(*message)) {
+func (w *worker) abandon(m *protocol.Message, c *call, late func(*protocol.Message)) {
 	w.mu.Lock()
 	select {
 	case reply := <-c.reply:
@@ -388,16 +380,16 @@ func (w *worker) abandon(m *message, c *call, late func(*message)) {
 	c.late, c.left = late, time.Now()
 	c.timer = time.AfterFunc(w.p.w.o.Grace, func() { w.kill("a call does not end") })
 	w.mu.Unlock()
-	w.tell(&message{op: opCancel, handle: m.call, slot: noSlot})
+	w.tell(&protocol.Message{Op: protocol.OpCancel, Handle: m.Call, Slot: protocol.NoSlot})
 }
 
 // tell sends a request that has no reply.
-func (w *worker) tell(m *message) { _ = w.send(m.append(nil)) }
+func (w *worker) tell(m *protocol.Message) { _ = w.send(m.Append(nil)) }
 
 // close releases a handle of the worker's.
 func (w *worker) close(handle uint64) {
 	if handle != 0 {
-		w.tell(&message{op: opClose, handle: handle, slot: noSlot})
+		w.tell(&protocol.Message{Op: protocol.OpClose, Handle: handle, Slot: protocol.NoSlot})
 	}
 }
 
@@ -418,9 +410,9 @@ func (w *worker) kill(why string) {
 	w.conn.Close()
 }
 
-func (w *worker) goneError(m *message) error {
+func (w *worker) goneError(m *protocol.Message) error {
 	return &bb.Error{
-		Kind: bb.Unavailable, Op: m.op.String(), Path: m.name, Err: errGone,
+		Kind: bb.Unavailable, Op: m.Op.String(), Path: m.Name, Err: errGone,
 		Remedy: "look after the file system; it goes on by itself",
 	}
 }
@@ -462,37 +454,4 @@ func (w *worker) end() {
 	if free {
 		unix.Munmap(w.mem)
 	}
-}
-
-// String names an operation as adaptor posix does in its errors.
-func (o op) String() string {
-	switch o {
-	case opOpen:
-		return "open backing"
-	case opGet, opRead:
-		return "get"
-	case opStat:
-		return "stat"
-	case opList, opOthers, opNext:
-		return "list"
-	case opTemps, opDiscard:
-		return "sweep"
-	case opPut, opWrite, opFinish, opCommit:
-		return "put"
-	case opRename, opRenameIf:
-		return "rename"
-	case opRemove, opRemoveIf:
-		return "remove"
-	case opRemoveTree:
-		return "remove tree"
-	case opRemoveDir:
-		return "remove directory"
-	case opMakeDir:
-		return "make directory"
-	case opSetMode:
-		return "change mode"
-	case opCheck:
-		return "check"
-	}
-	return "store worker"
 }

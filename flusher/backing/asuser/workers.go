@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"forebay/flusher/backing/asuser/confine"
+	"forebay/flusher/backing/asuser/former"
+	"forebay/flusher/backing/asuser/protocol"
 	"forebay/internal/bb"
 	"forebay/internal/nss"
 )
@@ -37,12 +39,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// DirName is the name that Options.Dir has in a daemon's state folder.
+const DirName = "store-workers.d"
+
 // Workers are the store workers of a daemon: one for each user and root that has work. Its
 // methods may be called concurrently.
 type Workers struct {
 	o       Options
 	starter *starter
-	former  *formers
+	former  *former.Workers
 	closing chan struct{}  // closed by Close
 	wg      sync.WaitGroup // of processes
 
@@ -91,7 +96,7 @@ func New(o Options) (*Workers, error) {
 	}
 	w := &Workers{o: o, closing: make(chan struct{}), pools: make(map[key]*pool), lost: make(map[key]struct{})}
 	var err error
-	if w.former, err = findFormer(o.Dir); err != nil {
+	if w.former, err = former.Find(o.Dir); err != nil {
 		return nil, bb.Wrap("start", o.Dir, err)
 	}
 	w.starter = newStarter()
@@ -128,7 +133,7 @@ func (w *Workers) Close() error {
 	for _, p := range pools {
 		p.close()
 	}
-	w.former.close()
+	w.former.Close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -212,7 +217,7 @@ func (p *pool) begin() {
 	p.w.makeRoom(p.key.uid)
 	var one *worker
 	var groups []uint32
-	err := p.w.former.wait(p.key, p.w.closing)
+	err := p.w.former.Wait(p.key.uid, p.key.dir, p.w.closing)
 	if err == nil {
 		groups, err = nss.Groups(context.Background(), p.key.uid, p.key.gid)
 	}
@@ -224,7 +229,7 @@ func (p *pool) begin() {
 	}
 	p.mu.Lock()
 	if err == nil && one.retired {
-		err = one.goneError(&message{op: opOpen, name: p.key.dir})
+		err = one.goneError(&protocol.Message{Op: protocol.OpOpen, Name: p.key.dir})
 	}
 	if err == nil {
 		p.current = one
@@ -328,7 +333,7 @@ func (p *pool) reaped(w *worker, err error) {
 	delete(p.left, w)
 	p.mu.Unlock()
 	w.end()
-	p.w.former.release(w.held)
+	p.w.former.Release(w.held)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		p.w.o.Logger.Debug("a store worker ended", "uid", p.key.uid, "root", p.key.dir, "how", exit.String())
 	}

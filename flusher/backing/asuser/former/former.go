@@ -1,4 +1,6 @@
-package asuser
+// Package former finds store workers of a daemon's earlier lives that have not ended, and keeps new ones from the
+// files that they may still change. It must never know a store, nor what a worker does.
+package former
 
 import (
 	"encoding/json"
@@ -31,9 +33,6 @@ import (
 // The file holds a holder as JSON. Its worker can read it and release the lock, and harms
 // its own user alone.
 
-// DirName is the name that Options.Dir has in a daemon's state folder.
-const DirName = "store-workers.d"
-
 // holder is the content of a file that a worker holds.
 type holder struct {
 	UID  uint32 `json:"uid"`
@@ -46,18 +45,18 @@ type former struct {
 	file *os.File
 }
 
-// formers are the workers of earlier lives. Its methods may be called concurrently.
-type formers struct {
-	dir    string        // "": nothing is held
-	within time.Duration // how long a call waits before it fails
+// Workers are the workers of earlier lives. Its methods may be called concurrently.
+type Workers struct {
+	Dir    string        // "": nothing is held
+	Within time.Duration // how long a call waits before it fails
 
 	mu   sync.Mutex
 	left []*former
 }
 
-// findFormer lists the workers that still hold a file of a directory, and removes the other files.
-func findFormer(dir string) (*formers, error) {
-	f := &formers{dir: dir, within: formerWithin}
+// Find lists the workers that still hold a file of a directory, and removes the other files.
+func Find(dir string) (*Workers, error) {
+	f := &Workers{Dir: dir, Within: formerWithin}
 	if dir == "" {
 		return f, nil
 	}
@@ -71,7 +70,7 @@ func findFormer(dir string) (*formers, error) {
 	for _, e := range entries {
 		one, err := openFormer(filepath.Join(dir, e.Name()))
 		if err != nil {
-			f.close()
+			f.Close()
 			return nil, err
 		}
 		f.left = append(f.left, one)
@@ -95,7 +94,7 @@ func openFormer(name string) (*former, error) {
 }
 
 // look forgets those that have ended.
-func (f *formers) look() {
+func (f *Workers) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var left []*former
@@ -111,56 +110,56 @@ func (f *formers) look() {
 }
 
 // inTheWay returns how many workers have not ended that may reach what a new one would, and the root of one.
-func (f *formers) inTheWay(k key) (n int, root string) {
+func (f *Workers) inTheWay(uid uint32, root string) (n int, of string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, one := range f.left {
-		if at := string(one.Root); one.UID == k.uid && bb.Overlaps(filepath.Clean(at), filepath.Clean(k.dir)) {
-			n, root = n+1, at
+		if at := string(one.Root); one.UID == uid && bb.Overlaps(filepath.Clean(at), filepath.Clean(root)) {
+			n, of = n+1, at
 		}
 	}
-	return n, root
+	return n, of
 }
 
 // formerWithin is how long a call waits for workers of an earlier life before it fails. Those that
 // do not hang end in milliseconds.
 const formerWithin = 3 * time.Second
 
-// wait waits until no worker of an earlier life is in the way of a new one.
-func (f *formers) wait(k key, closing <-chan struct{}) error {
-	for end := time.Now().Add(f.within); ; {
-		if n, _ := f.inTheWay(k); n == 0 {
+// Wait waits until no worker of an earlier life is in the way of a new one.
+func (f *Workers) Wait(uid uint32, root string, closing <-chan struct{}) error {
+	for end := time.Now().Add(f.Within); ; {
+		if n, _ := f.inTheWay(uid, root); n == 0 {
 			return nil
 		}
 		f.look()
-		n, root := f.inTheWay(k)
+		n, of := f.inTheWay(uid, root)
 		switch {
 		case n == 0:
 			return nil
 		case time.Now().After(end):
-			return bb.E(bb.Unavailable, "open backing", k.dir, fmt.Sprintf(
+			return bb.E(bb.Unavailable, "open backing", root, fmt.Sprintf(
 				"the store does not answer: %s an earlier start of the daemon, of uid %d for %s, and may change it yet",
-				bb.Count(n, "store worker hangs in it since", "store workers hang in it since"), k.uid, bb.Printable(root))).
+				bb.Count(n, "store worker hangs in it since", "store workers hang in it since"), uid, bb.Printable(of))).
 				WithRemedy("look after the file system or the store; it goes on when it answers")
 		}
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-closing:
-			return bb.E(bb.Unavailable, "open backing", k.dir, "the daemon stops")
+			return bb.E(bb.Unavailable, "open backing", root, "the daemon stops")
 		}
 	}
 }
 
-// hold makes the file that a new worker is to inherit, locked; nil if nothing is held.
-func (f *formers) hold(k key) (*os.File, error) {
-	if f.dir == "" {
+// Hold makes the file that a new worker is to inherit, locked; nil if nothing is held.
+func (f *Workers) Hold(uid uint32, root string) (*os.File, error) {
+	if f.Dir == "" {
 		return nil, nil
 	}
-	text, err := json.Marshal(holder{UID: k.uid, Root: []byte(k.dir)})
+	text, err := json.Marshal(holder{UID: uid, Root: []byte(root)})
 	if err != nil {
 		return nil, err
 	}
-	made, err := os.CreateTemp(f.dir, "")
+	made, err := os.CreateTemp(f.Dir, "")
 	if err != nil {
 		return nil, err
 	}
@@ -175,21 +174,21 @@ func (f *formers) hold(k key) (*os.File, error) {
 	}
 	if err != nil {
 		file.Close()
-		f.release(made.Name())
+		f.Release(made.Name())
 		return nil, err
 	}
 	return file, nil
 }
 
-// release removes the file of a worker that has ended.
-func (f *formers) release(name string) {
+// Release removes the file of a worker that has ended.
+func (f *Workers) Release(name string) {
 	if name != "" {
 		os.Remove(name)
 	}
 }
 
-// close gives up the files of those that are left.
-func (f *formers) close() {
+// Close gives up the files of those that are left.
+func (f *Workers) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, one := range f.left {
