@@ -65,6 +65,7 @@ var layers = []struct {
 	{"flusher/plan", []string{"internal/bb"}},
 	{"flusher/codec", []string{"internal/..."}},
 	{"flusher/spool", []string{"flusher/backing", "flusher/codec", "internal/..."}},
+	{"flusher/flow", nil},
 	{"flusher/receipt", []string{"flusher/backing", "flusher/codec", "internal/bb"}},
 	{"flusher/backing/asuser/confine", nil},
 	{"flusher/backing/asuser/former", []string{"internal/bb"}},

@@ -96,7 +96,7 @@ func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*e
 			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: q.units(),
 			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store, User: policy.User,
 		}
-		b.Pace, _ = q.stats.pace.at(in.Now, q.stats.failing > 0)
+		b.Pace, _ = q.stats.pace.At(in.Now, q.stats.failing)
 		in.Buffers[name] = b
 		q.retryDue(in.Now)
 		if e, ok := q.waiting.Min(); ok {

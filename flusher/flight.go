@@ -41,7 +41,11 @@ type flight struct {
 	read   atomic.Int64  // bytes asked of the source
 	moved  atomic.Int64  // when it last got on, in ns since 1970
 
-	// Guarded by the Flusher's mu.
+	flightState
+}
+
+// flightState is what of a flight changes. Guarded by the Flusher's mu.
+type flightState struct {
 	path      string // known, and fixed, after takeOff
 	forgotten error  // drop was called meanwhile
 	object    string // that its Put makes
@@ -422,8 +426,8 @@ func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
 func (q *queue) flushed(fl *flight, e *entry) {
 	q.stats.flushed++
 	q.stats.flushedBytes += fl.size
-	q.stats.rate.add(q.f.opts.Now(), fl.size)
-	q.stats.pace.add(q.f.opts.Now(), fl.size)
+	q.stats.rate.Add(q.f.opts.Now(), fl.size)
+	q.stats.pace.Add(q.f.opts.Now(), fl.size)
 	q.setError(e, nil, false)
 	e.settle(fl.key.Generation, nil)
 	if e.next == nil || fl.forgotten != nil {

@@ -62,16 +62,9 @@ type queue struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	entries    map[bb.FileID]*entry
-	ready      [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
-	waiting    *btree.BTreeG[*entry]    // by notBefore
-	held       *btree.BTreeG[*entry]    // by path: a rename releases what is below it
-	parked     map[*entry]struct{}
-	flying     map[*flight]struct{}
-	suspect    map[*entry]struct{}
+	indexes
 	strays     map[string]struct{}   // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
 	unrecorded map[string]unrecorded // what may be under names of objects that are not recorded
-	byAge      *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
 
 	holds    map[*hold]struct{}
 	epoch    uint64 // number of holds there have been
@@ -84,10 +77,23 @@ type queue struct {
 	stats counters
 }
 
+// indexes find the entries of a queue, by their state and in an order.
+type indexes struct {
+	entries map[bb.FileID]*entry
+	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
+	waiting *btree.BTreeG[*entry]    // by notBefore
+	held    *btree.BTreeG[*entry]    // by path: a rename releases what is below it
+	parked  map[*entry]struct{}
+	flying  map[*flight]struct{}
+	suspect map[*entry]struct{}
+	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
+}
+
 func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
-		f: f, buffer: buffer, entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{},
-		suspect: map[*entry]struct{}{}, strays: map[string]struct{}{}, unrecorded: map[string]unrecorded{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+		f: f, buffer: buffer,
+		indexes: indexes{entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{}, suspect: map[*entry]struct{}{}},
+		strays:  map[string]struct{}{}, unrecorded: map[string]unrecorded{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
@@ -137,8 +143,8 @@ func (q *queue) move(e *entry, to state) {
 		q.byAge.Set(e)
 		q.stats.bytes += e.item.Size
 	}
-	if q.stats.pace.since.IsZero() && q.byAge.Len() > 0 {
-		q.stats.pace.since = q.f.opts.Now()
+	if q.byAge.Len() > 0 {
+		q.stats.pace.Begin(q.f.opts.Now())
 	}
 	switch to {
 	case stateReady:
@@ -174,7 +180,7 @@ func (q *queue) change(e *entry, alter func()) {
 // rest ends the spell by which the pace is counted, if nothing is left to flush.
 func (q *queue) rest() {
 	if q.byAge.Len() == 0 {
-		q.stats.pace = pace{}
+		q.stats.pace.End()
 	}
 }
 

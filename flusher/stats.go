@@ -1,9 +1,10 @@
 package flusher
 
 import (
-	"forebay/flusher/receipt"
-	"math"
 	"time"
+
+	"forebay/flusher/flow"
+	"forebay/flusher/receipt"
 )
 
 // EventKind says what happened.
@@ -94,10 +95,10 @@ func (q *queue) describe() BufferStats {
 		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: len(q.ops),
 		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
 		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
-		Rate:      q.stats.rate.at(q.f.opts.Now()),
+		Rate:      q.stats.rate.At(q.f.opts.Now()),
 		LastError: q.stats.last.err, LastErrorPath: q.stats.last.path, LastErrorAt: q.stats.last.at, LastErrorAttempts: q.stats.last.attempts,
 	}
-	s.Pace, s.PaceKnown = q.stats.pace.at(q.f.opts.Now(), q.stats.failing > 0)
+	s.Pace, s.PaceKnown = q.stats.pace.At(q.f.opts.Now(), q.stats.failing)
 	if oldest, ok := q.byAge.Min(); ok {
 		s.OldestDirty = oldest.item.DirtySince
 	}
@@ -125,8 +126,8 @@ type counters struct {
 	conflicts             int // of the failing ones
 	opsFailing            int // operations whose last attempt failed
 	last                  lastError
-	rate                  rate
-	pace                  pace
+	rate                  flow.Rate
+	pace                  flow.Pace
 }
 
 type lastError struct {
@@ -134,56 +135,4 @@ type lastError struct {
 	path     string
 	at       time.Time
 	attempts int
-}
-
-// rate is a flow that forgets what is long past.
-type rate struct {
-	perSecond float64
-	when      time.Time
-}
-
-const (
-	rateMemory  = 10 * time.Second
-	rateSilence = 3 * rateMemory // a store that took nothing for so long has no rate: what is left of it says nothing
-)
-
-func (r *rate) at(now time.Time) float64 {
-	if r.when.IsZero() || now.Sub(r.when) > rateSilence {
-		return 0
-	}
-	return r.perSecond * math.Exp(-now.Sub(r.when).Seconds()/rateMemory.Seconds())
-}
-
-func (r *rate) add(now time.Time, bytes int64) {
-	r.perSecond = r.at(now) + float64(bytes)/rateMemory.Seconds()
-	r.when = now
-}
-
-// pace is how fast a queue gets on in a spell in which it was never empty. What is long
-// past counts less and less.
-type pace struct {
-	since time.Time // when the spell began; zero: the queue is empty
-	bytes int64
-}
-
-const (
-	paceMemory = time.Minute
-	paceLeast  = 5 * time.Second // of a spell that tells something
-)
-
-func (p *pace) add(now time.Time, bytes int64) {
-	p.bytes += bytes
-	if spell := now.Sub(p.since); spell > paceMemory {
-		p.since, p.bytes = now.Add(-spell/2), p.bytes/2
-	}
-}
-
-// at returns the pace. That nothing was flushed yet tells nothing for as long as a large
-// file may be on its way, unless attempts fail.
-func (p *pace) at(now time.Time, failing bool) (perSecond float64, known bool) {
-	spell := now.Sub(p.since)
-	if p.since.IsZero() || spell < paceLeast || p.bytes == 0 && !failing && spell < paceMemory {
-		return 0, false
-	}
-	return float64(p.bytes) / spell.Seconds(), true
 }

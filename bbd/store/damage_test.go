@@ -290,7 +290,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		tail = tail[:min(len(tail), Unit-format.DataStart)]
 		copy(mem[Unit-len(tail):], tail)
 		g := &segment{nonce: nonce, length: Unit}
-		g.mu.region = &region{journal: mem}
+		g.mu.region = &region{regionFiles: regionFiles{journal: mem}}
 		records := 0
 		floor, dataEnd := g.scan(func(r *format.Record, top int64) {
 			records++

@@ -23,17 +23,9 @@ const (
 )
 
 // region is pages, mapped by the store and their user, and a journal, mapped by the store
-// alone. Guarded by Store.mu, but for what never changes: id, path, files, memory and tier.
+// alone. Guarded by Store.mu, but for its files.
 type region struct {
-	id      bb.RegionID
-	path    string // of the pages
-	file    *os.File
-	mem     []byte
-	books   *os.File // the journal's file
-	journal []byte
-	tier    bb.Tier
-	log     bool // holds the store's own records
-
+	regionFiles
 	owner format.Owner
 	older bool // its header named no owner when it was found
 
@@ -48,6 +40,18 @@ type region struct {
 	lent      bool       // vacating for the share of a user in the line, which may end: see Await
 	reserved  reservation
 	outlived  bb.InstanceID // of a disk region: the memory that it belonged to, which is gone, until Settle
+}
+
+// regionFiles are what of a region never changes.
+type regionFiles struct {
+	id      bb.RegionID
+	path    string // of the pages
+	file    *os.File
+	mem     []byte
+	books   *os.File // the journal's file
+	journal []byte
+	tier    bb.Tier
+	log     bool // holds the store's own records
 }
 
 // reservation keeps a region that was vacated for a user from those who have
@@ -116,7 +120,7 @@ func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool
 	if err != nil {
 		return nil, bb.Wrap("create region", path, err)
 	}
-	r := &region{id: id, path: path, file: f, tier: tier, log: log, owner: owner}
+	r := &region{regionFiles: regionFiles{id: id, path: path, file: f, tier: tier, log: log}, owner: owner}
 	err = func() error {
 		if tier == bb.TierDisk {
 			if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
@@ -457,8 +461,8 @@ func (c *candidate) openPages() (*region, error) {
 	}
 	h := c.header
 	r := &region{
-		id: h.ID, path: c.path, file: f, tier: h.Tier, log: h.Flags&format.RegionLog != 0,
-		uid: h.UID, owned: h.Flags&format.RegionOwned != 0, owner: h.Owner, older: h.Version == format.Ownerless,
+		regionFiles: regionFiles{id: h.ID, path: c.path, file: f, tier: h.Tier, log: h.Flags&format.RegionLog != 0},
+		uid:         h.UID, owned: h.Flags&format.RegionOwned != 0, owner: h.Owner, older: h.Version == format.Ownerless,
 	}
 	if err := r.mapFile(h.Size); err != nil {
 		_ = r.unmap()
