@@ -1,6 +1,6 @@
 // Command bbbench measures Forebay against the limits of the machine it runs on, for whoever
 // develops it: each row of docs/performance.md prints a limit, our result and their ratio, from
-// the same run. It starts daemons of its own and removes them.
+// the same run. It starts daemons of its own and removes them. It must never be needed at a site: bbctl bench is.
 package main
 
 import (

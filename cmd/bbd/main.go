@@ -1,4 +1,5 @@
-// Command bbd is the Forebay daemon of one node.
+// Command bbd is the Forebay daemon of one node. It reads the configuration and joins the packages; it must never
+// decide what becomes of a file.
 package main
 
 import (

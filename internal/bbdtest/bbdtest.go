@@ -1,6 +1,7 @@
 // Package bbdtest runs real daemons for tests: the bbd binary, built once, as a
 // process of its own that can be killed and started again, on this machine or on a
-// host of its own (internal/netnstest).
+// host of its own (internal/netnstest). It must never import a package
+// of the daemon: what it tests is the program.
 package bbdtest
 
 import (

@@ -1,5 +1,6 @@
 // Package notify tells the service manager how the daemon is: the protocol of
 // systemd's sd_notify(3). Without a service manager every call does nothing.
+// It must never know what the daemon is doing.
 package notify
 
 import (

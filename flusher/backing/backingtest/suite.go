@@ -1,5 +1,6 @@
 // Package backingtest holds the suite that every backing.Store passes: the
-// adaptors, the real servers, and the wrappers around them.
+// adaptors, the real servers, and the wrappers around them. It must never ask for what only one of
+// them does.
 package backingtest
 
 import (

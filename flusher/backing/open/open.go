@@ -1,5 +1,5 @@
 // Package open makes a store of a backing URL and stacks the wrappers on it. It
-// is the only place that knows all of them.
+// is the only place that knows all of them. It must never decide who may use a store.
 package open
 
 import (
