@@ -32,7 +32,6 @@ type over struct {
 var overBudget = map[string]over{
 	"lines of bbd":                      {10600, ""},
 	"lines of bbd/store":                {7200, ""},
-	"lines of cmd/bbmount":              {2300, ""},
 	"lines of flusher":                  {3300, ""},
 	"lines of flusher/backing/s3":       {2500, ""},
 	"lines of meta/kv":                  {3100, ""},

@@ -136,6 +136,7 @@ var layers = []struct {
 	{"cmd/bbbench/datapath", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "rdma/...", "internal/..."}},
 	{"cmd/bbbench/stores", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "flusher/backing/s3", "client/...", "internal/..."}},
 	{"cmd/bbbench/...", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "internal/..."}},
+	{"cmd/bbmount", []string{"cmd/bbmount/bufferfs", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }
@@ -188,7 +189,7 @@ var libraries = []struct {
 	{"github.com/tidwall/btree", []string{"bbd/...", "flusher/...", "meta/..."}},
 	{"google.golang.org/protobuf/...", []string{"internal/...", "meta/...", "bbd/...", "client/..."}},
 	// The mount, and the file system of tests that loses power.
-	{"github.com/hanwen/go-fuse/v2/...", []string{"cmd/bbmount", "internal/powertest"}},
+	{"github.com/hanwen/go-fuse/v2/...", []string{"cmd/bbmount/...", "internal/powertest"}},
 
 	{"golang.org/x/sync/...", []string{"..."}},
 	{"golang.org/x/sys/...", []string{"..."}},
@@ -478,7 +479,7 @@ func TestEdge(t *testing.T) {
 		{"client", "github.com/google/go-cmp/cmp", true, true},
 		{"client", "github.com/google/go-cmp/cmp", false, false},
 		{"internal/powertest", "github.com/hanwen/go-fuse/v2/fuse", false, true},
-		{"cmd/bbmount", "github.com/hanwen/go-fuse/v2/fs", false, true},
+		{"cmd/bbmount/bufferfs", "github.com/hanwen/go-fuse/v2/fs", false, true},
 		{"bbd", "github.com/hanwen/go-fuse/v2/fuse", true, false},
 		{"cmd/bbd", module + "internal/powertest", false, false},
 		{"client", "github.com/unknown/library", true, false},

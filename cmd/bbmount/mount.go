@@ -15,6 +15,7 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/cmd/bbmount/bufferfs"
 	"forebay/internal/bb"
 	"forebay/internal/mounts"
 )
@@ -61,15 +62,15 @@ func serve(ctx context.Context, o options) error {
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	f := newFsys(life, c, o.buffer, o.log)
-	server, err := fusefs.Mount(dir, f.newNode(0), o.fuse())
+	f := bufferfs.New(life, c, o.buffer, o.log)
+	server, err := fusefs.Mount(dir, f.Root(), o.fuse())
 	if err != nil {
 		return mountError(dir, err)
 	}
 	o.ready()
 	defer context.AfterFunc(ctx, func() { unmount(dir, o.log) })()
 	server.Wait()
-	f.close()
+	f.Close()
 	return nil
 }
 

@@ -1,4 +1,6 @@
-package main
+// Package bufferfs is a buffer as a file system of the kernel (FUSE): names, open files, directories, and files
+// whose name is gone. It must never know how it is mounted.
+package bufferfs
 
 import (
 	"context"
@@ -10,7 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/hanwen/go-fuse/v2/fs"
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sync/semaphore"
 
@@ -19,13 +21,13 @@ import (
 	"forebay/internal/bb"
 )
 
-// fsys is one mounted buffer. The kernel's requests come to its nodes, concurrently.
+// FS is one mounted buffer. The kernel's requests come to its nodes, concurrently.
 //
 // The daemon addresses files by path. So the tree of names that the kernel knows is kept
 // here, and a directory's rename excludes everything that uses a path meanwhile (names).
 //
 // Lock order: node.use → names → mu.
-type fsys struct {
+type FS struct {
 	c    *client.Client
 	b    *client.Buffer
 	log  *slog.Logger
@@ -44,9 +46,9 @@ type fsys struct {
 
 const allNames = 1 << 30
 
-func newFsys(ctx context.Context, c *client.Client, buffer string, log *slog.Logger) *fsys {
+func New(ctx context.Context, c *client.Client, buffer string, log *slog.Logger) *FS {
 	info := c.Server()
-	f := &fsys{
+	f := &FS{
 		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
 		names: semaphore.NewWeighted(allNames),
@@ -55,8 +57,11 @@ func newFsys(ctx context.Context, c *client.Client, buffer string, log *slog.Log
 	return f
 }
 
+// Root returns the directory that is mounted.
+func (f *FS) Root() fusefs.InodeEmbedder { return f.newNode(0) }
+
 // share keeps directories from being renamed until the returned function is called.
-func (f *fsys) share(ctx context.Context) (func(), error) {
+func (f *FS) share(ctx context.Context) (func(), error) {
 	if err := f.names.Acquire(ctx, 1); err != nil {
 		return nil, bb.Cancelled
 	}
@@ -64,14 +69,14 @@ func (f *fsys) share(ctx context.Context) (func(), error) {
 }
 
 // pathOf returns a node's path in the buffer. The caller shares the names.
-func (f *fsys) pathOf(n *node) (string, error) {
+func (f *FS) pathOf(n *node) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return n.path()
 }
 
 // childPath is pathOf of a name in a directory.
-func (f *fsys) childPath(dir *node, name string) (string, error) {
+func (f *FS) childPath(dir *node, name string) (string, error) {
 	if len(name) > bb.MaxName {
 		return "", syscall.ENAMETOOLONG
 	}
@@ -80,14 +85,14 @@ func (f *fsys) childPath(dir *node, name string) (string, error) {
 }
 
 // link notes where a node lies.
-func (f *fsys) link(n, dir *node, name string) {
+func (f *FS) link(n, dir *node, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n.putIn(dir, name)
 }
 
 // unlink notes that a node has no name any more.
-func (f *fsys) unlink(n *node) {
+func (f *FS) unlink(n *node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n.takeOut()
@@ -95,7 +100,7 @@ func (f *fsys) unlink(n *node) {
 }
 
 // openBelow returns the open files below a directory.
-func (f *fsys) openBelow(dir *node) (below []*node) {
+func (f *FS) openBelow(dir *node) (below []*node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for n := range f.mu.open {
@@ -109,8 +114,8 @@ func (f *fsys) openBelow(dir *node) (below []*node) {
 	return below
 }
 
-// close commits and closes what is still open when the mount has ended.
-func (f *fsys) close() {
+// Close commits and closes what is still open when the mount has ended.
+func (f *FS) Close() {
 	f.mu.Lock()
 	left := make([]*node, 0, len(f.mu.open))
 	for n := range f.mu.open {
@@ -138,7 +143,7 @@ const blockSize = 4096
 
 // statfs returns the capacity of the buffer and what of it is not dirty. A buffer without a
 // limit of its own has the memory of the node.
-func (f *fsys) statfs(ctx context.Context, out *fuse.StatfsOut) error {
+func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
 	text, err := admin.Status(ctx, f.c, f.b.Name())
 	if err != nil {
 		return err
@@ -174,11 +179,11 @@ var errnos = map[client.Kind]syscall.Errno{
 }
 
 // errno is what a program sees of an error. What has no errno of its own is EIO, and logged.
-func (f *fsys) errno(err error) syscall.Errno {
+func (f *FS) errno(err error) syscall.Errno {
 	var plain syscall.Errno
 	switch {
 	case err == nil:
-		return fs.OK
+		return fusefs.OK
 	case errors.As(err, &plain):
 		return plain
 	}

@@ -1,4 +1,4 @@
-package main
+package bufferfs
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // waits for the request is being killed, not when it has another signal to handle: a handler
 // runs when the call has returned, as on any disk, and no program sees EINTR from open or
 // stat. Call the returned function when the request is answered.
-func (f *fsys) request(ctx context.Context) (context.Context, func()) {
+func (f *FS) request(ctx context.Context) (context.Context, func()) {
 	inner, cancel := context.WithCancel(f.ctx)
 	caller, ok := fuse.FromContext(ctx)
 	if !ok {

@@ -1,4 +1,4 @@
-package main
+package bufferfs
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // node is a file or directory that the kernel knows. See file.go for what is of files alone.
 type node struct {
 	fusefs.Inode
-	fsys *fsys
+	fsys *FS
 	id   bb.FileID // of a file
 
 	// Guarded by fsys.mu.
@@ -30,7 +30,7 @@ type node struct {
 	file
 }
 
-func (f *fsys) newNode(id bb.FileID) *node {
+func (f *FS) newNode(id bb.FileID) *node {
 	n := &node{fsys: f, id: id}
 	n.use = semaphore.NewWeighted(exclusively)
 	return n
@@ -307,7 +307,7 @@ func (n *node) setAttr(ctx context.Context, a client.Attr) (client.Entry, error)
 	return n.fsys.setAttr(ctx, p, a)
 }
 
-func (f *fsys) setAttr(ctx context.Context, p string, a client.Attr) (e client.Entry, err error) {
+func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Entry, err error) {
 	if p == "" {
 		return e, syscall.EPERM // the root's attributes are the buffer's
 	}
@@ -320,7 +320,7 @@ func (f *fsys) setAttr(ctx context.Context, p string, a client.Attr) (e client.E
 }
 
 // give makes what a program has created the program's user's, if this process is another's.
-func (f *fsys) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.FileMode) error {
+func (f *FS) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.FileMode) error {
 	a := client.Attr{Mode: mode}
 	if caller.Uid != f.self.Uid {
 		a.UID = &caller.Uid
@@ -538,7 +538,7 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 
 // isAt reports whether a path leads to a node: to the same file, or to any directory, since
 // these have no identity that the daemon tells.
-func (f *fsys) isAt(ctx context.Context, p string, n *node) bool {
+func (f *FS) isAt(ctx context.Context, p string, n *node) bool {
 	e, err := f.b.Stat(ctx, p)
 	return err == nil && e.IsDir() == n.IsDir() && e.File == n.id
 }

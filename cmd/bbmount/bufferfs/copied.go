@@ -1,4 +1,4 @@
-package main
+package bufferfs
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ type openFile struct {
 }
 
 // openFile opens a file until ctx ends. It stays open when ctx ends afterwards.
-func (f *fsys) openFile(ctx context.Context, p string, o client.OpenOptions) (*openFile, error) {
+func (f *FS) openFile(ctx context.Context, p string, o client.OpenOptions) (*openFile, error) {
 	life, end := context.WithCancel(f.ctx)
 	stop := context.AfterFunc(ctx, end)
 	file, err := f.b.OpenFile(life, p, o)

@@ -1,4 +1,4 @@
-package main
+package bufferfs
 
 import (
 	"context"
@@ -302,7 +302,7 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 }
 
 // make creates a file, until the outcome is known.
-func (f *fsys) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile, err error) {
+func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile, err error) {
 	err = settle(ctx, func(repeated bool) (err error) {
 		w, err = f.openFile(ctx, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
 		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {
@@ -315,7 +315,7 @@ func (f *fsys) make(ctx context.Context, p string, mode fs.FileMode) (w *openFil
 
 // isNew reports whether a file is one that this mount has created, when the answer was lost:
 // nobody has written to it, and its owner is this user and its home this node.
-func (f *fsys) isNew(ctx context.Context, p string) bool {
+func (f *FS) isNew(ctx context.Context, p string) bool {
 	e, err := f.b.Stat(ctx, p)
 	return err == nil && !e.IsDir() && e.Size == 0 && e.UID == f.self.Uid &&
 		len(e.Holders) == 1 && e.Holders[0] == f.c.Server().Node
