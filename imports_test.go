@@ -104,6 +104,9 @@ var layers = []struct {
 	{"bbd/forward", []string{"bbd/access", "bbd/alloc", "bbd/cluster", "bbd/dedup", "bbd/lockrank", "bbd/peer", "bbd/store", "rdma", "internal/..."}},
 	{"bbd/origin", []string{"bbd/alloc", "bbd/cluster", "bbd/lockrank", "bbd/peer", "bbd/store", "flusher/codec", "rdma", "internal/..."}},
 	{"bbd/readcache", []string{"bbd/alloc", "bbd/lockrank", "bbd/origin", "bbd/store", "internal/..."}},
+	{"bbd/owner", []string{"internal/bb"}},
+	{"bbd/dirty", []string{"bbd/cluster", "bbd/lockrank", "internal/..."}},
+	{"bbd/writeback", []string{"bbd/access", "bbd/cluster", "bbd/dirty", "bbd/lockrank", "bbd/owner", "bbd/store", "flusher", "flusher/backing", "flusher/codec", "flusher/plan", "meta/namespace", "internal/..."}},
 	{"bbd/leftovers", []string{"bbd/access", "bbd/lockrank", "flusher/backing", "meta/gossip", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
@@ -218,6 +221,7 @@ var without = []struct {
 	{"meta/nslog/table", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/admit", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/fate", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"bbd/owner", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/storerules", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/store/...", []string{"net/..."}},
 }
@@ -396,6 +400,9 @@ func TestEdge(t *testing.T) {
 		{"bbd/backings", module + "flusher/backing/health", false, true},
 		{"bbd/backings", module + "flusher", false, false},
 		{"bbd/leftovers", module + "bbd/backings", false, false},
+		{"bbd/writeback", module + "flusher", false, true},
+		{"bbd/writeback", module + "bbd/readcache", false, false},
+		{"bbd/owner", module + "bbd/cluster", false, false},
 		{"bbd/staging", module + "bbd/transfer", false, true},
 		{"bbd/staging", module + "flusher", false, false},
 		{"bbd/staging", module + "bbd/batch", false, false},

@@ -10,14 +10,17 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
 	"forebay/bbd/dedup"
+	"forebay/bbd/dirty"
 	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/namelock"
 	"forebay/bbd/origin"
+	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/bbd/txn"
 	"forebay/bbd/walk"
+	"forebay/bbd/writeback"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -37,7 +40,8 @@ type buffer struct {
 	current atomic.Pointer[bb.Buffer] // what the namespace says of it; replaced, never changed
 
 	open    *openFiles
-	dirty   *dirtyFiles
+	dirty   *dirty.Files
+	owners  owner.Node // of its files
 	writers *alloc.Writers
 	sources *origin.Sources
 	cache   *readcache.Cache
@@ -45,12 +49,11 @@ type buffer struct {
 
 	copyLocks namelock.Locks // by file: see lockCopies
 
-	noted *notedOps // what the store has yet to follow
+	writeback *writeback.Buffer
 
 	freezer      freezer
 	usage        batch.Usage
 	due          atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
-	rechecks     rechecks
 	commits      dedup.Table
 	materializer *txn.Materializer
 	directories  lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
@@ -62,11 +65,12 @@ type buffer struct {
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
+	b := &buffer{d: d, name: spec.Name, ns: ns, freezer: newFreezer()}
 	b.current.Store(&spec)
-	b.open, b.dirty = newOpenFiles(), newDirtyFiles()
+	b.open, b.dirty = newOpenFiles(), dirty.New()
+	b.owners = owner.Node{Self: d.cfg.Node, Alone: d.cluster == nil}
 	b.writers, b.sources = alloc.NewWriters(d.alloc, memoryBuffer{b}), newSources(b)
-	b.cache, b.forward = newCache(b), newForward(b)
+	b.cache, b.forward, b.writeback = newCache(b), newForward(b), newWriteback(b)
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	return b
 }
@@ -82,23 +86,7 @@ func (b *buffer) address(path string) string {
 // closed queues a closed file for its flush.
 func (b *buffer) closed(e bb.Entry, path string) {
 	b.d.emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
-	b.enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
-}
-
-// enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed, but
-// files may have to move to other nodes.
-func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
-	backed := b.Spec().Backing != ""
-	if backed || b.d.cluster != nil {
-		f := dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
-		if second := replicaOf(&e); second != "" && b.d.cluster != nil {
-			f.second = b.d.cluster.Incarnation(second)
-		}
-		b.dirty.add(e.File, f)
-	}
-	if backed {
-		b.d.flusher.Enqueue(item)
-	}
+	b.writeback.Enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
 }
 
 func (b *buffer) key(e *bb.Entry) flusher.Key {
@@ -109,7 +97,7 @@ func (b *buffer) key(e *bb.Entry) flusher.Key {
 // wanted there again. A node "" is none.
 func (b *buffer) usedFrom(file bb.FileID, node bb.NodeID) {
 	if node != "" {
-		b.dirty.change(file, func(f *dirtyFile) { f.near = node })
+		b.dirty.Change(file, func(f *dirty.File) { f.Near = node })
 	}
 }
 
@@ -234,10 +222,10 @@ func (b *buffer) update(ctx context.Context, e bb.Entry, old bb.Generation, publ
 		switch {
 		case now.File != e.File:
 			return bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
-		case now.Generation == e.Generation && b.home(now) == b.home(&e) && !now.Lost:
+		case now.Generation == e.Generation && b.owners.Of(now) == b.owners.Of(&e) && !now.Lost:
 		case published:
 			return bb.E(bb.NotFound, "commit", e.Name, "this node's generation of the file was given up: "+now.Reason)
-		case now.Generation != old || now.Open && b.home(now) != b.home(&e):
+		case now.Generation != old || now.Open && b.owners.Of(now) != b.owners.Of(&e):
 			return errSuperseded
 		}
 		if now.Generation != e.Generation {

@@ -396,7 +396,7 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 // drop forgets the bytes of a destroyed buffer.
 func (b *buffer) drop() {
 	open := b.open.clear()
-	b.dirty.clear()
+	b.dirty.Clear()
 	for _, f := range open {
 		f.mu.Lock()
 		f.removed = true

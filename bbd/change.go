@@ -10,8 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
+	"forebay/bbd/writeback"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
@@ -60,24 +63,24 @@ func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath s
 			return access.Denied(op, b.address(fromPath), "change the directory")
 		}
 	}
-	return b.atHome(ctx, c, op, fromPath, place{fromDir.id, fromName}, func(s *peer.Session) error {
+	return b.atHome(ctx, c, op, fromPath, bb.Place{Dir: fromDir.id, Name: fromName}, func(s *peer.Session) error {
 		m := &wire.Rename{Buffer: b.name, From: fromPath, To: toPath, NoReplace: !replace}
 		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
 		return err
 	}, func() error {
 		return b.materializer.Do(ctx, func() error {
-			return b.renameHere(ctx, fromPath, toPath, place{fromDir.id, fromName}, place{toDir.id, toName}, replace)
+			return b.renameHere(ctx, fromPath, toPath, bb.Place{Dir: fromDir.id, Name: fromName}, bb.Place{Dir: toDir.id, Name: toName}, replace)
 		})
 	})
 }
 
 // renameHere renames a directory, or a file whose home is this node.
-func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target place, replace bool) (err error) {
+func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
 	const op = "rename"
 	defer func() { err = b.d.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
 	from, to := clean(fromPath), clean(toPath)
 	if from == to {
-		_, err := b.ns.Lookup(ctx, at.dir, at.name)
+		_, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	held, err := b.d.flusher.HoldRename(ctx, b.name, from, to)
@@ -101,19 +104,19 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	}
 	defer b.freezer.leave()
 	defer b.lockPlaces(at, target)()
-	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	if b.foreign(&e) && !adoptable(&e) {
-		return errMoved(op, b.address(fromPath))
+	if b.owners.Foreign(&e) && !owner.Adoptable(&e) {
+		return owner.Changed(op, b.address(fromPath))
 	}
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.Spec().Backing != "" && storeFollows(&e, from, held.Stray)
-	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
+	concerned := b.Spec().Backing != "" && (held.Stray || writeback.StoreFollows(&e, from))
+	renamed, err := b.ns.Rename(ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
@@ -121,7 +124,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	b.moved(at, target, to, &renamed)
 	b.discardReplaced(ctx, renamed.Replaced)
 	if concerned {
-		if err := b.applyNoted(ctx); err != nil {
+		if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 			return bb.MaybeDone(bb.Wrap(op, b.address(fromPath), err))
 		}
 	}
@@ -129,37 +132,22 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	return nil
 }
 
-// storeFollows reports whether the store has to follow the rename or the removal of what has
-// a path. Stray says that it may have objects there that no entry knows of.
-//
-// What a rename replaces is none of its business: once something of a name is durable, some
-// version of that name stays durable until the name's removal is asked for. The store moves the
-// renamed file over the old version, if it has the file; else the old version stays until the
-// file's flush replaces it (bb.Entry.Replaced). In both cases that is one step of the store.
-func storeFollows(e *bb.Entry, path string, stray bool) bool {
-	if e.IsDir() {
-		return stray || !bb.Hidden(path) // the store knows nothing of what was hidden
-	}
-	// A flush whose end nobody has heard of may have put a content that was lost or superseded then.
-	return stray || e.Stored().Generation != 0 || e.Lost || len(e.Attempts) > 0
-}
-
-// saveReadersAt is saveReaders of the file that has a name, before it is replaced or removed.
-func (b *buffer) saveReadersAt(ctx context.Context, at place) error {
-	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+// saveReadersAt is readcache.Cache.SaveReaders of the file that has a name, before it is replaced or removed.
+func (b *buffer) saveReadersAt(ctx context.Context, at bb.Place) error {
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return b.saveReaders(ctx, e.File, 0)
+	return b.cache.SaveReaders(ctx, e.File, 0)
 }
 
 // lockPlaces locks the files that are open for writing at places, and keeps others from
 // being opened there, so that no commit meets a rename or removal half way.
-func (b *buffer) lockPlaces(at ...place) (unlock func()) {
-	slices.SortFunc(at, func(p, q place) int { return cmp.Or(cmp.Compare(p.dir, q.dir), cmp.Compare(p.name, q.name)) })
+func (b *buffer) lockPlaces(at ...bb.Place) (unlock func()) {
+	slices.SortFunc(at, func(p, q bb.Place) int { return cmp.Or(cmp.Compare(p.Dir, q.Dir), cmp.Compare(p.Name, q.Name)) })
 	locked := make([]*openFile, 0, len(at))
 	for _, p := range slices.Compact(at) { // a rename of a directory may have made two paths one place
 		locked = append(locked, b.lockPlace(p))
@@ -175,9 +163,9 @@ func (b *buffer) lockPlaces(at ...place) (unlock func()) {
 }
 
 // lockPlace locks what is open at a place, or a stub that keeps it.
-func (b *buffer) lockPlace(p place) *openFile {
+func (b *buffer) lockPlace(p bb.Place) *openFile {
 	for {
-		f, made := b.openAt(p, p.name)
+		f, made := b.openAt(p, p.Name)
 		if made {
 			return f
 		}
@@ -190,12 +178,12 @@ func (b *buffer) lockPlace(p place) *openFile {
 }
 
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
-func (b *buffer) moved(at, target place, path string, renamed *namespace.Renamed) {
+func (b *buffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
 	b.open.move(at, target, path)
 	if !e.IsDir() {
-		b.dirty.change(e.File, func(f *dirtyFile) { f.at = target })
-		b.cache.Renamed(e.File, target.dir, target.name)
+		b.dirty.Change(e.File, func(f *dirty.File) { f.At = target })
+		b.cache.Renamed(e.File, target.Dir, target.Name)
 		b.identifyAt(e.File, target, path)
 	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
@@ -216,10 +204,10 @@ func (d *Daemon) dropped(op, address string, err error) error {
 // open for reading keep them.
 func (b *buffer) dropFile(e *bb.Entry) {
 	b.cache.Removed(e.File)
-	b.dirty.forget(e.File, e.Generation)
+	b.dirty.Forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)
-	b.discardAt(replicaOf(e), e.File, 0)
+	b.discardAt(owner.Replica(e), e.File, 0)
 }
 
 func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
@@ -265,7 +253,7 @@ func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error
 	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write) {
 		return access.Denied(op, b.address(path), "change the directory")
 	}
-	at := place{dir.id, name}
+	at := bb.Place{Dir: dir.id, Name: name}
 	return b.atHome(ctx, c, op, path, at, func(s *peer.Session) error {
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
@@ -276,7 +264,7 @@ func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error
 
 // removeHere removes an empty directory, or a file whose home is this node. Expect, if not
 // 0, is the id that it has to have.
-func (b *buffer) removeHere(ctx context.Context, path string, at place, expect uint64) (err error) {
+func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
 	const op = "remove"
 	defer func() { err = b.d.dropped(op, b.address(path), err) }() // once nothing is held any more
 	p := clean(path)
@@ -289,26 +277,26 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 		return bb.Wrap(op, b.address(path), err)
 	}
 	defer b.lockPlaces(at)()
-	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	if expect != 0 && expect != idOfEntry(&e) {
 		return bb.E(bb.NotFound, op, b.address(path), "it has been replaced")
 	}
-	if b.foreign(&e) && !adoptable(&e) {
-		return errMoved(op, b.address(path))
+	if b.owners.Foreign(&e) && !owner.Adoptable(&e) {
+		return owner.Changed(op, b.address(path))
 	}
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.Spec().Backing != "" && storeFollows(&e, p, held.Stray)
+	concerned := b.Spec().Backing != "" && (held.Stray || writeback.StoreFollows(&e, p))
 	o := namespace.RemoveOptions{StoreOp: concerned}
 	if expect != 0 {
 		o.Revision = e.Revision
 	}
-	e, err = b.ns.Remove(ctx, at.dir, at.name, o)
+	e, err = b.ns.Remove(ctx, at.Dir, at.Name, o)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
@@ -317,7 +305,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 		b.dropFile(&e)
 	}
 	if concerned {
-		if err := b.applyNoted(ctx); err != nil {
+		if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 			return bb.MaybeDone(bb.Wrap(op, b.address(path), err))
 		}
 	}

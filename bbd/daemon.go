@@ -60,7 +60,7 @@ import (
 //	openFile.mu            one generation's commits; a rename locks two, in the order of their places
 //	buffer.directories     a directory is renamed for a transaction
 //	Cache.restores         files that come back from the store, one at a time
-//	snapshotSource.mu      what a flush reads past memory
+//	readcache.Source.mu    what a flush reads past memory
 //	origin.Owner.mu        a generation's handles at the nodes that have it
 //	origin.Object.mu       one reader's object on the store
 //	────

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -37,12 +38,12 @@ func (d *Daemon) discard(ctx context.Context, r *rpc.Request, m *wire.Discard) (
 		return nil, err
 	}
 	if m.Generation == 0 {
-		dirty, _ := b.dirty.of(file)
-		b.dropFile(&bb.Entry{File: file, Generation: dirty.generation})
+		dirty, _ := b.dirty.Of(file)
+		b.dropFile(&bb.Entry{File: file, Generation: dirty.Generation})
 		return &wire.Empty{}, nil
 	}
 	n := bb.Generation(m.Generation)
-	b.dirty.forget(file, n)
+	b.dirty.Forget(file, n)
 	b.d.flusher.Forget(flusher.Key{Buffer: b.name, File: file, Generation: n})
 	b.d.store.DropGeneration(file, n)
 	return &wire.Empty{}, nil
@@ -62,7 +63,7 @@ func (d *Daemon) mayDiscard(ctx context.Context, r *rpc.Request, b *buffer, file
 	}
 	x := discarded{file: file, generation: n, acked: id.Generation, node: b.d.cfg.Node, asks: r.Session().Peer()}
 	if err == nil && e.File == file {
-		x.entry, x.home, x.second = &e, b.home(&e), replicaOf(&e)
+		x.entry, x.home, x.second = &e, b.owners.Of(&e), owner.Replica(&e)
 	}
 	if !x.counts() {
 		return nil
@@ -126,13 +127,13 @@ func (b *buffer) discardAt(node bb.NodeID, file bb.FileID, n bb.Generation) {
 
 // discardReplaced tells the home of a file that a rename replaced, while it is held.
 func (b *buffer) discardReplaced(ctx context.Context, e *bb.Entry) {
-	if e == nil || e.IsDir() || !b.foreign(e) {
+	if e == nil || e.IsDir() || !b.owners.Foreign(e) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err := b.d.cluster.Ask(ctx, b.home(e), access.Daemon(), wire.Type_TYPE_DISCARD, &wire.Discard{Buffer: b.name, File: uint64(e.File)}, nil)
+	err := b.d.cluster.Ask(ctx, b.owners.Of(e), access.Daemon(), wire.Type_TYPE_DISCARD, &wire.Discard{Buffer: b.name, File: uint64(e.File)}, nil)
 	if err != nil {
-		b.d.log.Warn("telling a file's home that it was replaced", "file", e.File, "node", b.home(e), "err", err)
+		b.d.log.Warn("telling a file's home that it was replaced", "file", e.File, "node", b.owners.Of(e), "err", err)
 	}
 }

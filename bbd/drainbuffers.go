@@ -41,18 +41,18 @@ func (b drainBuffer) Names() drain.Names { return b.ns }
 
 // Path returns where an entry lies now.
 func (b drainBuffer) Path(ctx context.Context, e *bb.Entry) (string, error) {
-	return b.pathAt(ctx, place{e.Parent, e.Name})
+	return b.pathAt(ctx, e.Place())
 }
 
 // DirtyPath returns where a file lies that waits for its flush.
 func (b drainBuffer) DirtyPath(ctx context.Context, file bb.FileID) string {
-	at, ok := b.dirtyAt(file)
+	f, ok := b.dirty.Of(file)
 	if !ok {
 		return ""
 	}
-	path, err := b.pathAt(ctx, at)
+	path, err := b.pathAt(ctx, f.At)
 	if err != nil {
-		return at.name
+		return f.At.Name
 	}
 	return path
 }
@@ -63,14 +63,14 @@ func (b drainBuffer) Walk(ctx context.Context, path string, visit walk.Visitor) 
 }
 
 // Owner returns the node that decides about a file.
-func (b drainBuffer) Owner(e *bb.Entry) bb.NodeID { return b.home(e) }
+func (b drainBuffer) Owner(e *bb.Entry) bb.NodeID { return b.owners.Of(e) }
 
 // Foreign reports whether another node owns a file.
-func (b drainBuffer) Foreign(e *bb.Entry) bool { return b.foreign(e) }
+func (b drainBuffer) Foreign(e *bb.Entry) bool { return b.owners.Foreign(e) }
 
 // Enqueue queues a dirty file of this node for its flush.
 func (b drainBuffer) Enqueue(e bb.Entry) {
-	b.enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
+	b.writeback.Enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
 }
 
 // CloseAbandoned closes the files of this node whose writers are gone for good.

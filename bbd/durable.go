@@ -54,7 +54,7 @@ func (b *buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) er
 	if _, kept := plan.Kept(b.Spec().Keep, path); kept {
 		return nil
 	}
-	return b.contentFlushed(ctx, *e, place{e.Parent, e.Name})
+	return b.contentFlushed(ctx, *e, e.Place())
 }
 
 // lastClose waits until the generation is closed by its last writer. A client that has
@@ -85,27 +85,27 @@ func (b *buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 const defaultDirtyAge = 5 * time.Minute
 
 // contentFlushed waits until the store has a closed generation, or a newer one of the file.
-func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at place) error {
+func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at bb.Place) error {
 	for {
 		if err := b.d.flusher.Wait(ctx, b.key(&e)); err != nil {
 			return err
 		}
 		// What is not queued is on the store, or on its way to another node, or renamed.
-		now, err := b.ns.Lookup(ctx, at.dir, at.name)
+		now, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 		switch {
 		case bb.KindOf(err) == bb.NotFound || err == nil && now.File != e.File:
 			return nil // renamed or removed, which waits for the store itself
 		case err != nil:
 			return err
 		case now.Lost:
-			return lost("close", b.address(at.name), &now)
+			return lost("close", b.address(at.Name), &now)
 		case now.State() != bb.StateDirty || now.Generation != e.Generation:
 			return nil
 		}
 		select {
 		case <-time.After(settling):
 		case <-ctx.Done():
-			return bb.Wrap("close", b.address(at.name), context.Cause(ctx))
+			return bb.Wrap("close", b.address(at.Name), context.Cause(ctx))
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
+	"forebay/bbd/writeback"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -117,13 +118,18 @@ func (d *Daemon) DropFiles(name string) {
 	}
 }
 
-// Recheck has the store looked at under a path, as after a flush that came late.
+// Recheck asks the owner of the file at a path, another node, to look at the store, as after a flush that
+// came late.
 func (d *Daemon) Recheck(ctx context.Context, name, path string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
 		return err
 	}
-	return b.recheckNow(ctx, doubt{path: path}, true)
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	return d.cluster.Ask(ctx, b.owners.Of(&e), access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: name, Path: path}, nil)
 }
 
 // Registered returns the regions that are registered with libfabric.
@@ -205,11 +211,14 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	var key flusher.Key
-	for file, f := range b.dirty.all() {
-		key = flusher.Key{Buffer: name, File: file, Generation: f.generation}
+	var (
+		key flusher.Key
+		at  bb.Place
+	)
+	for file, f := range b.dirty.All() {
+		key, at = flusher.Key{Buffer: name, File: file, Generation: f.Generation}, f.At
 	}
-	j, err := catalog{d}.Begin(ctx, key)
+	j, err := d.catalog().Begin(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -222,7 +231,10 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.recordFlushed(ctx, &j.(*flushJob).entry, bb.Flushed{Generation: key.Generation, ETag: o.ETag, Size: o.Size, Checksum: o.Checksum})
+	_, err = b.ns.Update(ctx, at.Dir, at.Name, func(e *bb.Entry) error {
+		e.SetFlushed(bb.Flushed{Generation: key.Generation, ETag: o.ETag, Size: o.Size, Checksum: o.Checksum})
+		return nil
+	})
 	return err
 }
 
@@ -256,7 +268,7 @@ func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
 		}
 		for _, file := range open {
 			f := b.open.of(file)
-			if _, dirty := b.dirty.of(file); f == nil && !dirty {
+			if _, dirty := b.dirty.Of(file); f == nil && !dirty {
 				n++
 			}
 		}
@@ -298,8 +310,8 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 		return nil
 	})
 	return func() (bool, []flusher.StoreOp, error) {
-		kept, err := b.keepReplaced(ctx, &op)
-		return kept, storeOps(&op, b.Spec().Codec), err
+		kept, err := b.writeback.KeepReplaced(ctx, &op)
+		return kept, writeback.StoreOps(&op, b.Spec().Codec), err
 	}, err
 }
 
@@ -398,9 +410,9 @@ func (d *Daemon) ForgetQueue(name, path string) {
 		return
 	}
 	var keys []flusher.Key
-	for f, x := range b.dirty.all() {
-		if x.at.name == path {
-			keys = append(keys, flusher.Key{Buffer: name, File: f, Generation: x.generation})
+	for f, x := range b.dirty.All() {
+		if x.At.Name == path {
+			keys = append(keys, flusher.Key{Buffer: name, File: f, Generation: x.Generation})
 		}
 	}
 	for _, k := range keys { // the flusher asks for the buffer's policy, which needs its lock

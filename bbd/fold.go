@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/owner"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
@@ -31,8 +32,8 @@ var (
 
 // Rename has an entry's home give it another place.
 func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
-	at, target := place{e.Parent, e.Name}, place{dir, name}
-	if !m.b.foreign(e) {
+	at, target := e.Place(), bb.Place{Dir: dir, Name: name}
+	if !m.b.owners.Foreign(e) {
 		if err := m.b.moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
 			return err
 		}
@@ -82,24 +83,24 @@ func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 	if err != nil || len(movable) == 0 {
 		return 0, err
 	}
-	locked := make(map[place]bool, len(movable))
-	places := make([]place, 0, 2*len(movable))
+	locked := make(map[bb.Place]bool, len(movable))
+	places := make([]bb.Place, 0, 2*len(movable))
 	for _, m := range movable {
-		at := place{m.From, m.Name}
+		at := bb.Place{Dir: m.From, Name: m.Name}
 		locked[at] = true
-		places = append(places, at, place{m.To, m.Name})
+		places = append(places, at, bb.Place{Dir: m.To, Name: m.Name})
 	}
 	defer b.lockPlaces(places...)()
 	if err := ctx.Err(); err != nil {
 		return 0, bb.Wrap(op, b.address(""), err)
 	}
 	moved, _, err := b.log().MergeDir(b.d.ctx, from, to, func(e *bb.Entry) bool {
-		return locked[place{e.Parent, e.Name}] && (!b.foreign(e) || adoptable(e))
+		return locked[e.Place()] && (!b.owners.Foreign(e) || owner.Adoptable(e))
 	})
 	for i := range moved {
 		was, is := &moved[i].Was, &moved[i].Is
 		if is.Name != "" { // else a directory that is empty now was removed
-			b.moved(place{was.Parent, was.Name}, place{is.Parent, is.Name}, is.Name, &namespace.Renamed{Entry: *is})
+			b.moved(was.Place(), is.Place(), is.Name, &namespace.Renamed{Entry: *is})
 		}
 	}
 	return len(moved), err
@@ -107,7 +108,7 @@ func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 
 // Replace has a file's home put it in the place of another one.
 func (m mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
-	return m.b.renamePlace(ctx, access.Daemon(), place{e.Parent, e.Name}, place{dir, name}, idOfEntry(e), true)
+	return m.b.renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
 }
 
 // Folded has all daemons look at the transaction's files again, which they have not
@@ -135,7 +136,7 @@ func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
 
 // Remove has an entry's home remove it.
 func (m mover) Remove(ctx context.Context, e *bb.Entry) error {
-	return m.b.removePlace(ctx, access.Daemon(), place{e.Parent, e.Name}, idOfEntry(e))
+	return m.b.removePlace(ctx, access.Daemon(), e.Place(), idOfEntry(e))
 }
 
 // idOfEntry is what tells an entry from another one of the same name.
@@ -149,16 +150,16 @@ func idOfEntry(e *bb.Entry) uint64 {
 func (d *Daemon) renamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "rename", m.Buffer)
 	if err == nil {
-		err = b.renamePlace(ctx, *r.Caller(), place{bb.DirID(m.FromDir), m.FromName}, place{bb.DirID(m.ToDir), m.ToName}, m.Expect, m.Replace)
+		err = b.renamePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.FromDir), Name: m.FromName}, bb.Place{Dir: bb.DirID(m.ToDir), Name: m.ToName}, m.Expect, m.Replace)
 	}
 	return &wire.Empty{}, err
 }
 
-func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target place, expect uint64, replace bool) error {
+func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb.Place, expect uint64, replace bool) error {
 	const op = "rename"
-	return b.atHome(ctx, c, op, at.name, at, func(s *peer.Session) error {
+	return b.atHome(ctx, c, op, at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRename{
-			Buffer: b.name, FromDir: uint64(at.dir), FromName: at.name, ToDir: uint64(target.dir), ToName: target.name, Expect: expect,
+			Buffer: b.name, FromDir: uint64(at.Dir), FromName: at.Name, ToDir: uint64(target.Dir), ToName: target.Name, Expect: expect,
 			Replace: replace,
 		}
 		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_RENAME, m, nil, nil)
@@ -182,34 +183,34 @@ func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target pl
 // moveHere moves an entry out of a hidden tree, or within it, to where nothing is. The store
 // has nothing to do with that: it knows neither of the two, and the flusher looks at the
 // entry when all is folded (Folded).
-func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) error {
+func (b *buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
 	const op = "rename"
 	if err := b.enter(ctx, op); err != nil {
 		return err
 	}
 	defer b.freezer.leave()
 	defer b.lockPlaces(at, target)()
-	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err == nil && idOfEntry(&e) != expect {
-		err = bb.E(bb.NotFound, op, at.name, "it has been replaced")
+		err = bb.E(bb.NotFound, op, at.Name, "it has been replaced")
 	}
 	if err != nil {
 		return err
 	}
-	if b.foreign(&e) && !adoptable(&e) {
-		return errMoved(op, at.name)
+	if b.owners.Foreign(&e) && !owner.Adoptable(&e) {
+		return owner.Changed(op, at.Name)
 	}
 	if err := ctx.Err(); err != nil {
-		return bb.Wrap(op, at.name, err)
+		return bb.Wrap(op, at.Name, err)
 	}
 	if e.IsDir() {
 		// They go one after the other in any case (namespace.Namespace.Rename).
 		b.directories.Lock()
 		defer b.directories.Unlock()
 	}
-	renamed, err := b.ns.Rename(b.d.ctx, at.dir, at.name, target.dir, target.name, namespace.RenameOptions{})
+	renamed, err := b.ns.Rename(b.d.ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{})
 	if err == nil {
-		b.moved(at, target, target.name, &renamed)
+		b.moved(at, target, target.Name, &renamed)
 	}
 	return err
 }
@@ -217,14 +218,14 @@ func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) 
 func (d *Daemon) removePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "remove", m.Buffer)
 	if err == nil {
-		err = b.removePlace(ctx, *r.Caller(), place{bb.DirID(m.Dir), m.Name}, m.Expect)
+		err = b.removePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.Dir), Name: m.Name}, m.Expect)
 	}
 	return &wire.Empty{}, err
 }
 
-func (b *buffer) removePlace(ctx context.Context, c access.Caller, at place, expect uint64) error {
-	return b.atHome(ctx, c, "remove", at.name, at, func(s *peer.Session) error {
-		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.dir), Name: at.name, Expect: expect}
+func (b *buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, expect uint64) error {
+	return b.atHome(ctx, c, "remove", at.Name, at, func(s *peer.Session) error {
+		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.Dir), Name: at.Name, Expect: expect}
 		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_REMOVE, m, nil, nil)
 		return err
 	}, func() error {

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/owner"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
@@ -125,12 +126,12 @@ const sweptPatience = time.Second
 
 // holdOthers has other daemons rest the flushes that a rename would meet: of a
 // directory, all of them; of a file, the home of what it replaces.
-func (b *buffer) holdOthers(ctx context.Context, at, target place, from, to string) (*heldThere, error) {
+func (b *buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (*heldThere, error) {
 	none := &heldThere{cancel: func() {}}
 	if b.d.cluster == nil || b.Spec().Backing == "" {
 		return none, nil
 	}
-	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +140,9 @@ func (b *buffer) holdOthers(ctx context.Context, at, target place, from, to stri
 		everybody := b.d.cluster.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) })
 		return b.holdAt(ctx, everybody, from, to)
 	}
-	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
-	if err == nil && b.foreign(&replaced) && !adoptable(&replaced) {
-		return b.holdAt(ctx, []bb.NodeID{b.home(&replaced)}, to)
+	replaced, err := b.ns.Lookup(ctx, target.Dir, target.Name)
+	if err == nil && b.owners.Foreign(&replaced) && !owner.Adoptable(&replaced) {
+		return b.holdAt(ctx, []bb.NodeID{b.owners.Of(&replaced)}, to)
 	}
 	return none, nil
 }

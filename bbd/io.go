@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
+	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -120,7 +121,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 // openRelay opens a file for writing whose home is another node.
 func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.Open) (*wire.Opened, error) {
 	if h.s.Caller().Relayed {
-		return nil, errMoved("open", h.path)
+		return nil, owner.Changed("open", h.path)
 	}
 	relay, opened, err := h.buf.forward.Open(ctx, *h.s.Caller(), there.node, h.tier, h.d.nextID(), m)
 	if err != nil {

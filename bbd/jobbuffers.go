@@ -118,7 +118,7 @@ func (j jobBuffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path str
 		if e.Type != bb.TypeFile || e.State() == bb.StateClean {
 			return nil
 		}
-		path, err := j.b.pathAt(ctx, place{e.Parent, e.Name})
+		path, err := j.b.pathAt(ctx, e.Place())
 		if err != nil {
 			return nil // removed meanwhile
 		}

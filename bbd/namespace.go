@@ -27,10 +27,10 @@ func (d *Daemon) stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if e.State() == bb.StateOpen && b.foreign(&e) && !r.Caller().Relayed {
+	if e.State() == bb.StateOpen && b.owners.Foreign(&e) && !r.Caller().Relayed {
 		// Only its home knows how much of it is committed.
 		var now wire.Entry
-		if b.d.cluster.Ask(ctx, b.home(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
+		if b.d.cluster.Ask(ctx, b.owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
 		}
 	}
@@ -42,7 +42,7 @@ func (d *Daemon) stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) 
 // failed.
 func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
-	if b.foreign(e) {
+	if b.owners.Foreign(e) {
 		return m // only its home knows more
 	}
 	switch e.State() {
@@ -55,7 +55,7 @@ func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 			m.State = uint32(bb.StateEvicted)
 		}
 	case bb.StateDirty:
-		m.Reason = cmp.Or(b.dirty.reason(e.File), m.Reason)
+		m.Reason = cmp.Or(b.dirty.Reason(e.File), m.Reason)
 	}
 	return m
 }
@@ -253,7 +253,7 @@ func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (
 		if !e.Lost && (e.IsDir() || e.Parent != aside) {
 			return nil
 		}
-		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+		path, err := b.pathAt(ctx, e.Place())
 		if err != nil {
 			return nil // removed meanwhile
 		}

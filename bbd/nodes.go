@@ -3,17 +3,15 @@ package bbd
 import (
 	"context"
 	"fmt"
-	"io"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
+	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
-	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -115,10 +113,10 @@ func (b *buffer) nodeLoss(ctx context.Context, node bb.NodeID, answer *wire.Node
 }
 
 func (b *buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgotten) error {
-	state, second := e.State(), replicaOf(e)
+	state, second := e.State(), owner.Replica(e)
 	kept := state == bb.StateClean || second != "" && (second == b.d.cfg.Node || b.d.cluster.Reachable(second))
 	if !kept && state == bb.StateDirty {
-		flushed, err := b.flushedUnrecorded(ctx, e)
+		flushed, err := b.writeback.Unrecorded(ctx, e)
 		if err != nil {
 			return err
 		}
@@ -128,7 +126,7 @@ func (b *buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgo
 		answer.KeptTotal++
 		return nil
 	}
-	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	path, err := b.pathAt(ctx, e.Place())
 	if bb.KindOf(err) == bb.NotFound {
 		return nil // removed meanwhile
 	}
@@ -142,7 +140,7 @@ func (b *buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgo
 // homedAt returns the files whose home is a node, but for those that are lost already.
 func (b *buffer) homedAt(ctx context.Context, node bb.NodeID) (homed []bb.Entry, err error) {
 	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == node {
+		if e.Type == bb.TypeFile && !e.Lost && b.owners.Of(&e) == node {
 			homed = append(homed, e)
 		}
 		return nil
@@ -154,7 +152,7 @@ func (b *buffer) homedAt(ctx context.Context, node bb.NodeID) (homed []bb.Entry,
 // on a second node gets a new home; what was in its memory alone is lost. What the node
 // had yet to rename on the store comes first: then what it has flushed has its name.
 func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
-	if err := b.inherit(ctx, node); err != nil {
+	if err := b.writeback.AdoptStoreOps(ctx, node); err != nil {
 		return err
 	}
 	for {
@@ -173,24 +171,24 @@ func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.No
 // rehome gives one file of a dead node a new home, or says that it is lost.
 func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
 	state := e.State()
-	if replicaOf(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
-		err := b.promoteAt(ctx, replicaOf(e), e)
+	if owner.Replica(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
+		err := b.promoteAt(ctx, owner.Replica(e), e)
 		if err == nil {
 			answer.KeptTotal++
 			return nil
 		}
-		b.d.log.Error("the second copy of a file of a dead node", "file", e.File, "node", replicaOf(e), "err", err)
+		b.d.log.Error("the second copy of a file of a dead node", "file", e.File, "node", owner.Replica(e), "err", err)
 	}
 	var flushed *bb.Flushed
 	if state == bb.StateDirty {
 		var err error
-		if flushed, err = b.flushedUnrecorded(ctx, e); err != nil {
+		if flushed, err = b.writeback.Unrecorded(ctx, e); err != nil {
 			return err
 		}
 	}
 	var lost bool
 	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if now.File != e.File || now.Lost || b.home(now) != dead {
+		if now.File != e.File || now.Lost || b.owners.Of(now) != dead {
 			return errNotConcerned
 		}
 		if flushed != nil && now.State() == bb.StateDirty && now.Generation == flushed.Generation {
@@ -212,7 +210,7 @@ func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer
 		answer.KeptTotal++
 		return nil
 	}
-	path, err := b.pathAt(ctx, place{now.Parent, now.Name})
+	path, err := b.pathAt(ctx, now.Place())
 	if err != nil {
 		path = now.Name
 	}
@@ -229,63 +227,4 @@ func (b *buffer) addLost(answer *wire.NodeForgotten, e *bb.Entry, path string) {
 		m.Path = b.address(path)
 		answer.Lost = append(answer.Lost, m)
 	}
-}
-
-// flushedUnrecorded returns what the store has of a dirty file if that is all of it: its
-// home may have died between the end of the flush and its record. Nil if it is not.
-func (b *buffer) flushedUnrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error) {
-	if b.Spec().Backing == "" {
-		return nil, nil
-	}
-	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
-	if err != nil {
-		return nil, ignoreNotFound(err)
-	}
-	held, err := b.settled(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer held.Release()
-	s, err := b.d.stores.Get(ctx, b.name)
-	if err != nil {
-		return nil, err
-	}
-	// The name in the store, and all else that a flush would record.
-	f := bb.Flushed{Generation: e.Generation, Codec: b.Spec().Codec, At: time.Now(), By: b.home(e)}
-	name := path + codec.Suffix(f.Codec)
-	o, err := s.Stat(ctx, name)
-	if err != nil || f.Codec == codec.None && o.Size != e.Size {
-		return nil, ignoreNotFound(err)
-	}
-	as := *e
-	as.Flushed = f
-	sum, size, err := b.objectSum(ctx, &as, path)
-	if err != nil || sum != e.Checksum || size != e.Size {
-		// What cannot be decompressed is some other content too.
-		if kind := bb.KindOf(err); kind == bb.Unavailable || kind == bb.Cancelled {
-			return nil, err
-		}
-		return nil, nil
-	}
-	f.ETag, f.Size, f.Checksum = o.ETag, o.Size, sum
-	if f.Codec != codec.None {
-		stored, err := s.Get(ctx, name, 0, -1)
-		if err != nil {
-			return nil, err
-		}
-		defer stored.Close()
-		var packed summed
-		if _, err := io.Copy(&packed, stored); err != nil {
-			return nil, err
-		}
-		f.Checksum = uint64(packed)
-	}
-	return &f, nil
-}
-
-func ignoreNotFound(err error) error {
-	if bb.KindOf(err) == bb.NotFound {
-		return nil
-	}
-	return err
 }

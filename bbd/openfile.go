@@ -11,19 +11,13 @@ import (
 	"forebay/bbd/cluster"
 	"forebay/bbd/dedup"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 )
-
-// place is where an entry lies: one name in one directory. Renaming a directory does
-// not change the places of what is in it.
-type place struct {
-	dir  bb.DirID
-	name string
-}
 
 // openFile is a file that is being written: one generation of it, shared by all of
 // its writers.
@@ -54,7 +48,7 @@ type openFile struct {
 	second    atomic.Pointer[cluster.Incarnation] // replica's, likewise; nil: there is none
 
 	mu        lockorder.Mutex[lockrank.OpenFile]
-	at        place
+	at        bb.Place
 	replica   *replica  // the second copy; nil: none yet
 	near      bb.NodeID // the other node that opened it last; "": none has
 	writer    string    // the client that began the generation
@@ -193,7 +187,7 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 		return bb.Wrap("commit", f.path, err)
 	}
 	ctx = f.buf.d.ctx
-	e.Parent, e.Name = f.at.dir, f.at.name
+	e.Parent, e.Name = f.at.Dir, f.at.Name
 	var err error
 	if !f.exists {
 		e.Revision, err = f.buf.ns.Create(ctx, e)
@@ -222,13 +216,13 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 // forgotten it: what was acknowledged stays in memory, and lookForForgotten makes the entry
 // again.
 func (f *openFile) taken(ctx context.Context, notFound error) error {
-	e, err := f.buf.ns.LookupAgain(ctx, f.at.dir, f.at.name)
+	e, err := f.buf.ns.LookupAgain(ctx, f.at.Dir, f.at.Name)
 	var removed bool
 	switch {
 	case err == nil:
-		removed = e.File != f.file || e.Generation != f.generation || e.Lost || f.buf.foreign(&e)
+		removed = e.File != f.file || e.Generation != f.generation || e.Lost || f.buf.owners.Foreign(&e)
 	case bb.KindOf(err) == bb.NotFound:
-		removed, err = f.buf.ns.Removed(ctx, f.at.dir, f.at.name, f.file, f.entry.Revision)
+		removed, err = f.buf.ns.Removed(ctx, f.at.Dir, f.at.Name, f.file, f.entry.Revision)
 	}
 	if err != nil || removed {
 		return cmp.Or(err, notFound)
@@ -411,7 +405,7 @@ func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err er
 	}
 	defer snap.Close()
 	e := f.entry
-	e.Parent, e.Name = f.at.dir, f.at.name
+	e.Parent, e.Name = f.at.Dir, f.at.Name
 	view := f.buf.cache.View(&e, snap)
 	defer view.Close()
 	from := int64(-1)
@@ -469,7 +463,7 @@ func (b *buffer) openWrite(ctx context.Context, c access.Caller, o openOptions) 
 		}
 		defer b.freezer.leave()
 	}
-	at := place{dir.id, name}
+	at := bb.Place{Dir: dir.id, Name: name}
 	for {
 		f, made := b.openAt(at, o.path)
 		if made {
@@ -526,7 +520,7 @@ func (b *buffer) joinOpen(ctx context.Context, c access.Caller, f *openFile, o o
 
 // openAt returns the file that is open at a place, or a new one, locked, which the
 // caller begins or retires.
-func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
+func (b *buffer) openAt(at bb.Place, path string) (f *openFile, made bool) {
 	if f := b.open.at(at); f != nil {
 		return f, false
 	}
@@ -541,7 +535,7 @@ func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
 
 // begin looks the file up and starts a generation of it. f is locked.
 func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir directory, o openOptions) error {
-	e, err := b.ns.Lookup(ctx, f.at.dir, f.at.name)
+	e, err := b.ns.Lookup(ctx, f.at.Dir, f.at.Name)
 	switch bb.KindOf(err) {
 	case bb.NotFound:
 		if !o.create {
@@ -562,15 +556,15 @@ func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir di
 		return access.Denied("open", o.path, "write it")
 	case e.Lost && !o.truncate:
 		return lost("open", o.path, &e)
-	case b.foreign(&e) && !(adoptable(&e) && (o.adopt || o.truncate)):
-		return &elsewhereError{b.home(&e), adoptable(&e)}
+	case b.owners.Foreign(&e) && !(owner.Adoptable(&e) && (o.adopt || o.truncate)):
+		return &elsewhereError{b.owners.Of(&e), owner.Adoptable(&e)}
 	}
 	f.entry, f.exists, f.writer = e, true, o.writer
 	f.file, f.old, f.base, f.fresh = e.File, e.Generation, e.Generation, o.truncate || e.Lost
 	if f.generation, err = b.d.generationAfter(ctx, e.Generation); err != nil {
 		return err
 	}
-	f.was, f.wasReplica = b.home(&e), replicaOf(&e)
+	f.was, f.wasReplica = b.owners.Of(&e), owner.Replica(&e)
 	f.entry.Holders = []bb.NodeID{b.d.cfg.Node}
 	if f.fresh {
 		f.base = 0
@@ -593,7 +587,7 @@ func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir
 	f.file, f.generation, f.exclusive = bb.FileID(b.d.nextID()), bb.Generation(b.d.nextID()), o.exclusive
 	f.writer = o.writer
 	f.entry = bb.Entry{
-		Parent: f.at.dir, Name: f.at.name, Type: bb.TypeFile, File: f.file,
+		Parent: f.at.Dir, Name: f.at.Name, Type: bb.TypeFile, File: f.file,
 		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.UID, GID: c.GIDs[0], MTime: time.Now(),
 	}
 	b.open.begun(f)
@@ -625,8 +619,8 @@ func (b *buffer) resume(ctx context.Context, c access.Caller, o openOptions) (*o
 		}
 		return nil, &e, nil
 	}
-	if err == nil && b.foreign(&e) && e.File == o.resumeFile {
-		return nil, nil, &elsewhereError{node: b.home(&e)}
+	if err == nil && b.owners.Foreign(&e) && e.File == o.resumeFile {
+		return nil, nil, &elsewhereError{node: b.owners.Of(&e)}
 	}
 	if !o.resumeCommitted {
 		f, err := b.openWrite(ctx, c, o)

@@ -15,19 +15,19 @@ import (
 type openFiles struct {
 	mu struct {
 		lockorder.Mutex[lockrank.OpenFiles]
-		at   map[place]*openFile
+		at   map[bb.Place]*openFile
 		byID map[bb.FileID]*openFile
 	}
 }
 
 func newOpenFiles() *openFiles {
 	o := new(openFiles)
-	o.mu.at, o.mu.byID = make(map[place]*openFile), make(map[bb.FileID]*openFile)
+	o.mu.at, o.mu.byID = make(map[bb.Place]*openFile), make(map[bb.FileID]*openFile)
 	return o
 }
 
 // at returns the file that is open at a place; nil: none is.
-func (o *openFiles) at(p place) *openFile {
+func (o *openFiles) at(p bb.Place) *openFile {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.at[p]
@@ -92,14 +92,14 @@ func (o *openFiles) forget(f *openFile) {
 }
 
 // unlink takes out the file at a place whose entry is gone, and notes that. It is locked.
-func (o *openFiles) unlink(p place) {
+func (o *openFiles) unlink(p bb.Place) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unlinkLocked(p)
 }
 
 // unlinkLocked is unlink where mu is held.
-func (o *openFiles) unlinkLocked(p place) {
+func (o *openFiles) unlinkLocked(p bb.Place) {
 	if f := o.mu.at[p]; f != nil && !f.stub() {
 		f.removed = true
 		delete(o.mu.at, p)
@@ -108,7 +108,7 @@ func (o *openFiles) unlinkLocked(p place) {
 }
 
 // move follows a rename, in one step. What is open at the two places is locked.
-func (o *openFiles) move(from, to place, path string) {
+func (o *openFiles) move(from, to bb.Place, path string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unlinkLocked(to)
@@ -125,6 +125,6 @@ func (o *openFiles) clear() []*openFile {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := slices.Collect(maps.Values(o.mu.at))
-	o.mu.at, o.mu.byID = make(map[place]*openFile), make(map[bb.FileID]*openFile)
+	o.mu.at, o.mu.byID = make(map[bb.Place]*openFile), make(map[bb.FileID]*openFile)
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
+	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -43,8 +44,8 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 	switch {
 	case err != nil:
 		return e, nil, err
-	case c.Relayed && b.foreign(&e):
-		return e, nil, errMoved(op, b.address(path))
+	case c.Relayed && b.owners.Foreign(&e):
+		return e, nil, owner.Changed(op, b.address(path))
 	case e.IsDir():
 		return e, nil, bb.E(bb.IsDirectory, op, b.address(path), "a directory cannot be read as a file")
 	case !c.Permits(e.UID, e.GID, e.Mode, access.Read):
@@ -66,7 +67,7 @@ func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
 	}
 	e, err := b.lookup(ctx, c, "open", path)
-	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.foreign(&e) {
+	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.owners.Foreign(&e) {
 		return b.openReadOnce(ctx, c, path)
 	}
 	v, err := b.cache.OpenGeneration(path, file, n)

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/fate"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/owner"
 	"forebay/bbd/status"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -39,7 +40,7 @@ func (b *buffer) scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry,
 
 // known returns what fate.Decide asks of a file.
 func (b *buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
-	return sv.Known(h, func(e *bb.Entry) bool { return !b.foreign(e) || adoptable(e) })
+	return sv.Known(h, func(e *bb.Entry) bool { return !b.owners.Foreign(e) || owner.Adoptable(e) })
 }
 
 // heldFiles lists what memory holds, by buffer and file.
@@ -139,7 +140,7 @@ func (b *buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 	if f := b.open.of(h.File); f != nil {
 		return b.reassertOpen(ctx, f, becomes, r)
 	}
-	unlock := b.lockPlaces(place{id.Dir, id.Name})
+	unlock := b.lockPlaces(bb.Place{Dir: id.Dir, Name: id.Name})
 	now, ok := b.d.store.IdentityOf(h.File)
 	if !ok || now != *id {
 		unlock()
@@ -176,7 +177,7 @@ func (b *buffer) reassertOpen(ctx context.Context, f *openFile, becomes fate.Fat
 		return nil
 	}
 	e := f.entry
-	e.Parent, e.Name, e.Open, e.Generation, e.Revision = f.at.dir, f.at.name, true, f.generation, 0
+	e.Parent, e.Name, e.Open, e.Generation, e.Revision = f.at.Dir, f.at.Name, true, f.generation, 0
 	revision, err := b.ns.Create(ctx, e)
 	if err != nil {
 		r.Left = append(r.Left, fate.Unexplained{File: f.file, Generation: f.generation, Path: f.path, Reason: "it is being written, and its entry cannot be made again: " + err.Error()})
@@ -251,7 +252,7 @@ func (b *buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held)
 	e, path = b.entryOf(h), h.Identity.Path
 	if old, ok := sv.Entry(h.File); ok {
 		e, err = b.ns.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error { return remake(now, &e) })
-		if now, err := b.pathAt(ctx, place{old.Parent, old.Name}); err == nil {
+		if now, err := b.pathAt(ctx, old.Place()); err == nil {
 			path = now
 		}
 		return e, path, err
@@ -260,7 +261,7 @@ func (b *buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held)
 		if e.Parent, err = b.parentAgain(ctx, path); err != nil {
 			return e, path, err
 		}
-	} else if now, err := b.pathAt(ctx, place{e.Parent, e.Name}); err == nil {
+	} else if now, err := b.pathAt(ctx, e.Place()); err == nil {
 		path = now
 	}
 	e.Revision, err = b.ns.Create(ctx, e)

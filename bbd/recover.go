@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/bbd/fate"
+	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -80,6 +81,20 @@ func (d *Daemon) recover(ctx context.Context) error {
 	return nil
 }
 
+// dirtyGenerations returns the newest generation of each file that memory has something
+// of which is not known to be on the store.
+func (d *Daemon) dirtyGenerations() map[bb.FileID]bb.Generation {
+	newest := make(map[bb.FileID]bb.Generation)
+	for f := range d.store.Files() {
+		for _, g := range f.Generations {
+			if g.Dirty > 0 {
+				newest[f.File] = max(newest[f.File], g.Generation)
+			}
+		}
+	}
+	return newest
+}
+
 // recoverBuffer recovers a buffer, unless another daemon destroys it meanwhile.
 func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	b, err := d.takeUp(ctx, spec)
@@ -119,7 +134,7 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 }
 
 func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
-	if err := b.applyNoted(ctx); err != nil {
+	if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 		return err
 	}
 	if b.Spec().Backing != "" {
@@ -131,7 +146,7 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, kn
 		if behind || e.Type != bb.TypeFile {
 			return
 		}
-		if b.foreign(e) {
+		if b.owners.Foreign(e) {
 			if b.recoverReplica(e) {
 				known[e.File] = struct{}{}
 			} else if old[e.File] != 0 {
@@ -151,11 +166,11 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, kn
 	if err != nil {
 		return err
 	}
-	b.recoverStrays(ctx, elsewhere, old)
+	b.writeback.ReconcileStale(ctx, elsewhere, old)
 	reports, reporting := errgroup.WithContext(ctx)
 	reports.SetLimit(repairsAtOnce)
 	for i := range gone {
-		if replicaOf(&gone[i]) != "" {
+		if owner.Replica(&gone[i]) != "" {
 			if err := b.yield(&gone[i]); err != nil {
 				return errors.Join(err, reports.Wait())
 			}
@@ -199,6 +214,12 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	return ""
 }
 
+// remake makes an empty file again of which recovery found nothing, since there was nothing.
+func (b *buffer) remake(e *bb.Entry) error {
+	f := openFile{buf: b, file: e.File, generation: e.Generation}
+	return f.record(b.d.ctx, nil)
+}
+
 // missing compares what this node has of a file with its entry; nothing missing: "".
 func (b *buffer) missing(e *bb.Entry) string {
 	s := b.d.store
@@ -217,13 +238,13 @@ func (b *buffer) missing(e *bb.Entry) string {
 // requeue queues a dirty file that recovery found. The last life of the daemon may
 // have been flushing it, so the flusher is told where an object of it may be.
 func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
-	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	path, err := b.pathAt(ctx, e.Place())
 	b.identifyFound(e, path)
 	since := e.MTime
 	if made := b.Spec().Created; since.Before(made) {
 		since = made // a user has set the file's time back: it is no older here than its buffer
 	}
-	b.enqueue(*e, flusher.Item{
+	b.writeback.Enqueue(*e, flusher.Item{
 		Key: b.key(e), Size: e.Size, DirtySince: since, ClosedAt: since,
 		Path: path, Suspect: err == nil && e.Stored().Generation == 0, Attempts: e.Unrecorded(),
 	})
@@ -244,12 +265,12 @@ func (b *buffer) sweep(ctx context.Context) {
 // and go on; if it does not in time, the file is closed with what was committed.
 func (b *buffer) reopen(e *bb.Entry) {
 	f := &openFile{
-		buf: b, file: e.File, generation: e.Generation, at: place{e.Parent, e.Name}, path: e.Name,
+		buf: b, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name,
 		entry: *e, exists: true, committed: true, ended: make(chan struct{}), clients: make(map[*rpc.Session]int),
 	}
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = b.d.store.Base(f.file, f.generation)
-	if second := replicaOf(e); second != "" && b.d.cluster != nil {
+	if second := owner.Replica(e); second != "" && b.d.cluster != nil {
 		h := b.d.cluster.Incarnation(second)
 		f.replica = &replica{Incarnation: h, behind: true}
 		f.second.Store(&h)
@@ -321,7 +342,7 @@ func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
 	if _, err := b.ns.Put(ctx, *e); err != nil {
 		return err
 	}
-	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	path, err := b.pathAt(ctx, e.Place())
 	if err != nil {
 		path = e.Name
 	}

@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/owner"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -37,14 +38,6 @@ import (
 type replica struct {
 	cluster.Incarnation
 	behind bool // it lacks something: all is sent again
-}
-
-// replicaOf returns the node that has the second copy of a dirty file, "" for none.
-func replicaOf(e *bb.Entry) bb.NodeID {
-	if len(e.Holders) < 2 || e.Lost {
-		return ""
-	}
-	return e.Holders[1]
 }
 
 // replicaTries is how many nodes are tried before a commit fails.
@@ -131,7 +124,7 @@ func (f *openFile) sendExtents(ctx context.Context, node bb.NodeID, extents []st
 // sendWhole sends all that the generation shows.
 func (f *openFile) sendWhole(ctx context.Context, node bb.NodeID) error {
 	e := f.entry
-	e.Parent, e.Name, e.File, e.Generation = f.at.dir, f.at.name, f.file, f.generation
+	e.Parent, e.Name, e.File, e.Generation = f.at.Dir, f.at.Name, f.file, f.generation
 	return f.buf.sendWhole(ctx, &e, node)
 }
 
@@ -218,8 +211,8 @@ func (b *buffer) promoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 // promote makes this node, which has the second copy, the home of a file. A file that
 // was being written is closed with what was committed.
 func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error {
-	if e.File != file || e.Generation != n || replicaOf(e) != b.d.cfg.Node {
-		return errMoved("promote", b.address(e.Name))
+	if e.File != file || e.Generation != n || owner.Replica(e) != b.d.cfg.Node {
+		return owner.Changed("promote", b.address(e.Name))
 	}
 	unlock, err := b.lockCopies(ctx, file)
 	if err != nil {
@@ -237,7 +230,7 @@ func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 		return err
 	}
 	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if now.File != file || now.Generation != n || now.Lost || replicaOf(now) != b.d.cfg.Node {
+		if now.File != file || now.Generation != n || now.Lost || owner.Replica(now) != b.d.cfg.Node {
 			return errNotConcerned
 		}
 		if now.Open {
@@ -266,7 +259,7 @@ func (b *buffer) lockCopies(ctx context.Context, file bb.FileID) (unlock func(),
 // recoverReplica keeps the second copy of a file that recovery found, if it counts.
 func (b *buffer) recoverReplica(e *bb.Entry) bool {
 	state := e.State()
-	if replicaOf(e) != b.d.cfg.Node || state != bb.StateDirty && state != bb.StateOpen {
+	if owner.Replica(e) != b.d.cfg.Node || state != bb.StateDirty && state != bb.StateOpen {
 		return false
 	}
 	var err error
@@ -278,7 +271,7 @@ func (b *buffer) recoverReplica(e *bb.Entry) bool {
 		err = b.d.store.Adopt(e.File, e.Generation) // promote compares it with the entry
 	}
 	if err != nil {
-		b.d.log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.home(e), "err", err)
+		b.d.log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.owners.Of(e), "err", err)
 	}
 	return err == nil
 }
@@ -291,7 +284,7 @@ const promotePause = 2 * time.Second
 func (b *buffer) promoteLater(e *bb.Entry) {
 	b.d.wg.Go(func() {
 		for {
-			err := b.promoteAt(b.d.ctx, replicaOf(e), e)
+			err := b.promoteAt(b.d.ctx, owner.Replica(e), e)
 			switch bb.KindOf(err) {
 			case bb.Unavailable, bb.Busy, bb.Cancelled:
 			case bb.NotFound, bb.Lost, bb.Checksum, bb.Invalid:
@@ -303,7 +296,7 @@ func (b *buffer) promoteLater(e *bb.Entry) {
 				if err == nil {
 					return
 				}
-				b.d.log.Warn("asking for the second copy of a file", "file", e.File, "node", replicaOf(e), "err", err)
+				b.d.log.Warn("asking for the second copy of a file", "file", e.File, "node", owner.Replica(e), "err", err)
 			}
 			select {
 			case <-time.After(promotePause):
@@ -311,7 +304,7 @@ func (b *buffer) promoteLater(e *bb.Entry) {
 				return
 			}
 			now, err := b.ns.Lookup(b.d.ctx, e.Parent, e.Name)
-			if err == nil && (now.File != e.File || b.home(&now) != b.d.cfg.Node) || bb.KindOf(err) == bb.NotFound {
+			if err == nil && (now.File != e.File || b.owners.Of(&now) != b.d.cfg.Node) || bb.KindOf(err) == bb.NotFound {
 				return // it has another home, or is gone
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"forebay/bbd/cluster"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -39,8 +41,8 @@ const (
 // lacking is a file without its second copy.
 type lacking struct {
 	file   bb.FileID
-	closed dirtyFile // of a closed file
-	open   *openFile // of one that is being written; nil: it is closed
+	closed dirty.File // of a closed file
+	open   *openFile  // of one that is being written; nil: it is closed
 	was    cluster.Incarnation
 }
 
@@ -73,9 +75,9 @@ func (b *buffer) underReplicated() (list []lacking) {
 			list = append(list, lacking{file: f.file, open: f, was: at})
 		}
 	}
-	for file, f := range b.dirty.all() {
-		if !open[file] && !has(f.second) {
-			list = append(list, lacking{file: file, closed: f, was: f.second})
+	for file, f := range b.dirty.All() {
+		if !open[file] && !has(f.Second) {
+			list = append(list, lacking{file: file, closed: f, was: f.Second})
 		}
 	}
 	return list
@@ -166,19 +168,19 @@ func (f *openFile) makeSecond(ctx context.Context) (bytes int64, err error) {
 
 // makeSecondOf makes the copy of a closed file.
 func (b *buffer) makeSecondOf(ctx context.Context, l *lacking) (bytes int64, err error) {
-	at := l.closed.at
-	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	at := l.closed.At
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
 		return 0, nil // renamed or removed: the next look knows
 	}
 	if err != nil || !b.wantsSecond(&e, l) {
 		return 0, err
 	}
-	if now := b.d.cluster.Incarnation(replicaOf(&e)); now.Node != l.was.Node && b.d.cluster.Remains(now) {
+	if now := b.d.cluster.Incarnation(owner.Replica(&e)); now.Node != l.was.Node && b.d.cluster.Remains(now) {
 		b.setSecond(l, now) // made, and the answer of the namespace was lost
 		return 0, nil
 	}
-	for _, node := range secondsFor(b.d.cluster, e.Size, l.closed.near) {
+	for _, node := range secondsFor(b.d.cluster, e.Size, l.closed.Near) {
 		h := b.d.cluster.Incarnation(node)
 		if err = b.sendWhole(ctx, &e, node); err == nil {
 			return e.Size, b.recordSecond(&e, l, h)
@@ -192,17 +194,17 @@ func (b *buffer) makeSecondOf(ctx context.Context, l *lacking) (bytes int64, err
 
 // wantsSecond reports whether an entry is that of the file that lacks a copy.
 func (b *buffer) wantsSecond(e *bb.Entry, l *lacking) bool {
-	return e.File == l.file && e.Generation == l.closed.generation && e.State() == bb.StateDirty && b.home(e) == b.d.cfg.Node
+	return e.File == l.file && e.Generation == l.closed.Generation && e.State() == bb.StateDirty && b.owners.Of(e) == b.d.cfg.Node
 }
 
 // recordSecond tells the namespace of a new second copy. One that has come too late goes.
 func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h cluster.Incarnation) error {
 	var was bb.NodeID
 	_, err := b.ns.Update(b.d.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if !b.wantsSecond(now, l) || replicaOf(now) != replicaOf(e) {
+		if !b.wantsSecond(now, l) || owner.Replica(now) != owner.Replica(e) {
 			return errNotConcerned
 		}
-		was = replicaOf(now)
+		was = owner.Replica(now)
 		now.Holders = []bb.NodeID{b.d.cfg.Node, h.Node}
 		return nil
 	})
@@ -222,9 +224,9 @@ func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h cluster.Incarnation) er
 
 // setSecond remembers who has the second copy.
 func (b *buffer) setSecond(l *lacking, h cluster.Incarnation) {
-	b.dirty.change(l.file, func(f *dirtyFile) {
-		if f.generation == l.closed.generation {
-			f.second = h
+	b.dirty.Change(l.file, func(f *dirty.File) {
+		if f.Generation == l.closed.Generation {
+			f.Second = h
 		}
 	})
 }
@@ -264,7 +266,7 @@ func (b *buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) err
 
 // hasSecond reports whether this node has the second copy of a closed file, all of it.
 func (b *buffer) hasSecond(e *bb.Entry) bool {
-	if replicaOf(e) != b.d.cfg.Node {
+	if owner.Replica(e) != b.d.cfg.Node {
 		return false
 	}
 	sum, size, err := b.d.store.Checksum(e.File, e.Generation)

@@ -3,11 +3,11 @@ package bbd
 import (
 	"context"
 	"io"
-	"strings"
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/origin"
+	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/internal/bb"
 )
@@ -26,7 +26,7 @@ func newCache(b *buffer) *readcache.Cache {
 	d := b.d
 	return readcache.New(readcache.Options{
 		Buffer: memoryBuffer{b}, Store: d.store, Alloc: d.alloc, Writers: b.writers, Sources: b.sources, Bypass: d.bypass,
-		Foreign: b.foreign, NextID: d.nextID, Go: d.wg.Go,
+		Foreign: b.owners.Foreign, NextID: d.nextID, Go: d.wg.Go,
 	})
 }
 
@@ -46,11 +46,11 @@ func (h holders) Session(ctx context.Context, node bb.NodeID) (origin.Session, e
 }
 
 // Holders returns a file's owner, if that is another node, and the node with its second copy.
-func (h holders) Holders(e *bb.Entry) (owner, second bb.NodeID) {
-	if h.b.foreign(e) {
-		owner = h.b.home(e)
+func (h holders) Holders(e *bb.Entry) (of, second bb.NodeID) {
+	if h.b.owners.Foreign(e) {
+		of = h.b.owners.Of(e)
 	}
-	return owner, replicaOf(e)
+	return of, owner.Replica(e)
 }
 
 // Self returns this node.
@@ -61,20 +61,20 @@ type objects struct{ b *buffer }
 
 // Path returns the path of a file that may have been renamed since its entry was read.
 func (o objects) Path(ctx context.Context, e *bb.Entry) (string, error) {
-	at := place{e.Parent, e.Name}
+	at := e.Place()
 	dir, name, removed, ok := o.b.cache.Where(e.File)
 	switch {
 	case removed:
 		return "", bb.E(bb.NotFound, "read", o.b.address(e.Name), "the file was removed, and its evicted bytes with it")
 	case ok:
-		at = place{dir, name}
+		at = bb.Place{Dir: dir, Name: name}
 	}
 	return o.b.pathAt(ctx, at)
 }
 
 // FormerNames returns the names that the store may still have a file under.
 func (o objects) FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error) {
-	return o.b.unrenamed(ctx, path)
+	return o.b.writeback.FormerNames(ctx, path)
 }
 
 // Open opens an object.
@@ -83,10 +83,10 @@ func (o objects) Open(ctx context.Context, path, codec string, offset int64) (io
 }
 
 // pathAt returns the path of a place now.
-func (b *buffer) pathAt(ctx context.Context, at place) (string, error) {
-	dir, err := b.ns.PathOf(ctx, at.dir)
+func (b *buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
+	dir, err := b.ns.PathOf(ctx, at.Dir)
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimPrefix(dir+"/"+at.name, "/"), nil
+	return at.In(dir), nil
 }

@@ -8,6 +8,8 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
+	"forebay/bbd/owner"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
 	"forebay/bbd/store"
@@ -99,16 +101,16 @@ func (b stagingBuffer) Segments(ctx context.Context, uid uint32, path string) *a
 }
 
 // Owner returns the node that decides about a file.
-func (b stagingBuffer) Owner(e *bb.Entry) bb.NodeID { return b.home(e) }
+func (b stagingBuffer) Owner(e *bb.Entry) bb.NodeID { return b.owners.Of(e) }
 
 // Replica returns the node that has a second copy.
-func (b stagingBuffer) Replica(e *bb.Entry) bb.NodeID { return replicaOf(e) }
+func (b stagingBuffer) Replica(e *bb.Entry) bb.NodeID { return owner.Replica(e) }
 
 // Foreign reports whether another node owns a file.
-func (b stagingBuffer) Foreign(e *bb.Entry) bool { return b.foreign(e) }
+func (b stagingBuffer) Foreign(e *bb.Entry) bool { return b.owners.Foreign(e) }
 
 // Adoptable reports whether a file has nothing to lose at the node that owns it.
-func (b stagingBuffer) Adoptable(e *bb.Entry) bool { return adoptable(e) }
+func (b stagingBuffer) Adoptable(e *bb.Entry) bool { return owner.Adoptable(e) }
 
 // stagingFile is a generation that is staged in, for package staging.
 type stagingFile struct{ *openFile }
@@ -143,27 +145,24 @@ func (b stagingBuffer) Pin(ctx context.Context, c access.Caller, path string) (s
 		view.Close()
 		return nil, bb.E(bb.Busy, "stage-out", b.address(path), "the file is being written").WithRemedy("close it first")
 	}
-	f := &pinnedFile{snapshotSource{ctx: ctx, view: view}, path}
-	if err := f.pin(); err != nil {
+	source, err := view.Source(ctx)
+	if err != nil {
 		view.Close()
 		return nil, err
 	}
-	return f, nil
+	return &pinnedFile{source, path}, nil
 }
 
 // pinnedFile is a file whose bytes stay where they are while they are copied out.
 type pinnedFile struct {
-	snapshotSource
+	*readcache.Source
 	path string
 }
 
 // Entry returns what is copied out.
-func (p *pinnedFile) Entry() stage.Entry { return staging.Leaving(p.path, p.view.Entry()) }
+func (p *pinnedFile) Entry() stage.Entry { return staging.Leaving(p.path, p.View().Entry()) }
 
 // Verify checks every extent that is in memory; the others are when they are read.
 func (p *pinnedFile) Verify(ctx context.Context) error {
-	return p.view.Snapshot().Verify(ctx, 0, p.Size())
+	return p.View().Snapshot().Verify(ctx, 0, p.Size())
 }
-
-// Close lets go of the bytes.
-func (p *pinnedFile) Close() { p.close() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/bbd/status"
 	"forebay/bbd/store"
@@ -37,7 +38,7 @@ func (s statusEntries) Scan(ctx context.Context, buffer string, visit func(e *bb
 		return err
 	}
 	return b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		visit(&e, b.home(&e), replicaOf(&e))
+		visit(&e, b.owners.Of(&e), owner.Replica(&e))
 		return nil
 	})
 }

@@ -72,7 +72,7 @@ func (s backedBuffers) Changed(name, object string) {
 	if plain, of := codec.OfName(object); of != codec.None && of == b.Spec().Codec {
 		path = plain
 	}
-	b.recheck(doubt{path: path}, true)
+	b.writeback.Changed(path)
 }
 
 // served returns a buffer that this daemon serves already; nil: it does not.

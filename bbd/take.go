@@ -15,6 +15,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
 	"forebay/bbd/origin"
+	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/internal/bb"
@@ -52,8 +53,8 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 	if m.Replica {
 		return &wire.Empty{}, b.promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
 	}
-	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.Session().Peer() {
-		return nil, errMoved("take", b.address(m.Name))
+	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.owners.Of(&e) != r.Session().Peer() {
+		return nil, owner.Changed("take", b.address(m.Name))
 	}
 	stats := b.d.store.Stats()
 	if m := stats.Memory; !stats.Populating && m.Free+m.Evictable < e.Size {
@@ -77,8 +78,8 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 	if err != nil {
 		return err
 	}
-	if now.File != e.File || now.Generation != e.Generation || b.home(&now) != b.home(e) {
-		return errMoved("take", b.address(e.Name))
+	if now.File != e.File || now.Generation != e.Generation || b.owners.Of(&now) != b.owners.Of(e) {
+		return owner.Changed("take", b.address(e.Name))
 	}
 	if err := b.cache.DropCopies(e.File); err != nil {
 		return err
@@ -95,17 +96,17 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 			return err
 		}
 	}
-	from := b.home(e)
+	from := b.owners.Of(e)
 	if err := ctx.Err(); err != nil {
 		drop()
 		return err
 	}
 	ctx = b.d.ctx // carried through: whose the bytes are must be known before any are dropped
 	now, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if now.File != e.File || now.Generation != e.Generation || now.Open || now.Lost || b.home(now) != from {
+		if now.File != e.File || now.Generation != e.Generation || now.Open || now.Lost || b.owners.Of(now) != from {
 			return errNotConcerned
 		}
-		second := replicaOf(now)
+		second := owner.Replica(now)
 		now.Holders = []bb.NodeID{b.d.cfg.Node}
 		if second != "" && second != b.d.cfg.Node {
 			now.Holders = append(now.Holders, second)
@@ -127,7 +128,7 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 
 // fetchWhole brings all of a file in from its home as this store's own.
 func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
-	owner, _, err := b.sources.OpenAt(ctx, b.home(e), &wire.Open{Path: e.Name, File: uint64(e.File), Generation: uint64(e.Generation)})
+	owner, _, err := b.sources.OpenAt(ctx, b.owners.Of(e), &wire.Open{Path: e.Name, File: uint64(e.File), Generation: uint64(e.Generation)})
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
 
 // giveAway moves a closed file of this node to another one.
 func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
-	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	path, err := b.pathAt(ctx, e.Place())
 	if err != nil {
 		return err
 	}
@@ -157,11 +158,11 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 		return err
 	}
 	defer held.Release()
-	if err := b.saveReaders(ctx, e.File, 0); err != nil {
+	if err := b.cache.SaveReaders(ctx, e.File, 0); err != nil {
 		return err
 	}
 	// Nobody begins to write, rename or remove it meanwhile.
-	at := place{e.Parent, e.Name}
+	at := e.Place()
 	f, free := b.openAt(at, path)
 	if !free {
 		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")
@@ -173,11 +174,11 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 	if err != nil {
 		// The answer may have got lost after the other node became the home.
 		now, lookupErr := b.ns.Lookup(b.d.ctx, e.Parent, e.Name)
-		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.foreign(&now) {
+		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.owners.Foreign(&now) {
 			return err
 		}
 	}
-	b.dirty.forget(e.File, e.Generation)
+	b.dirty.Forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.DropGeneration(e.File, e.Generation)
 	b.d.alloc.Wake()
@@ -209,7 +210,7 @@ const moveTimeout = time.Minute
 func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	type victim struct {
 		b    *buffer
-		at   place
+		at   bb.Place
 		file bb.FileID
 		n    bb.Generation
 		near bb.NodeID
@@ -217,8 +218,8 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	}
 	var victims []victim
 	for _, b := range d.allBuffers() {
-		for file, f := range b.dirty.all() {
-			victims = append(victims, victim{b: b, at: f.at, file: file, n: f.generation, near: f.near})
+		for file, f := range b.dirty.All() {
+			victims = append(victims, victim{b: b, at: f.At, file: file, n: f.Generation, near: f.Near})
 		}
 	}
 	for i := range victims {
@@ -243,7 +244,7 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 		group.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 			defer cancel()
-			e, err := v.b.ns.Lookup(ctx, v.at.dir, v.at.name)
+			e, err := v.b.ns.Lookup(ctx, v.at.Dir, v.at.Name)
 			if err == nil && e.File == v.file && e.Generation == v.n && !e.Open {
 				if err = v.b.giveAwayTo(ctx, &e, to); err == nil {
 					moved.Add(v.size)
@@ -317,7 +318,7 @@ func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *transfer.Progre
 // unsavedHere returns the files that this node is the home of and that are on no store.
 func (b *buffer) unsavedHere(ctx context.Context) (homed []bb.Entry, err error) {
 	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == b.d.cfg.Node && e.State() != bb.StateClean {
+		if e.Type == bb.TypeFile && !e.Lost && b.owners.Of(&e) == b.d.cfg.Node && e.State() != bb.StateClean {
 			homed = append(homed, e)
 		}
 		return nil
@@ -357,7 +358,7 @@ func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *transfer.Progres
 }
 
 func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *transfer.Progress) error {
-	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	path, err := b.pathAt(ctx, e.Place())
 	if err != nil {
 		return nil // removed meanwhile
 	}
@@ -369,8 +370,8 @@ func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *transfer.Progress)
 			}
 		})
 	}
-	dirty, _ := b.dirty.of(e.File)
-	err = b.giveAwayTo(ctx, e, b.d.cluster.Candidates(e.Size, dirty.near))
+	dirty, _ := b.dirty.Of(e.File)
+	err = b.giveAwayTo(ctx, e, b.d.cluster.Candidates(e.Size, dirty.Near))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

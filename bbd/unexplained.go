@@ -47,7 +47,7 @@ func (b *buffer) acknowledged(f *store.FileInfo) bool {
 	if b.open.of(f.File) != nil {
 		return false
 	}
-	_, closed := b.dirty.of(f.File)
+	_, closed := b.dirty.Of(f.File)
 	return closed || f.Identity != nil
 }
 

@@ -24,12 +24,12 @@ func (b *buffer) identify(e *bb.Entry, path, writer string) error {
 // identifyAt follows a rename. Killed before it, this node finds the file's entry under
 // its new name all the same; if the namespace has forgotten that too, the file is made
 // again under its old one.
-func (b *buffer) identifyAt(file bb.FileID, at place, path string) {
+func (b *buffer) identifyAt(file bb.FileID, at bb.Place, path string) {
 	id, ok := b.d.store.IdentityOf(file)
 	if !ok {
 		return
 	}
-	id.Dir, id.Name, id.Path = at.dir, at.name, path
+	id.Dir, id.Name, id.Path = at.Dir, at.Name, path
 	if err := b.d.store.Identify(&id); err != nil {
 		b.d.log.Warn("noting the new name of a file", "path", b.address(path), "err", err)
 	}
@@ -38,7 +38,7 @@ func (b *buffer) identifyAt(file bb.FileID, at place, path string) {
 // identifyFound writes the identity of a dirty file that has none of its generation yet:
 // an older release wrote it, or it was taken over from another node.
 func (b *buffer) identifyFound(e *bb.Entry, path string) {
-	if id, ok := b.d.store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (place{id.Dir, id.Name} == place{e.Parent, e.Name}) {
+	if id, ok := b.d.store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (bb.Place{Dir: id.Dir, Name: id.Name} == e.Place()) {
 		return
 	}
 	if err := b.identify(e, path, ""); err != nil {

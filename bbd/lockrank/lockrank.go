@@ -50,7 +50,7 @@ type (
 func (Directories) Rank() (int, string)    { return placeDirectories, "buffer.directories" }
 func (OpenFile) Rank() (int, string)       { return placeOpenFile, "openFile.mu" }
 func (Restores) Rank() (int, string)       { return placeRestores, "readcache.Cache.restores" }
-func (Source) Rank() (int, string)         { return placeSource, "snapshotSource.mu" }
+func (Source) Rank() (int, string)         { return placeSource, "readcache.Source.mu" }
 func (Owner) Rank() (int, string)          { return placeOwner, "origin.Owner.mu" }
 func (Object) Rank() (int, string)         { return placeObject, "origin.Object.mu" }
 func (Allocator) Rank() (int, string)      { return placeAllocator, "Allocator.mu" }

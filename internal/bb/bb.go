@@ -158,6 +158,24 @@ type Entry struct {
 	Rest     string // what newer releases have stored of it, encoded: it is kept
 }
 
+// Place is where an entry lies: one name in one directory. The rename of a directory does not change
+// the places of what is in it.
+type Place struct {
+	Dir  DirID
+	Name string
+}
+
+// In returns the path of the place in a directory whose path is dir, "" for the root.
+func (p Place) In(dir string) string {
+	if dir == "" {
+		return p.Name
+	}
+	return dir + "/" + p.Name
+}
+
+// Place returns where the entry lies.
+func (e *Entry) Place() Place { return Place{e.Parent, e.Name} }
+
 // IsDir reports whether the entry is a directory.
 func (e *Entry) IsDir() bool { return e.Type == TypeDirectory }
 

@@ -1,4 +1,4 @@
-package bbd
+package writeback
 
 import (
 	"fmt"
@@ -52,7 +52,7 @@ func TestStoreOps(t *testing.T) {
 			op.NewPath = "b"
 		}
 		var got []string
-		ops := storeOps(&op, "s2")
+		ops := StoreOps(&op, "s2")
 		for i, o := range ops {
 			s := fmt.Sprintf("%s %s %s %s", o.Kind, o.Old, o.New, o.Codec)
 			if o.Tree {
@@ -75,33 +75,32 @@ func TestStoreFollows(t *testing.T) {
 	was := bb.Flushed{Generation: 1}
 	file, dir := bb.TypeFile, bb.TypeDirectory
 	for _, test := range []struct {
-		e     bb.Entry
-		path  string
-		stray bool
-		want  bool
+		e    bb.Entry
+		path string
+		want bool
 	}{
-		{bb.Entry{Type: file}, "f", false, false},
-		{bb.Entry{Type: file}, "f", true, true},
-		{bb.Entry{Type: file, Flushed: was}, "f", false, true},
-		{bb.Entry{Type: file, Replaced: was}, "f", false, true},
-		{bb.Entry{Type: dir}, "d", false, true},
-		{bb.Entry{Type: dir}, bb.HiddenDir + "/t1", false, false},
-		{bb.Entry{Type: dir}, bb.HiddenDir + "/t1", true, true},
+		{bb.Entry{Type: file}, "f", false},
+		{bb.Entry{Type: file, Flushed: was}, "f", true},
+		{bb.Entry{Type: file, Replaced: was}, "f", true},
+		{bb.Entry{Type: file, Lost: true}, "f", true},
+		{bb.Entry{Type: file, Attempts: []bb.Content{{Size: 1}}}, "f", true},
+		{bb.Entry{Type: dir}, "d", true},
+		{bb.Entry{Type: dir}, bb.HiddenDir + "/t1", false},
 	} {
-		if got := storeFollows(&test.e, test.path, test.stray); got != test.want {
-			t.Errorf("%+v at %s, stray %v: %v", test.e, test.path, test.stray, got)
+		if got := StoreFollows(&test.e, test.path); got != test.want {
+			t.Errorf("%+v at %s: %v", test.e, test.path, got)
 		}
 	}
 }
 
-// noting notes operations at the node "me", of which some were handed to its flusher.
-func noting(ops []namespace.StoreOp, handed ...*namespace.StoreOp) *notedOps {
-	n := newNotedOps(nil)
+// noting notes operations at the node "me", of which some were submitted to its flusher.
+func noting(ops []namespace.StoreOp, handed ...*namespace.StoreOp) *pendingOps {
+	n := newPendingOps(nil)
 	for i := range ops {
 		n.add(&ops[i], ops[i].By == "me")
 	}
 	for _, op := range handed {
-		n.handed(op)
+		n.submitted(op)
 	}
 	return n
 }
@@ -137,7 +136,7 @@ func TestNotBehind(t *testing.T) {
 		for i := range test.ops {
 			test.ops[i].Revision, test.ops[i].Seq = uint64(i), uint64(i)
 		}
-		next, wait := noting(test.ops).handable()
+		next, wait := noting(test.ops).submittable()
 		var got []int
 		for _, op := range next {
 			got = append(got, int(op.Revision))
@@ -181,7 +180,7 @@ func TestNotBehindAny(t *testing.T) {
 			}
 		}
 		noted := noting(ops, handed...)
-		next, wait := noted.handable()
+		next, wait := noted.submittable()
 		var got []uint64
 		for _, op := range next {
 			got = append(got, op.Revision)

@@ -1,4 +1,4 @@
-package bbd
+package writeback
 
 import (
 	"context"
@@ -66,14 +66,14 @@ func renamed(name string, op *namespace.StoreOp) string {
 	return name
 }
 
-// ours returns those objects that may be this buffer's, of a directory's rename on the store.
-func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, objects []string) (ours []flusher.Owned, err error) {
-	b, err := d.buffer(ctx, name)
+// Ours returns those objects that may be this buffer's, of a directory's rename on the store.
+func (c Catalog) Ours(ctx context.Context, name string, op flusher.StoreOp, objects []string) (ours []flusher.Owned, err error) {
+	b, err := c.Of(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	for last := uint64(0); ; {
-		ops, err := b.ns.StoreOps(ctx)
+		ops, err := b.names.StoreOps(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, obje
 		}
 		var unknown []string
 		for _, object := range objects {
-			o := owned{Owned: flusher.Owned{Object: object}, flushes: b.Spec().Codec}
+			o := owned{Owned: flusher.Owned{Object: object}, flushes: b.files.Spec().Codec}
 			if now := o.trace(ops); !o.any() {
 				if err := b.addEntry(ctx, now, &o); err != nil {
 					return nil, err
@@ -108,13 +108,13 @@ func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, obje
 }
 
 // addEntry adds what the entry says that an object's name stands for.
-func (b *buffer) addEntry(ctx context.Context, object string, o *owned) error {
+func (b *Buffer) addEntry(ctx context.Context, object string, o *owned) error {
 	paths := []string{object}
 	if plain, name := codec.OfName(object); name != codec.None {
 		paths = append(paths, plain)
 	}
 	for _, path := range paths {
-		e, err := b.ns.Resolve(ctx, path)
+		e, err := b.names.Resolve(ctx, path)
 		switch kind := bb.KindOf(err); {
 		case kind == bb.NotFound || kind == bb.NotDirectory:
 			continue
@@ -127,14 +127,14 @@ func (b *buffer) addEntry(ctx context.Context, object string, o *owned) error {
 	return nil
 }
 
-// ourDirs returns those directories that this buffer has under their names after the rename of
+// OurDirs returns those directories that this buffer has under their names after the rename of
 // one that they lie in, and after what follows on it.
-func (d *Daemon) ourDirs(ctx context.Context, name string, op flusher.StoreOp, dirs []string) (ours []string, err error) {
-	b, err := d.buffer(ctx, name)
+func (c Catalog) OurDirs(ctx context.Context, name string, op flusher.StoreOp, dirs []string) (ours []string, err error) {
+	b, err := c.Of(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	ops, err := b.ns.StoreOps(ctx)
+	ops, err := b.names.StoreOps(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (d *Daemon) ourDirs(ctx context.Context, name string, op flusher.StoreOp, d
 				now = renamed(now, &ops[i])
 			}
 		}
-		e, err := b.ns.Resolve(ctx, now)
+		e, err := b.names.Resolve(ctx, now)
 		switch kind := bb.KindOf(err); {
 		case kind == bb.NotFound || kind == bb.NotDirectory:
 		case err != nil:

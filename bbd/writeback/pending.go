@@ -1,4 +1,4 @@
-package bbd
+package writeback
 
 import (
 	"cmp"
@@ -14,30 +14,30 @@ import (
 	"forebay/meta/namespace"
 )
 
-// notedOps is what a daemon knows of the renames and removals of a buffer that the namespace has
-// noted for the store, and that its flusher has not been handed: those of other daemons, and its
+// pendingOps is what a daemon knows of the renames and removals of a buffer that the namespace has
+// noted for the store, and that were not submitted to its flusher: those of other daemons, and its
 // own until they are. Each is read once when it comes and once when it goes, however many are
 // pending.
-type notedOps struct {
-	reads rounds.Group[struct{}] // of follower
-	hands rounds.Group[struct{}] // of this daemon's own to the flusher
+type pendingOps struct {
+	reads   rounds.Group[struct{}] // of follower
+	submits rounds.Group[struct{}] // of this daemon's own to the flusher
 
-	follower namespace.OpReader // used in a read alone
-	applying atomic.Bool        // applyLater is on its way
+	follower  namespace.OpReader // used in a read alone
+	replaying atomic.Bool        // replayLater is on its way
 
 	mu    lockorder.Mutex[lockrank.Leaf]
-	ahead map[uint64]*namespace.StoreOp // not handed, by revision
+	ahead map[uint64]*namespace.StoreOp // not submitted, by revision
 	mine  map[uint64]*namespace.StoreOp // those of ahead that this daemon carries out
 	names plan.Index[uint64]            // of ahead
 }
 
-func newNotedOps(follower namespace.OpReader) *notedOps {
-	return &notedOps{follower: follower, ahead: map[uint64]*namespace.StoreOp{}, mine: map[uint64]*namespace.StoreOp{}}
+func newPendingOps(follower namespace.OpReader) *pendingOps {
+	return &pendingOps{follower: follower, ahead: map[uint64]*namespace.StoreOp{}, mine: map[uint64]*namespace.StoreOp{}}
 }
 
 // read brings in all that was noted, carried out or taken over before it was called. Mine says
 // which of those that were noted this daemon carries out.
-func (n *notedOps) read(ctx context.Context, mine func(*namespace.StoreOp) bool) error {
+func (n *pendingOps) read(ctx context.Context, mine func(*namespace.StoreOp) bool) error {
 	_, err := n.reads.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		came, went, err := n.follower.Read(ctx)
 		n.mu.Lock()
@@ -53,7 +53,7 @@ func (n *notedOps) read(ctx context.Context, mine func(*namespace.StoreOp) bool)
 	return err
 }
 
-func (n *notedOps) add(op *namespace.StoreOp, mine bool) {
+func (n *pendingOps) add(op *namespace.StoreOp, mine bool) {
 	n.ahead[op.Revision] = op
 	n.names.Add(op.Revision, pathsOf(op)...)
 	if mine {
@@ -61,9 +61,9 @@ func (n *notedOps) add(op *namespace.StoreOp, mine bool) {
 	}
 }
 
-// strike takes an operation out that is done, another daemon's now, or handed to the flusher.
+// strike takes an operation out that is done, another daemon's now, or submitted to the flusher.
 // The lock is held.
-func (n *notedOps) strike(revision uint64) {
+func (n *pendingOps) strike(revision uint64) {
 	op := n.ahead[revision]
 	if op == nil {
 		return
@@ -73,17 +73,17 @@ func (n *notedOps) strike(revision uint64) {
 	n.names.Remove(revision, pathsOf(op)...)
 }
 
-// handed strikes an operation out that the flusher has: it keeps the order from then on.
-func (n *notedOps) handed(op *namespace.StoreOp) {
+// submitted strikes an operation out that the flusher has: it keeps the order from then on.
+func (n *pendingOps) submitted(op *namespace.StoreOp) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.strike(op.Revision)
 }
 
-// handable returns this daemon's operations that are not behind one that is another daemon's, or
+// submittable returns this daemon's operations that are not behind one that is another daemon's, or
 // that waits for such a one, and concerns the same names; in their order. Wait says that others
-// are. The flusher keeps the order among those that it was handed.
-func (n *notedOps) handable() (next []*namespace.StoreOp, wait bool) {
+// are. The flusher keeps the order among those that were submitted to it.
+func (n *pendingOps) submittable() (next []*namespace.StoreOp, wait bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var waiting plan.Names
@@ -99,7 +99,7 @@ func (n *notedOps) handable() (next []*namespace.StoreOp, wait bool) {
 }
 
 // behindOthers reports whether another daemon has to carry something out first.
-func (n *notedOps) behindOthers(op *namespace.StoreOp) bool {
+func (n *pendingOps) behindOthers(op *namespace.StoreOp) bool {
 	for revision := range n.names.Overlapping(pathsOf(op)...) {
 		if n.mine[revision] == nil && n.ahead[revision].Seq < op.Seq {
 			return true
@@ -110,7 +110,7 @@ func (n *notedOps) behindOthers(op *namespace.StoreOp) bool {
 
 // concerning returns an operation that concerns what is in the store at a path; nil: there is
 // none, or the flusher has it.
-func (n *notedOps) concerning(path string) *namespace.StoreOp {
+func (n *pendingOps) concerning(path string) *namespace.StoreOp {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for revision := range n.names.Overlapping(path) {

@@ -1,0 +1,108 @@
+// Package dirty has the closed files of a buffer that wait for their flush, with the places of their
+// entries. It must never know how a file is flushed, nor that others are open.
+package dirty
+
+import (
+	"maps"
+
+	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+)
+
+// Files has the closed files of a buffer that wait for their flush; in a scratch buffer of a
+// cluster, where nothing is flushed, all closed files, since they may have to move. Its methods may be
+// called concurrently.
+//
+// A file that is closed is added here before it leaves the open files. To find out whether a file
+// is in either, look there first, and then here.
+type Files struct {
+	mu struct {
+		lockorder.Mutex[lockrank.DirtyFiles]
+		files   map[bb.FileID]File
+		failing map[bb.FileID]string // why the last flush failed
+	}
+}
+
+// File is where a file lies that waits for its flush, and what of it is flushed.
+type File struct {
+	At         bb.Place
+	Generation bb.Generation
+	Near       bb.NodeID           // the other node that opened it last; "": none has
+	Second     cluster.Incarnation // of its second copy; zero: there is none
+}
+
+// New returns the files of a buffer that has none.
+func New() *Files {
+	d := new(Files)
+	d.mu.files, d.mu.failing = make(map[bb.FileID]File), make(map[bb.FileID]string)
+	return d
+}
+
+// Add adds a file, or a newer generation of it.
+func (d *Files) Add(file bb.FileID, f File) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.files[file] = f
+}
+
+// Of returns what is known of a file, and whether it is there.
+func (d *Files) Of(file bb.FileID) (File, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, ok := d.mu.files[file]
+	return f, ok
+}
+
+// All returns a copy of all there are.
+func (d *Files) All() map[bb.FileID]File {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.mu.files)
+}
+
+// Change changes what is known of a file, if it is there. The function is called under the lock.
+func (d *Files) Change(file bb.FileID, how func(*File)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f, ok := d.mu.files[file]; ok {
+		how(&f)
+		d.mu.files[file] = f
+	}
+}
+
+// Forget takes a file out, unless a newer generation has been added since.
+func (d *Files) Forget(file bb.FileID, n bb.Generation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.files[file].Generation <= n {
+		delete(d.mu.files, file)
+		delete(d.mu.failing, file)
+	}
+}
+
+// Failed notes why the last flush of a file failed; "": it did not.
+func (d *Files) Failed(file bb.FileID, reason string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if reason == "" {
+		delete(d.mu.failing, file)
+	} else {
+		d.mu.failing[file] = reason
+	}
+}
+
+// Reason returns what Failed has noted.
+func (d *Files) Reason(file bb.FileID) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.failing[file]
+}
+
+// Clear takes all files out.
+func (d *Files) Clear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.mu.files)
+}

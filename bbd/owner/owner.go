@@ -1,0 +1,55 @@
+// Package owner says which node decides about a file and which one has its second copy, as pure functions
+// of the file's entry. It must never know whether a node answers.
+package owner
+
+import "forebay/internal/bb"
+
+// A file has an owner: the daemon that it was first written on, the first of its entry's
+// Holders. That daemon alone decides about the file's bytes: it orders the commits of
+// all writers, closes its generations, flushes them, and renames and removes the file.
+//
+//	client ──▶ its daemon ──▶ owner
+//	              │  writes: a forwarded file (package forward) puts the bytes into the owner's memory
+//	              │  reads: a copy (package readcache) fetches extents from there as they are read
+//	              └  rename, remove: are asked of the owner
+//
+// Every daemon may make entries and directories; that two do not make the same one,
+// and that an owner which was given up cannot change the file any more, is decided by
+// compare-and-set in the namespace.
+
+// Node is a daemon's own view of who owns what.
+type Node struct {
+	Self  bb.NodeID
+	Alone bool // there are no other daemons: every file is its own
+}
+
+// Of returns the node that decides about a file.
+func (n Node) Of(e *bb.Entry) bb.NodeID {
+	if len(e.Holders) == 0 {
+		return n.Self
+	}
+	return e.Holders[0]
+}
+
+// Foreign reports whether another daemon owns a file. Nobody owns one that is lost.
+func (n Node) Foreign(e *bb.Entry) bool {
+	return !n.Alone && !e.IsDir() && !e.Lost && n.Of(e) != n.Self
+}
+
+// Replica returns the node that has the second copy of a dirty file, "" for none.
+func Replica(e *bb.Entry) bb.NodeID {
+	if len(e.Holders) < 2 || e.Lost {
+		return ""
+	}
+	return e.Holders[1]
+}
+
+// Adoptable reports whether a file that another daemon owns may be changed without
+// it: it has nothing to lose, and nothing on its way to the store.
+func Adoptable(e *bb.Entry) bool { return e.State() == bb.StateClean || e.Lost }
+
+// Changed returns the error of a daemon that was asked and does not own the file (bb.Busy): the one that
+// asks looks again.
+func Changed(op, path string) error {
+	return bb.E(bb.Busy, op, path, "the file has moved to another node meanwhile").WithRemedy("try again")
+}

@@ -1,0 +1,69 @@
+package writeback
+
+import (
+	"forebay/bbd/owner"
+	"forebay/internal/bb"
+)
+
+// What follows from an entry, for a flush and for what the store has, is decided here: by functions of
+// what they are given alone.
+
+// fileGone is why a file is not flushed that has no entry any more.
+const fileGone = "the file is gone"
+
+// verdict is what becomes of a generation that is queued.
+type verdict uint8
+
+const (
+	flushIt    verdict = iota
+	isStored           // an earlier flush was recorded, and its answer was lost
+	superseded         // it need not be flushed any more
+	isForeign          // this node was declared dead, and another one has all of it
+)
+
+// due decides about a queued generation, by its file's entry.
+func due(owners owner.Node, e *bb.Entry, n bb.Generation) verdict {
+	state := e.State()
+	switch {
+	case e.Generation == n && state == bb.StateClean:
+		return isStored
+	case e.Generation != n || state != bb.StateDirty:
+		return superseded
+	case owners.Foreign(e):
+		return isForeign
+	}
+	return flushIt
+}
+
+// record puts into an entry what the store has of a file, as it was flushed, unless why says that the
+// entry is not this node's to change, or knows better.
+//
+//	entry                                          what the store has
+//	of another file                                is not its content
+//	of this file, and there are no other nodes     is recorded
+//	lost, of the content that was flushed          is recorded: it is not lost
+//	of this file, another node's                   is not recorded
+//	of this file, with a later flush               is not recorded
+//	of this file                                   is recorded
+func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) {
+	switch {
+	case e.File != flushed.File:
+		return fileGone
+	case owners.Alone:
+	case e.Lost && e.Generation == f.Generation && e.Size == flushed.Size && e.Checksum == flushed.Checksum:
+		// It was declared lost with this node, whose flush has ended all the same.
+		e.Lost, e.Reason = false, ""
+	case owners.Of(e) != owners.Self:
+		return "its home is node " + string(owners.Of(e)) + " now"
+	case f.Generation < e.Flushed.Generation:
+		return "a newer generation of it has been flushed"
+	}
+	e.SetFlushed(f)
+	return ""
+}
+
+// orphan reports whether an object under the name of an entry is nobody's: the file is this node's, and
+// its name was never durable. The object cannot be of any use, and the flush waits for its removal.
+func orphan(owners owner.Node, e *bb.Entry) bool {
+	return !owners.Foreign(e) && !e.IsDir() && !e.Lost && e.Stored().Generation == 0
+}

@@ -1,0 +1,293 @@
+package writeback
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/lockrank"
+	"forebay/bbd/owner"
+	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/flusher/codec"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+	"forebay/internal/wire"
+)
+
+// A daemon that was declared dead may be alive: cut off, or stopped for a while. What it
+// then does in the namespace is refused there. What it does on the store is not: neither
+// a rename over a file nor the PUT of an object can be told "only if I am its home
+// still", so that a flush that it began before may end at any time later, and put older
+// bytes in the place of newer ones. No look before a write can prevent that, only make
+// it rare: before a flush begins, before a flush that took long gives its object the
+// name, and before each attempt at a rename or removal, the daemon looks into the
+// namespace whether it is its own to do.
+//
+// So the store is made to agree afterwards, by the two who know:
+//
+//	who was late                            home of what has the name now
+//	 has written, asks the namespace to
+//	 record it, and is refused
+//	 no entry has the name: removes what
+//	 it wrote, and looks again
+//	 an entry has it: Recheck ─────────────▶ holds the flushes of the name
+//	  (again and again until                 what the store has is what the entry says?
+//	  it is answered)                        yes: nothing to do
+//	                                         no: the file is dirty again, and is flushed
+//	                 done ◀─────────────────
+//
+// Every write of the late one comes before its request, and the home flushes after it;
+// so the last who writes is the home, and the bytes are its own, checked as with every
+// flush. That is true however late the write was, and whatever was renamed or removed
+// meanwhile. It takes that the late one lives to ask, or is started again while it still
+// holds the file's bytes (ReconcileStale). And it takes that the home has the bytes: what
+// was evicted, and replaced on the store after that, is gone, and is reported lost.
+
+// doubts are the names under which the store has to be looked at.
+type doubts struct {
+	mu      lockorder.Mutex[lockrank.Leaf]
+	waiting map[Doubt]bool // true: what was left under the name has been removed
+	running bool           // somebody works them off
+}
+
+// Doubt is a name under which the store may have something else than the namespace.
+type Doubt struct {
+	Path string
+	Tree bool // and all below it, of all daemons
+}
+
+// reconcilePause are the shortest and the longest wait between two looks that fail.
+var reconcilePause = [2]time.Duration{200 * time.Millisecond, 30 * time.Second}
+
+// reconcile sees to it that the store has under a path what the namespace says.
+func (b *Buffer) reconcile(what Doubt, removed bool) {
+	r := &b.doubts
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting == nil {
+		r.waiting = make(map[Doubt]bool)
+	}
+	r.waiting[what] = removed
+	if !r.running && b.ctx.Err() == nil {
+		r.running = true
+		b.o.Go(b.reconcileAll)
+	}
+}
+
+// Changed looks whether the store has under a path what the namespace says, after its object was changed
+// late: a file of this or another node is flushed again, or is reported lost if its bytes are nowhere else.
+// What has no entry is left as it is.
+func (b *Buffer) Changed(path string) { b.reconcile(Doubt{Path: path}, true) }
+
+// reconcileOp is reconcile of all that an operation which came late may have changed.
+func (b *Buffer) reconcileOp(op *flusher.StoreOp) {
+	for _, path := range []string{op.Old, op.New} {
+		if path != "" {
+			b.reconcile(Doubt{path, op.Tree}, false)
+		}
+	}
+}
+
+// reconcileAll works the names off until there are none.
+func (b *Buffer) reconcileAll() {
+	r := &b.doubts
+	for pause := reconcilePause[0]; ; {
+		r.mu.Lock()
+		todo := make(map[Doubt]bool, len(r.waiting))
+		for what, removed := range r.waiting {
+			todo[what] = removed
+			delete(r.waiting, what)
+		}
+		if r.running = len(todo) > 0 && b.ctx.Err() == nil; !r.running {
+			r.mu.Unlock()
+			return
+		}
+		r.mu.Unlock()
+		failed := false
+		for what, removed := range todo {
+			if err := b.reconcileNow(b.ctx, what, removed); err != nil && b.ctx.Err() == nil {
+				b.o.Log.Warn("looking whether the store has what it should", "buffer", b.name, "path", what.Path, "err", err)
+				b.reconcile(what, removed)
+				failed = true
+			}
+		}
+		if pause = min(2*pause, reconcilePause[1]); !failed {
+			pause = reconcilePause[0]
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-b.ctx.Done():
+		}
+	}
+}
+
+// reconcileTimeout bounds what one daemon is asked.
+const reconcileTimeout = 30 * time.Second
+
+// reconcileNow is one attempt. Busy: what has the name is on its way elsewhere.
+func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) error {
+	if what.Tree {
+		for _, node := range append(b.o.Cluster.Others(), b.o.Owners.Self) {
+			if err := b.reconcileAt(ctx, node, what); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if b.files.Destroyed(ctx) {
+		return nil
+	}
+	if err := b.quiet(ctx, what.Path); err != nil {
+		return err // what this node does there itself comes first
+	}
+	e, err := b.names.Resolve(ctx, what.Path)
+	switch kind := bb.KindOf(err); {
+	case kind == bb.NotFound || kind == bb.NotDirectory:
+		if !removed {
+			b.o.Flusher.RemoveStray(b.name, what.Path)
+		}
+		return nil
+	case err != nil:
+		return err
+	case e.IsDir() || e.Lost:
+		return nil
+	}
+	return b.reconcileAt(ctx, b.o.Owners.Of(&e), what)
+}
+
+// quiet waits until this node has nothing left to do on the store at a path.
+func (b *Buffer) quiet(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	held, err := b.o.Flusher.Hold(ctx, b.name, path)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	return held.Quiet(ctx)
+}
+
+// reconcileAt has a daemon look at what is its own.
+func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Doubt) error {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	if node == b.o.Owners.Self {
+		return b.ReconcileHere(ctx, what)
+	}
+	err := b.o.Cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: b.name, Path: what.Path, Tree: what.Tree}, nil)
+	if bb.KindOf(err) == bb.Unsupported {
+		b.o.Log.Error("a daemon of an older version cannot look whether its file is on the store", "node", node, "path", b.address(what.Path))
+		return nil
+	}
+	return err
+}
+
+// ReconcileHere compares the store with those clean files at a path, or below it, whose
+// home this node is.
+func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
+	if b.files.Spec().Backing == "" {
+		return nil
+	}
+	held, err := b.quiesce(ctx, what.Path)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	if !what.Tree {
+		e, err := b.names.Resolve(ctx, what.Path)
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if b.o.Owners.Foreign(&e) {
+			return owner.Changed("recheck", b.address(what.Path))
+		}
+		return b.reconcileFile(ctx, &e, what.Path)
+	}
+	return b.names.ScanAll(ctx, func(e bb.Entry) error {
+		if e.IsDir() || b.o.Owners.Foreign(&e) {
+			return nil
+		}
+		path, err := b.pathAt(ctx, e.Place())
+		if err != nil || !bb.Within(path, what.Path) {
+			return nil
+		}
+		return b.reconcileFile(ctx, &e, path)
+	})
+}
+
+// reconcileFile compares the store with one file of this node. The flushes of its path are
+// held. What is not clean is flushed anyway, or is lost.
+func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) error {
+	if e.State() != bb.StateClean {
+		return nil
+	}
+	s, err := b.o.Open(ctx, b.name)
+	if err != nil {
+		return err
+	}
+	o, err := s.Stat(ctx, path+codec.Suffix(e.Flushed.Codec))
+	if err == nil && o.Size == e.Flushed.Size && o.ETag == e.Flushed.ETag {
+		return nil
+	}
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	// In memory it is held first: from now on nothing of it is evicted.
+	if err := b.o.Store.MarkDirty(e.File, e.Generation); err != nil {
+		return b.reconcileEvicted(ctx, e, path, &o)
+	}
+	now, err := b.updateFlushed(ctx, e, func(now *bb.Entry) {
+		now.Flushed.Generation-- // not this one, but something is there
+	})
+	if err != nil {
+		return err // asked again; it is clean until then
+	}
+	b.o.Log.Warn("the store does not have what was flushed to it: flushing it again", "path", b.address(path), "file", e.File, "generation", e.Generation)
+	b.Enqueue(now, flusher.Item{Key: b.key(&now), Size: now.Size})
+	return nil
+}
+
+// updateFlushed changes an entry if it is as it was compared with the store.
+func (b *Buffer) updateFlushed(ctx context.Context, e *bb.Entry, change func(*bb.Entry)) (bb.Entry, error) {
+	now, err := b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if now.File != e.File || now.Generation != e.Generation || now.State() != bb.StateClean || b.o.Owners.Foreign(now) || now.Flushed.ETag != e.Flushed.ETag {
+			return owner.Changed("recheck", b.address(e.Name))
+		}
+		change(now)
+		return nil
+	})
+	return now, err
+}
+
+// reconcileEvicted is reconcileFile of a file that is not all in memory: the store's object
+// is what there is. It may have the right bytes all the same.
+func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string, o *backing.Object) error {
+	sum, size, err := b.objectSum(ctx, e, path)
+	switch kind := bb.KindOf(err); {
+	case err == nil && sum == e.Checksum && size == e.Size:
+		_, err := b.updateFlushed(ctx, e, func(now *bb.Entry) { now.Flushed.ETag, now.Flushed.Size = o.ETag, o.Size })
+		return err
+	case err != nil && kind != bb.NotFound && kind != bb.Checksum:
+		return err
+	}
+	e.Reason = fmt.Sprintf("what the store had of it was replaced by a node that had been declared dead, after memory of node %s had let go of it", b.o.Owners.Self)
+	return b.files.ReportLost(ctx, e)
+}
+
+// ReconcileStale has the store looked at under the names of files that this node has in
+// memory, dirty, while another one has a newer generation: it may have been flushing
+// them when it died, after it was declared dead. Old are the generations that memory has.
+func (b *Buffer) ReconcileStale(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation) {
+	for i := range files {
+		e := &files[i]
+		if n, ok := old[e.File]; !ok || n >= e.Generation || b.files.Spec().Backing == "" {
+			continue
+		}
+		if path, err := b.pathAt(ctx, e.Place()); err == nil {
+			b.reconcile(Doubt{Path: path}, false)
+		}
+	}
+}

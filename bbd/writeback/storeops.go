@@ -1,0 +1,276 @@
+package writeback
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/meta/namespace"
+)
+
+// What renames and removals have to do on the store is carried out by the daemon that
+// made them (namespace.StoreOp.By), or that has taken them over from one that was declared
+// dead. Daemons do not tell each other; the namespace keeps them in order:
+//
+//   - a file is not flushed under a name that a pending operation of another daemon
+//     concerns;
+//   - an operation waits for those of other daemons that came before it and concern
+//     the same names;
+//   - right before each attempt at an operation its daemon looks whether it still is
+//     its own, since one that was declared dead may be alive. Both may be in the middle
+//     of it all the same, or one may have been stopped between looking and acting. Twice
+//     is harmless: what is not there any more is not moved again. Late is not, if the
+//     old name is in use again. A daemon that strikes an operation out and finds that it is
+//     another's has been late: it has the store looked at again (reconcile.go).
+
+// carriesOut reports whether this daemon carries out what is noted as a node's.
+func (b *Buffer) carriesOut(by bb.NodeID) bool {
+	return b.o.Cluster == nil || by == "" || by == b.o.Owners.Self
+}
+
+// readPending brings in what the namespace has noted for the store.
+func (b *Buffer) readPending(ctx context.Context) error {
+	return b.pending.read(ctx, func(op *namespace.StoreOp) bool { return b.carriesOut(op.By) })
+}
+
+// pathsOf returns the paths of which an operation changes what is in the store.
+func pathsOf(op *namespace.StoreOp) []string {
+	if op.NewPath == "" {
+		return []string{op.OldPath}
+	}
+	return []string{op.OldPath, op.NewPath}
+}
+
+// othersPause is how long this daemon waits before it looks again whether another one
+// has carried its operations out.
+const othersPause = 200 * time.Millisecond
+
+// replayLater is ReplayStoreOps after a while.
+func (b *Buffer) replayLater() {
+	if !b.pending.replaying.CompareAndSwap(false, true) {
+		return // it is on its way already
+	}
+	b.o.Go(func() {
+		select {
+		case <-time.After(othersPause):
+		case <-b.ctx.Done():
+			return
+		}
+		b.pending.replaying.Store(false)
+		if err := b.ReplayStoreOps(b.ctx); err != nil && b.ctx.Err() == nil {
+			b.o.Log.Warn("operations that the store has to follow", "buffer", b.name, "err", err)
+			b.replayLater()
+		}
+	})
+}
+
+// noPendingElsewhere fails while another daemon has to carry out on the store what concerns
+// a path: a flush of it now could be undone by that. So could it be by what this daemon has
+// taken over a moment ago and not handed to its flusher yet, which keeps the order from then on.
+func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
+	if b.o.Cluster == nil {
+		return nil
+	}
+	if err := b.readPending(ctx); err != nil {
+		return err
+	}
+	if op := b.pending.concerning(path); op != nil {
+		return bb.E(bb.Busy, "flush", b.address(path), "node "+string(op.By)+" has yet to rename or remove what the store has there")
+	}
+	return nil
+}
+
+// quiesce holds the flushes of a path when no daemon has anything left to do on the store
+// there, so that the store has under the path what was flushed of the file, or nothing.
+// bb.Unavailable if a daemon that has does not answer, or if it takes too long.
+func (b *Buffer) quiesce(ctx context.Context, path string) (*flusher.Held, error) {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	for {
+		held, err := b.o.Flusher.Hold(ctx, b.name, path)
+		if err != nil {
+			return nil, err
+		}
+		if err = held.Quiet(ctx); err == nil {
+			err = b.noPendingElsewhere(ctx, path)
+		}
+		if err == nil {
+			return held, nil
+		}
+		held.Release()
+		if bb.KindOf(err) != bb.Busy {
+			return nil, err
+		}
+		select {
+		case <-time.After(othersPause / 10):
+		case <-ctx.Done():
+			return nil, &bb.Error{Kind: bb.KindOf(ctx.Err()), Op: "store", Path: b.address(path), Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
+		}
+	}
+}
+
+// FormerNames returns the names under which the store may have a file still that the
+// namespace has at a path: those from before renames that were not carried out there yet.
+// Away is one of the daemons that have to and do not answer; "": all answer.
+func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error) {
+	ops, err := b.names.StoreOps(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, op := range slices.Backward(ops) {
+		if op.NewPath == "" || !bb.Within(path, op.NewPath) {
+			continue
+		}
+		path = op.OldPath + strings.TrimPrefix(path, op.NewPath)
+		names = append(names, path)
+		if !b.carriesOut(op.By) && !b.o.Cluster.Serves(op.By) {
+			away = op.By
+		}
+	}
+	return names, away, nil
+}
+
+// AdoptStoreOps carries out what a dead node has left to do on the store, from now on and
+// whatever becomes of this process: the namespace records it as this node's.
+func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
+	if _, err := b.names.TakeOverStoreOps(ctx, dead); err != nil {
+		return err
+	}
+	return b.ReplayStoreOps(ctx)
+}
+
+// ReplayStoreOps submits to the flusher the renames and removals that the namespace has noted for the
+// store, that were not submitted yet and that this daemon carries out, in their order. Those
+// that were noted before it was called are submitted when it returns, unless they wait for
+// another daemon's.
+func (b *Buffer) ReplayStoreOps(ctx context.Context) error {
+	_, err := b.pending.submits.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.submit(ctx)
+	})
+	return err
+}
+
+func (b *Buffer) submit(ctx context.Context) error {
+	if err := b.readPending(ctx); err != nil {
+		return err
+	}
+	next, others := b.pending.submittable()
+	if others {
+		b.replayLater()
+	}
+	codec := b.files.Spec().Codec
+	for _, op := range next {
+		done, err := b.KeepReplaced(ctx, op)
+		if err != nil {
+			return err
+		}
+		if !done {
+			for _, o := range StoreOps(op, codec) {
+				b.o.Flusher.Apply(b.name, o)
+			}
+		}
+		b.pending.submitted(op)
+	}
+	return nil
+}
+
+// StoreOps returns what the store has to do for a rename or removal, in a buffer that
+// flushes with a codec. Only the last operation carries the id by which it is struck out.
+func StoreOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
+	var ops []flusher.StoreOp
+	switch {
+	case op.IsDir && op.Op == namespace.OpRemove:
+		ops = []flusher.StoreOp{{Kind: flusher.OpRemove, Old: op.OldPath, Tree: true}}
+	case op.IsDir:
+		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Tree: true}}
+	case op.Flushed.Generation == 0:
+		ops = unflushedOps(op, codec)
+	case op.Op == namespace.OpRemove:
+		ops = []flusher.StoreOp{removal(op.OldPath, op.Flushed.Codec)}
+	default:
+		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec}}
+		// The rename replaces what is in the store under the new name. If that is called
+		// otherwise there, it goes when the renamed file has its name.
+		if op.Replaced.Generation != 0 && op.Replaced.Codec != op.Flushed.Codec {
+			ops = append(ops, removal(op.NewPath, op.Replaced.Codec))
+		}
+	}
+	for i := range ops {
+		ops[i].ID, ops[i].More = op.Revision, i < len(ops)-1
+		if op.IsDir {
+			continue
+		}
+		ops[i].Was, ops[i].Attempts = []bb.Flushed{op.Flushed, op.Left}, op.Attempts
+		ops[i].Replaces, ops[i].ReplacedAttempts = []bb.Flushed{op.Replaced}, op.ReplacedAttempts
+		if ops[i].Old != op.OldPath { // a removal of what was replaced
+			ops[i].Was, ops[i].Attempts = ops[i].Replaces, ops[i].ReplacedAttempts
+		}
+	}
+	return ops
+}
+
+// unflushedOps is StoreOps of a file that the store does not have. It may have under the old
+// name what the file had replaced, and what an attempt to flush it has left. What the file
+// replaces under the new name stays until its flush.
+func unflushedOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
+	if op.Op == namespace.OpRename && op.Replaced.Generation != 0 { // of an older release: see KeepReplaced
+		return []flusher.StoreOp{removal(op.NewPath, op.Replaced.Codec)}
+	}
+	ops := []flusher.StoreOp{removal(op.OldPath, codec)}
+	if op.Left.Generation != 0 && op.Left.Codec != codec {
+		ops = append(ops, removal(op.OldPath, op.Left.Codec))
+	}
+	return ops
+}
+
+func removal(path, codec string) flusher.StoreOp {
+	return flusher.StoreOp{Kind: flusher.OpRemove, Old: path, Codec: codec}
+}
+
+// KeepReplaced carries out a rename that an older release has noted: a file that was never
+// flushed has replaced a flushed one. That release removed the old object then; it stays until
+// the flush of what has the name now. False: nothing has the name that would replace it.
+func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done bool, err error) {
+	if op.Op != namespace.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
+		return false, nil
+	}
+	e, err := b.names.Resolve(ctx, op.NewPath)
+	if err == nil && !e.IsDir() {
+		_, err = b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+			if now.File != e.File || now.Flushed.Generation != 0 {
+				return bb.E(bb.NotFound, "rename", op.NewPath, "another file has the name")
+			}
+			if now.Replaced.Generation == 0 {
+				now.Replaced = op.Replaced
+			}
+			return nil
+		})
+	}
+	switch kind := bb.KindOf(err); {
+	case kind == bb.NotFound || kind == bb.NotDirectory || err == nil && e.IsDir():
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	_, err = b.names.DoneStoreOp(ctx, op.Revision)
+	return err == nil, err
+}
+
+// StoreFollows reports whether the store has to follow the rename or the removal of what has
+// a path, as it does where it may have objects that no entry names.
+//
+// What a rename replaces is none of its business: once something of a name is durable, some
+// version of that name stays durable until the name's removal is asked for. The store moves the
+// renamed file over the old version, if it has the file; else the old version stays until the
+// file's flush replaces it (bb.Entry.Replaced). In both cases that is one step of the store.
+func StoreFollows(e *bb.Entry, path string) bool {
+	if e.IsDir() {
+		return !bb.Hidden(path) // the store knows nothing of what was hidden
+	}
+	// A flush whose end nobody has heard of may have put a content that was lost or superseded then.
+	return e.Stored().Generation != 0 || e.Lost || len(e.Attempts) > 0
+}

@@ -1,0 +1,139 @@
+// Package writeback carries what a buffer's files hold to its backing store: it is the flusher's catalog,
+// submits renames and removals to it in the namespace's order, and reconciles the store with the namespace
+// after writes that came late. It must never know requests of clients, nor how a file comes to be dirty.
+package writeback
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"forebay/bbd/cluster"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+	"forebay/meta/namespace"
+)
+
+// Files are the files of a buffer at this daemon. Its methods may be called concurrently.
+type Files interface {
+	Spec() bb.Buffer
+	// OpenPaths returns the paths of the files that are being written and have been committed in part.
+	OpenPaths() []string
+	// AwaitChange returns when no commit, rename or removal is under way at a place.
+	AwaitChange(at bb.Place)
+	// SaveReaders brings into memory what readers of a file would need from the store's object, before
+	// that is replaced by a generation.
+	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
+	// Pin keeps in memory what is there of a snapshot, which stays the caller's to close, later.
+	// Ctx is that of all reads of the rest.
+	Pin(ctx context.Context, e *bb.Entry, snap *store.Snapshot) (Pinned, error)
+	// Discard tells another node in the background that a generation does not count any more. A node ""
+	// is none.
+	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
+	// ReportLost marks a file lost, for the reason that e names, and publishes that.
+	ReportLost(ctx context.Context, e *bb.Entry) error
+	// Destroyed reports whether the buffer is known to be gone.
+	Destroyed(ctx context.Context) bool
+}
+
+// Pinned are the bytes of a file, which stay where they are until it is closed.
+type Pinned interface {
+	backing.Source
+	Close()
+}
+
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
+	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
+	Resolve(ctx context.Context, path string) (bb.Entry, error)
+	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
+	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
+	// Replacing returns the decided transaction that has yet to remove what is at a path; 0: there is none.
+	Replacing(ctx context.Context, path string) (bb.TxnID, error)
+	namespace.StoreLog
+}
+
+// Flusher is what is needed of the flusher, whose contracts these are.
+type Flusher interface {
+	Enqueue(flusher.Item)
+	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
+	Apply(buffer string, op flusher.StoreOp)
+	RemoveStray(buffer, path string)
+	Read(ctx context.Context, buffer, path, codec string, offset int64) (io.ReadCloser, error)
+}
+
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
+	Snapshot(file bb.FileID, n bb.Generation) (*store.Snapshot, error)
+	MarkClean(file bb.FileID, n bb.Generation) error
+	MarkDirty(file bb.FileID, n bb.Generation) error
+	DropGeneration(file bb.FileID, n bb.Generation)
+}
+
+// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+type Options struct {
+	Owners  owner.Node
+	Cluster *cluster.Cluster // nil: this daemon is alone
+	Flusher Flusher
+	Store   Store
+	Open    func(ctx context.Context, buffer string) (backing.Store, error) // the buffer's backing store
+	Wake    func()                                                          // looks again whether writers can have memory
+	Emit    func(bb.Event)
+	Go      func(func()) // starts what ends soon, or with the daemon
+	Log     *slog.Logger
+}
+
+// Buffer has the files of one buffer that wait for their flush, and what its store has yet to follow. Its
+// methods may be called concurrently.
+type Buffer struct {
+	o     Options
+	ctx   context.Context // ends when the daemon stops
+	name  string
+	files Files
+	names Names
+	dirty *dirty.Files
+
+	pending *pendingOps // what the store has yet to follow
+	doubts  doubts
+}
+
+// New returns what writes a buffer's files back until ctx ends. Dirty has those that wait.
+func New(ctx context.Context, o Options, name string, files Files, names Names, dirty *dirty.Files) *Buffer {
+	return &Buffer{o: o, ctx: ctx, name: name, files: files, names: names, dirty: dirty, pending: newPendingOps(names.PendingOps())}
+}
+
+func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
+
+// pathAt returns the path of a place now.
+func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
+	dir, err := b.names.PathOf(ctx, at.Dir)
+	if err != nil {
+		return "", err
+	}
+	return at.In(dir), nil
+}
+
+func (b *Buffer) key(e *bb.Entry) flusher.Key {
+	return flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation}
+}
+
+// Enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed, but
+// files may have to move to other nodes.
+func (b *Buffer) Enqueue(e bb.Entry, item flusher.Item) {
+	backed := b.files.Spec().Backing != ""
+	if backed || b.o.Cluster != nil {
+		f := dirty.File{At: e.Place(), Generation: e.Generation}
+		if second := owner.Replica(&e); second != "" && b.o.Cluster != nil {
+			f.Second = b.o.Cluster.Incarnation(second)
+		}
+		b.dirty.Add(e.File, f)
+	}
+	if backed {
+		b.o.Flusher.Enqueue(item)
+	}
+}

@@ -1,0 +1,261 @@
+package writeback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/meta/namespace"
+)
+
+// world is a daemon's files, namespace, memory and flusher, as far as the tests need them. Calls has what
+// was done to them.
+type world struct {
+	Names
+	spec    bb.Buffer
+	entries map[bb.Place]bb.Entry
+	ops     []namespace.StoreOp
+	noted   []namespace.StoreOp // not read yet
+	txn     bb.TxnID            // which replaces all files
+	changed func()              // called once while a change is awaited
+	calls   []string
+}
+
+func (w *world) did(format string, args ...any) {
+	w.calls = append(w.calls, fmt.Sprintf(format, args...))
+}
+
+func (w *world) Lookup(_ context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	if e, ok := w.entries[bb.Place{Dir: dir, Name: name}]; ok {
+		return e, nil
+	}
+	return bb.Entry{}, bb.NotFound
+}
+
+func (w *world) Resolve(ctx context.Context, path string) (bb.Entry, error) {
+	return w.Lookup(ctx, bb.RootDir, path)
+}
+
+func (w *world) PathOf(context.Context, bb.DirID) (string, error) { return "", nil }
+
+func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error) {
+	e, err := w.Lookup(ctx, dir, name)
+	if err == nil {
+		err = change(&e)
+	}
+	if err == nil {
+		w.entries[bb.Place{Dir: dir, Name: name}] = e
+	}
+	return e, err
+}
+
+func (w *world) Replacing(context.Context, string) (bb.TxnID, error)      { return w.txn, nil }
+func (w *world) StoreOps(context.Context) ([]namespace.StoreOp, error)    { return w.ops, nil }
+func (w *world) PendingOps() namespace.OpReader                           { return w }
+func (w *world) StoreOpPending(context.Context, uint64) (bool, error)     { return true, nil }
+func (w *world) TakeOverStoreOps(context.Context, bb.NodeID) (int, error) { return 0, nil }
+func (w *world) Read(context.Context) (came, went []namespace.StoreOp, err error) {
+	came, w.noted = w.noted, nil
+	return came, nil, nil
+}
+
+func (w *world) DoneStoreOp(_ context.Context, revision uint64) (bool, error) {
+	w.did("done %d", revision)
+	return true, nil
+}
+
+// files are the world's files at this daemon.
+type files struct{ *world }
+
+func (f files) Spec() bb.Buffer     { return f.spec }
+func (f files) OpenPaths() []string { return nil }
+func (f files) AwaitChange(at bb.Place) {
+	f.did("await %s", at.Name)
+	if f.changed != nil {
+		f.changed()
+		f.changed = nil
+	}
+}
+
+func (f files) SaveReaders(_ context.Context, file bb.FileID, newer bb.Generation) error {
+	f.did("save readers of %d before %d", file, newer)
+	return nil
+}
+
+func (f files) Pin(context.Context, *bb.Entry, *store.Snapshot) (Pinned, error) {
+	return nil, errors.New("there is no memory")
+}
+
+func (f files) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
+	f.did("discard %d/%d at %s", file, n, node)
+}
+
+func (f files) ReportLost(context.Context, *bb.Entry) error { return nil }
+func (f files) Destroyed(context.Context) bool              { return false }
+
+// memory is the world's memory, which has no file.
+type memory struct{ *world }
+
+func (m memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) { return nil, bb.NotFound }
+func (m memory) MarkDirty(bb.FileID, bb.Generation) error                   { return nil }
+func (m memory) DropGeneration(file bb.FileID, n bb.Generation)             { m.did("drop %d/%d", file, n) }
+
+func (m memory) MarkClean(file bb.FileID, n bb.Generation) error {
+	m.did("clean %d/%d", file, n)
+	return nil
+}
+
+// queue is the world's flusher.
+type queue struct {
+	Flusher
+	w *world
+}
+
+func (q queue) Enqueue(i flusher.Item) { q.w.did("enqueue %d/%d", i.Key.File, i.Key.Generation) }
+func (q queue) Apply(_ string, op flusher.StoreOp) {
+	q.w.did("apply %v %s %s", op.Kind, op.Old, op.New)
+}
+
+// start returns what writes the files of w back at node n1, which is not alone if others is set.
+func (w *world) start(t *testing.T, owners owner.Node) (*Buffer, *dirty.Files) {
+	t.Helper()
+	waiting := dirty.New()
+	b := New(t.Context(), Options{
+		Owners: owners, Flusher: queue{w: w}, Store: memory{w}, Wake: func() { w.did("wake") },
+		Emit: func(e bb.Event) { w.did("%v %s", e.Kind, e.Path) }, Go: func(f func()) { f() }, Log: slog.New(slog.DiscardHandler),
+	}, "b", files{w}, w, waiting)
+	return b, waiting
+}
+
+func (b *Buffer) catalog() Catalog {
+	return Catalog{Of: func(context.Context, string) (*Buffer, error) { return b, nil }}
+}
+
+func place(name string) bb.Place { return bb.Place{Dir: bb.RootDir, Name: name} }
+
+// TestBegin begins flushes that end before any byte of the file is looked at.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	clean := changed(file("n1"), func(e *bb.Entry) {
+		e.Holders = append(e.Holders, "n2")
+		e.SetFlushed(bb.Flushed{Generation: 5})
+	})
+	for name, c := range map[string]struct {
+		world world
+		kind  bb.Kind
+		gone  bool // it waits no more
+		calls []string
+	}{
+		"its flush was recorded": {
+			world{entries: map[bb.Place]bb.Entry{place("f"): clean}},
+			bb.Exists, true,
+			[]string{"clean 7/5", "discard 7/5 at n2", "wake", string(bb.EventFlushed) + " f"},
+		},
+		"another node's": {
+			world{entries: map[bb.Place]bb.Entry{place("f"): file("n2")}}, bb.NotFound, true, []string{"drop 7/5"},
+		},
+		"removed": {world{}, bb.NotFound, false, []string{"await f"}},
+		"the name of another": {
+			world{entries: map[bb.Place]bb.Entry{place("f"): changed(file("n1"), func(e *bb.Entry) { e.File = 8 })}}, bb.NotFound, false, []string{"await f"},
+		},
+		"replaced by a transaction": {
+			world{entries: map[bb.Place]bb.Entry{place("f"): file("n1")}, txn: 9}, bb.Busy, false, nil,
+		},
+		"to be flushed": {
+			world{entries: map[bb.Place]bb.Entry{place("f"): file("n1")}}, bb.NotFound, false, []string{"save readers of 7 before 5"},
+		},
+	} {
+		w := &c.world
+		b, waiting := w.start(t, owner.Node{Self: "n1"})
+		waiting.Add(7, dirty.File{At: place("f"), Generation: 5})
+		_, err := b.catalog().Begin(t.Context(), flusher.Key{Buffer: "b", File: 7, Generation: 5})
+		if bb.KindOf(err) != c.kind {
+			t.Errorf("%s: %v, want %v", name, err, c.kind)
+		}
+		if !slices.Equal(w.calls, c.calls) {
+			t.Errorf("%s: %q, want %q", name, w.calls, c.calls)
+		}
+		if _, ok := waiting.Of(7); ok == c.gone {
+			t.Errorf("%s: the file waits: %v", name, ok)
+		}
+	}
+}
+
+// TestBeginDuringRename: the namespace has a rename already, and the daemon follows while the flush waits.
+func TestBeginDuringRename(t *testing.T) {
+	t.Parallel()
+	e := changed(file("n1"), func(e *bb.Entry) { e.Name = "g"; e.SetFlushed(bb.Flushed{Generation: 5}) })
+	w := &world{entries: map[bb.Place]bb.Entry{place("g"): e}}
+	b, waiting := w.start(t, owner.Node{Self: "n1"})
+	waiting.Add(7, dirty.File{At: place("f"), Generation: 5})
+	w.changed = func() { waiting.Change(7, func(f *dirty.File) { f.At = place("g") }) }
+	_, err := b.catalog().Begin(t.Context(), flusher.Key{Buffer: "b", File: 7, Generation: 5})
+	if bb.KindOf(err) != bb.Exists || !slices.Contains(w.calls, string(bb.EventFlushed)+" g") {
+		t.Errorf("%v, %q", err, w.calls)
+	}
+}
+
+// TestEnqueue: a buffer without a store has no queue, and alone nowhere to move files to.
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	for _, backing := range []string{"", "file:///data"} {
+		w := &world{spec: bb.Buffer{Backing: backing}}
+		b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
+		e := file("n1")
+		b.Enqueue(e, flusher.Item{Key: b.key(&e)})
+		f, ok := waiting.Of(7)
+		if want := backing != ""; ok != want || len(w.calls) == 1 != want || ok && f != (dirty.File{At: place("f"), Generation: 5}) {
+			t.Errorf("backing %q: %q, waiting %v %+v", backing, w.calls, ok, f)
+		}
+	}
+}
+
+// TestReplay submits what was noted once, in its order; what an older release has noted of a rename over a
+// flushed file ends in the entry.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	replaced := bb.Flushed{Generation: 2}
+	w := &world{entries: map[bb.Place]bb.Entry{place("c"): changed(file("n1"), func(e *bb.Entry) { e.Name = "c" })}, noted: []namespace.StoreOp{
+		{Op: namespace.OpRemove, OldPath: "a", Flushed: bb.Flushed{Generation: 1}, Revision: 2, Seq: 2},
+		{Op: namespace.OpRename, OldPath: "x", NewPath: "a", Flushed: bb.Flushed{Generation: 1}, Revision: 1, Seq: 1},
+		{Op: namespace.OpRename, OldPath: "c.tmp", NewPath: "c", Replaced: replaced, Revision: 3, Seq: 3},
+		{Op: namespace.OpRename, OldPath: "d.tmp", NewPath: "d", Replaced: replaced, Revision: 4, Seq: 4},
+	}}
+	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+	for range 2 {
+		if err := b.ReplayStoreOps(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"apply rename x a", "apply remove a ", "done 3", "apply remove d "}
+	if !slices.Equal(w.calls, want) {
+		t.Errorf("%q, want %q", w.calls, want)
+	}
+	if got := w.entries[place("c")].Replaced; got != replaced {
+		t.Errorf("the entry has replaced %+v, want %+v", got, replaced)
+	}
+}
+
+// TestFormerNames goes back through the renames that the store has yet to follow.
+func TestFormerNames(t *testing.T) {
+	t.Parallel()
+	w := &world{ops: []namespace.StoreOp{
+		{Op: namespace.OpRename, OldPath: "a/f", NewPath: "a/g", Seq: 1},
+		{Op: namespace.OpRename, IsDir: true, OldPath: "a", NewPath: "b", Seq: 2},
+		{Op: namespace.OpRemove, OldPath: "b/h", Seq: 3},
+		{Op: namespace.OpRename, OldPath: "bb/g", NewPath: "c", Seq: 4},
+	}}
+	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+	names, away, err := b.FormerNames(t.Context(), "b/g")
+	if want := []string{"a/g", "a/f"}; err != nil || away != "" || !slices.Equal(names, want) {
+		t.Errorf("%q, %q, %v; want %q", names, away, err, want)
+	}
+}
