@@ -30,7 +30,7 @@ type over struct {
 // overBudget lists the names beyond their budgets. A figure only shrinks: the test fails when one
 // here is larger than it has to be. Lines of packages are rounded up to the next hundred.
 var overBudget = map[string]over{
-	"lines of bbd":                      {9200, ""},
+	"lines of bbd":                      {8500, ""},
 	"lines of bbd/store":                {7200, ""},
 	"lines of flusher":                  {3300, ""},
 	"lines of flusher/backing/s3":       {2500, ""},
@@ -39,7 +39,7 @@ var overBudget = map[string]over{
 	"struct bbd/status.Buffer":          {24, "a record, a field for each stored or printed value"},
 	"struct bbd.Config":                 {24, "options, a field for each setting"},
 	"struct bbd.Daemon":                 {31, ""},
-	"struct bbd.openFile":               {29, ""},
+	"struct bbd.openFile":               {28, ""},
 	"struct flusher.BufferStats":        {24, "a record, a field for each stored or printed value"},
 	"struct flusher.Options":            {25, "options, a field for each setting"},
 	"struct flusher/backing/s3.Options": {24, "options, a field for each setting"},

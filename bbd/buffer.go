@@ -14,10 +14,10 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
-	"forebay/bbd/namelock"
 	"forebay/bbd/origin"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
+	"forebay/bbd/replica"
 	"forebay/bbd/txn"
 	"forebay/bbd/walk"
 	"forebay/bbd/writeback"
@@ -47,9 +47,8 @@ type buffer struct {
 	cache   *readcache.Cache
 	forward *forward.Buffer
 
-	copyLocks namelock.Locks // by file: see lockCopies
-
 	writeback *writeback.Buffer
+	replicas  *replica.Buffer
 
 	freezer      freezer
 	usage        batch.Usage
@@ -70,7 +69,8 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.open, b.dirty = newOpenFiles(), dirty.New()
 	b.owners = owner.Node{Self: d.cfg.Node, Alone: d.cluster == nil}
 	b.writers, b.sources = alloc.NewWriters(d.alloc, memoryBuffer{b}), newSources(b)
-	b.cache, b.forward, b.writeback = newCache(b), newForward(b), newWriteback(b)
+	b.cache, b.forward = newCache(b), newForward(b)
+	b.writeback, b.replicas = newWriteback(b), newReplicas(b)
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	return b
 }

@@ -122,7 +122,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	}
 	held.Renamed(e.File, e.Flushed)
 	b.moved(at, target, to, &renamed)
-	b.discardReplaced(ctx, renamed.Replaced)
+	b.replicas.DiscardReplaced(ctx, renamed.Replaced)
 	if concerned {
 		if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 			return bb.MaybeDone(bb.Wrap(op, b.address(fromPath), err))
@@ -200,6 +200,15 @@ func (d *Daemon) dropped(op, address string, err error) error {
 	return bb.MaybeDone(bb.Wrap(op, address, d.store.SyncDrops(d.ctx)))
 }
 
+// dropOld forgets the generation that a newer one of this node has taken the place of,
+// here and where the file was before.
+func (b *buffer) dropOld(file bb.FileID, n bb.Generation, was ...bb.NodeID) {
+	b.d.store.DropGeneration(file, n)
+	for _, node := range was {
+		b.replicas.Discard(node, file, n)
+	}
+}
+
 // dropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
 func (b *buffer) dropFile(e *bb.Entry) {
@@ -207,7 +216,7 @@ func (b *buffer) dropFile(e *bb.Entry) {
 	b.dirty.Forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)
-	b.discardAt(owner.Replica(e), e.File, 0)
+	b.replicas.Discard(owner.Replica(e), e.File, 0)
 }
 
 func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {

@@ -234,7 +234,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
-		d.wg.Go(d.keepSeconds)
+		d.wg.Go(d.repair)
 	}
 	return d.listen()
 }

@@ -69,7 +69,7 @@ func (d *Daemon) Promote(ctx context.Context, name, path string) error {
 	if err != nil {
 		return err
 	}
-	return b.promote(ctx, &e, e.File, e.Generation)
+	return b.replicas.Promote(ctx, &e, e.File, e.Generation)
 }
 
 // BeginNodeDrain is a drain of this node that does not end.

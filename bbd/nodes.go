@@ -172,7 +172,7 @@ func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.No
 func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
 	state := e.State()
 	if owner.Replica(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
-		err := b.promoteAt(ctx, owner.Replica(e), e)
+		err := b.replicas.PromoteAt(ctx, owner.Replica(e), e)
 		if err == nil {
 			answer.KeptTotal++
 			return nil

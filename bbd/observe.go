@@ -148,7 +148,7 @@ func (d *Daemon) measure() metrics.Stats {
 		f := d.flusher.BufferStats(b.name)
 		bytes := stats.Buffers[b.name]
 		s := metrics.Buffer{
-			Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: len(b.underReplicated()),
+			Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: b.replicas.Lacking(),
 		}
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"forebay/bbd/access"
-	"forebay/bbd/cluster"
 	"forebay/bbd/dedup"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
+	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -44,12 +44,11 @@ type openFile struct {
 	was        bb.NodeID     // the home of that
 	wasReplica bb.NodeID     // and who has its second copy
 
-	published atomic.Bool                         // written under mu
-	second    atomic.Pointer[cluster.Incarnation] // replica's, likewise; nil: there is none
+	published atomic.Bool // written under mu
+	second    replica.Copy
 
 	mu        lockorder.Mutex[lockrank.OpenFile]
 	at        bb.Place
-	replica   *replica  // the second copy; nil: none yet
 	near      bb.NodeID // the other node that opened it last; "": none has
 	writer    string    // the client that began the generation
 	path      string    // for messages and events
@@ -140,6 +139,27 @@ func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error 
 	f.committed = true
 	f.buf.usage.Absorbed(f.buf.d.observe.committed(extents))
 	return f.replicate(ctx, extents)
+}
+
+// replicate brings the second copy up to date with a commit, where the buffer wants one. f is locked.
+func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) error {
+	b := f.buf
+	if !b.replicas.Wanted() {
+		return nil
+	}
+	g := replica.Generation{Entry: f.entry, Path: f.path, Near: f.near}
+	g.Entry.Parent, g.Entry.Name, g.Entry.File, g.Entry.Generation = f.at.Dir, f.at.Name, f.file, f.generation
+	was := f.second.At().Node
+	whole, err := b.replicas.Commit(ctx, &f.second, &g, extents)
+	if err != nil || !whole {
+		return err
+	}
+	now := f.second.At().Node
+	if now != was {
+		f.published.Store(false) // the next put tells the namespace
+	}
+	f.entry.Holders = []bb.NodeID{b.d.cfg.Node, now}
+	return nil
 }
 
 // publish puts the generation into the namespace, marked open, if it is not there.

@@ -174,7 +174,7 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, kn
 			if err := b.yield(&gone[i]); err != nil {
 				return errors.Join(err, reports.Wait())
 			}
-			b.promoteLater(&gone[i])
+			b.replicas.PromoteLater(&gone[i])
 			continue
 		}
 		reports.Go(func() error { return b.reportLost(reporting, &gone[i]) })
@@ -271,9 +271,7 @@ func (b *buffer) reopen(e *bb.Entry) {
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = b.d.store.Base(f.file, f.generation)
 	if second := owner.Replica(e); second != "" && b.d.cluster != nil {
-		h := b.d.cluster.Incarnation(second)
-		f.replica = &replica{Incarnation: h, behind: true}
-		f.second.Store(&h)
+		f.second.Found(b.d.cluster.Incarnation(second))
 	}
 	f.entry.MTime = foundOpen()
 	f.published.Store(true)
@@ -356,6 +354,26 @@ func (b *buffer) sayLost(e *bb.Entry, path string) {
 	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
 	d.observe.lost(e.Size)
 	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.LostReason()})
+}
+
+// recoverReplica keeps the second copy of a file that recovery found, if it counts.
+func (b *buffer) recoverReplica(e *bb.Entry) bool {
+	state := e.State()
+	if owner.Replica(e) != b.d.cfg.Node || state != bb.StateDirty && state != bb.StateOpen {
+		return false
+	}
+	var err error
+	if e.Open {
+		if missing := b.missing(e); missing != "" {
+			err = errors.Join(errors.New(missing), b.yield(e))
+		}
+	} else {
+		err = b.d.store.Adopt(e.File, e.Generation) // a promotion compares it with the entry
+	}
+	if err != nil {
+		b.d.log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.owners.Of(e), "err", err)
+	}
+	return err == nil
 }
 
 // yield drops what this node has left of a file, in favour of the second copy at another

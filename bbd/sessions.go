@@ -6,11 +6,10 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/fabric"
-	"forebay/bbd/lockrank"
+	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
-	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 )
 
@@ -37,10 +36,7 @@ func (d *Daemon) newServer() *rpc.Server {
 type client struct {
 	admission *fabric.Admission // the client's way to region memory over the network; nil: none
 
-	mu struct {
-		lockorder.Mutex[lockrank.Leaf]
-		parts map[bb.FileID]commitParts // of second copies that come in parts
-	}
+	parts replica.Parts // of second copies that come in parts
 }
 
 // clientOf returns what the daemon has of a session whose handshake is over.
@@ -63,6 +59,14 @@ func (d *Daemon) welcome(s *rpc.Session, m *wire.Welcome) rpc.Resource {
 		c.admission.Describe(m, s.LocalAddr())
 	}
 	return c
+}
+
+// daemonsBuffer is buffer for requests that only daemons may make.
+func (d *Daemon) daemonsBuffer(ctx context.Context, r *rpc.Request, op, name string) (*buffer, error) {
+	if !r.Caller().Relayed || !r.Caller().System {
+		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
+	}
+	return d.buffer(ctx, name)
 }
 
 // bufferFor finds a buffer that the session's user may enter.

@@ -51,7 +51,7 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 		return nil, err
 	}
 	if m.Replica {
-		return &wire.Empty{}, b.promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
+		return &wire.Empty{}, b.replicas.Promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
 	}
 	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.owners.Of(&e) != r.Session().Peer() {
 		return nil, owner.Changed("take", b.address(m.Name))
@@ -84,7 +84,7 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 	if err := b.cache.DropCopies(e.File); err != nil {
 		return err
 	}
-	second := b.hasSecond(e) // then there is nothing to fetch, and nothing to let go of if it is not the home's to give
+	second := b.replicas.Complete(e) // then there is nothing to fetch, and nothing to let go of if it is not the home's to give
 	drop := func() {
 		if !second {
 			b.d.store.DropGeneration(e.File, e.Generation)

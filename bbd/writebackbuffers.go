@@ -68,7 +68,7 @@ func (f writebackFiles) Pin(ctx context.Context, e *bb.Entry, snap *store.Snapsh
 
 // Discard tells another node that a generation does not count any more.
 func (f writebackFiles) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
-	f.b.discardAt(node, file, n)
+	f.b.replicas.Discard(node, file, n)
 }
 
 // ReportLost marks a file lost, and publishes that.

@@ -1,12 +1,14 @@
-package bbd
+package replica
 
 import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 )
 
@@ -16,8 +18,8 @@ import (
 // has what it had before, and nothing if it had nothing: a part of a file is not taken for
 // the file when its home is lost.
 const (
-	// replicaExtents bounds the extents of one message: 50 bytes each at most.
-	replicaExtents = 16 << 10
+	// maxExtents bounds the extents of one message: 50 bytes each at most.
+	maxExtents = 16 << 10
 	// maxPartsExtents and maxPartsFiles bound what a session keeps of parts.
 	maxPartsExtents = 2 << 20
 	maxPartsFiles   = 16
@@ -49,31 +51,38 @@ func tooManyExtents(n int) error {
 		WithRemedy("write in larger pieces")
 }
 
-// joinParts keeps a part until the last one has come, and then returns all of them.
-func (c *client) joinParts(file bb.FileID, m *wire.Replicate, extents []store.NewExtent) ([]store.NewExtent, error) {
+// Parts are the commits of which a session's peer has sent some. The zero value is ready; Join may be called
+// concurrently.
+type Parts struct {
+	mu    lockorder.Mutex[lockrank.Leaf]
+	files map[bb.FileID]commitParts
+}
+
+// Join keeps a part until the last one has come, and then returns all of them.
+func (c *Parts) Join(file bb.FileID, m *wire.Replicate, extents []store.NewExtent) ([]store.NewExtent, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, err := c.mu.parts[file].add(m, extents)
+	p, err := c.files[file].add(m, extents)
 	if err != nil || !m.More {
-		delete(c.mu.parts, file)
+		delete(c.files, file)
 		return p.extents, err
 	}
-	if c.mu.parts == nil {
-		c.mu.parts = make(map[bb.FileID]commitParts)
+	if c.files == nil {
+		c.files = make(map[bb.FileID]commitParts)
 	}
-	for other := range c.mu.parts {
-		if len(c.mu.parts) < maxPartsFiles || c.mu.parts[file].id != 0 {
+	for other := range c.files {
+		if len(c.files) < maxPartsFiles || c.files[file].id != 0 {
 			break
 		}
-		delete(c.mu.parts, other) // its sender is told when the next part comes, and begins again
+		delete(c.files, other) // its sender is told when the next part comes, and begins again
 	}
-	c.mu.parts[file] = p
+	c.files[file] = p
 	return nil, nil
 }
 
 // inParts returns a message as those that are sent: itself, if it fits. id names the parts.
-func (b *buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Replicate, error) {
-	if len(m.Extents) <= replicaExtents || !mayPart && proto.Size(m) <= wire.MaxMessage {
+func (b *Buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Replicate, error) {
+	if len(m.Extents) <= maxExtents || !mayPart && proto.Size(m) <= wire.MaxMessage {
 		return []*wire.Replicate{m}, nil
 	}
 	if !mayPart {
@@ -84,8 +93,8 @@ func (b *buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Re
 		return nil, tooManyExtents(len(m.Extents))
 	}
 	var parts []*wire.Replicate
-	for before := 0; before < len(m.Extents); before += replicaExtents {
-		end := min(before+replicaExtents, len(m.Extents))
+	for before := 0; before < len(m.Extents); before += maxExtents {
+		end := min(before+maxExtents, len(m.Extents))
 		parts = append(parts, &wire.Replicate{
 			Buffer: m.Buffer, File: m.File, Generation: m.Generation, Whole: m.Whole, Extents: m.Extents[before:end],
 			Parts: id, Before: uint32(before), More: end < len(m.Extents),

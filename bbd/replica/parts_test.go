@@ -1,4 +1,4 @@
-package bbd
+package replica
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func wide(extents int) *wire.Replicate {
 }
 
 func TestReplicaParts(t *testing.T) {
-	b := &buffer{name: "b"}
+	b := &Buffer{name: "b"}
 	for _, c := range []struct {
 		extents int
 		mayPart bool
@@ -30,10 +30,10 @@ func TestReplicaParts(t *testing.T) {
 		kind    bb.Kind
 	}{
 		{0, true, 1, 0},
-		{replicaExtents, true, 1, 0},
-		{replicaExtents, false, 1, 0},
-		{replicaExtents + 1, true, 2, 0},
-		{3 * replicaExtents, true, 3, 0},
+		{maxExtents, true, 1, 0},
+		{maxExtents, false, 1, 0},
+		{maxExtents + 1, true, 2, 0},
+		{3 * maxExtents, true, 3, 0},
 		{48_000, true, 3, 0},
 		{48_000, false, 0, bb.Unsupported},
 		{maxPartsExtents + 1, true, 0, bb.Invalid},
@@ -59,7 +59,7 @@ func TestReplicaParts(t *testing.T) {
 	}
 	// What fits into one message of a daemon that takes no parts goes as it did.
 	small := wide(0)
-	for range replicaExtents + 1000 {
+	for range maxExtents + 1000 {
 		small.Extents = append(small.Extents, &wire.NewExtent{FileOffset: 1, Length: 1, Checksum: 1, Lease: 1, SegmentOffset: 1})
 	}
 	if parts, err := b.inParts(small, false, 5); len(parts) != 1 || err != nil {
@@ -90,9 +90,9 @@ func TestJoinParts(t *testing.T) {
 		"the first is all": {[]part{{1, 0, 5, false}}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := new(client)
+			s := new(Parts)
 			for i, p := range c.parts {
-				got, err := s.joinParts(7, &wire.Replicate{Parts: p.id, Before: p.before, More: p.more}, make([]store.NewExtent, p.n))
+				got, err := s.Join(7, &wire.Replicate{Parts: p.id, Before: p.before, More: p.more}, make([]store.NewExtent, p.n))
 				if i+1 < len(c.parts) {
 					if err != nil || p.more && got != nil {
 						t.Fatalf("part %d: %d extents, %v", i, len(got), err)
@@ -103,18 +103,18 @@ func TestJoinParts(t *testing.T) {
 					t.Errorf("the last part: %d extents, %v", len(got), err)
 				}
 			}
-			if len(s.mu.parts) != 0 {
-				t.Errorf("parts are kept of %d files", len(s.mu.parts))
+			if len(s.files) != 0 {
+				t.Errorf("parts are kept of %d files", len(s.files))
 			}
 		})
 	}
-	s := new(client)
+	s := new(Parts)
 	for f := range bb.FileID(3 * maxPartsFiles) {
-		if _, err := s.joinParts(f, &wire.Replicate{Parts: 1, More: true}, make([]store.NewExtent, 1)); err != nil {
+		if _, err := s.Join(f, &wire.Replicate{Parts: 1, More: true}, make([]store.NewExtent, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(s.mu.parts) > maxPartsFiles {
-		t.Errorf("parts are kept of %d files", len(s.mu.parts))
+	if len(s.files) > maxPartsFiles {
+		t.Errorf("parts are kept of %d files", len(s.files))
 	}
 }

@@ -1,0 +1,241 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"forebay/bbd/cluster"
+	"forebay/bbd/owner"
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/mapped"
+	"forebay/internal/wire"
+)
+
+// Copy is the second copy of a generation that is being written. Its methods are called under the lock of
+// the generation's commits, but for At. The zero value is none.
+type Copy struct {
+	at     atomic.Pointer[cluster.Incarnation] // nil: there is none yet
+	behind bool                                // it lacks something: all is sent again
+}
+
+// At returns where the copy is; zero: there is none. It may be called concurrently.
+func (c *Copy) At() cluster.Incarnation {
+	if at := c.at.Load(); at != nil {
+		return *at
+	}
+	return cluster.Incarnation{}
+}
+
+// Outdate notes that the copy may lack something.
+func (c *Copy) Outdate() { c.behind = true }
+
+// Found notes that a generation that was found open has a copy at a node. What it has is not known.
+func (c *Copy) Found(at cluster.Incarnation) {
+	c.at.Store(&at)
+	c.behind = true
+}
+
+// Generation is one that is being written.
+type Generation struct {
+	Entry bb.Entry  // with the file's place, and the generation
+	Path  string    // for messages
+	Near  bb.NodeID // the other node that opened it last; "": none has
+}
+
+// tries is how many nodes are tried before a commit fails.
+const tries = 3
+
+// Wanted reports whether the buffer's files are to have second copies.
+func (b *Buffer) Wanted() bool { return b.files.Spec().Replicas > 1 && b.o.Cluster != nil }
+
+// Commit brings the second copy up to date with a commit that is recorded here, in a buffer that wants
+// that. Whole: all was sent, and the namespace is to have the node that c names as the entry's second.
+// bb.Unavailable: no node has taken it.
+func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []store.NewExtent) (whole bool, err error) {
+	at := c.at.Load()
+	if at != nil && !b.o.Cluster.Remains(*at) {
+		c.behind = true // were it asked, it would have this commit and nothing before
+	}
+	if at != nil && !c.behind {
+		if err = b.sendExtents(ctx, at.Node, &g.Entry, extents); err == nil {
+			return false, nil
+		}
+		c.behind = true
+		b.o.Log.Warn("the second copy of a file", "path", g.Path, "node", at.Node, "err", err)
+	}
+	var now bb.NodeID
+	if at != nil {
+		now = at.Node
+	}
+	tried := 0
+	for _, node := range currentFirst(now, targets(b.o.Cluster, b.size(&g.Entry), g.Near)) {
+		if ctx.Err() != nil || tried == tries {
+			break
+		}
+		tried++
+		h := b.o.Cluster.Incarnation(node)
+		if err = b.sendWhole(ctx, &g.Entry, node); err == nil {
+			if at != nil && at.Node != node {
+				b.Discard(at.Node, g.Entry.File, g.Entry.Generation)
+			}
+			c.at.Store(&h)
+			c.behind = false
+			return true, nil
+		}
+		b.o.Log.Warn("a second copy of a file", "path", g.Path, "node", node, "err", err)
+	}
+	if err == nil {
+		err = fmt.Errorf("no other node has room")
+	}
+	return false, &bb.Error{
+		Kind: bb.Unavailable, Op: "commit", Path: g.Path, Err: fmt.Errorf("the second copy that the buffer wants cannot be made: %w", err),
+		Remedy: "see bbctl nodes",
+	}
+}
+
+// currentFirst puts the node with the present copy before the others: it may have most of it still. A node
+// "" is none.
+func currentFirst(now bb.NodeID, nodes []bb.NodeID) []bb.NodeID {
+	if now == "" {
+		return nodes
+	}
+	return append([]bb.NodeID{now}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == now })...)
+}
+
+// targets returns the nodes to ask to keep a second copy of so many bytes.
+func targets(c Cluster, bytes int64, near bb.NodeID) []bb.NodeID {
+	return slices.DeleteFunc(c.Candidates(bytes, near), func(node bb.NodeID) bool {
+		m, ok := c.Member(node)
+		return !ok || !cluster.Supports(&m, wire.VersionReplicas)
+	})
+}
+
+// HasTargets reports whether a node can be asked to keep a second copy of so many bytes.
+func (b *Buffer) HasTargets(bytes int64, near bb.NodeID) bool {
+	return len(targets(b.o.Cluster, bytes, near)) > 0
+}
+
+// size returns how many bytes a generation has here; 0: nothing of it was committed.
+func (b *Buffer) size(e *bb.Entry) int64 {
+	n, err := b.o.Store.Size(e.File, e.Generation)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// sendExtents sends what a commit adds.
+func (b *Buffer) sendExtents(ctx context.Context, node bb.NodeID, e *bb.Entry, extents []store.NewExtent) error {
+	list := make([]*wire.NewExtent, len(extents))
+	bytes := make([][]byte, len(extents))
+	for i, x := range extents {
+		var err error
+		if bytes[i], err = b.o.Store.LeasedBytes(x.Lease, x.SegmentOffset, x.Length); err != nil {
+			return err
+		}
+		list[i] = &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: x.Checksum}
+	}
+	return b.send(ctx, node, &wire.Replicate{Extents: list}, e, bytes)
+}
+
+// sendWhole sends a node all that a generation of this node shows.
+func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) error {
+	snap, err := b.o.Store.Snapshot(e.File, e.Generation)
+	if err != nil {
+		return err
+	}
+	defer snap.Close()
+	pinned, extents, err := b.files.Pin(ctx, e, snap)
+	if err != nil {
+		return err
+	}
+	defer pinned.Release()
+	var list []*wire.NewExtent
+	var bytes [][]byte
+	for i := range extents {
+		x := &extents[i]
+		if x.State == store.Hole {
+			continue
+		}
+		sum, err := snap.PieceSum(x)
+		if err != nil {
+			return err
+		}
+		pieces, err := snap.Slices(x.FileOffset, x.Length, nil)
+		if err != nil {
+			return err
+		}
+		list = append(list, &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: sum})
+		bytes = append(bytes, pieces[0]) // an extent is one piece of memory
+	}
+	return b.send(ctx, node, &wire.Replicate{Whole: true, Extents: list}, e, bytes)
+}
+
+// send puts the bytes of m's extents into another node's memory and has them recorded there, of the file
+// and the generation that e names.
+func (b *Buffer) send(ctx context.Context, node bb.NodeID, m *wire.Replicate, e *bb.Entry, bytes [][]byte) (err error) {
+	spec := b.files.Spec()
+	s, err := b.o.Cluster.Session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
+	if err != nil {
+		return err
+	}
+	m.Buffer, m.File, m.Generation = b.name, uint64(e.File), uint64(e.Generation)
+	var (
+		total  int64
+		inline []byte
+	)
+	for _, p := range bytes {
+		total += int64(len(p))
+	}
+	arrived := b.o.Cluster.Sending(node, total)
+	defer func() { arrived(err) }()
+	if total <= b.o.Inline && len(m.Extents) <= maxExtents {
+		if inline, err = mapped.Gather(nil, b.address(""), bytes...); err != nil {
+			return err
+		}
+	} else {
+		staged, done, err := b.files.Stage(ctx, s, m.Extents, bytes)
+		if err != nil {
+			return err
+		}
+		defer done()
+		m.Extents = staged
+	}
+	messages, err := b.inParts(m, slices.Contains(s.Welcome().Capabilities, wire.CapabilityParts), b.o.NextID())
+	for i := 0; err == nil && i < len(messages); i++ {
+		_, err = s.Ask(ctx, wire.Type_TYPE_REPLICATE, messages[i], inline, nil)
+	}
+	return err
+}
+
+// Record records what the owner of a file has sent as this node's second copy of it: extents, or all of
+// the generation if m has all. bb.Busy: somebody reads what it would take the place of.
+func (b *Buffer) Record(m *wire.Replicate, extents []store.NewExtent) error {
+	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
+	// The copy that readers have here is forgotten, before the second copy takes its place.
+	if m.Whole && !b.files.ForgetIdle(file, n) {
+		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("somebody reads a copy of file %v here", file))
+	}
+	c := store.Commit{File: file, Generation: n, Whole: m.Whole, Buffer: b.name, Extents: extents}
+	err := b.o.Store.Commit(c)
+	if bb.KindOf(err) == bb.Exists && m.Whole {
+		// What is here is no earlier state of the same content, so it is no second copy either.
+		if err = b.o.Store.Void(file, n); err == nil {
+			err = b.o.Store.Commit(c)
+		}
+	}
+	return bb.Wrap("replicate", b.address(""), err)
+}
+
+// Complete reports whether this node has the second copy of a closed file, all of it, and seals it.
+func (b *Buffer) Complete(e *bb.Entry) bool {
+	if owner.Replica(e) != b.o.Owners.Self {
+		return false
+	}
+	sum, size, err := b.o.Store.Checksum(e.File, e.Generation)
+	return err == nil && sum == e.Checksum && size == e.Size && b.o.Store.Seal(e.File, e.Generation) == nil
+}

@@ -1,0 +1,122 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/owner"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// PromoteAt lets the node with the second copy become a file's owner.
+func (b *Buffer) PromoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) error {
+	if node == b.o.Owners.Self {
+		return b.Promote(ctx, e, e.File, e.Generation)
+	}
+	return b.o.Cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
+		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation), Replica: true,
+	}, nil)
+}
+
+// Promote makes this node, which has the second copy, the owner of a file. A file that
+// was being written is closed with what was committed. bb.Busy: the entry is not that of the copy;
+// bb.Lost: the copy lacks something.
+func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error {
+	if e.File != file || e.Generation != n || owner.Replica(e) != b.o.Owners.Self {
+		return owner.Changed("promote", b.address(e.Name))
+	}
+	unlock, err := b.lock(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sum, size, err := b.o.Store.Checksum(file, n)
+	switch {
+	case err != nil:
+		return err
+	case !e.Open && (sum != e.Checksum || size != e.Size):
+		return bb.E(bb.Lost, "promote", b.address(e.Name), fmt.Sprintf("the second copy has %d bytes of %d, or others", size, e.Size))
+	}
+	if err := b.o.Store.Seal(file, n); err != nil {
+		return err
+	}
+	now, err := b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if now.File != file || now.Generation != n || now.Lost || owner.Replica(now) != b.o.Owners.Self {
+			return errNotConcerned
+		}
+		if now.Open {
+			now.MTime = time.Now() // its last commits may be in its records and not in its entry
+		}
+		now.Open, now.Size, now.Checksum = false, size, sum
+		now.Holders = []bb.NodeID{b.o.Owners.Self}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if now.State() == bb.StateDirty {
+		b.files.Requeue(ctx, &now)
+	}
+	return nil
+}
+
+// promotePause is how long this node waits before it asks the second node again.
+const promotePause = 2 * time.Second
+
+// PromoteLater lets the second node become the owner of a file whose bytes this node has
+// lost, as soon as that node answers. If it has lost them too, so they are.
+func (b *Buffer) PromoteLater(e *bb.Entry) {
+	b.o.Go(func() {
+		for {
+			err := b.PromoteAt(b.ctx, owner.Replica(e), e)
+			switch answered(err) {
+			case promoted:
+				return
+			case copyLost:
+				if err := b.files.ReportLost(b.ctx, e); err != nil && b.ctx.Err() == nil {
+					b.o.Log.Error("reporting a lost file", "file", e.File, "err", err)
+				}
+				return
+			case unclear:
+				b.o.Log.Warn("asking for the second copy of a file", "file", e.File, "node", owner.Replica(e), "err", err)
+			case away:
+			}
+			select {
+			case <-time.After(promotePause):
+			case <-b.ctx.Done():
+				return
+			}
+			now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
+			if err == nil && (now.File != e.File || b.o.Owners.Of(&now) != b.o.Owners.Self) || bb.KindOf(err) == bb.NotFound {
+				return // it has another owner, or is gone
+			}
+		}
+	})
+}
+
+// answer is what the node with the second copy says of a promotion.
+type answer uint8
+
+const (
+	promoted answer = iota
+	copyLost        // the copy is not there either
+	away            // it does not answer, or cannot now
+	unclear
+)
+
+// answered returns what an error of PromoteAt means.
+func answered(err error) answer {
+	switch bb.KindOf(err) {
+	case bb.Unavailable, bb.Busy, bb.Cancelled:
+		return away
+	case bb.NotFound, bb.Lost, bb.Checksum, bb.Invalid:
+		return copyLost
+	}
+	if err == nil {
+		return promoted
+	}
+	return unclear
+}

@@ -1,0 +1,144 @@
+// Package replica keeps second copies of a buffer's dirty files at other nodes: it brings them up to date
+// with each commit, makes those again that are gone, lets a node with one become a file's owner, and drops
+// what does not count any more. It must never know how a commit orders its writers, nor what a flush does.
+package replica
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/dirty"
+	"forebay/bbd/namelock"
+	"forebay/bbd/owner"
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+)
+
+// Where a buffer wants two copies, each commit is recorded at a second node too before
+// it is acknowledged: the second of the entry's Holders.
+//
+//	owner                                       second node
+//	 record here
+//	 write the bytes into leased segments ────▶ memory
+//	 Replicate(extents) ──────────────────────▶ record under the same generation
+//	 acknowledge ◀───────────────────────────── done
+//
+// The first commit of a generation, and the first after the second node was changed,
+// sends all that the generation shows. The second copy goes when the file is flushed. One
+// that is lost is made again (rereplicate.go). When the owner is gone for good, the second node becomes the
+// owner, with what it has.
+
+// Files are the files of a buffer at this daemon. Its methods may be called concurrently.
+type Files interface {
+	Spec() bb.Buffer
+	// Open returns the files that are being written.
+	Open() []OpenFile
+	// Pin keeps all of a snapshot of a file in memory.
+	Pin(ctx context.Context, e *bb.Entry, snap *store.Snapshot) (*store.Pinned, []store.Extent, error)
+	// Stage writes the bytes of extents into memory that is leased in a session with another node, and
+	// returns where they are. Done is called after the commit, or instead of it.
+	Stage(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte) (staged []*wire.NewExtent, done func(), err error)
+	// ForgetIdle drops the copy of a generation that is kept for readers. False: it is being read.
+	ForgetIdle(file bb.FileID, n bb.Generation) bool
+	// Requeue queues a dirty file for its flush that this node has become the owner of.
+	Requeue(ctx context.Context, e *bb.Entry)
+	// DropFile forgets all bytes of a file that has no entry any more.
+	DropFile(e *bb.Entry)
+	// ReportLost marks a file lost, for the reason that e names, and publishes that.
+	ReportLost(ctx context.Context, e *bb.Entry) error
+}
+
+// OpenFile is a file that is being written at this daemon. Its methods may be called concurrently.
+type OpenFile interface {
+	File() bb.FileID
+	// Published reports whether the namespace has the generation that is being written.
+	Published() bool
+	// Replica returns where its second copy is.
+	Replica() *Copy
+	// Rereplicate makes the second copy again, and returns how many bytes that took. While somebody
+	// commits, that makes it, and there is nothing to do.
+	Rereplicate(ctx context.Context) (bytes int64, err error)
+}
+
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
+	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
+	LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
+	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
+}
+
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
+	LeasedBytes(id bb.LeaseID, offset, length int64) ([]byte, error)
+	Commit(...store.Commit) error
+	Size(file bb.FileID, n bb.Generation) (int64, error)
+	Snapshot(file bb.FileID, n bb.Generation) (*store.Snapshot, error)
+	Checksum(file bb.FileID, n bb.Generation) (sum uint64, size int64, err error)
+	Seal(file bb.FileID, n bb.Generation) error
+	Void(file bb.FileID, n bb.Generation) error
+	DropGeneration(file bb.FileID, n bb.Generation)
+	IdentityOf(file bb.FileID) (store.Identity, bool)
+}
+
+// Cluster is what is needed of the other nodes, whose contracts these are.
+type Cluster interface {
+	Candidates(bytes int64, near bb.NodeID) []bb.NodeID
+	Member(node bb.NodeID) (gossip.Member, bool)
+	Incarnation(node bb.NodeID) cluster.Incarnation
+	Remains(cluster.Incarnation) bool
+	Sending(node bb.NodeID, bytes int64) (arrived func(error))
+	Session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error)
+	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
+}
+
+// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+type Options struct {
+	Owners  owner.Node
+	Cluster Cluster // nil: this daemon is alone
+	Store   Store
+	Inline  int64             // bytes of a commit that travel in the message
+	NextID  func() uint64     // a number that nobody else has
+	Forget  func(flusher.Key) // takes a generation out of the flusher's queue
+	Go      func(func())      // starts what ends soon, or with the daemon
+	Log     *slog.Logger
+}
+
+// Buffer has the second copies of one buffer's files, and those of others' files that this node has. Its
+// methods may be called concurrently.
+type Buffer struct {
+	o     Options
+	ctx   context.Context // ends when the daemon stops
+	name  string
+	files Files
+	names Names
+	dirty *dirty.Files
+	locks namelock.Locks // by file: see lock
+}
+
+// New returns what keeps second copies of a buffer's files until ctx ends. Closed has those that wait for
+// their flush.
+func New(ctx context.Context, o Options, name string, files Files, names Names, closed *dirty.Files) *Buffer {
+	return &Buffer{o: o, ctx: ctx, name: name, files: files, names: names, dirty: closed}
+}
+
+func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
+
+// errNotConcerned ends an update of an entry that is not what it was.
+var errNotConcerned = errors.New("the entry has changed")
+
+// lock waits for the lock that is held from the question what counts of a file's bytes on
+// this node until the answer is carried out: one request may discard a second copy that
+// another one makes the file.
+func (b *Buffer) lock(ctx context.Context, file bb.FileID) (unlock func(), err error) {
+	return b.locks.Lock(ctx, strconv.FormatUint(uint64(file), 16))
+}

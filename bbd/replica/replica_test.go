@@ -1,0 +1,493 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+)
+
+// world is what the tests' daemon n1 has and what it hears of others. Calls has what was done.
+type world struct {
+	spec    bb.Buffer
+	entry   *bb.Entry // nil: there is none
+	sum     uint64    // of what memory has of the file
+	size    int64
+	has     error // of a look at it
+	record  []error
+	read    bool        // somebody reads a copy of the file
+	open    []OpenFile  // being written
+	others  []bb.NodeID // in the order in which they are asked
+	gone    []bb.NodeID // of the others
+	old     []bb.NodeID // of the others: those of a release without second copies
+	refuses error       // of the others, to sessions and requests
+	mu      sync.Mutex  // guards what follows
+	calls   []string
+}
+
+func (w *world) did(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, fmt.Sprintf(format, args...))
+}
+
+// done returns the calls so far, and forgets them.
+func (w *world) done() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls := w.calls
+	w.calls = nil
+	return calls
+}
+
+func (w *world) Lookup(context.Context, bb.DirID, string) (bb.Entry, error) {
+	if w.entry == nil {
+		return bb.Entry{}, bb.NotFound
+	}
+	return *w.entry, nil
+}
+
+func (w *world) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	return w.Lookup(ctx, dir, name)
+}
+
+func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error) {
+	e, err := w.Lookup(ctx, dir, name)
+	if err == nil {
+		err = change(&e)
+	}
+	if err == nil {
+		w.entry = &e
+	}
+	return e, err
+}
+
+// files are the files at n1.
+type files struct{ w *world }
+
+func (f files) Spec() bb.Buffer  { return f.w.spec }
+func (f files) Open() []OpenFile { return f.w.open }
+func (f files) Pin(context.Context, *bb.Entry, *store.Snapshot) (*store.Pinned, []store.Extent, error) {
+	return nil, nil, errors.New("there is no memory")
+}
+
+func (f files) Stage(context.Context, *peer.Session, []*wire.NewExtent, [][]byte) ([]*wire.NewExtent, func(), error) {
+	return nil, nil, errors.New("there is no memory")
+}
+
+func (f files) ForgetIdle(bb.FileID, bb.Generation) bool { return !f.w.read }
+func (f files) Requeue(_ context.Context, e *bb.Entry) {
+	f.w.did("requeue %d/%d", e.File, e.Generation)
+}
+func (f files) DropFile(e *bb.Entry) { f.w.did("drop file %d/%d", e.File, e.Generation) }
+func (f files) ReportLost(_ context.Context, e *bb.Entry) error {
+	f.w.did("lost %d/%d", e.File, e.Generation)
+	return nil
+}
+
+// memory is n1's.
+type memory struct{ w *world }
+
+func (m memory) LeasedBytes(bb.LeaseID, int64, int64) ([]byte, error) { return nil, nil }
+func (m memory) Size(bb.FileID, bb.Generation) (int64, error)         { return m.w.size, m.w.has }
+
+func (m memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) { return nil, bb.NotFound }
+
+func (m memory) Checksum(bb.FileID, bb.Generation) (uint64, int64, error) {
+	return m.w.sum, m.w.size, m.w.has
+}
+
+func (m memory) Commit(c ...store.Commit) (err error) {
+	m.w.did("commit %d/%d", c[0].File, c[0].Generation)
+	if len(m.w.record) > 0 {
+		err, m.w.record = m.w.record[0], m.w.record[1:]
+	}
+	return err
+}
+
+func (m memory) Seal(file bb.FileID, n bb.Generation) error {
+	m.w.did("seal %d/%d", file, n)
+	return nil
+}
+
+func (m memory) Void(file bb.FileID, n bb.Generation) error {
+	m.w.did("void %d/%d", file, n)
+	return nil
+}
+
+func (m memory) DropGeneration(file bb.FileID, n bb.Generation) { m.w.did("drop %d/%d", file, n) }
+func (m memory) IdentityOf(bb.FileID) (store.Identity, bool) {
+	return store.Identity{Generation: 5, Dir: bb.RootDir, Name: "f"}, m.w.has == nil
+}
+
+// nodes are the others.
+type nodes struct{ w *world }
+
+func (n nodes) Candidates(int64, bb.NodeID) []bb.NodeID { return slices.Clone(n.w.others) }
+func (n nodes) Member(node bb.NodeID) (gossip.Member, bool) {
+	m := gossip.Member{Node: node, State: gossip.Ready, MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion}
+	if slices.Contains(n.w.old, node) {
+		m.MaxVersion = wire.VersionReplicas - 1
+	}
+	return m, slices.Contains(n.w.others, node)
+}
+
+func (n nodes) Incarnation(node bb.NodeID) cluster.Incarnation {
+	return cluster.Incarnation{Node: node}
+}
+
+func (n nodes) Remains(i cluster.Incarnation) bool {
+	return i.Node != "" && !slices.Contains(n.w.gone, i.Node)
+}
+func (n nodes) Sending(bb.NodeID, int64) func(error) { return func(error) {} }
+func (n nodes) Session(_ context.Context, node bb.NodeID, _ peer.Who) (*peer.Session, error) {
+	n.w.did("session with %s", node)
+	return nil, n.w.refuses
+}
+
+func (n nodes) Ask(_ context.Context, node bb.NodeID, _ access.Caller, typ wire.Type, _, _ proto.Message) error {
+	n.w.did("ask %s %v", node, typ)
+	return n.w.refuses
+}
+
+// start returns what keeps the second copies of n1.
+func (w *world) start(ctx context.Context) (*Buffer, *dirty.Files) {
+	closed := dirty.New()
+	return New(ctx, Options{
+		Owners: owner.Node{Self: "n1"}, Cluster: nodes{w}, Store: memory{w}, NextID: func() uint64 { return 1 },
+		Forget: func(k flusher.Key) { w.did("forget %d/%d", k.File, k.Generation) }, Go: func(f func()) { f() }, Log: slog.New(slog.DiscardHandler),
+	}, "b", files{w}, w, closed), closed
+}
+
+// file returns the entry of generation 5 of a file.
+func file(holders ...bb.NodeID) *bb.Entry {
+	return &bb.Entry{Type: bb.TypeFile, Parent: bb.RootDir, Name: "f", File: 7, Generation: 5, Size: 9, Checksum: 3, Holders: holders}
+}
+
+func changed(e *bb.Entry, change func(*bb.Entry)) *bb.Entry {
+	change(e)
+	return e
+}
+
+// TestCommitAsks: a commit sends what it adds to the node with the copy, and else all to one after the
+// other, that one first; so many times.
+func TestCommitAsks(t *testing.T) {
+	t.Parallel()
+	ask := func(nodes ...string) (calls []string) {
+		for _, n := range nodes {
+			calls = append(calls, "session with "+n)
+		}
+		return calls
+	}
+	for name, c := range map[string]struct {
+		world  *world
+		at     bb.NodeID
+		behind bool
+		calls  []string
+	}{
+		"no copy yet":                {&world{others: []bb.NodeID{"n2", "n3"}}, "", false, nil},
+		"a copy":                     {&world{others: []bb.NodeID{"n3", "n2", "n4", "n5"}}, "n2", false, ask("n2")},
+		"one that lacks something":   {&world{others: []bb.NodeID{"n3", "n2"}}, "n2", true, nil},
+		"one that has gone":          {&world{others: []bb.NodeID{"n3"}, gone: []bb.NodeID{"n2"}}, "n2", false, nil},
+		"no other node":              {&world{}, "", false, nil},
+		"none of a release that can": {&world{others: []bb.NodeID{"n2"}, old: []bb.NodeID{"n2"}}, "", false, nil},
+	} {
+		w := c.world
+		w.spec.Replicas, w.refuses = 2, bb.Unavailable
+		b, _ := w.start(t.Context())
+		var of Copy
+		if c.at != "" {
+			of.Found(cluster.Incarnation{Node: c.at})
+			of.behind = c.behind
+		}
+		whole, err := b.Commit(t.Context(), &of, &Generation{Entry: *file("n1")}, nil)
+		if whole || bb.KindOf(err) != bb.Unavailable || of.At().Node != c.at {
+			t.Errorf("%s: whole %v, at %q, %v", name, whole, of.At().Node, err)
+		}
+		if got := w.done(); !slices.Equal(got, c.calls) {
+			t.Errorf("%s: %q, want %q", name, got, c.calls)
+		}
+		if c.at != "" && !of.behind {
+			t.Errorf("%s: the next commit would send only what it adds", name)
+		}
+	}
+}
+
+func TestCurrentFirst(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		now         bb.NodeID
+		nodes, want []bb.NodeID
+	}{
+		{"", []bb.NodeID{"n2", "n3"}, []bb.NodeID{"n2", "n3"}},
+		{"n3", []bb.NodeID{"n2", "n3", "n4"}, []bb.NodeID{"n3", "n2", "n4"}},
+		{"n5", []bb.NodeID{"n2"}, []bb.NodeID{"n5", "n2"}},
+		{"n5", nil, []bb.NodeID{"n5"}},
+	} {
+		if got := currentFirst(c.now, slices.Clone(c.nodes)); !slices.Equal(got, c.want) {
+			t.Errorf("%q before %q: %q", c.now, c.nodes, got)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	w := &world{others: []bb.NodeID{"n2", "n3", "n4"}, old: []bb.NodeID{"n3"}}
+	if got := targets(nodes{w}, 9, ""); !slices.Equal(got, []bb.NodeID{"n2", "n4"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestRecord: all of a generation takes the place of what is no earlier state of it, unless somebody reads.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		world *world
+		whole bool
+		kind  bb.Kind
+		calls []string
+	}{
+		"what a commit adds":        {&world{}, false, 0, []string{"commit 7/5"}},
+		"which is read":             {&world{read: true}, false, 0, []string{"commit 7/5"}},
+		"and does not fit":          {&world{record: []error{bb.Exists}}, false, bb.Exists, []string{"commit 7/5"}},
+		"all":                       {&world{}, true, 0, []string{"commit 7/5"}},
+		"all, in place of others":   {&world{record: []error{bb.Exists}}, true, 0, []string{"commit 7/5", "void 7/5", "commit 7/5"}},
+		"all, while somebody reads": {&world{read: true}, true, bb.Busy, nil},
+	} {
+		w := c.world
+		b, _ := w.start(t.Context())
+		err := b.Record(&wire.Replicate{File: 7, Generation: 5, Whole: c.whole}, nil)
+		if c.kind == 0 && err != nil || c.kind != 0 && bb.KindOf(err) != c.kind {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := w.done(); !slices.Equal(got, c.calls) {
+			t.Errorf("%s: %q, want %q", name, got, c.calls)
+		}
+	}
+}
+
+// TestPromote: a node becomes the owner of what it has all of.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	sealed := []string{"seal 7/5", "requeue 7/5"}
+	clean := func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5}) }
+	open := func(e *bb.Entry) { e.Open, e.Size, e.Checksum = true, 0, 0 }
+	lost := func(e *bb.Entry) { e.Lost = true }
+	for name, c := range map[string]struct {
+		was, now *bb.Entry // when it was looked up, and when the entry is changed
+		world    *world
+		kind     bb.Kind
+		calls    []string
+	}{
+		"all of it":                    {file("n2", "n1"), file("n2", "n1"), &world{sum: 3, size: 9}, 0, sealed},
+		"flushed meanwhile":            {file("n2", "n1"), changed(file("n2", "n1"), clean), &world{sum: 3, size: 9}, 0, []string{"seal 7/5"}},
+		"being written":                {changed(file("n2", "n1"), open), changed(file("n2", "n1"), open), &world{sum: 4, size: 12}, 0, sealed},
+		"part of it":                   {file("n2", "n1"), file("n2", "n1"), &world{sum: 4, size: 8}, bb.Lost, nil},
+		"other bytes":                  {file("n2", "n1"), file("n2", "n1"), &world{sum: 4, size: 9}, bb.Lost, nil},
+		"nothing":                      {file("n2", "n1"), file("n2", "n1"), &world{has: bb.NotFound}, bb.NotFound, nil},
+		"the second copy is another's": {file("n2", "n3"), file("n2", "n3"), &world{sum: 3, size: 9}, bb.Busy, nil},
+		"its owner has moved it":       {file("n2", "n1"), file("n2", "n3"), &world{sum: 3, size: 9}, bb.Internal, []string{"seal 7/5"}},
+		"lost meanwhile":               {file("n2", "n1"), changed(file("n2", "n1"), lost), &world{sum: 3, size: 9}, bb.Internal, []string{"seal 7/5"}},
+	} {
+		w := c.world
+		w.entry = c.now
+		b, _ := w.start(t.Context())
+		err := b.Promote(t.Context(), c.was, 7, 5)
+		if c.kind == 0 && err != nil || c.kind != 0 && bb.KindOf(err) != c.kind {
+			t.Errorf("%s: %v, want %v", name, err, c.kind)
+		}
+		if got := w.done(); !slices.Equal(got, c.calls) {
+			t.Errorf("%s: %q, want %q", name, got, c.calls)
+		}
+		if err == nil && (w.entry.Open || w.entry.Size != w.size || w.entry.Checksum != w.sum || !slices.Equal(w.entry.Holders, []bb.NodeID{"n1"})) {
+			t.Errorf("%s: the entry is %+v", name, w.entry)
+		}
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want answer
+	}{
+		{nil, promoted},
+		{bb.Unavailable, away},
+		{bb.Busy, away},
+		{context.Canceled, away},
+		{bb.NotFound, copyLost},
+		{bb.Lost, copyLost},
+		{bb.Checksum, copyLost},
+		{bb.Invalid, copyLost},
+		{errNotConcerned, unclear},
+		{bb.Permission, unclear},
+	} {
+		if got := answered(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// TestPromoteLater: what both nodes have lost is reported as lost.
+func TestPromoteLater(t *testing.T) {
+	t.Parallel()
+	w := &world{refuses: bb.NotFound}
+	b, _ := w.start(t.Context())
+	b.PromoteLater(file("n1", "n2"))
+	if got, want := w.done(), []string{"ask n2 TYPE_TAKE", "lost 7/5"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDrop: bytes go unless the namespace relies on them (TestDiscardedCounts).
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	generation := []string{"forget 7/5", "drop 7/5"}
+	for name, c := range map[string]struct {
+		world *world
+		asks  bb.NodeID
+		n     bb.Generation
+		kind  bb.Kind
+		calls []string
+		waits bool // for its flush
+	}{
+		"a second copy that was never this node's": {&world{has: bb.NotFound}, "n2", 5, 0, generation, false},
+		"another's, by its owner":                  {&world{entry: file("n2", "n1")}, "n2", 5, 0, generation, false},
+		"another's, by a third node":               {&world{entry: file("n2", "n1")}, "n3", 5, bb.Busy, nil, true},
+		"its own":                                  {&world{entry: file("n1")}, "n2", 5, bb.Busy, nil, true},
+		"its own, forgotten by the namespace":      {&world{}, "n2", 5, bb.Busy, nil, true},
+		"all of a file that is removed":            {&world{}, "n2", 0, 0, []string{"drop file 7/5"}, true},
+	} {
+		w := c.world
+		b, closed := w.start(t.Context())
+		closed.Add(7, dirty.File{Generation: 5})
+		err := b.Drop(t.Context(), c.asks, 7, c.n)
+		if c.kind == 0 && err != nil || c.kind != 0 && bb.KindOf(err) != c.kind {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := w.done(); !slices.Equal(got, c.calls) {
+			t.Errorf("%s: %q, want %q", name, got, c.calls)
+		}
+		if _, ok := closed.Of(7); ok != c.waits {
+			t.Errorf("%s: it waits for its flush: %v", name, ok)
+		}
+	}
+}
+
+// writing is a file that is being written.
+type writing struct {
+	w         *world
+	file      bb.FileID
+	published bool
+	copy      Copy
+}
+
+func (f *writing) File() bb.FileID { return f.file }
+func (f *writing) Published() bool { return f.published }
+func (f *writing) Replica() *Copy  { return &f.copy }
+func (f *writing) Rereplicate(context.Context) (int64, error) {
+	f.w.did("replicate %d", f.file)
+	f.copy.Found(cluster.Incarnation{Node: "n3"})
+	return 1, nil
+}
+
+// TestLacking counts each file once, and none that nobody can see yet.
+func TestLacking(t *testing.T) {
+	t.Parallel()
+	w := &world{spec: bb.Buffer{Replicas: 2}, gone: []bb.NodeID{"n2"}}
+	b, closed := w.start(t.Context())
+	at := func(node bb.NodeID) dirty.File { return dirty.File{Second: cluster.Incarnation{Node: node}} }
+	there, away := &writing{file: 3, published: true}, &writing{file: 4, published: true}
+	there.copy.Found(cluster.Incarnation{Node: "n3"})
+	away.copy.Found(cluster.Incarnation{Node: "n2"})
+	w.open = []OpenFile{&writing{file: 1}, &writing{file: 2, published: true}, there, away}
+	for id, f := range map[bb.FileID]dirty.File{4: at("n2"), 5: at("n2"), 6: at("n3"), 7: {}} {
+		closed.Add(id, f)
+	}
+	var got []bb.FileID
+	for _, l := range b.underReplicated() {
+		got = append(got, l.file)
+	}
+	slices.Sort(got)
+	if want := []bb.FileID{2, 4, 5, 7}; !slices.Equal(got, want) || b.Lacking() != len(want) {
+		t.Errorf("%v, %d, want %v", got, b.Lacking(), want)
+	}
+	w.spec.Replicas = 1
+	if n := b.Lacking(); n != 0 {
+		t.Errorf("%d where none is wanted", n)
+	}
+}
+
+// TestIsOf: a copy is made of what the owner still has to flush.
+func TestIsOf(t *testing.T) {
+	t.Parallel()
+	l := lacking{file: 7, closed: dirty.File{Generation: 5}}
+	for name, c := range map[string]struct {
+		entry *bb.Entry
+		want  bool
+	}{
+		"dirty":          {file("n1"), true},
+		"another file":   {changed(file("n1"), func(e *bb.Entry) { e.File = 8 }), false},
+		"newer":          {changed(file("n1"), func(e *bb.Entry) { e.Generation = 6 }), false},
+		"clean":          {changed(file("n1"), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5}) }), false},
+		"open":           {changed(file("n1"), func(e *bb.Entry) { e.Open = true }), false},
+		"another node's": {file("n2"), false},
+	} {
+		if got := l.isOf(owner.Node{Self: "n1"}, c.entry); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestRepair: a node that is only started again keeps its copies; where there was none, one is made at once.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &world{spec: bb.Buffer{Replicas: 2}, others: []bb.NodeID{"n3"}, gone: []bb.NodeID{"n2"}}
+		b, _ := w.start(ctx)
+		never, away := &writing{w: w, file: 1, published: true}, &writing{w: w, file: 2, published: true}
+		away.copy.Found(cluster.Incarnation{Node: "n2"})
+		w.open = []OpenFile{never, away}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			Repair(ctx, nodes{w}, 30*time.Second, func() []*Buffer { return []*Buffer{b} })
+		}()
+		time.Sleep(repairEvery + time.Millisecond)
+		synctest.Wait()
+		if got := w.done(); !slices.Equal(got, []string{"replicate 1"}) {
+			t.Errorf("at the first look: %q", got)
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if got := w.done(); got != nil {
+			t.Errorf("while it may come back: %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := w.done(); !slices.Equal(got, []string{"replicate 2"}) {
+			t.Errorf("after that: %q", got)
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -1,0 +1,204 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"forebay/bbd/cluster"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
+	"forebay/internal/bb"
+)
+
+// A second copy goes with its node, or with that node's memory. The file's owner makes
+// another one: at the next commit, or in the background, once gossip has reported for a while
+// that the copy is gone. One goroutine does that for all buffers of a daemon, a file
+// after the other, and no faster than repairRate.
+
+const (
+	// repairEvery is how often it is looked for second copies that are gone.
+	repairEvery = time.Second
+	// repairRate bounds the making of second copies in the background, in bytes a second:
+	// what goes over the network for it, clients do not have.
+	repairRate  = 128 << 20
+	repairBurst = 16 << 20
+	// repairTimeout bounds the making of one.
+	repairTimeout = time.Minute
+)
+
+// lacking is a file without its second copy.
+type lacking struct {
+	file   bb.FileID
+	closed dirty.File // of a closed file
+	open   OpenFile   // of one that is being written; nil: it is closed
+	was    cluster.Incarnation
+}
+
+// Lacking returns how many files that this node owns have no second copy and should have one, as far as
+// gossip knows.
+func (b *Buffer) Lacking() int { return len(b.underReplicated()) }
+
+// underReplicated returns the files that this node owns and that should have a second
+// copy and do not, as far as gossip knows.
+func (b *Buffer) underReplicated() (list []lacking) {
+	if !b.Wanted() {
+		return nil
+	}
+	known := make(map[cluster.Incarnation]bool) // there are few nodes, and many files
+	has := func(h cluster.Incarnation) bool {
+		there, ok := known[h]
+		if !ok {
+			there = b.o.Cluster.Remains(h)
+			known[h] = there
+		}
+		return there
+	}
+	open := make(map[bb.FileID]bool) // a file that is closed meanwhile is in both lists
+	for _, f := range b.files.Open() {
+		if !f.Published() {
+			continue
+		}
+		open[f.File()] = true
+		if at := f.Replica().At(); !has(at) {
+			list = append(list, lacking{file: f.File(), open: f, was: at})
+		}
+	}
+	for file, f := range b.dirty.All() {
+		if !open[file] && !has(f.Second) {
+			list = append(list, lacking{file: file, closed: f, was: f.Second})
+		}
+	}
+	return list
+}
+
+// Repair makes second copies again that are gone, of all buffers, until ctx ends. A node that has not been
+// heard of for less than grace keeps its copies.
+func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() []*Buffer) {
+	tick := time.NewTicker(repairEvery)
+	defer tick.Stop()
+	gone := make(map[cluster.Incarnation]time.Time) // since when
+	pace := rate.NewLimiter(repairRate, repairBurst)
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		still := make(map[cluster.Incarnation]time.Time)
+		for _, b := range buffers() {
+			list, failed := b.underReplicated(), 0
+			for i := range list {
+				h := list[i].was
+				since, ok := gone[h]
+				if !ok {
+					since = time.Now()
+				}
+				still[h] = since
+				if failed == tries || ctx.Err() != nil || len(targets(c, 0, "")) == 0 {
+					continue // with the next look
+				}
+				// One that is only started again, or has only just not been heard of, keeps its copies.
+				if h.Node != "" && time.Since(since) < grace {
+					continue
+				}
+				if !b.rereplicate(ctx, &list[i], pace) {
+					failed++
+				}
+			}
+		}
+		gone = still
+	}
+}
+
+// rereplicate makes one second copy again, unless that fails.
+func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace *rate.Limiter) (ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	defer cancel()
+	var (
+		bytes int64
+		err   error
+	)
+	if l.open != nil {
+		bytes, err = l.open.Rereplicate(ctx)
+	} else {
+		bytes, err = b.rereplicateClosed(ctx, l)
+	}
+	if err != nil && b.ctx.Err() == nil {
+		b.o.Log.Warn("a second copy of a file cannot be made again", "buffer", b.name, "file", l.file, "err", err)
+	}
+	for bytes > 0 && ctx.Err() == nil {
+		n := min(bytes, repairBurst)
+		if pace.WaitN(b.ctx, int(n)) != nil {
+			break
+		}
+		bytes -= n
+	}
+	return err == nil
+}
+
+// rereplicateClosed makes the copy of a closed file.
+func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking) (bytes int64, err error) {
+	at := l.closed.At
+	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
+	if bb.KindOf(err) == bb.NotFound {
+		return 0, nil // renamed or removed: the next look knows
+	}
+	if err != nil || !l.isOf(b.o.Owners, &e) {
+		return 0, err
+	}
+	if now := b.o.Cluster.Incarnation(owner.Replica(&e)); now.Node != l.was.Node && b.o.Cluster.Remains(now) {
+		b.setCopy(l, now) // made, and the answer of the namespace was lost
+		return 0, nil
+	}
+	for _, node := range targets(b.o.Cluster, e.Size, l.closed.Near) {
+		h := b.o.Cluster.Incarnation(node)
+		if err = b.sendWhole(ctx, &e, node); err == nil {
+			return e.Size, b.recordCopy(&e, l, h)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return 0, err
+}
+
+// isOf reports whether an entry is that of the closed file that lacks a copy.
+func (l *lacking) isOf(owners owner.Node, e *bb.Entry) bool {
+	return e.File == l.file && e.Generation == l.closed.Generation && e.State() == bb.StateDirty && owners.Of(e) == owners.Self
+}
+
+// recordCopy tells the namespace of a new second copy. One that has come too late goes.
+func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) error {
+	var was bb.NodeID
+	_, err := b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if !l.isOf(b.o.Owners, now) || owner.Replica(now) != owner.Replica(e) {
+			return errNotConcerned
+		}
+		was = owner.Replica(now)
+		now.Holders = []bb.NodeID{b.o.Owners.Self, h.Node}
+		return nil
+	})
+	switch {
+	case err == errNotConcerned || bb.KindOf(err) == bb.NotFound:
+		b.Discard(h.Node, e.File, e.Generation)
+		return nil
+	case err != nil:
+		return err
+	}
+	if was != h.Node {
+		b.Discard(was, e.File, e.Generation)
+	}
+	b.setCopy(l, h)
+	return nil
+}
+
+// setCopy remembers which node has the second copy.
+func (b *Buffer) setCopy(l *lacking, h cluster.Incarnation) {
+	b.dirty.Change(l.file, func(f *dirty.File) {
+		if f.Generation == l.closed.Generation {
+			f.Second = h
+		}
+	})
+}
