@@ -14,6 +14,7 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/migrate"
 	"forebay/bbd/origin"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
@@ -39,16 +40,10 @@ type buffer struct {
 
 	current atomic.Pointer[bb.Buffer] // what the namespace says of it; replaced, never changed
 
-	open    *openFiles
-	dirty   *dirty.Files
-	owners  owner.Node // of its files
-	writers *alloc.Writers
-	sources *origin.Sources
-	cache   *readcache.Cache
-	forward *forward.Buffer
-
-	writeback *writeback.Buffer
-	replicas  *replica.Buffer
+	open   *openFiles
+	dirty  *dirty.Files
+	owners owner.Node // of its files
+	parts
 
 	freezer      freezer
 	usage        batch.Usage
@@ -63,6 +58,17 @@ type buffer struct {
 	}
 }
 
+// parts are what other packages do with a buffer's files.
+type parts struct {
+	writers    *alloc.Writers
+	sources    *origin.Sources
+	cache      *readcache.Cache
+	forward    *forward.Buffer
+	writeback  *writeback.Buffer
+	replicas   *replica.Buffer
+	migrations *migrate.Buffer
+}
+
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, freezer: newFreezer()}
 	b.current.Store(&spec)
@@ -70,7 +76,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.owners = owner.Node{Self: d.cfg.Node, Alone: d.cluster == nil}
 	b.writers, b.sources = alloc.NewWriters(d.alloc, memoryBuffer{b}), newSources(b)
 	b.cache, b.forward = newCache(b), newForward(b)
-	b.writeback, b.replicas = newWriteback(b), newReplicas(b)
+	b.writeback, b.replicas, b.migrations = newWriteback(b), newReplicas(b), newMigrations(b)
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	return b
 }

@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -42,6 +43,9 @@ func (d *Daemon) nodes(ctx context.Context, r *rpc.Request, _ *wire.Empty) (prot
 	}
 	return answer, nil
 }
+
+// errNotConcerned ends an update of an entry that is not what it was.
+var errNotConcerned = errors.New("the entry has changed")
 
 // forget declares a node dead: what it alone held is lost, and the rest goes on without it.
 func (d *Daemon) forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {

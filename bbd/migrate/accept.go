@@ -1,0 +1,114 @@
+package migrate
+
+import (
+	"context"
+
+	"forebay/bbd/owner"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Accept makes this daemon the owner of a closed file, which its owner asks for; or of one whose second copy
+// is here, which any daemon may ask for. bb.NoSpace: there is no room for it here.
+func (b *Buffer) Accept(ctx context.Context, asks bb.NodeID, m *wire.Take) error {
+	if b.o.Draining() {
+		return bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
+	}
+	e, err := b.names.Lookup(ctx, bb.DirID(m.Dir), m.Name)
+	if err != nil {
+		return err
+	}
+	if m.Replica {
+		return b.files.Promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
+	}
+	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.o.Owners.Of(&e) != asks {
+		return owner.Changed("take", b.address(m.Name))
+	}
+	stats := b.o.Store.Stats()
+	evict, fits := room(&stats, e.Size)
+	if !fits {
+		return bb.E(bb.NoSpace, "take", b.address(e.Name), "this node has no room for it")
+	}
+	if evict > 0 {
+		b.o.Alloc.Evict(evict)
+	}
+	return bb.Wrap("take", b.address(m.Name), b.takeOver(ctx, &e))
+}
+
+// room returns how much memory to evict for a file, of which as much again is to be free, and whether there
+// is room for it. While memory is being populated, it becomes free by itself.
+func room(stats *store.Stats, size int64) (evict int64, fits bool) {
+	m := &stats.Memory
+	if !stats.Populating && m.Free+m.Evictable < size {
+		return 0, false
+	}
+	return max(0, 2*size-m.Free), true
+}
+
+// takeOver brings a file in and makes this node its owner.
+func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
+	if err := b.readers.BeginRestore(ctx, e.File); err != nil {
+		return err
+	}
+	defer b.readers.EndRestore(e.File)
+	// A request that waited for another one that took it may not drop what that brought in.
+	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+	if err != nil {
+		return err
+	}
+	if now.File != e.File || now.Generation != e.Generation || b.o.Owners.Of(&now) != b.o.Owners.Of(e) {
+		return owner.Changed("take", b.address(e.Name))
+	}
+	if err := b.readers.DropCopies(e.File); err != nil {
+		return err
+	}
+	second := b.files.HasReplica(e) // then there is nothing to fetch, and nothing to drop if it is not the owner's to move
+	drop := func() {
+		if !second {
+			b.o.Store.DropGeneration(e.File, e.Generation)
+		}
+	}
+	if !second {
+		if err := b.files.Fetch(ctx, e); err != nil {
+			drop()
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		drop()
+		return err
+	}
+	ctx = b.ctx // carried through: whose the bytes are must be known before any are dropped
+	now, err = b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if !assign(b.o.Owners, now, e) {
+			return errNotConcerned
+		}
+		return nil
+	})
+	if err == errNotConcerned || bb.KindOf(err) == bb.NotFound {
+		drop()
+	}
+	if err != nil {
+		return err
+	}
+	if now.State() == bb.StateClean {
+		return b.o.Store.MarkClean(now.File, now.Generation)
+	}
+	b.files.Requeue(ctx, &now)
+	return nil
+}
+
+// assign puts this node into an entry as the file's owner, if it is what it was when its bytes were brought
+// in. Its second copy stays, unless that is this node's.
+func assign(owners owner.Node, now, was *bb.Entry) bool {
+	if now.File != was.File || now.Generation != was.Generation || now.Open || now.Lost || owners.Of(now) != owners.Of(was) {
+		return false
+	}
+	second := owner.Replica(now)
+	now.Holders = []bb.NodeID{owners.Self}
+	if second != "" && second != owners.Self {
+		now.Holders = append(now.Holders, second)
+	}
+	return true
+}

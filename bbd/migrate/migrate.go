@@ -1,0 +1,128 @@
+// Package migrate moves closed files whole from one node to another, which becomes their owner: off a node
+// that is emptied, or that has too little memory. It must never know which writer waits for memory, nor how
+// bytes travel between nodes.
+package migrate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// A file moves to another node when its owner is drained, or has too little memory:
+//
+//	owner                                  new owner
+//	 hold the file's flush
+//	 Take ────────────────────────────────▶ read it from the owner, one-sided
+//	                                        compare its checksum
+//	                                        put itself into the entry (compare-and-set)
+//	 forget the bytes ◀──────────────────── done
+//
+// Until the compare-and-set the owner is the owner; afterwards the new one has everything,
+// recorded. Whoever has the file open for reading keeps what it opened.
+
+// Files are the files of a buffer at this daemon. Its methods may be called concurrently.
+type Files interface {
+	Spec() bb.Buffer
+	// Hold keeps a file from being flushed, until release is called. Flushes of it have ended when it
+	// returns.
+	Hold(ctx context.Context, path string) (release func(), err error)
+	// Reserve keeps a closed file from being opened for writing, renamed and removed at a place, until
+	// release is called. False: it is open for writing, or is being changed.
+	Reserve(at bb.Place, path string) (release func(), ok bool)
+	// Fetch brings all of a file in from its owner as this node's own, verified, without waiting for
+	// memory that others hold. After an error a part of it may be there.
+	Fetch(ctx context.Context, e *bb.Entry) error
+	// HasReplica reports whether this node has the second copy of a closed file, all of it.
+	HasReplica(e *bb.Entry) bool
+	// Promote makes this node, which has the second copy, the owner of a file.
+	Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error
+	// Requeue queues a dirty file for its flush that this node has become the owner of.
+	Requeue(ctx context.Context, e *bb.Entry)
+	// Flush saves what this node has, and ends with ctx.
+	Flush(ctx context.Context) error
+}
+
+// Readers are the readers of a buffer's files at this daemon, whose contracts these are.
+type Readers interface {
+	BeginRestore(ctx context.Context, file bb.FileID) error
+	EndRestore(file bb.FileID)
+	DropCopies(file bb.FileID) error
+	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
+}
+
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
+	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
+	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
+	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
+}
+
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
+	Stats() store.Stats
+	Size(file bb.FileID, n bb.Generation) (int64, error)
+	MarkClean(file bb.FileID, n bb.Generation) error
+	DropGeneration(file bb.FileID, n bb.Generation)
+}
+
+// Allocator gives writers memory.
+type Allocator interface {
+	// Evict frees so much memory, as far as what is clean goes.
+	Evict(bytes int64) int64
+	// Wake looks again whether writers can have memory.
+	Wake()
+}
+
+// Cluster is what is needed of the other nodes, whose contracts these are.
+type Cluster interface {
+	Candidates(bytes int64, near bb.NodeID) []bb.NodeID
+	CandidatesAmong(bytes int64, nodes []bb.NodeID) []bb.NodeID
+	Sending(node bb.NodeID, bytes int64) (arrived func(error))
+	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
+}
+
+// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+type Options struct {
+	Owners   owner.Node
+	Cluster  Cluster // nil: this daemon is alone, and moves nothing
+	Store    Store
+	Alloc    Allocator
+	Forget   func(flusher.Key) // takes a generation out of the flusher's queue
+	Draining func() bool       // this node is being emptied
+	Flush    time.Duration     // how long a node that is emptied flushes what it has, before it moves it
+	Log      *slog.Logger
+}
+
+// Buffer moves the files of one buffer. Its methods may be called concurrently.
+type Buffer struct {
+	o       Options
+	ctx     context.Context // ends when the daemon stops
+	name    string
+	files   Files
+	readers Readers
+	names   Names
+	dirty   *dirty.Files
+}
+
+// New returns what moves a buffer's files until ctx ends. Closed has those that may move.
+func New(ctx context.Context, o Options, name string, files Files, readers Readers, names Names, closed *dirty.Files) *Buffer {
+	return &Buffer{o: o, ctx: ctx, name: name, files: files, readers: readers, names: names, dirty: closed}
+}
+
+func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
+
+// errNotConcerned ends an update of an entry that is not what it was.
+var errNotConcerned = errors.New("the entry has changed")

@@ -1,0 +1,74 @@
+package migrate
+
+import (
+	"context"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// timeout bounds the move of one file: its new owner may be full by then.
+const timeout = time.Minute
+
+// moveTo moves a closed file of this node to another one.
+func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
+	path, err := b.pathAt(ctx, e.Place())
+	if err != nil {
+		return err
+	}
+	resume, err := b.files.Hold(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer resume()
+	if err := b.readers.SaveReaders(ctx, e.File, 0); err != nil {
+		return err
+	}
+	// Nobody begins to write, rename or remove it meanwhile.
+	release, free := b.files.Reserve(e.Place(), path)
+	if !free {
+		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")
+	}
+	defer release()
+	err = b.o.Cluster.Ask(ctx, to, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
+		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation),
+	}, nil)
+	if err != nil {
+		// The answer may have got lost after the other node became the owner.
+		now, lookupErr := b.names.Lookup(b.ctx, e.Parent, e.Name)
+		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.o.Owners.Foreign(&now) {
+			return err
+		}
+	}
+	b.dirty.Forget(e.File, e.Generation)
+	b.o.Forget(flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation})
+	b.o.Store.DropGeneration(e.File, e.Generation)
+	b.o.Alloc.Wake()
+	return nil
+}
+
+// moveToOne moves a file to the first of some nodes that accepts it.
+func (b *Buffer) moveToOne(ctx context.Context, e *bb.Entry, nodes []bb.NodeID) error {
+	var err error = bb.E(bb.Unavailable, "move", b.address(e.Name), "no other node has room for it").WithRemedy("see bbctl nodes")
+	for _, to := range nodes {
+		arrived := b.o.Cluster.Sending(to, e.Size)
+		err = b.moveTo(ctx, e, to)
+		arrived(err)
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// pathAt returns the path of a place now.
+func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
+	dir, err := b.names.PathOf(ctx, at.Dir)
+	if err != nil {
+		return "", err
+	}
+	return at.In(dir), nil
+}
