@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/dirty"
 	"forebay/bbd/fate"
 	"forebay/bbd/forward"
+	"forebay/bbd/freeze"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/migrate"
 	"forebay/bbd/origin"
@@ -45,7 +46,7 @@ type buffer struct {
 	owners owner.Node // of its files
 	parts
 
-	freezer      freezer
+	gate         *freeze.Gate // of changes
 	usage        batch.Usage
 	due          atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
 	commits      dedup.Table
@@ -70,7 +71,7 @@ type parts struct {
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns, freezer: newFreezer()}
+	b := &buffer{d: d, name: spec.Name, ns: ns, gate: freeze.New(bb.Address{Buffer: spec.Name}.String())}
 	b.current.Store(&spec)
 	b.open, b.dirty = newOpenFiles(), dirty.New()
 	b.owners = owner.Node{Self: d.cfg.Node, Alone: d.cluster == nil}

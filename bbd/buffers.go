@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/backings"
+	"forebay/bbd/freeze"
 	"forebay/bbd/rpc"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
@@ -307,15 +308,19 @@ func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, may func(context.
 	if may == nil {
 		return d.deleteBuffer(ctx, b)
 	}
-	frozen, err := b.freezeEverywhere(ctx)
+	var others freeze.Cluster
+	if d.cluster != nil {
+		others = d.cluster
+	}
+	frozen, err := freeze.Everywhere(ctx, b.gate, others, b.name)
 	if err != nil {
 		return err
 	}
-	defer frozen.end()
+	defer frozen.End()
 	if err := may(ctx); err != nil {
 		return err
 	}
-	if err := frozen.intact(); err != nil {
+	if err := frozen.Intact(); err != nil {
 		return err
 	}
 	return d.deleteBuffer(ctx, b)
@@ -354,7 +359,7 @@ func (d *Daemon) deleteBuffer(ctx context.Context, b *buffer) error {
 
 // dropBuffer forgets a buffer that was destroyed, with all its bytes.
 func (d *Daemon) dropBuffer(b *buffer) {
-	b.freezer.destroyed()
+	b.gate.Destroyed()
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
 	d.work.batch.Destroyed(jobBuffer{b})

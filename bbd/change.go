@@ -89,20 +89,20 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	}
 	defer held.Release()
 
-	there, err := b.holdOthers(ctx, at, target, from, to)
+	release, err := b.holdOthers(ctx, at, target, from, to)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	defer there.release()
+	defer release()
 	// What readers need is saved before the places are locked: that may wait for room,
 	// which the writers of these files may have to make.
 	if err := b.saveReadersAt(ctx, target); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
-	if err := b.enter(ctx, op); err != nil {
+	if err := b.gate.Enter(ctx, op); err != nil {
 		return err
 	}
-	defer b.freezer.leave()
+	defer b.gate.Leave()
 	defer b.lockPlaces(at, target)()
 	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {

@@ -287,9 +287,7 @@ func (d *Daemon) ChangesWaiting(name string) int {
 	if b == nil {
 		return 0
 	}
-	b.freezer.mu.Lock()
-	defer b.freezer.mu.Unlock()
-	return b.freezer.waiting
+	return b.gate.Waiting()
 }
 
 // RenamedBefore makes of a file that has replaced a flushed one what an older release would have

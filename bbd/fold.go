@@ -6,13 +6,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
-	"forebay/bbd/cluster"
+	"forebay/bbd/freeze"
 	"forebay/bbd/owner"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta/gossip"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/txn"
@@ -75,10 +74,10 @@ const mergeAtOnce = 512
 // returns how many entries were moved.
 func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
 	const op = "merge"
-	if err := b.enter(ctx, op); err != nil {
+	if err := b.gate.Enter(ctx, op); err != nil {
 		return 0, err
 	}
-	defer b.freezer.leave()
+	defer b.gate.Leave()
 	movable, err := b.ns.Movable(ctx, from, to, mergeAtOnce)
 	if err != nil || len(movable) == 0 {
 		return 0, err
@@ -127,9 +126,9 @@ func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
 	if b.d.cluster == nil {
 		return nil
 	}
-	there, err := b.holdAt(ctx, b.d.cluster.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) }), path)
+	there, err := freeze.There(ctx, b.d.cluster, freeze.Serving(b.d.cluster), &wire.Hold{Buffer: b.name, Paths: []string{path}})
 	if err == nil {
-		there.release()
+		there.Release()
 	}
 	return err
 }
@@ -185,10 +184,10 @@ func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb
 // entry when all is folded (Folded).
 func (b *buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
 	const op = "rename"
-	if err := b.enter(ctx, op); err != nil {
+	if err := b.gate.Enter(ctx, op); err != nil {
 		return err
 	}
-	defer b.freezer.leave()
+	defer b.gate.Leave()
 	defer b.lockPlaces(at, target)()
 	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err == nil && idOfEntry(&e) != expect {

@@ -30,7 +30,7 @@ type handle struct {
 	view   *readcache.View // for reading
 
 	closed  bool // by the queue's requests alone
-	entered bool // a change of the buffer is under way, likewise: see freezer
+	entered bool // a change of the buffer is under way, likewise: see freeze.Gate
 }
 
 // Order has the requests on the handle.

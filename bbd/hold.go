@@ -2,83 +2,16 @@ package bbd
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/access"
-	"forebay/bbd/cluster"
+	"forebay/bbd/freeze"
 	"forebay/bbd/owner"
-	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta/gossip"
 )
-
-// heldThere are flushes that rest at other daemons.
-type heldThere struct {
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
-	nodes  sync.Map // bb.NodeID: those that hold
-}
-
-// holds reports whether a node was asked, and still holds.
-func (h *heldThere) holds(node bb.NodeID) bool {
-	_, ok := h.nodes.Load(node)
-	return ok
-}
-
-// holdAt has daemons rest their flushes under some paths, until release is called.
-func (b *buffer) holdAt(ctx context.Context, nodes []bb.NodeID, paths ...string) (*heldThere, error) {
-	return b.holdWith(ctx, nodes, &wire.Hold{Buffer: b.name, Paths: paths})
-}
-
-// holdWith makes a request to hold of daemons, which lasts until release is called.
-func (b *buffer) holdWith(ctx context.Context, nodes []bb.NodeID, m *wire.Hold) (*heldThere, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	h := &heldThere{cancel: cancel}
-	answers := make(chan error, len(nodes))
-	for _, node := range nodes {
-		h.ended.Go(func() {
-			s, err := b.d.cluster.Session(ctx, node, cluster.Who(access.Daemon()))
-			if m, ok := b.d.cluster.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
-				answers <- nil // it does not serve: it looks its paths up before it flushes, or is done
-				return
-			}
-			if err != nil {
-				answers <- err
-				return
-			}
-			told := false
-			err = s.Stream(ctx, wire.Type_TYPE_HOLD, m, nil, func(peer.Answer) error {
-				if !told {
-					h.nodes.Store(node, true)
-					answers <- nil
-				}
-				told = true
-				return nil
-			})
-			h.nodes.Delete(node)
-			if !told {
-				answers <- err
-			}
-		})
-	}
-	for range nodes {
-		if err := <-answers; err != nil {
-			h.release()
-			return nil, err
-		}
-	}
-	return h, nil
-}
-
-func (h *heldThere) release() {
-	h.cancel()
-	h.ended.Wait()
-}
 
 // hold rests flushes while another daemon renames or removes names.
 func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
@@ -87,7 +20,7 @@ func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.
 		return nil, err
 	}
 	if m.Freeze {
-		thaw, err := b.freeze(ctx)
+		thaw, err := b.gate.Freeze(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +39,7 @@ func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.
 	defer held.Release()
 	// An object that a cancelled flush left should be removed before the other daemon may
 	// have one there. If the store does not answer, the other one does not wait for that:
-	// whether it may be removed is asked again when it comes to it (stray). Renames and
+	// whether it may be removed is asked again when it comes to it (writeback.Catalog.OrphanObject). Renames and
 	// removals that are still to be carried out are kept in order by the namespace.
 	patience, cancel := context.WithTimeout(ctx, sweptPatience)
 	err = held.Swept(patience)
@@ -124,25 +57,46 @@ func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.
 // sweptPatience is how long a hold that another daemon asks for waits for the store.
 const sweptPatience = time.Second
 
-// holdOthers has other daemons rest the flushes that a rename would meet: of a
-// directory, all of them; of a file, the home of what it replaces.
-func (b *buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (*heldThere, error) {
-	none := &heldThere{cancel: func() {}}
-	if b.d.cluster == nil || b.Spec().Backing == "" {
-		return none, nil
+// holdOthers makes other daemons rest the flushes that a rename would meet, until release is called: of a
+// directory, all of them; of a file, the owner of what it replaces.
+func (b *buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
+	nodes, paths, err := b.concernedByRename(ctx, at, target, from, to)
+	if err != nil || len(nodes) == 0 {
+		return func() {}, err
 	}
-	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+	there, err := freeze.There(ctx, b.d.cluster, nodes, &wire.Hold{Buffer: b.name, Paths: paths})
 	if err != nil {
 		return nil, err
 	}
+	return there.Release, nil
+}
+
+// concernedByRename returns the other daemons whose flushes a rename would meet, under some paths.
+func (b *buffer) concernedByRename(ctx context.Context, at, target bb.Place, from, to string) ([]bb.NodeID, []string, error) {
+	if b.d.cluster == nil || b.Spec().Backing == "" {
+		return nil, nil, nil
+	}
+	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+	if err != nil {
+		return nil, nil, err
+	}
 	if e.IsDir() {
-		// One that serves, and cannot be asked to rest, has the rename fail.
-		everybody := b.d.cluster.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) })
-		return b.holdAt(ctx, everybody, from, to)
+		// One that serves, and cannot be asked to rest, fails the rename.
+		return freeze.Serving(b.d.cluster), []string{from, to}, nil
 	}
 	replaced, err := b.ns.Lookup(ctx, target.Dir, target.Name)
 	if err == nil && b.owners.Foreign(&replaced) && !owner.Adoptable(&replaced) {
-		return b.holdAt(ctx, []bb.NodeID{b.owners.Of(&replaced)}, to)
+		return []bb.NodeID{b.owners.Of(&replaced)}, []string{to}, nil
 	}
-	return none, nil
+	return nil, nil, nil
+}
+
+// thawLater ends a freeze that another daemon asked for whose session broke. That one may
+// not know yet, and act on what it has found: it finds out when this one has been silent
+// for long enough.
+func (d *Daemon) thawLater(thaw func()) {
+	d.wg.Go(func() {
+		d.pause(2 * d.cfg.silence())
+		thaw()
+	})
 }

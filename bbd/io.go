@@ -187,7 +187,7 @@ func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 	}
 	// Nothing on the reading goroutine may wait for the end of a freeze: another daemon's
 	// session may bring it.
-	h.entered = h.buf.freezer.tryEnter()
+	h.entered = h.buf.gate.TryEnter()
 	return h.entered
 }
 
@@ -204,14 +204,14 @@ func (h *handle) enter(ctx context.Context) error {
 	if h.entered {
 		return nil
 	}
-	err := h.buf.enter(ctx, "commit")
+	err := h.buf.gate.Enter(ctx, "commit")
 	h.entered = err == nil
 	return err
 }
 
 func (h *handle) leave() {
 	h.entered = false
-	h.buf.freezer.leave()
+	h.buf.gate.Leave()
 }
 
 func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {

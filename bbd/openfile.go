@@ -478,10 +478,10 @@ func (b *buffer) openWrite(ctx context.Context, c access.Caller, o openOptions) 
 		return nil, err
 	}
 	if o.create && o.exclusive { // which is acknowledged now, not with a commit
-		if err := b.enter(ctx, "create"); err != nil {
+		if err := b.gate.Enter(ctx, "create"); err != nil {
 			return nil, err
 		}
-		defer b.freezer.leave()
+		defer b.gate.Leave()
 	}
 	at := bb.Place{Dir: dir.id, Name: name}
 	for {

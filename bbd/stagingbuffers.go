@@ -88,10 +88,10 @@ func (b stagingBuffer) Create(ctx context.Context, c access.Caller, path string,
 
 // Change calls do when the buffer is not about to be destroyed.
 func (b stagingBuffer) Change(ctx context.Context, op string, do func() error) error {
-	if err := b.enter(ctx, op); err != nil {
+	if err := b.gate.Enter(ctx, op); err != nil {
 		return err
 	}
-	defer b.freezer.leave()
+	defer b.gate.Leave()
 	return do()
 }
 

@@ -1,0 +1,143 @@
+package freeze
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/peer"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+)
+
+// Cluster is what is needed of the other nodes, whose contracts these are.
+type Cluster interface {
+	Member(node bb.NodeID) (gossip.Member, bool)
+	Nodes(fits func(*gossip.Member) bool) []bb.NodeID
+	Session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error)
+}
+
+// Serving returns the nodes besides this one that it is worth to ask.
+func Serving(c Cluster) []bb.NodeID {
+	return c.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) })
+}
+
+// serves reports whether a daemon changes buffers, or may.
+func serves(m *gossip.Member) bool {
+	return cluster.Serving(m.State) && m.State != gossip.Starting && m.State != gossip.Leaving
+}
+
+// Held are flushes that rest at other daemons.
+type Held struct {
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	nodes  sync.Map // bb.NodeID: those that hold
+}
+
+// holds reports whether a node was asked, and still holds.
+func (h *Held) holds(node bb.NodeID) bool {
+	_, ok := h.nodes.Load(node)
+	return ok
+}
+
+// There makes a request to hold of daemons, which lasts until Release is called.
+func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*Held, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	h := &Held{cancel: cancel}
+	answers := make(chan error, len(nodes))
+	for _, node := range nodes {
+		h.ended.Go(func() {
+			s, err := c.Session(ctx, node, cluster.Who(access.Daemon()))
+			if m, ok := c.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
+				answers <- nil // it does not serve: it looks its paths up before it flushes, or is done
+				return
+			}
+			if err != nil {
+				answers <- err
+				return
+			}
+			told := false
+			err = s.Stream(ctx, wire.Type_TYPE_HOLD, m, nil, func(peer.Answer) error {
+				if !told {
+					h.nodes.Store(node, true)
+					answers <- nil
+				}
+				told = true
+				return nil
+			})
+			h.nodes.Delete(node)
+			if !told {
+				answers <- err
+			}
+		})
+	}
+	for range nodes {
+		if err := <-answers; err != nil {
+			h.Release()
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// Release lets the flushes go on, and returns when the daemons have been told.
+func (h *Held) Release() {
+	h.cancel()
+	h.ended.Wait()
+}
+
+// Frozen is a buffer that no daemon changes.
+type Frozen struct {
+	gate   *Gate
+	c      Cluster
+	thaw   func()
+	others *Held
+}
+
+// Everywhere freezes a buffer of a name here, by its gate, and at every daemon of a cluster that serves. A
+// cluster nil is none.
+func Everywhere(ctx context.Context, gate *Gate, c Cluster, name string) (*Frozen, error) {
+	thaw, err := gate.Freeze(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &Frozen{gate: gate, c: c, thaw: thaw}
+	if c == nil {
+		return f, nil
+	}
+	f.others, err = There(ctx, c, Serving(c), &wire.Hold{Buffer: name, Paths: []string{""}, Freeze: true})
+	if err != nil {
+		thaw()
+		return nil, err
+	}
+	return f, nil
+}
+
+var errNotFrozen = errors.New("the daemon may have changed the buffer while it was looked through")
+
+// Intact fails if a daemon may have changed the buffer since it was frozen: one whose
+// session broke, or that did not serve when the others were asked.
+func (f *Frozen) Intact() error {
+	if f.others == nil {
+		return nil
+	}
+	for _, node := range f.c.Nodes(serves) {
+		if !f.others.holds(node) {
+			return (&bb.Error{
+				Kind: bb.Busy, Op: "freeze", Path: f.gate.address, Node: node, Err: errNotFrozen,
+			}).WithRemedy("try again")
+		}
+	}
+	return nil
+}
+
+// End lets changes go on, here and elsewhere.
+func (f *Frozen) End() {
+	f.thaw()
+	if f.others != nil {
+		f.others.Release()
+	}
+}
