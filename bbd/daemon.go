@@ -67,7 +67,7 @@ import (
 //	alloc.Allocator.mu     writers that wait for a segment
 //	backings.Pool.mu       backing stores of all buffers
 //	Daemon.buffers         buffers by name
-//	openFiles, dirtyFiles, readers, copies      the four parts of a buffer, in this order
+//	openFiles, dirty.Files, readers, copies     the four parts of a buffer, in this order
 //	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
 //	alloc.Writer.mu, remoteSpace.mu             one of them
 //	all others             no other mutex of this package is taken under one of these

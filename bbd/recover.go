@@ -23,7 +23,7 @@ import (
 //	         for its writer
 //	dirty    queued               lost (empty: made again)
 //	clean    resident             evicted: comes back when it is read
-//	none     see decideFate       —
+//	none     see fate.Decide      —
 //
 // An entry that names an older generation than the one that memory holds and knows to be
 // acknowledged is as good as none (package fate).

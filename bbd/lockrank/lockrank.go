@@ -57,7 +57,7 @@ func (Allocator) Rank() (int, string)      { return placeAllocator, "Allocator.m
 func (Backings) Rank() (int, string)       { return placeBackings, "Pool.mu of backing stores" }
 func (Buffers) Rank() (int, string)        { return placeBuffers, "Daemon.buffers" }
 func (OpenFiles) Rank() (int, string)      { return placeOpenFiles, "openFiles.mu" }
-func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirtyFiles.mu" }
+func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirty.Files.mu" }
 func (Readers) Rank() (int, string)        { return placeReaders, "readcache.readers.mu" }
 func (Copies) Rank() (int, string)         { return placeCopies, "readcache.copies.mu" }
 func (SegmentWriters) Rank() (int, string) { return placeSegmentWriters, "segmentWriters.mu" }
