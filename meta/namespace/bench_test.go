@@ -92,7 +92,7 @@ func BenchmarkStatCold(b *testing.B) {
 	ns := benchNamespace(b)
 	e := create(b, ns, bb.RootDir, "part-0001")
 	for b.Loop() {
-		ns.entries.forget(entryID{e.Parent, e.Name})
+		ns.entries.Forget(entryID{e.Parent, e.Name})
 		if _, err := ns.Lookup(b.Context(), bb.RootDir, e.Name); err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/namespace/cache"
 )
 
 // Create stores an entry whose name must not be taken, and returns its revision:
@@ -29,15 +30,15 @@ func (ns *Namespace) create(ctx context.Context, op string, e *bb.Entry) (uint64
 	if err != nil {
 		return 0, err
 	}
-	known, _ := ns.entries.get(id)
-	if known.live {
+	known, _ := ns.entries.Get(id)
+	if known.Live {
 		return 0, exists(op, e.Name)
 	}
-	t := ns.entries.begin(id)
-	seq, _, err := ns.b.Create(ctx, key, data, known.seq)
+	t := ns.entries.Begin(id)
+	seq, _, err := ns.b.Create(ctx, key, data, known.Seq)
 	stored := *e
 	stored.Revision = seq
-	ns.entries.settle(id, cached[bb.Entry]{value: stored, seq: seq, live: true}, t, err)
+	settle(ns.entries, id, cache.Known[bb.Entry]{Value: stored, Seq: seq, Live: true}, t, err)
 	if errors.Is(err, kv.ErrRevision) {
 		return 0, exists(op, e.Name)
 	}
@@ -80,12 +81,12 @@ func dirGone(op, name string) error {
 // removal, which it takes off; errConflict if it must be called again.
 func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, gone bool, err error) {
 	c, err := ns.loadDir(ctx, dir)
-	if err != nil || !c.live || !c.value.removing {
-		return c.seq, err == nil && !c.live, err
+	if err != nil || !c.Live || !c.Value.removing {
+		return c.Seq, err == nil && !c.Live, err
 	}
-	d := c.value
+	d := c.Value
 	d.removing = false
-	seq, err = ns.putDir(ctx, dir, d, c.seq)
+	seq, err = ns.putDir(ctx, dir, d, c.Seq)
 	return seq, false, err
 }
 
@@ -110,9 +111,9 @@ func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 }
 
 func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint64, file bb.FileID) error {
-	t := ns.entries.begin(id)
+	t := ns.entries.Begin(id)
 	seq, err := ns.b.RemoveFile(ctx, entryKey(id.dir, id.name), expected, file)
-	ns.entries.settle(id, cached[bb.Entry]{seq: seq}, t, err)
+	settle(ns.entries, id, cache.Known[bb.Entry]{Seq: seq}, t, err)
 	return err
 }
 
@@ -137,11 +138,11 @@ func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	t := ns.entries.begin(id)
+	t := ns.entries.Begin(id)
 	seq, err := ns.b.Put(ctx, key, data, e.Revision)
 	stored := *e
 	stored.Revision = seq
-	ns.entries.settle(id, cached[bb.Entry]{value: stored, seq: seq, live: true}, t, err)
+	settle(ns.entries, id, cache.Known[bb.Entry]{Value: stored, Seq: seq, Live: true}, t, err)
 	return seq, err
 }
 
@@ -157,7 +158,7 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
 	}
-	if c, ok := ns.entries.get(entryID{parent, name}); ok && c.live {
+	if c, ok := ns.entries.Get(entryID{parent, name}); ok && c.Live {
 		return bb.Entry{}, exists("mkdir", name)
 	}
 	id, err := ns.ids.Next(ctx)
@@ -179,7 +180,7 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	if err != nil {
 		if errors.Is(err, bb.Exists) || errors.Is(err, bb.NotFound) {
 			ns.b.Discard(dirKey(dir), record)
-			ns.dirs.forget(dir)
+			ns.dirs.Forget(dir)
 		}
 		return bb.Entry{}, err
 	}
@@ -215,16 +216,16 @@ func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o 
 		switch {
 		case err != nil:
 			return bb.Entry{}, kv.Wrap("mkdir", name, err)
-		case c.live && !c.value.IsDir():
+		case c.Live && !c.Value.IsDir():
 			return bb.Entry{}, bb.E(bb.NotDirectory, "mkdir", name, "is a file")
-		case c.live:
-			return c.value, nil
+		case c.Live:
+			return c.Value, nil
 		}
 		e, err := ns.Mkdir(ctx, parent, name, o)
 		if !errors.Is(err, bb.Exists) {
 			return e, err
 		}
-		ns.entries.forget(entryID{parent, name})
+		ns.entries.Forget(entryID{parent, name})
 	}
 	return bb.Entry{}, kv.Wrap("mkdir", name, kv.ErrRevision)
 }
@@ -251,20 +252,20 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 		switch {
 		case err != nil:
 			return bb.Entry{}, kv.Wrap("remove", name, err)
-		case !c.live:
+		case !c.Live:
 			return bb.Entry{}, bb.E(bb.NotFound, "remove", name, "there is no such file or directory")
-		case o.Revision != 0 && o.Revision != c.seq:
+		case o.Revision != 0 && o.Revision != c.Seq:
 			return bb.Entry{}, kv.Wrap("remove", name, kv.ErrRevision)
 		}
-		if c.value.IsDir() {
-			err = ns.removeDir(ctx, &c.value, o)
+		if c.Value.IsDir() {
+			err = ns.removeDir(ctx, &c.Value, o)
 		} else {
-			err = ns.removeFile(ctx, &c.value, o)
+			err = ns.removeFile(ctx, &c.Value, o)
 		}
 		if !errors.Is(err, kv.ErrRevision) {
-			return c.value, kv.Wrap("remove", name, err)
+			return c.Value, kv.Wrap("remove", name, err)
 		}
-		ns.entries.forget(entryID{parent, name})
+		ns.entries.Forget(entryID{parent, name})
 	}
 	return bb.Entry{}, kv.Wrap("remove", name, kv.ErrRevision)
 }
@@ -309,14 +310,14 @@ func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uin
 	if err != nil {
 		return 0, err
 	}
-	if !c.live {
-		ns.dirs.forget(e.Dir)
+	if !c.Live {
+		ns.dirs.Forget(e.Dir)
 		return 0, kv.ErrRevision // removed a moment ago: its entry is gone too
 	}
-	marked, d := c.seq, c.value
+	marked, d := c.Seq, c.Value
 	if !d.removing {
 		d.removing = true
-		if marked, err = ns.putDir(ctx, e.Dir, d, c.seq); err != nil {
+		if marked, err = ns.putDir(ctx, e.Dir, d, c.Seq); err != nil {
 			return 0, err
 		}
 	}
@@ -346,12 +347,12 @@ type dirChange struct {
 
 // commit carries out a batch and keeps what became of it in the caches.
 func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []entryChange, dirs []dirChange) error {
-	entryTickets, dirTickets := make([]ticket, len(entries)), make([]ticket, len(dirs))
+	entryTickets, dirTickets := make([]cache.Ticket, len(entries)), make([]cache.Ticket, len(dirs))
 	for i, c := range entries {
-		entryTickets[i] = ns.entries.begin(c.id)
+		entryTickets[i] = ns.entries.Begin(c.id)
 	}
 	for i, c := range dirs {
-		dirTickets[i] = ns.dirs.begin(c.dir)
+		dirTickets[i] = ns.dirs.Begin(c.dir)
 	}
 	seqs, err := ns.b.Commit(ctx, changes)
 	if err != nil {
@@ -361,19 +362,19 @@ func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []
 		ns.giveBackOps(changes)
 	}
 	for i, c := range entries {
-		known := cached[bb.Entry]{seq: seqs[c.change], live: c.entry != nil}
+		known := cache.Known[bb.Entry]{Seq: seqs[c.change], Live: c.entry != nil}
 		if c.entry != nil && err == nil {
-			c.entry.Revision = known.seq
-			known.value = *c.entry
+			c.entry.Revision = known.Seq
+			known.Value = *c.entry
 		}
-		ns.entries.settle(c.id, known, entryTickets[i], err)
+		settle(ns.entries, c.id, known, entryTickets[i], err)
 	}
 	for i, c := range dirs {
-		known := cached[directory]{seq: seqs[c.change], live: c.record != nil}
+		known := cache.Known[directory]{Seq: seqs[c.change], Live: c.record != nil}
 		if c.record != nil {
-			known.value = *c.record
+			known.Value = *c.record
 		}
-		ns.dirs.settle(c.dir, known, dirTickets[i], err)
+		settle(ns.dirs, c.dir, known, dirTickets[i], err)
 	}
 	return err
 }

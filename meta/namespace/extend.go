@@ -38,11 +38,11 @@ func (ns *Namespace) Find(ctx context.Context, dir bb.DirID, name string) (e bb.
 		return bb.Entry{}, false, err
 	}
 	c, err := ns.load(ctx, dir, name)
-	return c.value, c.live, kv.Wrap("lookup", name, err)
+	return c.Value, c.Live, kv.Wrap("lookup", name, err)
 }
 
 // Refresh makes the next look at a name ask the server, whatever is cached.
-func (ns *Namespace) Refresh(dir bb.DirID, name string) { ns.entries.forget(entryID{dir, name}) }
+func (ns *Namespace) Refresh(dir bb.DirID, name string) { ns.entries.Forget(entryID{dir, name}) }
 
 // DirGone asks the server whether a directory has been removed.
 func (ns *Namespace) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
@@ -50,7 +50,7 @@ func (ns *Namespace) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
 		return false, nil
 	}
 	c, err := ns.fetchDir(ctx, dir)
-	return err == nil && !c.live, err
+	return err == nil && !c.Live, err
 }
 
 // PutWith is Put that also changes records of another package in the same atomic change. A
@@ -64,8 +64,8 @@ func (ns *Namespace) PutWith(ctx context.Context, e *bb.Entry, records ...kv.Cha
 	changes := append(records, kv.Change{Key: key, Data: data, Expected: e.Revision})
 	err = ns.commit(ctx, changes, []entryChange{{id, len(changes) - 1, e}}, nil)
 	if errors.Is(err, kv.ErrRevision) {
-		ns.entries.forget(id)
-		ns.dirs.forget(e.Dir)
+		ns.entries.Forget(id)
+		ns.dirs.Forget(e.Dir)
 	}
 	return err
 }
@@ -79,19 +79,19 @@ func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error
 		if err != nil {
 			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
 		}
-		if !d.live {
+		if !d.Live {
 			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
 		}
-		c, err := ns.load(ctx, d.value.parent, d.value.name)
+		c, err := ns.load(ctx, d.Value.parent, d.Value.name)
 		if err != nil {
 			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
 		}
-		if c.live && c.value.Dir == dir {
-			return c.value, nil
+		if c.Live && c.Value.Dir == dir {
+			return c.Value, nil
 		}
 		// It was renamed or removed between the two reads, or lies in a directory that was removed.
-		ns.entries.forget(entryID{d.value.parent, d.value.name})
-		if up, err := ns.fetchDir(ctx, d.value.parent); err == nil && d.value.parent != bb.RootDir && !up.live {
+		ns.entries.Forget(entryID{d.Value.parent, d.Value.name})
+		if up, err := ns.fetchDir(ctx, d.Value.parent); err == nil && d.Value.parent != bb.RootDir && !up.Live {
 			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
 		}
 	}

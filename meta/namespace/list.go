@@ -131,7 +131,7 @@ func (ns *Namespace) checkDir(ctx context.Context, dir bb.DirID) error {
 	if err != nil {
 		return kv.Wrap("list", dir.String(), err)
 	}
-	if !c.live {
+	if !c.Live {
 		return bb.E(bb.NotFound, "list", dir.String(), "there is no such directory")
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
+	"forebay/meta/namespace/cache"
 )
 
 // maxAncestors bounds the way up from a directory. Paths are shorter (bb.MaxDepth),
@@ -54,8 +55,8 @@ type Namespace struct {
 	buffer  string
 	node    bb.NodeID
 	sole    bool
-	entries *cache[entryID, bb.Entry]
-	dirs    *cache[bb.DirID, directory]
+	entries *cache.Cache[entryID, bb.Entry]
+	dirs    *cache.Cache[bb.DirID, directory]
 
 	known      knownPaths
 	opKeys     opKeys
@@ -89,8 +90,8 @@ func Open(b *kv.Bucket, ids IDs, o Options) *Namespace {
 		if entries <= 0 {
 			entries = 1 << 15
 		}
-		ns.entries = newCache[entryID, bb.Entry](entries)
-		ns.dirs = newCache[bb.DirID, directory](entries)
+		ns.entries = cache.New[entryID, bb.Entry](entries)
+		ns.dirs = cache.New[bb.DirID, directory](entries)
 	}
 	return ns
 }
@@ -140,62 +141,62 @@ func (ns *Namespace) address(names ...string) string {
 }
 
 // load returns what is known of an entry, from the cache or the server.
-func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cached[bb.Entry], error) {
+func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache.Known[bb.Entry], error) {
 	if ns.destroyed.Load() {
-		return cached[bb.Entry]{}, kv.ErrNoBucket
+		return cache.Known[bb.Entry]{}, kv.ErrNoBucket
 	}
 	id := entryID{dir, name}
-	if c, ok := ns.entries.get(id); ok {
+	if c, ok := ns.entries.Get(id); ok {
 		return c, nil
 	}
-	t := ns.entries.begin(id)
+	t := ns.entries.Begin(id)
 	key := entryKey(dir, name)
 	r, err := ns.b.Get(ctx, key)
 	if err != nil {
-		return cached[bb.Entry]{}, err
+		return cache.Known[bb.Entry]{}, err
 	}
-	c := cached[bb.Entry]{seq: r.Seq, live: r.Live()}
-	if c.live {
-		if c.value, err = openEntry(key, r.Data, r.Seq); err != nil {
+	c := cache.Known[bb.Entry]{Seq: r.Seq, Live: r.Live()}
+	if c.Live {
+		if c.Value, err = openEntry(key, r.Data, r.Seq); err != nil {
 			ns.b.Unreadable(key, err)
 			return c, err
 		}
 	}
-	ns.entries.store(id, c, t)
+	ns.entries.Store(id, c, t)
 	return c, nil
 }
 
-func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
+func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cache.Known[directory], error) {
 	if ns.destroyed.Load() {
-		return cached[directory]{}, kv.ErrNoBucket
+		return cache.Known[directory]{}, kv.ErrNoBucket
 	}
 	if dir == bb.RootDir {
-		return cached[directory]{live: true}, nil
+		return cache.Known[directory]{Live: true}, nil
 	}
-	if c, ok := ns.dirs.get(dir); ok {
+	if c, ok := ns.dirs.Get(dir); ok {
 		return c, nil
 	}
 	return ns.fetchDir(ctx, dir)
 }
 
 // fetchDir is loadDir that always asks the server.
-func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
-	t := ns.dirs.begin(dir)
+func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cache.Known[directory], error) {
+	t := ns.dirs.Begin(dir)
 	key := dirKey(dir)
 	r, err := ns.b.Get(ctx, key)
 	if err != nil {
-		return cached[directory]{}, err
+		return cache.Known[directory]{}, err
 	}
-	c := cached[directory]{seq: r.Seq, live: r.Live()}
-	if c.live {
+	c := cache.Known[directory]{Seq: r.Seq, Live: r.Live()}
+	if c.Live {
 		var m metapb.Directory
 		if err := kv.Open(key, r.Data, &m); err != nil {
 			ns.b.Unreadable(key, err)
 			return c, err
 		}
-		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: kv.Rest(&m)}
+		c.Value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: kv.Rest(&m)}
 	}
-	ns.dirs.store(dir, c, t)
+	ns.dirs.Store(dir, c, t)
 	return c, nil
 }
 
@@ -209,38 +210,38 @@ func (ns *Namespace) putDir(ctx context.Context, dir bb.DirID, d directory, expe
 	if err != nil {
 		return 0, err
 	}
-	t := ns.dirs.begin(dir)
+	t := ns.dirs.Begin(dir)
 	seq, err := ns.b.Put(ctx, dirKey(dir), data, expected)
-	ns.dirs.settle(dir, cached[directory]{value: d, seq: seq, live: true}, t, err)
+	settle(ns.dirs, dir, cache.Known[directory]{Value: d, Seq: seq, Live: true}, t, err)
 	return seq, err
 }
 
 // settle keeps what became of a change in the cache.
-func (c *cache[K, V]) settle(key K, known cached[V], t ticket, err error) {
+func settle[K comparable, V any](c *cache.Cache[K, V], key K, known cache.Known[V], t cache.Ticket, err error) {
 	switch {
 	case err == nil:
-		c.store(key, known, t)
+		c.Store(key, known, t)
 	case errors.Is(err, kv.ErrUncertain):
-		c.doubts(key)
+		c.Doubt(key)
 	case errors.Is(err, kv.ErrRevision):
-		c.forget(key)
+		c.Forget(key)
 	}
 }
 
 // Distrust forgets what is cached: the server has been found to have gone back behind it.
 func (ns *Namespace) Distrust() {
 	ns.distrusted.Add(1)
-	ns.entries.forgetAll()
-	ns.dirs.forgetAll()
+	ns.entries.ForgetAll()
+	ns.dirs.ForgetAll()
 }
 
 // Root returns the root directory's entry: it has neither parent nor name.
 func (ns *Namespace) Root(ctx context.Context) (bb.Entry, error) {
 	c, err := ns.load(ctx, 0, "")
-	if err == nil && !c.live {
+	if err == nil && !c.Live {
 		err = kv.ErrNoBucket
 	}
-	return c.value, kv.Wrap("stat", ns.address(), err)
+	return c.Value, kv.Wrap("stat", ns.address(), err)
 }
 
 // Lookup returns the entry of a name in a directory; NotFound if there is none. The
@@ -253,15 +254,15 @@ func (ns *Namespace) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.
 	if err != nil {
 		return bb.Entry{}, kv.Wrap("lookup", name, err)
 	}
-	if !c.live {
+	if !c.Live {
 		return bb.Entry{}, bb.E(bb.NotFound, "lookup", name, "there is no such file or directory")
 	}
-	return c.value, nil
+	return c.Value, nil
 }
 
 // LookupAgain is Lookup that asks the server, whatever is cached.
 func (ns *Namespace) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
-	ns.entries.forget(entryID{dir, name})
+	ns.entries.Forget(entryID{dir, name})
 	return ns.Lookup(ctx, dir, name)
 }
 
@@ -304,10 +305,10 @@ func (ns *Namespace) Resolve(ctx context.Context, path string) (bb.Entry, error)
 	switch {
 	case err != nil:
 		return bb.Entry{}, kv.Wrap("lookup", ns.address(names...), err)
-	case !c.live:
+	case !c.Live:
 		return bb.Entry{}, bb.E(bb.NotFound, "lookup", ns.address(names...), "there is no such file or directory")
 	}
-	return c.value, nil
+	return c.Value, nil
 }
 
 // ResolveParent follows a path to the directory of its last name, which need not
@@ -332,12 +333,12 @@ func (ns *Namespace) walk(ctx context.Context, names []string) (bb.DirID, error)
 		switch {
 		case err != nil:
 			return 0, kv.Wrap("lookup", ns.address(names[:i+1]...), err)
-		case !c.live:
+		case !c.Live:
 			return 0, bb.E(bb.NotFound, "lookup", ns.address(names[:i+1]...), "there is no such directory")
-		case !c.value.IsDir():
+		case !c.Value.IsDir():
 			return 0, bb.E(bb.NotDirectory, "lookup", ns.address(names[:i+1]...), "is a file")
 		}
-		dir = c.value.Dir
+		dir = c.Value.Dir
 	}
 	return dir, nil
 }
@@ -385,10 +386,10 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 		if err != nil {
 			return bb.Entry{}, kv.Wrap("update", name, err)
 		}
-		if !c.live {
+		if !c.Live {
 			return bb.Entry{}, bb.E(bb.NotFound, "update", name, "there is no such file or directory")
 		}
-		e := c.value
+		e := c.Value
 		if err := fn(&e); err != nil {
 			return bb.Entry{}, err
 		}

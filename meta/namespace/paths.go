@@ -10,6 +10,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/namespace/cache"
 )
 
 // Paths of directories follow from their reverse records, of which several must be
@@ -63,7 +64,7 @@ func (k *knownPaths) renaming() func(error) {
 		k.version++
 		clear(k.paths)
 		if errors.Is(err, kv.ErrUncertain) {
-			k.doubt = time.Now().Add(doubtTime)
+			k.doubt = time.Now().Add(cache.DoubtTime)
 		}
 	}
 }
@@ -79,7 +80,7 @@ func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 	known, version, ok := ns.known.get(dir)
 	if ok {
 		c, err := ns.loadDir(ctx, dir)
-		if err == nil && c.live {
+		if err == nil && c.Live {
 			return known, nil
 		}
 	}
@@ -152,13 +153,13 @@ func (ns *Namespace) climb(ctx context.Context, dir bb.DirID, fn func(bb.DirID, 
 		if err != nil {
 			return err
 		}
-		if !c.live {
+		if !c.Live {
 			return bb.E(bb.NotFound, "path", dir.String(), "the directory has been removed")
 		}
-		if !fn(dir, c.value) {
+		if !fn(dir, c.Value) {
 			return nil
 		}
-		dir = c.value.parent
+		dir = c.Value.parent
 	}
 	return bb.E(bb.Internal, "path", dir.String(), "is nested too deep")
 }

@@ -8,6 +8,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/namespace/cache"
 )
 
 // RenameOptions say how Rename goes about it.
@@ -45,9 +46,9 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 		if !errors.Is(err, kv.ErrRevision) {
 			return r, kv.Wrap("rename", srcName, err)
 		}
-		ns.entries.forget(src)
-		ns.entries.forget(dst)
-		ns.dirs.forget(dstDir)
+		ns.entries.Forget(src)
+		ns.entries.Forget(dst)
+		ns.dirs.Forget(dstDir)
 	}
 	return Renamed{}, kv.Wrap("rename", srcName, kv.ErrRevision)
 }
@@ -56,7 +57,7 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 type rename struct {
 	ns       *Namespace
 	src, dst entryID
-	from, to cached[bb.Entry]
+	from, to cache.Known[bb.Entry]
 	moved    bb.Entry
 	dstSeq   uint64 // revision of the record of the directory that it goes to
 
@@ -71,12 +72,12 @@ func (ns *Namespace) tryRename(ctx context.Context, src, dst entryID, o RenameOp
 		return Renamed{}, err
 	}
 	if src == dst {
-		return Renamed{Entry: r.from.value}, nil
+		return Renamed{Entry: r.from.Value}, nil
 	}
 	if err := r.allowed(o); err != nil {
 		return Renamed{}, err
 	}
-	if r.from.value.IsDir() {
+	if r.from.Value.IsDir() {
 		done := ns.known.renaming()
 		err := r.plan(ctx, o)
 		if err == nil {
@@ -96,8 +97,8 @@ func (r *rename) result(err error) (Renamed, error) {
 		return Renamed{}, err
 	}
 	out := Renamed{Entry: r.moved}
-	if r.to.live {
-		out.Replaced = &r.to.value
+	if r.to.Live {
+		out.Replaced = &r.to.Value
 	}
 	return out, nil
 }
@@ -108,7 +109,7 @@ func (r *rename) read(ctx context.Context) error {
 	if r.from, err = r.ns.load(ctx, r.src.dir, r.src.name); err != nil {
 		return err
 	}
-	if !r.from.live {
+	if !r.from.Live {
 		return bb.E(bb.NotFound, "rename", r.src.name, "there is no such file or directory")
 	}
 	seq, gone, err := r.ns.settledDir(ctx, r.dst.dir)
@@ -126,16 +127,16 @@ func (r *rename) read(ctx context.Context) error {
 // allowed holds the rules of rename(2) about what may replace what.
 func (r *rename) allowed(o RenameOptions) error {
 	switch {
-	case !r.to.live:
+	case !r.to.Live:
 		return nil
 	case !o.Replace:
 		return exists("rename", r.dst.name)
-	case r.from.value.IsDir() && !r.to.value.IsDir():
+	case r.from.Value.IsDir() && !r.to.Value.IsDir():
 		return bb.E(bb.NotDirectory, "rename", r.dst.name, "a directory cannot replace a file")
-	case !r.from.value.IsDir() && r.to.value.IsDir():
+	case !r.from.Value.IsDir() && r.to.Value.IsDir():
 		return bb.E(bb.IsDirectory, "rename", r.dst.name, "a file cannot replace a directory")
-	case r.to.value.Txn != 0:
-		return &Unfolded{r.to.value.Txn}
+	case r.to.Value.Txn != 0:
+		return &Unfolded{r.to.Value.Txn}
 	}
 	return nil
 }
@@ -150,7 +151,7 @@ func (r *rename) allowed(o RenameOptions) error {
 //	o.ID     the StoreOp                     checks x.paths
 //	e.OLD    deleted, last                   as it was read; names the file that was replaced
 func (r *rename) plan(ctx context.Context, o RenameOptions) error {
-	r.moved = r.from.value
+	r.moved = r.from.Value
 	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
 	r.moved.Replaced, r.moved.Attempts = r.kept(), r.attempts()
 	key := entryKey(r.dst.dir, r.dst.name)
@@ -159,7 +160,7 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 		return err
 	}
 	r.entries = append(r.entries, entryChange{r.dst, len(r.changes), &r.moved})
-	r.changes = append(r.changes, kv.Change{Key: key, Data: data, Expected: r.to.seq})
+	r.changes = append(r.changes, kv.Change{Key: key, Data: data, Expected: r.to.Seq})
 	if r.dst.dir != bb.RootDir {
 		r.changes = append(r.changes, kv.Check(dirKey(r.dst.dir), r.dstSeq))
 	}
@@ -177,17 +178,17 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	}
 	r.entries = append(r.entries, entryChange{r.src, len(r.changes), nil})
 	// What is replaced leaves no marker of its own.
-	r.changes = append(r.changes, kv.Change{Key: entryKey(r.src.dir, r.src.name), Expected: r.from.seq, Gone: r.to.value.File})
+	r.changes = append(r.changes, kv.Change{Key: entryKey(r.src.dir, r.src.name), Expected: r.from.Seq, Gone: r.to.Value.File})
 	return nil
 }
 
 // kept returns what the store keeps under the new name until the first flush of the file
 // that gets it. A file that was flushed takes its own object along, in one step of the store.
 func (r *rename) kept() bb.Flushed {
-	if !r.to.live || r.moved.IsDir() || r.moved.Flushed.Generation != 0 {
+	if !r.to.Live || r.moved.IsDir() || r.moved.Flushed.Generation != 0 {
 		return bb.Flushed{}
 	}
-	return r.to.value.Stored()
+	return r.to.Value.Stored()
 }
 
 // attempts returns what flushes may have put under the new name by the time that the store has
@@ -198,8 +199,8 @@ func (r *rename) attempts() []bb.Content {
 	if r.moved.Flushed.Generation != 0 {
 		all = r.moved.Attempts
 	}
-	if r.to.live {
-		all = bb.AddContents(all, r.to.value.Unrecorded()...)
+	if r.to.Live {
+		all = bb.AddContents(all, r.to.Value.Unrecorded()...)
 	}
 	return all
 }
@@ -226,10 +227,10 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 	if err != nil {
 		return err
 	}
-	if !c.live {
+	if !c.Live {
 		return kv.ErrRevision
 	}
-	record := directory{parent: r.dst.dir, name: r.dst.name, rest: c.value.rest}
+	record := directory{parent: r.dst.dir, name: r.dst.name, rest: c.Value.rest}
 	data, err := sealDir(dir, record)
 	if err != nil {
 		return err
@@ -237,18 +238,18 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), &record})
 	r.changes = append(
 		r.changes,
-		kv.Change{Key: dirKey(dir), Data: data, Expected: c.seq},
+		kv.Change{Key: dirKey(dir), Data: data, Expected: c.Seq},
 		kv.Change{Key: pathsKey, Data: strconv.AppendUint(nil, uint64(dir), 16), Expected: paths},
 	)
-	if !r.to.live {
+	if !r.to.Live {
 		return nil
 	}
-	marked, err := r.ns.markEmpty(ctx, "rename", &r.to.value)
+	marked, err := r.ns.markEmpty(ctx, "rename", &r.to.Value)
 	if err != nil {
 		return err
 	}
-	r.dirs = append(r.dirs, dirChange{r.to.value.Dir, len(r.changes), nil})
-	r.changes = append(r.changes, kv.Change{Key: dirKey(r.to.value.Dir), Expected: marked})
+	r.dirs = append(r.dirs, dirChange{r.to.Value.Dir, len(r.changes), nil})
+	r.changes = append(r.changes, kv.Change{Key: dirKey(r.to.Value.Dir), Expected: marked})
 	return nil
 }
 
@@ -268,11 +269,11 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (kv.Change, error)
 	}
 	op := StoreOp{
 		Op: OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
-		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.value.Flushed, Left: r.from.value.Replaced,
-		Attempts: r.from.value.Unrecorded(),
+		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.Value.Flushed, Left: r.from.Value.Replaced,
+		Attempts: r.from.Value.Unrecorded(),
 	}
-	if r.to.live && op.Flushed.Generation != 0 {
-		op.Replaced, op.ReplacedAttempts = r.to.value.Stored(), r.to.value.Unrecorded()
+	if r.to.Live && op.Flushed.Generation != 0 {
+		op.Replaced, op.ReplacedAttempts = r.to.Value.Stored(), r.to.Value.Unrecorded()
 	}
 	c, err := ns.storeOp(ctx, op, paths)
 	if !op.IsDir || err != nil {

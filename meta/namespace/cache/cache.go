@@ -1,4 +1,6 @@
-package namespace
+// Package cache keeps the newest known revisions of keys, whatever the order in which a server's answers arrive. It
+// must never ask a server, nor know what a key stands for.
+package cache
 
 import (
 	"hash/maphash"
@@ -6,33 +8,32 @@ import (
 	"time"
 )
 
-const (
-	cacheShards = 64
-	// doubtTime is how long a key is not cached after a change of it whose outcome
-	// is unknown: the server might still be about to carry it out.
-	doubtTime = time.Minute
-)
+// DoubtTime is how long a key is not cached after a change of it whose outcome
+// is unknown: the server might still be about to carry it out.
+const DoubtTime = time.Minute
 
-// cached is what is known of a key: its revision and, if it exists, its value.
-type cached[V any] struct {
-	value V
-	seq   uint64
-	live  bool
+const shardCount = 64
+
+// Known is what is known of a key: its revision and, if it exists, its value.
+type Known[V any] struct {
+	Value V
+	Seq   uint64
+	Live  bool
 }
 
-// cache holds the newest known revision of a bounded number of keys, for a process
+// Cache holds the newest known revision of a bounded number of keys, for a process
 // that makes all changes itself. A nil cache holds nothing.
 //
 // Answers of the server arrive here in any order, so what is known only moves
 // forward: an older revision never replaces a newer one, nor takes the place of one
 // that was forgotten since the request began (that is what a ticket tells).
-type cache[K comparable, V any] struct {
+type Cache[K comparable, V any] struct {
 	seed   maphash.Seed
 	limit  int // keys in one shard
-	shards [cacheShards]cacheShard[K, V]
+	shards [shardCount]shard[K, V]
 }
 
-type cacheShard[K comparable, V any] struct {
+type shard[K comparable, V any] struct {
 	sync.Mutex
 	items     map[K]*item[K, V]
 	newest    item[K, V] // ring: newest.next was used last, newest.prev first
@@ -42,16 +43,17 @@ type cacheShard[K comparable, V any] struct {
 
 type item[K comparable, V any] struct {
 	key        K
-	known      cached[V]
+	known      Known[V]
 	doubt      time.Time // not to be used until then
 	prev, next *item[K, V]
 }
 
-// ticket is the state of a key's shard when a request about it began.
-type ticket uint64
+// Ticket is the state of a key's shard when a request about it began.
+type Ticket uint64
 
-func newCache[K comparable, V any](limit int) *cache[K, V] {
-	c := &cache[K, V]{seed: maphash.MakeSeed(), limit: max(limit/cacheShards, 2)}
+// New returns a cache of about limit keys.
+func New[K comparable, V any](limit int) *Cache[K, V] {
+	c := &Cache[K, V]{seed: maphash.MakeSeed(), limit: max(limit/shardCount, 2)}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.items = map[K]*item[K, V]{}
@@ -60,28 +62,28 @@ func newCache[K comparable, V any](limit int) *cache[K, V] {
 	return c
 }
 
-func (c *cache[K, V]) shard(key K) *cacheShard[K, V] {
-	return &c.shards[maphash.Comparable(c.seed, key)%cacheShards]
+func (c *Cache[K, V]) shard(key K) *shard[K, V] {
+	return &c.shards[maphash.Comparable(c.seed, key)%shardCount]
 }
 
-// get returns what is known of a key, if anything.
-func (c *cache[K, V]) get(key K) (cached[V], bool) {
+// Get returns what is known of a key, if anything.
+func (c *Cache[K, V]) Get(key K) (Known[V], bool) {
 	if c == nil {
-		return cached[V]{}, false
+		return Known[V]{}, false
 	}
 	s := c.shard(key)
 	s.Lock()
 	defer s.Unlock()
 	it := s.items[key]
 	if it == nil || !it.doubt.IsZero() {
-		return cached[V]{}, false
+		return Known[V]{}, false
 	}
 	s.touch(it)
 	return it.known, true
 }
 
-// begin is called before the server is asked about a key.
-func (c *cache[K, V]) begin(key K) ticket {
+// Begin is called before the server is asked about a key.
+func (c *Cache[K, V]) Begin(key K) Ticket {
 	if c == nil {
 		return 0
 	}
@@ -91,11 +93,11 @@ func (c *cache[K, V]) begin(key K) ticket {
 	if it := s.items[key]; it != nil && !it.doubt.IsZero() && time.Now().After(it.doubt) {
 		s.drop(it)
 	}
-	return ticket(s.forgotten)
+	return Ticket(s.forgotten)
 }
 
-// store keeps what the server answered to a request that began with t.
-func (c *cache[K, V]) store(key K, known cached[V], t ticket) {
+// Store keeps what the server answered to a request that began with t.
+func (c *Cache[K, V]) Store(key K, known Known[V], t Ticket) {
 	if c == nil {
 		return
 	}
@@ -103,20 +105,20 @@ func (c *cache[K, V]) store(key K, known cached[V], t ticket) {
 	s.Lock()
 	defer s.Unlock()
 	if it := s.items[key]; it != nil {
-		if known.seq > it.known.seq && it.doubt.IsZero() {
+		if known.Seq > it.known.Seq && it.doubt.IsZero() {
 			it.known = known
 		}
 		s.touch(it)
 		return
 	}
-	if s.forgotten != uint64(t) && known.seq <= s.highest {
+	if s.forgotten != uint64(t) && known.Seq <= s.highest {
 		return
 	}
 	s.insert(&item[K, V]{key: key, known: known}, c.limit)
 }
 
-// doubts forgets a key for a while, since nobody knows what became of a change.
-func (c *cache[K, V]) doubts(key K) {
+// Doubt forgets a key for a while, since nobody knows what became of a change.
+func (c *Cache[K, V]) Doubt(key K) {
 	if c == nil {
 		return
 	}
@@ -128,11 +130,11 @@ func (c *cache[K, V]) doubts(key K) {
 		it = &item[K, V]{key: key}
 		s.insert(it, c.limit)
 	}
-	it.doubt = time.Now().Add(doubtTime)
+	it.doubt = time.Now().Add(DoubtTime)
 }
 
-// forget drops a key that turned out not to be as it was known.
-func (c *cache[K, V]) forget(key K) {
+// Forget drops a key that turned out not to be as it was known.
+func (c *Cache[K, V]) Forget(key K) {
 	if c == nil {
 		return
 	}
@@ -144,8 +146,8 @@ func (c *cache[K, V]) forget(key K) {
 	}
 }
 
-// forgetAll drops everything: the server has gone back behind it.
-func (c *cache[K, V]) forgetAll() {
+// ForgetAll drops everything: the server has gone back behind it.
+func (c *Cache[K, V]) ForgetAll() {
 	if c == nil {
 		return
 	}
@@ -162,7 +164,7 @@ func (c *cache[K, V]) forgetAll() {
 	}
 }
 
-func (s *cacheShard[K, V]) insert(it *item[K, V], limit int) {
+func (s *shard[K, V]) insert(it *item[K, V], limit int) {
 	if len(s.items) >= limit {
 		s.drop(s.newest.prev)
 	}
@@ -170,14 +172,14 @@ func (s *cacheShard[K, V]) insert(it *item[K, V], limit int) {
 	s.link(it)
 }
 
-func (s *cacheShard[K, V]) drop(it *item[K, V]) {
+func (s *shard[K, V]) drop(it *item[K, V]) {
 	s.forgotten++
-	s.highest = max(s.highest, it.known.seq)
+	s.highest = max(s.highest, it.known.Seq)
 	delete(s.items, it.key)
 	it.prev.next, it.next.prev = it.next, it.prev
 }
 
-func (s *cacheShard[K, V]) touch(it *item[K, V]) {
+func (s *shard[K, V]) touch(it *item[K, V]) {
 	if s.newest.next == it {
 		return
 	}
@@ -185,7 +187,7 @@ func (s *cacheShard[K, V]) touch(it *item[K, V]) {
 	s.link(it)
 }
 
-func (s *cacheShard[K, V]) link(it *item[K, V]) {
+func (s *shard[K, V]) link(it *item[K, V]) {
 	it.prev, it.next = &s.newest, s.newest.next
 	it.next.prev, s.newest.next = it, it
 }
