@@ -44,7 +44,8 @@ var layers = []struct {
 	{"rdma/ofi/internal/progress", []string{"rdma/ofi/fi"}},
 	{"rdma/...", []string{"rdma/..."}},
 
-	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
+	{"meta/kv/leaders", nil},
+	{"meta/kv", []string{"meta/kv/leaders", "meta/clustertls", "internal/..."}},
 	// A log is no bucket, and meta/kv is large enough: package stream speaks with the server as well.
 	{"meta/stream", []string{"meta/kv", "internal/..."}},
 	{"meta/ids", []string{"meta/kv", "meta/metapb", "internal/..."}},

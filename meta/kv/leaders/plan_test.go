@@ -1,4 +1,4 @@
-package kv
+package leaders
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ func TestEvenOut(t *testing.T) {
 	t.Parallel()
 	three := []string{"a", "b", "c"}
 	// led makes streams led as counts say, with copies on all of three servers.
-	led := func(counts ...int) (streams []ledStream) {
+	led := func(counts ...int) (streams []Stream) {
 		for server, n := range counts {
 			for range n {
-				s := ledStream{name: fmt.Sprint(len(streams)), leader: three[server]}
+				s := Stream{Name: fmt.Sprint(len(streams)), Leader: three[server]}
 				for other, name := range three {
 					if other != server {
-						s.able = append(s.able, name)
+						s.Able = append(s.Able, name)
 					}
 				}
 				streams = append(streams, s)
@@ -25,7 +25,7 @@ func TestEvenOut(t *testing.T) {
 	}
 	for _, x := range []struct {
 		what    string
-		streams []ledStream
+		streams []Stream
 		most    int
 		want    map[string]int // who leads how many afterwards
 		moved   int
@@ -37,20 +37,20 @@ func TestEvenOut(t *testing.T) {
 		{"twice its share", led(16, 8, 0), 99, map[string]int{"a": 16, "b": 8}, 0},
 		{"after a rolling restart", led(23, 1, 0), 99, map[string]int{"a": 8, "b": 8, "c": 8}, 15},
 		{"a few at once", led(23, 1, 0), 8, map[string]int{"a": 15, "b": 5, "c": 4}, 8},
-		{"nobody else can", []ledStream{{"1", "a", nil}, {"2", "a", nil}, {"3", "a", nil}, {"4", "b", []string{"c"}}}, 9, map[string]int{"a": 3, "b": 1}, 0},
-		{"one has no leader", append(led(3), ledStream{"x", "", three}), 9, map[string]int{"a": 1, "b": 1, "c": 1, "": 1}, 2},
+		{"nobody else can", []Stream{{"1", "a", nil}, {"2", "a", nil}, {"3", "a", nil}, {"4", "b", []string{"c"}}}, 9, map[string]int{"a": 3, "b": 1}, 0},
+		{"one has no leader", append(led(3), Stream{"x", "", three}), 9, map[string]int{"a": 1, "b": 1, "c": 1, "": 1}, 2},
 	} {
 		got := map[string]int{}
 		leader := map[string]string{}
 		for _, s := range x.streams {
-			leader[s.name] = s.leader
+			leader[s.Name] = s.Leader
 		}
-		all := evenOut(x.streams, x.most)
+		all := Plan(x.streams, x.most)
 		for _, h := range all {
-			if leader[h.stream] != h.from {
-				t.Errorf("%s: %s is not led by %s", x.what, h.stream, h.from)
+			if leader[h.Stream] != h.From {
+				t.Errorf("%s: %s is not led by %s", x.what, h.Stream, h.From)
 			}
-			leader[h.stream] = h.to
+			leader[h.Stream] = h.To
 		}
 		for _, server := range leader {
 			got[server]++

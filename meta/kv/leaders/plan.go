@@ -1,0 +1,59 @@
+// Package leaders plans which servers hand over streams that they lead. It is pure: it must never ask a server, nor
+// know what a stream holds.
+package leaders
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Stream is a stream, the server that leads it ("": none does), and those that could.
+type Stream struct {
+	Name   string
+	Leader string
+	Able   []string
+}
+
+// HandOver is a change of a stream's leader.
+type HandOver struct{ Stream, From, To string }
+
+// Plan returns what to hand over, at most so much. Nobody hands over who leads no more
+// than twice their share of the streams, since each costs writers a moment, and those
+// that are drawn at random are seldom even. Who does, does so until the one with most
+// leads one more than another, as far as that has copies of what the first one leads.
+func Plan(streams []Stream, most int) (all []HandOver) {
+	streams = slices.Clone(streams)
+	slices.SortFunc(streams, func(a, b Stream) int { return cmp.Compare(a.Name, b.Name) })
+	count := map[string]int{}
+	for _, s := range streams {
+		if s.Leader != "" {
+			count[s.Leader]++
+		}
+		for _, server := range s.Able {
+			count[server] += 0
+		}
+	}
+	over := map[string]bool{}
+	for server, n := range count {
+		over[server] = n*len(count) > 2*len(streams)
+	}
+	for len(all) < most {
+		best, to, gain := -1, "", 1
+		for i, s := range streams {
+			for _, server := range s.Able {
+				if more := count[s.Leader] - count[server]; over[s.Leader] && more > gain {
+					best, to, gain = i, server, more
+				}
+			}
+		}
+		if best < 0 {
+			break
+		}
+		s := &streams[best]
+		all = append(all, HandOver{s.Name, s.Leader, to})
+		count[s.Leader]--
+		count[to]++
+		s.Leader, s.Able = to, nil // once is enough
+	}
+	return all
+}
