@@ -2,10 +2,12 @@ package bbd_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"forebay/bbd"
 	"forebay/client/admin"
+	"forebay/internal/bb"
 	"forebay/meta"
 )
 
@@ -74,4 +76,24 @@ func TestMerge(t *testing.T) {
 		c = n.dial()
 		b = c.Buffer("b")
 	}
+}
+
+// A daemon that does not have its namespace for itself refuses to start with a buffer that has a log,
+// and says what to do. What memory holds stays.
+func TestLogOfSeveral(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
+	c := n.dial()
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
+	content := random(1000)
+	write(t, b, "f", content)
+	c.Close()
+	n.stop()
+	n.change = func(c *bbd.Config) { c.Meta.SoleWriter = false }
+	if err := n.tryStart(t.Context()); bb.KindOf(err) != bb.Unsupported || !strings.Contains(err.Error(), "drain and destroy the buffer") {
+		t.Fatalf("it starts with several writers: %v", err)
+	}
+	n.change = nil
+	n.start()
+	wantFile(t, n.dial().Buffer("b"), "f", content)
 }
