@@ -162,7 +162,10 @@ func loopback(host string) bool {
 type Server struct {
 	s     *server.Server
 	mover *batches.Mover // nil: batches are beside their streams
-	stop  func()         // ends the server and what looks after its batches, once
+	stop  func()         // end, once
+
+	cancel context.CancelFunc // of what moves batches; nil: it does not run
+	moving sync.WaitGroup
 }
 
 // Start starts a server and waits until it serves, at most until ctx ends.
@@ -177,46 +180,60 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := server.NewServer(so)
-	if err != nil {
-		return nil, &bb.Error{Kind: bb.Invalid, Op: "embedded server", Path: o.Dir, Err: err}
-	}
 	log := o.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s.SetLoggerV2(&logger{log: log}, false, false, false)
-	e := &Server{s: s, stop: sync.OnceFunc(s.Shutdown)}
+	e := &Server{}
 	if o.BatchDir != "" && !o.SyncAlways {
 		if e.mover, err = batches.New(batches.Options{Streams: o.streams(), Memory: o.BatchDir, Log: log}); err != nil {
 			return nil, err
 		}
-		if err := e.mover.Restore(); err != nil {
-			return nil, err
-		}
 	}
-	s.Start()
-	if err := e.ready(ctx, o, log); err != nil {
+	if err := e.start(ctx, so, o, log); err != nil {
 		e.Shutdown()
 		return nil, err
-	}
-	if e.mover != nil {
-		e.moveBatches()
 	}
 	return e, nil
 }
 
-// moveBatches has batches moved until the server stops.
-func (e *Server) moveBatches() {
-	e.mover.Look(time.Now())
-	ctx, cancel := context.WithCancel(context.Background())
-	var moving sync.WaitGroup
-	moving.Go(func() { e.mover.Run(ctx) })
-	e.stop = sync.OnceFunc(func() {
-		cancel()
-		moving.Wait()
+func (e *Server) start(ctx context.Context, so *server.Options, o Options, log *slog.Logger) (err error) {
+	e.stop = sync.OnceFunc(e.end)
+	if e.mover != nil {
+		if err := e.mover.Restore(); err != nil {
+			return err
+		}
+	}
+	if e.s, err = server.NewServer(so); err != nil {
+		return &bb.Error{Kind: bb.Invalid, Op: "embedded server", Path: o.Dir, Err: err}
+	}
+	e.s.SetLoggerV2(&logger{log: log}, false, false, false)
+	e.s.Start()
+	if err := e.ready(ctx, o, log); err != nil {
+		return err
+	}
+	if e.mover != nil {
+		e.mover.Look(time.Now())
+		moving, cancel := context.WithCancel(context.Background())
+		e.cancel = cancel
+		e.moving.Go(func() { e.mover.Run(moving) })
+	}
+	return nil
+}
+
+// end stops what start has begun.
+func (e *Server) end() {
+	if e.cancel != nil {
+		e.cancel()
+		e.moving.Wait()
+	}
+	if e.s != nil {
 		e.s.Shutdown()
-	})
+		e.s.WaitForShutdown()
+	}
+	if e.mover != nil {
+		e.mover.Close()
+	}
 }
 
 // streams is where the server has the folders of streams.
@@ -310,13 +327,7 @@ func (e *Server) URL() string {
 
 // Shutdown stops the server, which ends its connections and syncs its files, and
 // waits until it is done. It may be called again.
-func (e *Server) Shutdown() {
-	e.stop()
-	e.s.WaitForShutdown()
-	if e.mover != nil {
-		e.mover.Close()
-	}
-}
+func (e *Server) Shutdown() { e.stop() }
 
 // repeatEvery is how often the log has a message of the server that repeats: one that waits for
 // others says so every two seconds, and one that cannot reach them more often, for each of its routes.

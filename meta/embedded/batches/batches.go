@@ -22,7 +22,7 @@
 //
 // So a path of the server's leads to the same files before and after, and what it has open it goes
 // on with. Links are made before the move, and once more after it for stores that were made in
-// between; Restore makes them if the server was killed in between.
+// between. Before a server starts Restore brings all stores to the disk.
 //
 // A store's meta.inf is the last file that the server makes in a new store, and the first that it
 // deletes. A store without one gets no link. One that is being made then fails, and its batch is
@@ -50,8 +50,8 @@ import (
 // Options say which streams' batches are moved, and where.
 type Options struct {
 	Streams string // the folder that has a folder for each stream
-	// Memory is a folder on a tmpfs, which nobody else may write to. If it is removed, batches pass
-	// through the disk until the next New.
+	// Memory is a folder on a tmpfs, which nobody else may write to. A Mover locks it (flock(2)), and
+	// makes it again if it is removed. Nothing is touched in another folder of its name.
 	Memory string
 	Log    *slog.Logger
 
@@ -66,12 +66,13 @@ type Options struct {
 // Mover moves the batches of all streams of a server that have one copy. It is for one goroutine.
 type Mover struct {
 	o       Options
-	memory  fs.FileInfo // Memory, as New found it
+	memory  *os.File // Memory, locked; nil: it is not this Mover's
 	place   place
 	streams map[string]*stream // by name
 }
 
-// New returns the mover of a server that does not run. It makes the folder in memory.
+// New returns the mover of a server that does not run. It makes the folder in memory. bb.Busy: another
+// server has it. Close is to be called.
 func New(o Options) (*Mover, error) {
 	const op = "batches in memory"
 	var err error
@@ -93,8 +94,8 @@ func New(o Options) (*Mover, error) {
 			return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 		}
 	}
-	if m.memory, err = os.Stat(o.Memory); err != nil {
-		return nil, bb.Wrap(op, o.Memory, err)
+	if m.memory, err = lock(o.Memory); err != nil {
+		return nil, err
 	}
 	// What is there may be of streams that are no more.
 	found, err := os.ReadDir(o.Memory)
@@ -104,7 +105,50 @@ func New(o Options) (*Mover, error) {
 	return m, bb.Wrap(op, o.Memory, err)
 }
 
-// Restore is called before the server starts. The server then finds every store that it left.
+// lockTime is how long a server that is ending is waited for.
+const lockTime = 5 * time.Second
+
+// lock opens a folder and locks it until that is closed.
+func lock(dir string) (*os.File, error) {
+	const op = "lock the batches in memory"
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, bb.Wrap(op, dir, err)
+	}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return f, nil
+		case errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < lockTime:
+		case errors.Is(err, unix.EWOULDBLOCK):
+			f.Close()
+			return nil, bb.E(bb.Busy, op, dir, "another daemon has its batches there").WithRemedy("stop that daemon, or give each one a memory.dir of its own")
+		case !errors.Is(err, unix.EINTR):
+			f.Close()
+			return nil, bb.Wrap(op, dir, err)
+		}
+	}
+}
+
+// hold reports whether Memory is this Mover's folder, which it makes again if somebody has removed it.
+func (m *Mover) hold() bool {
+	now, err := os.Lstat(m.o.Memory)
+	if m.memory != nil {
+		if own, oerr := m.memory.Stat(); err == nil && oerr == nil && os.SameFile(own, now) {
+			return true
+		}
+		m.memory.Close()
+		m.memory = nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) || os.Mkdir(m.o.Memory, 0o700) != nil {
+		return false
+	}
+	m.memory, err = lock(m.o.Memory)
+	return err == nil
+}
+
+// Restore is called before the server starts. The server then finds every store that it left: all are
+// brought to the disk, since memory may be full by now, and may lie elsewhere than it did.
 func (m *Mover) Restore() error {
 	var errs []error
 	found, err := os.ReadDir(m.o.Streams)
@@ -113,22 +157,60 @@ func (m *Mover) Restore() error {
 	}
 	for _, d := range found {
 		s := m.newStream(d.Name())
-		at, _ := os.Readlink(s.link)
-		other := s.disk
-		switch at {
-		case s.memory:
-		case s.disk:
-			other = s.memory
-		default:
+		if at, err := os.Readlink(s.link); err == nil {
+			errs = append(errs, s.restore(at))
+		}
+	}
+	err = bb.Wrap("restore batches", m.o.Streams, errors.Join(errs...))
+	var e *bb.Error
+	if errors.As(err, &e) && e.Remedy == "" {
+		return e.WithRemedy("make room there, and start the daemon again")
+	}
+	return err
+}
+
+// restore brings the stores of a stream whose link leads somewhere to the disk, and then the link.
+func (s *stream) restore(at string) error {
+	if err := mkdir(s.disk); err != nil {
+		return err
+	}
+	for _, from := range []string{s.memory, at} {
+		if from == s.disk {
 			continue
 		}
-		err := mkdir(at) // what was in memory is gone with the machine
-		if err == nil {
-			_, err = tend(at, other)
+		if err := copyStores(from, s.disk); err != nil {
+			return err
 		}
-		errs = append(errs, err)
 	}
-	return bb.Wrap("batches in memory", m.o.Streams, errors.Join(errs...))
+	if at != s.disk {
+		return s.lead(s.disk)
+	}
+	return nil
+}
+
+// copyStores copies all whole stores of a folder into another one, in the place of links to them.
+func copyStores(from, to string) error {
+	found, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range found {
+		store, at := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		if !e.IsDir() || !isWhole(store) {
+			continue
+		}
+		if is, err := os.Lstat(at); err == nil && is.IsDir() {
+			continue // of a later attempt at that batch
+		}
+		half := filepath.Join(to, ".copy-"+e.Name())
+		if err := errors.Join(os.RemoveAll(half), os.CopyFS(half, os.DirFS(store)), os.RemoveAll(at)); err != nil {
+			return err
+		}
+		if err := os.Rename(half, at); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // every is how often the room is looked at. A batch that meets a full tmpfs in between is refused, and
@@ -153,9 +235,15 @@ func (m *Mover) Run(ctx context.Context) {
 // Look moves the batches of all streams to where they should be. What fails is logged, once, and is
 // tried again by the next look: batches are as right where they are.
 func (m *Mover) Look(now time.Time) {
-	was := m.place
-	m.place = was.next(m.room(), now)
+	was, held := m.place, m.hold()
+	room := Room{}
+	if held {
+		room = m.room()
+	}
+	m.place = was.next(room, now)
 	switch {
+	case m.place.onDisk && !was.onDisk && !held:
+		m.o.Log.Warn("the folder in memory is gone: atomic changes pass through the disk, and are slow", "folder", m.o.Memory, "remedy", "remove what is in its place")
 	case m.place.onDisk && !was.onDisk:
 		m.o.Log.Warn("memory is full: atomic changes pass through the disk, and are slow", "folder", m.o.Memory, "remedy", "make room there")
 	case was.onDisk && !m.place.onDisk:
@@ -175,10 +263,11 @@ func (m *Mover) Look(now time.Time) {
 			s = m.newStream(d.Name())
 		}
 		there[d.Name()] = s
+		s.lost, s.pending = !held, s.pending || s.lost
 		m.failed(s, s.settle(m.place.onDisk))
 	}
 	for name, s := range m.streams {
-		if there[name] == nil && isGone(s.folder) {
+		if there[name] == nil && held && isGone(s.folder) {
 			_ = os.RemoveAll(s.memory)
 		}
 	}
@@ -195,26 +284,34 @@ func (m *Mover) failed(s *stream, err error) {
 	}
 }
 
-// room returns what the file system of Memory has, which is nothing if the folder is not the one
-// that New found: anybody may make one of its name in /dev/shm.
+// room returns what the file system of Memory has, which is nothing where it refuses a small file: a quota,
+// or how much memory the machine commits, may do so.
 func (m *Mover) room() Room {
 	if m.o.Room != nil {
 		return m.o.Room()
 	}
 	var r unix.Statfs_t
-	if now, err := os.Stat(m.o.Memory); err != nil || !os.SameFile(m.memory, now) || unix.Statfs(m.o.Memory, &r) != nil {
+	try := filepath.Join(m.o.Memory, ".room")
+	if unix.Fstatfs(int(m.memory.Fd()), &r) != nil || errors.Join(os.WriteFile(try, make([]byte, 4096), 0o600), os.Remove(try)) != nil {
+		_ = os.Remove(try)
 		return Room{}
 	}
 	return roomOf(&r)
 }
 
-// Close is called when the server has ended. It leaves nothing in memory where no batch was under way.
+// Close is called when the server has ended. It leaves nothing in memory where no batch was under way. It may
+// be called again.
 func (m *Mover) Close() {
+	if m.memory == nil || !m.hold() {
+		return
+	}
 	found, _ := os.ReadDir(m.o.Memory)
 	for _, d := range found {
 		_ = os.Remove(filepath.Join(m.o.Memory, d.Name()))
 	}
 	_ = os.Remove(m.o.Memory)
+	m.memory.Close()
+	m.memory = nil
 }
 
 // stream is the folders of one stream.
@@ -225,6 +322,7 @@ type stream struct {
 	known   bool   // it is known whether batches of the stream lie in stores
 	stores  bool   // they do
 	pending bool   // the folder to which the link does not lead may have something
+	lost    bool   // the folder in memory is not the Mover's
 	failed  string // what was logged last
 }
 
@@ -254,6 +352,11 @@ func (s *stream) settle(onDisk bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = s.begin(to)
 	case err != nil:
+	case s.lost && at != s.disk: // what was in memory is gone
+		if err = mkdir(s.disk); err == nil {
+			err = s.lead(s.disk)
+		}
+	case s.lost:
 	case at == other:
 		err = s.move(other, to)
 	case at == to:
@@ -261,7 +364,7 @@ func (s *stream) settle(onDisk bool) error {
 			s.pending, err = tend(to, other)
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if err != nil && isGone(s.folder) {
 		return nil // the stream was deleted at this moment
 	}
 	return bb.Wrap("move batches", s.link, err)
@@ -282,7 +385,7 @@ func (s *stream) find() {
 // begin makes the link. Nothing leads to what is in the folders: it is of an earlier life of the
 // server or of a stream of that name.
 func (s *stream) begin(to string) error {
-	if err := errors.Join(os.RemoveAll(s.disk), os.RemoveAll(s.memory), mkdir(to)); err != nil {
+	if err := errors.Join(s.clear(), mkdir(to)); err != nil {
 		return err
 	}
 	s.pending = false
@@ -293,12 +396,20 @@ func (s *stream) begin(to string) error {
 	return err
 }
 
+// clear removes both folders.
+func (s *stream) clear() error {
+	if s.lost {
+		return os.RemoveAll(s.disk)
+	}
+	return errors.Join(os.RemoveAll(s.disk), os.RemoveAll(s.memory))
+}
+
 // adopt puts the link in the place of the server's folder, in one step: a link that leads to itself
 // is exchanged with the folder, which from then on is where the link leads. fs.ErrNotExist: there is neither.
 //
 //	batches/, batches.disk ──▶ batches.disk    becomes    batches ──▶ batches.disk/
 func (s *stream) adopt() (at string, err error) {
-	if err := errors.Join(os.RemoveAll(s.disk), os.RemoveAll(s.memory), os.Symlink(s.disk, s.disk)); err != nil {
+	if err := errors.Join(s.clear(), os.Symlink(s.disk, s.disk)); err != nil {
 		return "", err
 	}
 	if err = s.o.exchange(s.disk, s.link); err == nil {
@@ -324,11 +435,7 @@ func (s *stream) move(from, to string) error {
 		return err
 	}
 	s.o.Step()
-	fresh := s.link + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := errors.Join(os.Symlink(to, fresh), os.Rename(fresh, s.link)); err != nil {
+	if err := s.lead(to); err != nil {
 		return err
 	}
 	s.pending = true
@@ -336,6 +443,18 @@ func (s *stream) move(from, to string) error {
 	var err error
 	s.pending, err = tend(to, from)
 	return err
+}
+
+// lead replaces the link by one to a folder, in one step.
+func (s *stream) lead(to string) error {
+	fresh := s.link + ".new"
+	if err := ignore(os.Remove(fresh), fs.ErrNotExist); err != nil {
+		return err
+	}
+	if err := os.Symlink(to, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, s.link)
 }
 
 // meta is there as long as a store, or a stream, is whole.

@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
 )
 
 // server does with the stores of a stream's batches what nats-server does.
@@ -20,6 +23,7 @@ type server struct {
 	t    *testing.T
 	dir  string // of the stream
 	live map[string]bool
+	last *Mover
 }
 
 func newServer(t *testing.T) *server {
@@ -108,12 +112,16 @@ func (r *room) now() Room {
 	return Room{Bytes: 1 << 30, Files: 1 << 20}
 }
 
-// mover returns a Mover of the server's streams, which has restored what is there.
+// mover returns a Mover of the server's streams, which has restored what is there. The one before has died.
 func (s *server) mover(memory string, r *room, step func()) *Mover {
 	s.t.Helper()
+	if s.last != nil {
+		s.last.memory.Close()
+	}
 	m, err := New(Options{Streams: filepath.Dir(s.dir), Memory: memory, Log: slog.New(slog.DiscardHandler), Room: r.now, Step: step})
 	s.must(err)
 	s.must(m.Restore())
+	s.last = m
 	return m
 }
 
@@ -325,14 +333,99 @@ func TestOtherStreams(t *testing.T) {
 	}
 }
 
-// Who removes the folder in memory moves batches to the disk; nobody else's folder of its name is used.
+// Who removes the folder in memory moves batches to the disk. Nobody else's folder of its name is used or
+// touched, and the folder is made again where there is none.
 func TestMemoryRemoved(t *testing.T) {
+	s, memory, elsewhere := newServer(t), filepath.Join(t.TempDir(), "memory"), t.TempDir()
+	m := s.mover(memory, &room{}, nil)
+	m.o.Room = nil
+	m.Look(time.Now())
+	s.open("lost")
+	delete(s.live, "lost")
+	s.must(os.Rename(memory, memory+".removed")) // so that its inode's number is not used again
+	s.must(os.Mkdir(memory, 0o777))
+	s.must(os.Symlink(elsewhere, filepath.Join(memory, "KV_b")))
+	for _, name := range []string{filepath.Join(elsewhere, "h", "file"), filepath.Join(memory, "KV_gone", "file")} {
+		s.must(os.MkdirAll(filepath.Dir(name), 0o700))
+		s.must(os.WriteFile(name, []byte("another user's"), 0o600))
+	}
+	s.must(os.Symlink("/nowhere", filepath.Join(elsewhere, "link")))
+	for range 3 {
+		looks(m)
+		s.open("a")
+		s.want("beside another's folder")
+		s.done("a")
+	}
+	m.Close()
+	for _, name := range []string{filepath.Join(elsewhere, "h", "file"), filepath.Join(elsewhere, "link"), filepath.Join(memory, "KV_gone", "file")} {
+		if _, err := os.Lstat(name); err != nil {
+			t.Errorf("another user's file: %v", err)
+		}
+	}
+	s.must(os.RemoveAll(memory))
+	m.o.Room = (&room{}).now
+	looks(m)
+	s.leads(m, true, nil, nil)
+}
+
+// A folder in memory that refuses files has no room, whatever its file system says.
+func TestMemoryRefuses(t *testing.T) {
 	s, memory := newServer(t), filepath.Join(t.TempDir(), "memory")
 	m := s.mover(memory, &room{}, nil)
 	m.o.Room = nil
 	m.Look(time.Now())
-	s.must(os.Rename(memory, memory+".removed")) // so that its inode's number is not used again
-	s.must(os.Mkdir(memory, 0o777))
-	looks(m)
-	s.leads(m, false, nil, nil)
+	if m.place.onDisk {
+		t.Fatal("the disk of this machine is all but full")
+	}
+	s.must(os.MkdirAll(filepath.Join(memory, ".room", "x"), 0o700))
+	m.Look(time.Now())
+	if !m.place.onDisk {
+		t.Error("batches stay where a file is refused")
+	}
+}
+
+// Two servers cannot have their batches in one folder.
+func TestMemoryIsLocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, memory := newServer(t), filepath.Join(t.TempDir(), "memory")
+		m := s.mover(memory, &room{}, nil)
+		o := Options{Streams: t.TempDir(), Memory: memory, Log: slog.New(slog.DiscardHandler)}
+		if _, err := New(o); bb.KindOf(err) != bb.Busy {
+			t.Errorf("a second server: %v", err)
+		}
+		m.Close()
+		m.Close()
+		second, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Close()
+	})
+}
+
+// Before a server starts, all stores are on the disk, wherever the link led and whatever was linked.
+func TestRestore(t *testing.T) {
+	for _, at := range []string{"memory", "disk", "elsewhere"} {
+		s, memory, elsewhere := newServer(t), filepath.Join(t.TempDir(), "memory"), t.TempDir()
+		f := (&Mover{o: Options{Streams: filepath.Dir(s.dir), Memory: memory}}).newStream("KV_b")
+		to := map[string]string{"memory": f.memory, "disk": f.disk, "elsewhere": elsewhere}[at]
+		for _, dir := range []string{f.memory, f.disk} {
+			s.must(os.MkdirAll(dir, 0o700))
+		}
+		for id, dir := range map[string]string{"a": f.memory, "b": f.memory, "c": f.disk, "d": to} {
+			s.must(os.Symlink(dir, f.link))
+			s.open(id)
+			s.must(os.Remove(f.link))
+		}
+		s.must(os.Symlink(filepath.Join(f.memory, "b"), filepath.Join(f.disk, "b"))) // a has no link yet
+		s.must(os.Symlink(to, f.link))
+		s.must(os.Mkdir(filepath.Join(f.memory, "half"), 0o700))
+		s.mover(memory, &room{full: true}, nil)
+		s.want(at)
+		s.must(os.RemoveAll(memory))
+		s.want(at + ", without memory")
+		if found, err := os.ReadDir(f.disk); err != nil || len(found) != 4 {
+			t.Errorf("%s: on the disk are %v (%v)", at, found, err)
+		}
+	}
 }
