@@ -559,6 +559,9 @@ func TestOneBufferDoesNotStopAnother(t *testing.T) {
 	if n := len(fine.Contents()); n != 100 {
 		t.Fatalf("%d stored", n)
 	}
+	for f.Stats()["stuck"].InFlight < 3 { // those that were not begun before the others
+		time.Sleep(time.Millisecond)
+	}
 	if s := f.Stats(); s["stuck"].InFlight != 3 || s["stuck"].Queued != 20 || s["buf"].Flushed != 100 {
 		t.Fatalf("%+v", s)
 	}
