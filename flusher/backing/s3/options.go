@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -84,23 +85,24 @@ const (
 	maxParts = 10_000
 )
 
-// withQuery adds a URL's query and the defaults, and refuses what cannot be.
+// withQuery adds a URL's query and the defaults, and refuses what cannot be. A parameter without a value
+// counts as one that is not there, as it does for who may use the store (bbd/storerules).
 func (o Options) withQuery(where bb.Backing) (Options, error) {
 	for key, values := range where.Query {
 		var err error
 		switch v := values[len(values)-1]; key {
 		case "endpoint":
-			o.Endpoint = v
+			o.Endpoint = cmp.Or(v, o.Endpoint)
 		case "region":
-			o.Region = v
+			o.Region = cmp.Or(v, o.Region)
 		case "path_style":
 			o.PathStyle, err = strconv.ParseBool(v)
 		case "ca":
-			o.CAFile = v
+			o.CAFile = cmp.Or(v, o.CAFile)
 		case "verify":
 			o.Verify = Verify(v)
 		case "profile":
-			o.Profile = v
+			o.Profile = cmp.Or(v, o.Profile)
 		case "credentials":
 			o.OwnCredentials = v
 		default:

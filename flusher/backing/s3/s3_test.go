@@ -124,6 +124,18 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// A parameter without a value leaves the site's: a user whom the rules let use that one gets no other.
+func TestEmptyParameters(t *testing.T) {
+	where, err := bb.ParseBacking("s3://bucket?endpoint=&endpoint&region=&ca=&profile=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := Options{Endpoint: "https://store.example", Region: "r", CAFile: "/ca.pem", Profile: "p"}
+	if o, err := site.withQuery(where); err != nil || o.Endpoint != site.Endpoint || o.Region != site.Region || o.CAFile != site.CAFile || o.Profile != site.Profile {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	for _, url := range []string{
 		"s3://bucket?endpoint=ftp://h", "s3://bucket?endpoint=h:1", "s3://bucket?endpoint=http://h/path", "s3://bucket?path_style=maybe",
