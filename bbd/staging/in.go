@@ -174,17 +174,12 @@ func (s *job) same(e *bb.Entry, target string, o backing.Object, codecName strin
 // isOwn reports whether an object is the one that the file's flush would write.
 func (s *job) isOwn(target string, o backing.Object, codecName string) bool {
 	spec := s.b.Spec()
-	return spec.Backing != "" && spec.Codec == codecName &&
-		objectOf(s.url, o.Name) == objectOf(spec.Backing, "")+"/"+target+codec.Suffix(codecName)
-}
-
-// objectOf is bb.Backing.Object of a URL, which may be malformed.
-func objectOf(url, name string) string {
-	where, err := bb.ParseBacking(url)
-	if err != nil {
-		return url + "/" + name
+	own, err := bb.ParseBacking(spec.Backing)
+	if err != nil || spec.Codec != codecName {
+		return false
 	}
-	return where.Object(name)
+	from, err := bb.ParseBacking(s.url)
+	return err == nil && from.Object(o.Name) == own.Below(target+codec.Suffix(codecName))
 }
 
 // Create begins a file, and the directories above it.

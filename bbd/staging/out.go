@@ -48,12 +48,18 @@ func (s *job) sweeps(job string, again bool) {
 // outName is the name of the object, or of the tree, that a path is staged out to: a
 // file goes into a directory, as with cp.
 func (s *job) outName(ctx context.Context, source, name string) string {
-	if strings.HasSuffix(s.url, "/") && source != "" {
+	if intoDirectory(s.url) && source != "" {
 		if e, err := s.b.Lookup(ctx, s.cred, "stage-out", source); err == nil && !e.IsDir() {
 			return path.Join(name, path.Base(source))
 		}
 	}
 	return name
+}
+
+// intoDirectory reports whether a store's URL ends like a directory, whatever its parameters end with.
+func intoDirectory(url string) bool {
+	at, _, _ := strings.Cut(url, "?")
+	return strings.HasSuffix(at, "/")
 }
 
 var _ stage.Tree = (*job)(nil)

@@ -147,16 +147,22 @@ func DirectoryURL(path string) string { return (&url.URL{Scheme: "file", Path: p
 // Object returns a text that tells an object from every other one, whatever URL it was named by. Name is
 // below the directory or prefix that Split returns; "": the object of the URL itself.
 func (b Backing) Object(name string) string {
+	at := b.Path + b.Prefix
+	if name == "" {
+		return b.objectAt(at)
+	}
+	if parent := path.Dir(at); parent != "/" {
+		at = parent
+	}
+	return b.objectAt(path.Join(at, name))
+}
+
+// Below returns what Object does, of what lies below the URL itself.
+func (b Backing) Below(name string) string { return b.objectAt(path.Join(b.Path+b.Prefix, name)) }
+
+func (b Backing) objectAt(at string) string {
 	if b.IsDirectory() {
-		if name != "" {
-			return path.Dir(b.Path) + "/" + name
-		}
-		return b.Path
+		return at
 	}
-	if name != "" {
-		name = path.Join(path.Dir(b.Prefix), name)
-	} else {
-		name = b.Prefix
-	}
-	return b.Scheme + "://" + b.Bucket + "/" + b.Endpoint() + "/" + name
+	return b.Scheme + "://" + b.Bucket + "/" + b.Endpoint() + "/" + at
 }

@@ -128,11 +128,15 @@ func TestObject(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		"one file by two roots":   {objectOf(t, "file:///data/in", "in/f"), objectOf(t, "file:///data/in", "") + "/f", true},
-		"two files":               {objectOf(t, "file:///data/in", "in/f"), objectOf(t, "file:///data/in", "in/g"), false},
-		"one object by two roots": {objectOf(t, "s3://b/p/q", "q/f"), objectOf(t, "s3://b/p/q", "") + "/f", true},
-		"two buckets":             {objectOf(t, "s3://b/p", "f"), objectOf(t, "s3://c/p", "f"), false},
-		"two endpoints":           {objectOf(t, "s3://b/p?endpoint=http://one", "f"), objectOf(t, "s3://b/p?endpoint=http://two", "f"), false},
+		"one file by two roots":      {objectOf(t, "file:///data/in", "in/f"), belowOf(t, "file:///data/in", "f"), true},
+		"two files":                  {objectOf(t, "file:///data/in", "in/f"), objectOf(t, "file:///data/in", "in/g"), false},
+		"one object by two roots":    {objectOf(t, "s3://b/p/q", "q/f"), belowOf(t, "s3://b/p/q", "f"), true},
+		"two buckets":                {objectOf(t, "s3://b/p", "f"), objectOf(t, "s3://c/p", "f"), false},
+		"two endpoints":              {objectOf(t, "s3://b/p?endpoint=http://one", "f"), objectOf(t, "s3://b/p?endpoint=http://two", "f"), false},
+		"a directory right below /":  {objectOf(t, "file:///data", "in/f"), belowOf(t, "file:///data", "in/f"), true},
+		"a whole bucket":             {objectOf(t, "s3://b?endpoint=http://e", "d/f"), belowOf(t, "s3://b?endpoint=http://e", "d/f"), true},
+		"an object below a bucket":   {objectOf(t, "s3://b/d", ""), belowOf(t, "s3://b", "d"), true},
+		"a name that begins another": {objectOf(t, "s3://b/d", ""), belowOf(t, "s3://b/d", "d"), false},
 	} {
 		if (c.a == c.b) != c.same {
 			t.Errorf("%s: %q and %q", name, c.a, c.b)
@@ -146,4 +150,12 @@ func objectOf(t *testing.T, url, name string) string {
 		t.Fatalf("%s: %v", url, err)
 	}
 	return where.Object(name)
+}
+
+func belowOf(t *testing.T, url, name string) string {
+	where, err := ParseBacking(url)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return where.Below(name)
 }
