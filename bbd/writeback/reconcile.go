@@ -155,7 +155,11 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 	case e.IsDir() || e.Lost:
 		return nil
 	}
-	return b.reconcileAt(ctx, b.o.Owners.Of(&e), what)
+	node := b.o.Owners.Self
+	if b.o.Owners.Foreign(&e) { // a daemon that is alone owns what names another node too
+		node = b.o.Owners.Of(&e)
+	}
+	return b.reconcileAt(ctx, node, what)
 }
 
 // quiet waits until this node has nothing left to do on the store at a path.

@@ -12,6 +12,8 @@ import (
 	"forebay/bbd/owner"
 	"forebay/bbd/store"
 	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/flusher/backing/mem"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 )
@@ -113,7 +115,7 @@ func (m memory) MarkClean(file bb.FileID, n bb.Generation) error {
 	return nil
 }
 
-// queue is the world's flusher.
+// queue is the world's flusher, whose store has nothing.
 type queue struct {
 	Flusher
 	w *world
@@ -124,12 +126,15 @@ func (q queue) Apply(_ string, op flusher.StoreOp) {
 	q.w.did("apply %v %s %s", op.Kind, op.Old, op.New)
 }
 
-// start returns what writes the files of w back at node n1, which is not alone if others is set.
+// start returns what writes the files of w back, at a daemon that has no cluster.
 func (w *world) start(t *testing.T, owners owner.Node) (*Buffer, *dirty.Files) {
 	t.Helper()
 	waiting := dirty.New()
+	holds := flusher.New(flusher.Options{}) // never has a file
+	t.Cleanup(func() { holds.Close() })
 	b := New(t.Context(), Options{
-		Owners: owners, Flusher: queue{w: w}, Store: memory{w}, Wake: func() { w.did("wake") },
+		Owners: owners, Flusher: queue{Flusher: holds, w: w}, Store: memory{w}, Wake: func() { w.did("wake") },
+		Open: func(context.Context, string) (backing.Store, error) { return mem.New(backing.Owner{}, nil), nil },
 		Emit: func(e bb.Event) { w.did("%v %s", e.Kind, e.Path) }, Go: func(f func()) { f() }, Log: slog.New(slog.DiscardHandler),
 	}, "b", files{w}, w, waiting)
 	return b, waiting
@@ -215,6 +220,21 @@ func TestEnqueue(t *testing.T) {
 		if want := backing != ""; ok != want || len(w.calls) == 1 != want || ok && f != (dirty.File{At: place("f"), Generation: 5}) {
 			t.Errorf("backing %q: %q, waiting %v %+v", backing, w.calls, ok, f)
 		}
+	}
+}
+
+// TestReconcileAlone: a daemon that is alone owns a file all the same whose entry names the node that it had
+// been before, or one of a cluster that it was part of.
+func TestReconcileAlone(t *testing.T) {
+	t.Parallel()
+	e := changed(file("before"), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5, ETag: "tag"}) })
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): e}}
+	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+	if err := b.reconcileNow(t.Context(), Doubt{Path: "f"}, true); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
+		t.Errorf("%q, want %q: the store has nothing under the name", w.calls, want)
 	}
 }
 
