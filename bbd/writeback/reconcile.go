@@ -61,13 +61,18 @@ type Doubt struct {
 // reconcilePause are the shortest and the longest wait between two looks that fail.
 var reconcilePause = [2]time.Duration{200 * time.Millisecond, 30 * time.Second}
 
-// reconcile sees to it that the store has under a path what the namespace says.
+// reconcile sees to it that the store has under a path what the namespace says. If the name waits already,
+// what was left there counts as removed only if it does for both calls: the later one may repeat an attempt
+// that failed, and that began before something was left there again.
 func (b *Buffer) reconcile(what Doubt, removed bool) {
 	r := &b.doubts
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting == nil {
 		r.waiting = make(map[Doubt]bool)
+	}
+	if was, ok := r.waiting[what]; ok {
+		removed = removed && was
 	}
 	r.waiting[what] = removed
 	if !r.running && b.ctx.Err() == nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"forebay/bbd/dirty"
 	"forebay/bbd/owner"
@@ -28,6 +29,7 @@ type world struct {
 	noted   []namespace.StoreOp // not read yet
 	txn     bb.TxnID            // which replaces all files
 	changed func()              // called once while a change is awaited
+	look    func() error        // called by Lookup and Resolve, unless it is nil
 	calls   []string
 }
 
@@ -36,6 +38,11 @@ func (w *world) did(format string, args ...any) {
 }
 
 func (w *world) Lookup(_ context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	if w.look != nil {
+		if err := w.look(); err != nil {
+			return bb.Entry{}, err
+		}
+	}
 	if e, ok := w.entries[bb.Place{Dir: dir, Name: name}]; ok {
 		return e, nil
 	}
@@ -125,6 +132,8 @@ func (q queue) Enqueue(i flusher.Item) { q.w.did("enqueue %d/%d", i.Key.File, i.
 func (q queue) Apply(_ string, op flusher.StoreOp) {
 	q.w.did("apply %v %s %s", op.Kind, op.Old, op.New)
 }
+
+func (q queue) RemoveStray(_, path string) { q.w.did("remove stray %s", path) }
 
 // start returns what writes the files of w back, at a daemon that has no cluster.
 func (w *world) start(t *testing.T, owners owner.Node) (*Buffer, *dirty.Files) {
@@ -236,6 +245,27 @@ func TestReconcileAlone(t *testing.T) {
 	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
 		t.Errorf("%q, want %q: the store has nothing under the name", w.calls, want)
 	}
+}
+
+// TestReconcileRetried: while a name is looked at whose object was removed, something comes late under it. The
+// look fails, and the next one removes that.
+func TestReconcileRetried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+		w.look = func() error {
+			w.look = nil
+			b.reconcile(Doubt{Path: "f"}, false)
+			return bb.Unavailable
+		}
+		b.doubts.running = true // by the test
+		b.reconcile(Doubt{Path: "f"}, true)
+		b.reconcileAll()
+		if want := []string{"remove stray f"}; !slices.Equal(w.calls, want) {
+			t.Errorf("%q, want %q", w.calls, want)
+		}
+	})
 }
 
 // TestReplay submits what was noted once, in its order; what an older release has noted of a rename over a
