@@ -24,6 +24,8 @@ type pendingOps struct {
 
 	follower  namespace.OpReader // used in a read alone
 	replaying atomic.Bool        // replayLater is on its way
+	failures  atomic.Uint64      // calls of replay that have failed
+	mended    atomic.Uint64      // those of them from before the last run that succeeded
 
 	mu    lockorder.Mutex[lockrank.Leaf]
 	ahead map[uint64]*namespace.StoreOp // not submitted, by revision
@@ -52,6 +54,10 @@ func (n *pendingOps) read(ctx context.Context, mine func(*namespace.StoreOp) boo
 	})
 	return err
 }
+
+// behind reports whether a replay has failed, and none that began after that has succeeded: the flusher may
+// lack operations that it should have.
+func (n *pendingOps) behind() bool { return n.failures.Load() > n.mended.Load() }
 
 func (n *pendingOps) add(op *namespace.StoreOp, mine bool) {
 	n.ahead[op.Revision] = op

@@ -49,30 +49,40 @@ func pathsOf(op *namespace.StoreOp) []string {
 // has carried its operations out.
 const othersPause = 200 * time.Millisecond
 
-// replayLater is ReplayStoreOps after a while.
+// replayLater is ReplayStoreOps after a while, again and again until it succeeds.
 func (b *Buffer) replayLater() {
-	if !b.pending.replaying.CompareAndSwap(false, true) {
+	if b.ctx.Err() != nil || !b.pending.replaying.CompareAndSwap(false, true) {
 		return // it is on its way already
 	}
 	b.o.Go(func() {
-		select {
-		case <-time.After(othersPause):
-		case <-b.ctx.Done():
-			return
-		}
-		b.pending.replaying.Store(false)
-		if err := b.ReplayStoreOps(b.ctx); err != nil && b.ctx.Err() == nil {
+		for pause := othersPause; ; pause = min(2*pause, reconcilePause[1]) {
+			select {
+			case <-time.After(pause):
+			case <-b.ctx.Done():
+				return
+			}
+			b.pending.replaying.Store(false) // what has to wait from now on may not be seen by this replay
+			if b.files.Destroyed(b.ctx) {
+				return
+			}
+			err := b.replay(b.ctx)
+			if err == nil || b.ctx.Err() != nil {
+				return
+			}
 			b.o.Log.Warn("operations that the store has to follow", "buffer", b.name, "err", err)
-			b.replayLater()
+			if !b.pending.replaying.CompareAndSwap(false, true) {
+				return
+			}
 		}
 	})
 }
 
 // noPendingElsewhere fails while another daemon has to carry out on the store what concerns
 // a path: a flush of it now could be undone by that. So could it be by what this daemon has
-// taken over a moment ago and not handed to its flusher yet, which keeps the order from then on.
+// taken over a moment ago and not handed to its flusher yet, which keeps the order from then on, and by
+// what it could not hand over when it was noted. A daemon that is alone looks only after the latter.
 func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
-	if b.o.Cluster == nil {
+	if b.o.Cluster == nil && !b.pending.behind() {
 		return nil
 	}
 	if err := b.readPending(ctx); err != nil {
@@ -138,6 +148,7 @@ func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, 
 // whatever becomes of this process: the namespace records it as this node's.
 func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 	if _, err := b.names.TakeOverStoreOps(ctx, dead); err != nil {
+		b.replayLater() // some may be this node's now
 		return err
 	}
 	return b.ReplayStoreOps(ctx)
@@ -146,11 +157,31 @@ func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 // ReplayStoreOps submits to the flusher the renames and removals that the namespace has noted for the
 // store, that were not submitted yet and that this daemon carries out, in their order. Those
 // that were noted before it was called are submitted when it returns, unless they wait for
-// another daemon's.
+// another daemon's. After an error they are submitted later, and what they concern is not flushed before.
 func (b *Buffer) ReplayStoreOps(ctx context.Context) error {
+	err := b.replay(ctx)
+	if err != nil {
+		b.replayLater()
+	}
+	return err
+}
+
+// replay is one attempt. A failure is noted before it returns, while the caller still holds the flushes of what
+// the operations concern (noPendingElsewhere).
+func (b *Buffer) replay(ctx context.Context) error {
 	_, err := b.pending.submits.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, b.submit(ctx)
+		// A caller may give up while it waits for the run after this one. This run need not see the operation
+		// of that caller, so it mends only the failures from before it began.
+		failures := b.pending.failures.Load()
+		err := b.submit(ctx)
+		if err == nil {
+			b.pending.mended.Store(failures)
+		}
+		return struct{}{}, err
 	})
+	if err != nil {
+		b.pending.failures.Add(1)
+	}
 	return err
 }
 

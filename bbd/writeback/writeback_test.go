@@ -27,10 +27,13 @@ type world struct {
 	entries map[bb.Place]bb.Entry
 	ops     []namespace.StoreOp
 	noted   []namespace.StoreOp // not read yet
+	unread  error               // of Read
+	reading chan struct{}       // Read waits for it, unless it is nil
 	txn     bb.TxnID            // which replaces all files
 	changed func()              // called once while a change is awaited
 	look    func() error        // called by Lookup and Resolve, unless it is nil
 	calls   []string
+	later   []func() // what was started in the background, and is left to the test
 }
 
 func (w *world) did(format string, args ...any) {
@@ -72,6 +75,12 @@ func (w *world) PendingOps() namespace.OpReader                           { retu
 func (w *world) StoreOpPending(context.Context, uint64) (bool, error)     { return true, nil }
 func (w *world) TakeOverStoreOps(context.Context, bb.NodeID) (int, error) { return 0, nil }
 func (w *world) Read(context.Context) (came, went []namespace.StoreOp, err error) {
+	if w.reading != nil {
+		<-w.reading
+	}
+	if w.unread != nil {
+		return nil, nil, w.unread
+	}
 	came, w.noted = w.noted, nil
 	return came, nil, nil
 }
@@ -135,6 +144,15 @@ func (q queue) Apply(_ string, op flusher.StoreOp) {
 
 func (q queue) RemoveStray(_, path string) { q.w.did("remove stray %s", path) }
 
+// background runs what was started in the background.
+func (w *world) background() {
+	later := w.later
+	w.later = nil
+	for _, f := range later {
+		f()
+	}
+}
+
 // start returns what writes the files of w back, at a daemon that has no cluster.
 func (w *world) start(t *testing.T, owners owner.Node) (*Buffer, *dirty.Files) {
 	t.Helper()
@@ -144,7 +162,7 @@ func (w *world) start(t *testing.T, owners owner.Node) (*Buffer, *dirty.Files) {
 	b := New(t.Context(), Options{
 		Owners: owners, Flusher: queue{Flusher: holds, w: w}, Store: memory{w}, Wake: func() { w.did("wake") },
 		Open: func(context.Context, string) (backing.Store, error) { return mem.New(backing.Owner{}, nil), nil },
-		Emit: func(e bb.Event) { w.did("%v %s", e.Kind, e.Path) }, Go: func(f func()) { f() }, Log: slog.New(slog.DiscardHandler),
+		Emit: func(e bb.Event) { w.did("%v %s", e.Kind, e.Path) }, Go: func(f func()) { w.later = append(w.later, f) }, Log: slog.New(slog.DiscardHandler),
 	}, "b", files{w}, w, waiting)
 	return b, waiting
 }
@@ -292,6 +310,74 @@ func TestReplay(t *testing.T) {
 	if got := w.entries[place("c")].Replaced; got != replaced {
 		t.Errorf("the entry has replaced %+v, want %+v", got, replaced)
 	}
+}
+
+// TestReplayFails: operations that could not be submitted are submitted later. Until then nothing is flushed
+// that they concern, although this daemon is alone.
+func TestReplayFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			entries: map[bb.Place]bb.Entry{}, unread: bb.Unavailable,
+			noted: []namespace.StoreOp{{Op: namespace.OpRename, OldPath: "a", NewPath: "b", Flushed: bb.Flushed{Generation: 4}, Revision: 1, Seq: 1}},
+		}
+		b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
+		for id, name := range []string{"b", "c"} {
+			w.entries[place(name)] = changed(file("n1"), func(e *bb.Entry) { e.File, e.Name = bb.FileID(id), name })
+			waiting.Add(bb.FileID(id), dirty.File{At: place(name), Generation: 5})
+		}
+		begin := func(id bb.FileID, want bb.Kind) {
+			t.Helper()
+			if _, err := b.catalog().Begin(t.Context(), flusher.Key{Buffer: "b", File: id, Generation: 5}); bb.KindOf(err) != want {
+				t.Errorf("the flush of %s: %v, want %v", []string{"b", "c"}[id], err, want)
+			}
+		}
+		begin(0, bb.NotFound) // memory has no file: up to there it began
+		if err := b.ReplayStoreOps(t.Context()); bb.KindOf(err) != bb.Unavailable {
+			t.Fatal(err)
+		}
+		begin(0, bb.Unavailable)
+		w.unread = nil
+		begin(0, bb.Busy)
+		begin(1, bb.NotFound)
+		w.calls = nil
+		w.background()
+		if want := []string{"apply rename a b"}; !slices.Equal(w.calls, want) {
+			t.Errorf("%q, want %q", w.calls, want)
+		}
+		begin(0, bb.NotFound)
+		if b.pending.behind() {
+			t.Error("a failure is left after a replay that succeeded")
+		}
+	})
+}
+
+// TestReplayGivenUp: a caller that gives up while it waits for the run after the present one is not made up for
+// by that.
+func TestReplayGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{reading: make(chan struct{})}
+		b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+		var first error
+		go func() { first = b.ReplayStoreOps(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.ReplayStoreOps(ctx); bb.KindOf(err) != bb.Cancelled {
+			t.Fatal(err)
+		}
+		w.reading <- struct{}{}
+		synctest.Wait()
+		if first != nil || !b.pending.behind() {
+			t.Errorf("%v; nothing is left to make up for: %v", first, !b.pending.behind())
+		}
+		close(w.reading)
+		w.background()
+		if b.pending.behind() {
+			t.Error("the next replay has not made up for it")
+		}
+	})
 }
 
 // TestFormerNames goes back through the renames that the store has yet to follow.
