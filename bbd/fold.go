@@ -45,7 +45,7 @@ type logged interface {
 	// Covers reports whether the namespace has all changes since a revision that an entry had.
 	Covers(ctx context.Context, revision uint64) (bool, error)
 	// MergeDir moves many entries in one change.
-	MergeDir(ctx context.Context, from, to bb.DirID, may func(*bb.Entry) bool) (moved []nslog.Merged, more bool, err error)
+	MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []nslog.Merged, more bool, err error)
 }
 
 var _ logged = (*nslog.Engine)(nil)
@@ -82,19 +82,19 @@ func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 	if err != nil || len(movable) == 0 {
 		return 0, err
 	}
-	locked := make(map[bb.Place]bool, len(movable))
+	locked := make(map[bb.Place]bb.DirID, len(movable))
 	places := make([]bb.Place, 0, 2*len(movable))
 	for _, m := range movable {
 		at := bb.Place{Dir: m.From, Name: m.Name}
-		locked[at] = true
+		locked[at] = m.To
 		places = append(places, at, bb.Place{Dir: m.To, Name: m.Name})
 	}
 	defer b.lockPlaces(places...)()
 	if err := ctx.Err(); err != nil {
 		return 0, bb.Wrap(op, b.address(""), err)
 	}
-	moved, _, err := b.log().MergeDir(b.d.ctx, from, to, func(e *bb.Entry) bool {
-		return locked[e.Place()] && (!b.owners.Foreign(e) || owner.Adoptable(e))
+	moved, _, err := b.log().MergeDir(b.d.ctx, from, to, len(movable), func(e *bb.Entry, to bb.DirID) bool {
+		return locked[e.Place()] == to && (!b.owners.Foreign(e) || owner.Adoptable(e))
 	})
 	for i := range moved {
 		was, is := &moved[i].Was, &moved[i].Is

@@ -114,6 +114,39 @@ func forgottenFilesComeBack(t *testing.T, n *node) {
 	}
 }
 
+// A file that had come back and was removed then stays removed, if the daemon dies before it drops the bytes.
+func TestForgottenFileIsRemoved(t *testing.T) { eachEngine(t, forgottenFileIsRemoved) }
+
+func forgottenFileIsRemoved(t *testing.T, n *node) {
+	c := n.dial()
+	n.buffer(c, admin.BufferSpec{Name: "b"})
+	c.Close()
+	copied := n.copyNamespace()
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	b := n.dial().Buffer("b")
+	write(t, b, "f", random(1000))
+	write(t, b, "other", random(100)) // so that the log has been further than it will be
+	n.setBack(copied)
+	n.start()
+	wantFileThere(t, n.dial().Buffer("b"), "f", true)
+	if err := n.daemon.RemoveEntryAlone(t.Context(), "b", "f"); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.start()
+	b = n.dial().Buffer("b")
+	wantFileThere(t, b, "f", false)
+	wantFileThere(t, b, ".lost+found", false)
+	wantFileThere(t, b, "other", true)
+}
+
+func wantFileThere(t *testing.T, b *client.Buffer, path string, want bool) {
+	t.Helper()
+	if e, err := b.Stat(t.Context(), path); (err == nil) != want {
+		t.Errorf("%s: %+v, %v, want it there: %v", path, e, err, want)
+	}
+}
+
 // What was forgotten and has lost its name to another file since is set aside: it is
 // listed as lost, and flushed. What was removed stays removed.
 func TestForgottenFileIsSetAside(t *testing.T) { eachEngine(t, forgottenFileIsSetAside) }

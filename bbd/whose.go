@@ -38,7 +38,8 @@ func (b *buffer) identifyAt(file bb.FileID, at bb.Place, path string) {
 // identifyFound writes the identity of a dirty file that has none of its generation yet:
 // an older release wrote it, or it was taken over from another node.
 func (b *buffer) identifyFound(e *bb.Entry, path string) {
-	if id, ok := b.d.store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (bb.Place{Dir: id.Dir, Name: id.Name} == e.Place()) {
+	if id, ok := b.d.store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (bb.Place{Dir: id.Dir, Name: id.Name} == e.Place()) &&
+		(b.log() == nil || id.Revision == e.Revision) { // that of before the log was set back tells nothing any more
 		return
 	}
 	if err := b.identify(e, path, ""); err != nil {

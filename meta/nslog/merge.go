@@ -15,17 +15,16 @@ type Merged struct {
 	Is  bb.Entry // at its new place; without a name if it was a directory that was removed
 }
 
-// MergeDir moves what a directory holds to the same names of another directory, where nothing is.
-// Where both have a directory, which no transaction is committed into, it moves what that holds,
-// and removes it if nothing is left in it. What is in the way stays, with what it keeps from
-// moving. It is one change, of bounded size: more reports that there was no room for all, and that
-// it has to be called again. NotFound if the other directory is gone, Invalid if one of them
-// lies in the other. May says of an entry whether it may be moved: it is called while all changes
-// wait, perhaps more than once. Nil: all may.
-func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID, may func(*bb.Entry) bool) (moved []Merged, more bool, err error) {
+// MergeDir moves what a directory holds to the same names of another directory, where nothing is: at most so
+// many entries (0: all). Where both have a directory, which no transaction is committed into, it moves what that
+// holds, and removes it if nothing is left in it. What is in the way stays, with what it keeps from moving. It is
+// one change, of bounded size: more reports that it has to be called again. NotFound if the other directory is
+// gone, Invalid if one of them lies in the other. May says whether an entry may be moved to a directory: it is
+// called while all changes wait, perhaps more than once. Nil: all may.
+func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []Merged, more bool, err error) {
 	var m *merging // of the round's goroutine, until the change is answered
 	err = e.owner.Do(ctx, "merge", from.String(), func(b *owner.Round) error {
-		m = &merging{b: b, begun: b.Bytes(), may: may}
+		m = &merging{b: b, begun: b.Bytes(), most: most, may: may}
 		if b.Table.Within(from, to) || b.Table.Within(to, from) {
 			return bb.E(bb.Invalid, "merge", from.String(), "one of the two directories lies in the other")
 		}
@@ -41,7 +40,8 @@ func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID, may func(*bb.E
 // merging is one attempt to merge directories.
 type merging struct {
 	b     *owner.Round
-	may   func(*bb.Entry) bool
+	may   func(*bb.Entry, bb.DirID) bool
+	most  int  // entries that it moves; 0: no bound
 	begun int  // bytes of the round before it
 	full  bool // it has as many effects as it may have
 	paths bool // it renames directories, as the only one of its round
@@ -58,7 +58,7 @@ func (m *merging) merge(from, to bb.DirID) (whole bool, err error) {
 	}
 	whole = true
 	m.b.Table.Each(from, "", func(item pages.Item) bool {
-		if m.full = m.b.Bytes()-m.begun > changeBytes; m.full {
+		if m.full = m.b.Bytes()-m.begun > changeBytes || m.most > 0 && len(m.moved) >= m.most; m.full {
 			whole = false
 			return false
 		}
@@ -80,7 +80,7 @@ func (m *merging) entry(item pages.Item, to bb.DirID) (gone bool, err error) {
 	key := record.AppendEntryKey(nil, to, was.Name)
 	there, taken := m.b.Table.Get(key)
 	switch {
-	case !taken && m.may != nil && !m.may(&was):
+	case !taken && m.may != nil && !m.may(&was, to):
 		return false, nil
 	case !taken:
 		return true, m.move(item.Key, &was, key, to)

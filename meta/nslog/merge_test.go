@@ -44,7 +44,7 @@ func mergeAll(t *testing.T, e *nslog.Engine, from, to bb.DirID) {
 	for more := true; more; {
 		var moved []nslog.Merged
 		var err error
-		if moved, more, err = e.MergeDir(ctx, from, to, nil); err != nil {
+		if moved, more, err = e.MergeDir(ctx, from, to, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i := range moved {
@@ -109,6 +109,29 @@ func resolve(t *testing.T, e *nslog.Engine, path string) bb.DirID {
 	return found.Dir
 }
 
+// A merge that is to move some entries looks at no more than it moves.
+func TestMergeSome(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})
+	from, to := namespacetest.Mkdir(t, e, bb.RootDir, "from"), namespacetest.Mkdir(t, e, bb.RootDir, "to")
+	const files, most = 50, 20
+	for i := range files {
+		namespacetest.Create(t, e, from.Dir, fmt.Sprintf("f%03d", i))
+	}
+	for left := files; left > 0; {
+		looked := 0
+		moved, more, err := e.MergeDir(ctx, from.Dir, to.Dir, most, func(_ *bb.Entry, there bb.DirID) bool {
+			looked++
+			return there == to.Dir
+		})
+		if err != nil || len(moved) != min(left, most) || looked != len(moved) || more != (left > most) {
+			t.Fatalf("of %d entries %d were moved, %d looked at, more: %v, %v", left, len(moved), looked, more, err)
+		}
+		left -= len(moved)
+	}
+}
+
 func TestMergeDirRefused(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
@@ -118,15 +141,15 @@ func TestMergeDirRefused(t *testing.T) {
 	c := namespacetest.Mkdir(t, e, bb.RootDir, "c")
 	namespacetest.Create(t, e, a.Dir, "f")
 	for what, dirs := range map[string][2]bb.DirID{"itself": {a.Dir, a.Dir}, "what is in it": {a.Dir, b.Dir}, "what it is in": {b.Dir, a.Dir}} {
-		_, _, err := e.MergeDir(ctx, dirs[0], dirs[1], nil)
+		_, _, err := e.MergeDir(ctx, dirs[0], dirs[1], 0, nil)
 		metatest.WantKind(t, "merged with "+what, err, bb.Invalid)
 	}
 	if _, err := e.Remove(ctx, bb.RootDir, "c", namespace.RemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := e.MergeDir(ctx, a.Dir, c.Dir, nil)
+	_, _, err := e.MergeDir(ctx, a.Dir, c.Dir, 0, nil)
 	metatest.WantKind(t, "merged with what is gone", err, bb.NotFound)
-	if moved, more, err := e.MergeDir(ctx, c.Dir, a.Dir, nil); len(moved) > 0 || more || err != nil {
+	if moved, more, err := e.MergeDir(ctx, c.Dir, a.Dir, 0, nil); len(moved) > 0 || more || err != nil {
 		t.Errorf("what is gone was merged: %v %v %v", moved, more, err)
 	}
 	// A directory that a transaction is committed into stays, and what is below it.
@@ -189,7 +212,7 @@ func TestMergeDirTogether(t *testing.T) {
 				})
 			}
 			for more := true; more; {
-				if _, more, err = e.MergeDir(ctx, from.Dir, to.Dir, nil); err != nil {
+				if _, more, err = e.MergeDir(ctx, from.Dir, to.Dir, 0, nil); err != nil {
 					t.Error(err)
 					return
 				}
@@ -216,7 +239,7 @@ func TestMergeDirTogether(t *testing.T) {
 
 // mergeLeft merges what has come in the meantime.
 func mergeLeft(ctx context.Context, t *testing.T, e *nslog.Engine, from, to bb.DirID) {
-	if _, _, err := e.MergeDir(ctx, from, to, nil); err != nil {
+	if _, _, err := e.MergeDir(ctx, from, to, 0, nil); err != nil {
 		t.Error(err)
 	}
 	left, err := e.Sample(ctx, from)

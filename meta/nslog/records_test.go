@@ -105,7 +105,7 @@ func TestCallersGiveUp(t *testing.T) {
 					err = e.RemoveAll(ctx, bb.RootDir, own.Name, namespace.RemoveOptions{StoreOp: true}, nil)
 					own, _ = e.MkdirAll(t.Context(), own.Name, namespace.Owner{})
 				case 4:
-					_, _, err = e.MergeDir(ctx, own.Dir, to.Dir, nil)
+					_, _, err = e.MergeDir(ctx, own.Dir, to.Dir, 0, nil)
 				case 5:
 					_, err = e.Records().Commit(ctx, []kv.Change{{Key: name, Data: []byte("-")}})
 				case 6:

@@ -59,11 +59,11 @@ func (m *plainMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, nam
 // Merge moves what it can where the namespace can do that: else nothing.
 func (m *plainMover) Merge(ctx context.Context, from, to bb.DirID) error {
 	ns, can := m.ns.Tree.Tree.(interface {
-		MergeDir(ctx context.Context, from, to bb.DirID, may func(*bb.Entry) bool) ([]nslog.Merged, bool, error)
+		MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(*bb.Entry, bb.DirID) bool) ([]nslog.Merged, bool, error)
 	})
 	for more := can; more; {
 		err := m.step(func() (err error) {
-			_, more, err = ns.MergeDir(ctx, from, to, nil)
+			_, more, err = ns.MergeDir(ctx, from, to, 0, nil)
 			return err
 		})
 		if err != nil {

@@ -25,10 +25,11 @@ func TestIdentityCodec(t *testing.T) {
 		identityOf(1<<63, 1<<62, strings.Repeat("n", bb.MaxName)),
 		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f"},
 		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f", Closed: true, Writer: "w", Revision: 1 << 60},
+		{File: 1, Generation: 1, Buffer: "b", Dir: 1, Name: "f", Revision: 1},
 	} {
 		p := AppendIdentity([]byte("before"), &want)[len("before"):]
-		if len(p)%RecordItem != 0 {
-			t.Errorf("%d bytes", len(p))
+		if len(p)%RecordItem != 0 || p[1]&^identityClosed != 0 {
+			t.Errorf("%d bytes, flags %#x, which earlier releases refuse", len(p), p[1])
 		}
 		if got, err := DecodeIdentity(p); err != nil || got != want {
 			t.Errorf("%+v came back as %+v, %v", want, got, err)

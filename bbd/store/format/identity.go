@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strings"
 	"time"
 
 	"forebay/internal/bb"
@@ -36,15 +37,16 @@ type Identity struct {
 // lies elsewhere can hold the same bytes. All numbers are little-endian.
 //
 //	version 1 │ flags 1 │ 0 2 │ uid 4 │ gid 4 │ mode 4 │ file 8 │ generation 8 │ dir 8 │ size 8 │ checksum 8 │ mtime 8 │ buffer made 8 │
-//	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ revision 8 │ zeros up to a multiple of 24
+//	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ zeros up to a multiple of 24
 //
-// The mtime is in nanoseconds since 1970, the least number for none; a flag says if a revision is there.
+// The mtime is in nanoseconds since 1970, the least number for none. A revision is the end of the writer, a zero
+// and its eight bytes, since releases that know of none refuse other fields, and read that one as a text.
 const (
 	identityVersion  = 1
 	identityHead     = 80
-	identityClosed   = 1 // flags
-	identityRevision = 2
+	identityClosed   = 1         // flag
 	identityText     = 1<<16 - 1 // bytes of each text, at most
+	identityRevision = 1 + 8     // bytes of a revision
 )
 
 // AppendIdentity appends an identity's encoding to p. Texts that are too long are cut:
@@ -69,7 +71,7 @@ func AppendIdentity(p []byte, id *Identity) []byte {
 	}
 	le.PutUint64(h[56:], uint64(mtime))
 	le.PutUint64(h[64:], uint64(id.Made))
-	texts := [...]string{id.Buffer, id.Name, id.Path, id.Writer}
+	texts := [...]string{id.Buffer, id.Name, id.Path, writerOf(id)}
 	for i := range texts {
 		texts[i] = texts[i][:min(len(texts[i]), identityText)]
 		le.PutUint16(h[72+2*i:], uint16(len(texts[i])))
@@ -78,10 +80,6 @@ func AppendIdentity(p []byte, id *Identity) []byte {
 	p = append(p, h[:]...)
 	for _, t := range texts {
 		p = append(p, t...)
-	}
-	if id.Revision != 0 {
-		p[from+1] |= identityRevision
-		p = le.AppendUint64(p, id.Revision)
 	}
 	return append(p, make([]byte, (RecordItem-(len(p)-from)%RecordItem)%RecordItem)...)
 }
@@ -95,7 +93,7 @@ func DecodeIdentity(p []byte) (id Identity, err error) {
 	if p[0] != identityVersion {
 		return id, bb.E(bb.Unsupported, "identity", "", fmt.Sprintf("version %d found, version %d supported", p[0], identityVersion))
 	}
-	if p[1]&^(identityClosed|identityRevision) != 0 || p[2] != 0 || p[3] != 0 {
+	if p[1]&^identityClosed != 0 || p[2] != 0 || p[3] != 0 {
 		return id, fmt.Errorf("an identity with flags %#x %#x %#x", p[1], p[2], p[3])
 	}
 	id = Identity{
@@ -114,13 +112,26 @@ func DecodeIdentity(p []byte) (id Identity, err error) {
 		}
 		*text, rest = string(rest[:n]), rest[n:]
 	}
-	if p[1]&identityRevision != 0 {
-		if len(rest) < 8 || le.Uint64(rest) == 0 {
-			return Identity{}, fmt.Errorf("an identity without its revision")
-		}
-		id.Revision, rest = le.Uint64(rest), rest[8:]
-	}
+	id.Writer, id.Revision = cutRevision(id.Writer)
 	return id, id.check(rest)
+}
+
+// writerOf is the writer as it is written, with the revision. It has no zeros of its own.
+func writerOf(id *Identity) string {
+	writer := strings.ReplaceAll(id.Writer, "\x00", "")
+	if id.Revision == 0 {
+		return writer
+	}
+	writer = writer[:min(len(writer), identityText-identityRevision)] + "\x00"
+	return string(binary.LittleEndian.AppendUint64([]byte(writer), id.Revision))
+}
+
+// cutRevision is the reverse of writerOf.
+func cutRevision(text string) (writer string, revision uint64) {
+	if at := len(text) - identityRevision; at >= 0 && text[at] == 0 {
+		text, revision = text[:at], binary.LittleEndian.Uint64([]byte(text[at+1:]))
+	}
+	return strings.ReplaceAll(text, "\x00", ""), revision
 }
 
 // check refuses an identity whose encoding is right and whose content cannot be. Rest are
