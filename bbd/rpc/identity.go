@@ -119,7 +119,7 @@ func (s *Session) secure() error {
 		s.turnAway(plain.Conn, bb.E(bb.Permission, "handshake", conn.RemoteAddr().String(), "this daemon speaks TLS alone").
 			WithRemedy("give the client certificates: --tls-ca, --tls-cert, --tls-key"))
 	}
-	return ending(err)
+	return err
 }
 
 // notAClient is the end of a session whose first bytes are no request. A client that
@@ -129,7 +129,7 @@ func (s *Session) notAClient(err error) error {
 	if errors.As(err, &malformed) {
 		s.turnAway(s.conn, bb.E(bb.Invalid, "handshake", "", "a session begins with Hello, without TLS"))
 	}
-	return ending(err)
+	return err
 }
 
 // turnAway tells whoever connected why this ends. Until it has hung up, what it has

@@ -315,3 +315,25 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a second handshake: %v", err)
 	}
 }
+
+// A client that leaves before its handshake is over never has a session that is open: those have a state.
+func TestLeftBeforeHello(t *testing.T) {
+	s := serve(t, nil, func(o *rpc.Options) {
+		o.Welcome = func(*rpc.Session, *wire.Welcome) rpc.Resource { return &state{func() {}} }
+	})
+	for range 300 {
+		conn, err := net.Dial("unix", s.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s.Connections() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		go conn.Close()
+		for s.Connections() > 0 {
+			for _, open := range s.Sessions() {
+				t.Fatalf("session %d is open, with the state %v", open.ID(), open.State())
+			}
+		}
+	}
+}

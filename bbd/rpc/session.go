@@ -113,7 +113,7 @@ func (s *Session) serve(ctx context.Context) error {
 	in := wire.NewReader(s.conn)
 	in.Resize = s.resize
 	if err := s.handshake(in); err != nil {
-		return err
+		return ending(err)
 	}
 	s.conn.SetDeadline(time.Time{})
 	s.open.Store(true)
@@ -234,7 +234,8 @@ func (s *Session) start(in *wire.Reader, head wire.Header, message []byte) error
 // segments yet. Beyond it the session is not read from, until some are.
 const maxInline = 32 << 20
 
-// handshake reads Hello and answers Welcome, or refuses.
+// handshake reads Hello and answers Welcome, or refuses. It has an error, too, where the client leaves before:
+// the session has no state then, and is not open.
 func (s *Session) handshake(in *wire.Reader) error {
 	patience := s.server.o.Limits.Handshake
 	if s.refused != nil {
