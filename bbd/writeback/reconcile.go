@@ -230,7 +230,12 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 // reconcileFile compares the store with one file of this node. The flushes of its path are
 // held. What is not clean is flushed anyway, or is lost.
 func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) error {
-	if e.State() != bb.StateClean {
+	switch e.State() {
+	case bb.StateClean:
+	case bb.StateDirty:
+		b.enqueueUnsaid(ctx, e)
+		return nil
+	default:
 		return nil
 	}
 	s, err := b.o.Open(ctx, b.name)
@@ -248,7 +253,9 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 	if err := b.o.Store.MarkDirty(e.File, e.Generation); err != nil {
 		return b.reconcileEvicted(ctx, e, path, &o)
 	}
-	now, err := b.updateFlushed(ctx, e, func(now *bb.Entry) {
+	// From here on it is carried through, though the daemon that asked may be gone: a file that is dirty has
+	// to be queued.
+	now, err := b.updateFlushed(b.ctx, e, func(now *bb.Entry) {
 		now.Flushed.Generation-- // not this one, but something is there
 	})
 	if err != nil {
@@ -257,6 +264,23 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 	b.o.Log.Warn("the store does not have what was flushed to it: flushing it again", "path", b.address(path), "file", e.File, "generation", e.Generation)
 	b.Enqueue(now, flusher.Item{Key: b.key(&now), Size: now.Size})
 	return nil
+}
+
+// enqueueUnsaid queues a dirty file that is in no queue: an earlier reconcileFile has made it dirty, and the
+// namespace's answer was lost. It is added to the dirty files before its entry is looked up again. So if it
+// moves to another node meanwhile, either the look finds that, or the move takes it out again: the flusher
+// would drop the second copy that may be here. Of other changes the flusher takes care.
+func (b *Buffer) enqueueUnsaid(ctx context.Context, e *bb.Entry) {
+	if _, waits := b.dirty.Of(e.File); waits {
+		return
+	}
+	b.addDirty(e)
+	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+	if err == nil && now.File == e.File && due(b.o.Owners, &now, e.Generation) != flushIt {
+		b.dirty.Forget(e.File, e.Generation)
+		return
+	}
+	b.o.Flusher.Enqueue(flusher.Item{Key: b.key(e), Size: e.Size})
 }
 
 // updateFlushed changes an entry if it is as it was compared with the store.

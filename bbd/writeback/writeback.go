@@ -127,13 +127,17 @@ func (b *Buffer) key(e *bb.Entry) flusher.Key {
 func (b *Buffer) Enqueue(e bb.Entry, item flusher.Item) {
 	backed := b.files.Spec().Backing != ""
 	if backed || b.o.Cluster != nil {
-		f := dirty.File{At: e.Place(), Generation: e.Generation}
-		if second := owner.Replica(&e); second != "" && b.o.Cluster != nil {
-			f.Second = b.o.Cluster.Incarnation(second)
-		}
-		b.dirty.Add(e.File, f)
+		b.addDirty(&e)
 	}
 	if backed {
 		b.o.Flusher.Enqueue(item)
 	}
+}
+
+func (b *Buffer) addDirty(e *bb.Entry) {
+	f := dirty.File{At: e.Place(), Generation: e.Generation}
+	if second := owner.Replica(e); second != "" && b.o.Cluster != nil {
+		f.Second = b.o.Cluster.Incarnation(second)
+	}
+	b.dirty.Add(e.File, f)
 }

@@ -1,6 +1,7 @@
 package writeback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,11 @@ type world struct {
 	ops     []namespace.StoreOp
 	noted   []namespace.StoreOp // not read yet
 	unread  error               // of Read
+	unsaid  error               // of Update, once, after it has changed the entry
 	reading chan struct{}       // Read waits for it, unless it is nil
 	txn     bb.TxnID            // which replaces all files
 	changed func()              // called once while a change is awaited
+	marked  func()              // called by MarkDirty, unless it is nil
 	look    func() error        // called by Lookup and Resolve, unless it is nil
 	calls   []string
 	later   []func() // what was started in the background, and is left to the test
@@ -61,10 +64,11 @@ func (w *world) PathOf(context.Context, bb.DirID) (string, error) { return "", n
 func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error) {
 	e, err := w.Lookup(ctx, dir, name)
 	if err == nil {
-		err = change(&e)
+		err = cmp.Or(ctx.Err(), change(&e))
 	}
 	if err == nil {
 		w.entries[bb.Place{Dir: dir, Name: name}] = e
+		err, w.unsaid = w.unsaid, nil
 	}
 	return e, err
 }
@@ -123,8 +127,15 @@ func (f files) Destroyed(context.Context) bool              { return false }
 type memory struct{ *world }
 
 func (m memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) { return nil, bb.NotFound }
-func (m memory) MarkDirty(bb.FileID, bb.Generation) error                   { return nil }
-func (m memory) DropGeneration(file bb.FileID, n bb.Generation)             { m.did("drop %d/%d", file, n) }
+
+func (m memory) DropGeneration(file bb.FileID, n bb.Generation) { m.did("drop %d/%d", file, n) }
+
+func (m memory) MarkDirty(bb.FileID, bb.Generation) error {
+	if m.marked != nil {
+		m.marked()
+	}
+	return nil
+}
 
 func (m memory) MarkClean(file bb.FileID, n bb.Generation) error {
 	m.did("clean %d/%d", file, n)
@@ -250,18 +261,68 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
+// flushed returns the entry of a file that the store has, as the entry says.
+func flushed(home bb.NodeID) bb.Entry {
+	return changed(file(home), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5, ETag: "tag"}) })
+}
+
 // TestReconcileAlone: a daemon that is alone owns a file all the same whose entry names the node that it had
 // been before, or one of a cluster that it was part of.
 func TestReconcileAlone(t *testing.T) {
 	t.Parallel()
-	e := changed(file("before"), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5, ETag: "tag"}) })
-	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): e}}
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("before")}}
 	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
 	if err := b.reconcileNow(t.Context(), Doubt{Path: "f"}, true); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
 		t.Errorf("%q, want %q: the store has nothing under the name", w.calls, want)
+	}
+}
+
+// TestReconcileUnsaid: the namespace makes the file dirty, and its answer is lost. The next try queues it, once.
+func TestReconcileUnsaid(t *testing.T) {
+	t.Parallel()
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}, unsaid: bb.Unavailable}
+	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+	if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); bb.KindOf(err) != bb.Unavailable || len(w.calls) > 0 {
+		t.Fatalf("%v, %q", err, w.calls)
+	}
+	for range 2 {
+		if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
+			t.Fatalf("%q, want %q", w.calls, want)
+		}
+	}
+}
+
+// TestReconcileGone: a dirty file in no queue leaves the node while it is looked at. It is none of the dirty files.
+func TestReconcileGone(t *testing.T) {
+	t.Parallel()
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): file("n2")}}
+	b, waiting := w.start(t, owner.Node{Self: "n1"})
+	seen := file("n1")
+	if err := b.reconcileFile(t.Context(), &seen, "f"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := waiting.Of(7); ok || len(w.calls) > 0 {
+		t.Errorf("waits: %v, %q", ok, w.calls)
+	}
+}
+
+// TestReconcileCutShort: the daemon that asked is gone when the file is about to become dirty.
+func TestReconcileCutShort(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}, marked: cancel}
+	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
+	if err := b.ReconcileHere(ctx, Doubt{Path: "f"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
+		t.Errorf("%q, want %q", w.calls, want)
 	}
 }
 
