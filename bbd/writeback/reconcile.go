@@ -3,6 +3,7 @@ package writeback
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"forebay/bbd/access"
@@ -135,12 +136,7 @@ const reconcileTimeout = 30 * time.Second
 // reconcileNow is one attempt. Busy: what has the name is on its way elsewhere.
 func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) error {
 	if what.Tree {
-		for _, node := range append(b.o.Cluster.Others(), b.o.Owners.Self) {
-			if err := b.reconcileAt(ctx, node, what); err != nil {
-				return err
-			}
-		}
-		return nil
+		return b.reconcileTree(ctx, what)
 	}
 	if b.files.Destroyed(ctx) {
 		return nil
@@ -165,6 +161,39 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 		node = b.o.Owners.Of(&e)
 	}
 	return b.reconcileAt(ctx, node, what)
+}
+
+// reconcileTree is reconcileNow of a tree. First the nodes that answer look at what is their own, then those
+// that are away and own something below the path: when such a node comes back, it compares only what is dirty
+// with the store by itself. A node that owns nothing there may be gone for good.
+func (b *Buffer) reconcileTree(ctx context.Context, what Doubt) error {
+	nodes := append(b.o.Cluster.Others(), b.o.Owners.Self)
+	for _, node := range nodes {
+		if err := b.reconcileAt(ctx, node, what); err != nil {
+			return err
+		}
+	}
+	away, err := b.ownersBelow(ctx, what.Path, nodes)
+	for i := 0; i < len(away) && err == nil; i++ {
+		err = b.reconcileAt(ctx, away[i], what)
+	}
+	return err
+}
+
+// ownersBelow returns the owners of the files at a path or below it, but for some nodes.
+func (b *Buffer) ownersBelow(ctx context.Context, path string, but []bb.NodeID) (owners []bb.NodeID, err error) {
+	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
+		node := b.o.Owners.Of(&e)
+		if e.IsDir() || e.Lost || slices.Contains(but, node) || slices.Contains(owners, node) {
+			return nil
+		}
+		at, err := b.pathAt(ctx, e.Place())
+		if err == nil && bb.Within(at, path) {
+			owners = append(owners, node)
+		}
+		return ignoreNotFound(err)
+	})
+	return owners, err
 }
 
 // quiet waits until this node has nothing left to do on the store at a path.

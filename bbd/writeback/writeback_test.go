@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"forebay/bbd/cluster"
 	"forebay/bbd/dirty"
 	"forebay/bbd/owner"
 	"forebay/bbd/store"
@@ -17,6 +18,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/mem"
 	"forebay/internal/bb"
+	"forebay/meta/gossip"
 	"forebay/meta/namespace"
 )
 
@@ -53,6 +55,15 @@ func (w *world) Lookup(_ context.Context, dir bb.DirID, name string) (bb.Entry, 
 		return e, nil
 	}
 	return bb.Entry{}, bb.NotFound
+}
+
+func (w *world) ScanAll(_ context.Context, visit func(bb.Entry) error) error {
+	for _, e := range w.entries {
+		if err := visit(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *world) Resolve(ctx context.Context, path string) (bb.Entry, error) {
@@ -323,6 +334,44 @@ func TestReconcileCutShort(t *testing.T) {
 	}
 	if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
 		t.Errorf("%q, want %q", w.calls, want)
+	}
+}
+
+// alone are the members of a cluster of which node n1 alone answers.
+type alone struct{}
+
+func (alone) Member(node bb.NodeID) (m gossip.Member, seen bool) {
+	return gossip.Member{Node: node, State: gossip.Dead}, true
+}
+
+func (alone) Members() []gossip.Member {
+	return []gossip.Member{{Node: "n1"}, {Node: "n2", State: gossip.Dead}}
+}
+func (alone) Addr() string { return "" }
+
+// TestReconcileTreeAway: a tree is looked at again until the nodes that are away have looked at what is theirs.
+func TestReconcileTreeAway(t *testing.T) {
+	t.Parallel()
+	lost := changed(flushed("n2"), func(e *bb.Entry) { e.Lost = true })
+	for _, c := range []struct {
+		path  string
+		entry bb.Entry
+		away  bool
+	}{
+		{"d/f", flushed("n2"), true},
+		{"d/f", flushed("n1"), false},
+		{"d/f", lost, false},
+		{"dd/f", flushed("n2"), false},
+	} {
+		c.entry.Name = c.path
+		w := &world{entries: map[bb.Place]bb.Entry{place(c.path): c.entry}}
+		b, _ := w.start(t, owner.Node{Self: "n1"})
+		b.o.Cluster = cluster.New(cluster.Options{Node: "n1", Members: alone{}})
+		defer b.o.Cluster.Close()
+		err := b.reconcileNow(t.Context(), Doubt{Path: "d", Tree: true}, false)
+		if away := bb.KindOf(err) == bb.Unavailable; away != c.away || !away && err != nil {
+			t.Errorf("%s of %s: %v; its owner has to be waited for: %v", c.path, c.entry.Holders, err, c.away)
+		}
 	}
 }
 
