@@ -175,13 +175,11 @@ func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.No
 // rehome gives one file of a dead node a new home, or says that it is lost.
 func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
 	state := e.State()
-	if owner.Replica(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
-		err := b.replicas.PromoteAt(ctx, owner.Replica(e), e)
-		if err == nil {
-			answer.KeptTotal++
-			return nil
-		}
-		b.d.log.Error("the second copy of a file of a dead node", "file", e.File, "node", owner.Replica(e), "err", err)
+	if promoted, err := b.replicas.PromoteOfDead(ctx, e); err != nil {
+		return err
+	} else if promoted {
+		answer.KeptTotal++
+		return nil
 	}
 	var flushed *bb.Flushed
 	if state == bb.StateDirty {

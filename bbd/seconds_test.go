@@ -1,14 +1,18 @@
 package bbd_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"forebay/bbd"
+	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
+	"forebay/meta/gossip"
 )
 
 // lacking is how many files of a node's buffers have no second copy. One that has not
@@ -181,6 +185,45 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 	for name, content := range want {
 		wantFile(t, there.Buffer("two"), name, content)
 	}
+}
+
+// TestClusterForgetAsksAgain: a file of a dead node is not lost because its second copy's node is drained, or
+// because one request to that failed.
+func TestClusterForgetAsksAgain(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	want := random(300_000)
+	write(t, b, "f", want)
+	e, err := b.Stat(t.Context(), "f")
+	if err != nil || len(e.Holders) != 2 {
+		t.Fatalf("holders %v (%v)", e.Holders, err)
+	}
+	second, asked := nodes[1], nodes[2]
+	if second.name != bb.NodeID(e.Holders[1]) {
+		second, asked = asked, second
+	}
+	second.daemon.BeginNodeDrain()
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	there := asked.dial()
+	ctx := limited(t, 30*time.Second)
+	second.members.set(second.name, func() gossip.Member {
+		m := second.daemon.Self()
+		m.Session = "127.0.0.1:1" // where nobody answers
+		return m
+	})
+	asked.daemon.BreakSessions(second.name)
+	if forgotten, err := admin.ForgetNode(ctx, there, "n1"); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "bb://two/f") {
+		t.Errorf("forgotten while its second copy cannot be asked for: %+v (%v)", forgotten, err)
+	}
+	second.members.set(second.name, second.daemon.Self)
+	if forgotten, err := admin.ForgetNode(ctx, there, "n1"); err != nil || forgotten.LostTotal != 0 || forgotten.Kept != 1 {
+		t.Errorf("forgotten: %+v (%v)", forgotten, err)
+	}
+	wantFile(t, there.Buffer("two"), "f", want)
 }
 
 // TestClusterSecondCopyOfManyExtents: a file of more extents than one message describes gets

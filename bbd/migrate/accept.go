@@ -12,15 +12,15 @@ import (
 // Accept makes this daemon the owner of a closed file, which its owner asks for; or of one whose second copy
 // is here, which any daemon may ask for. bb.NoSpace: there is no room for it here.
 func (b *Buffer) Accept(ctx context.Context, asks bb.NodeID, m *wire.Take) error {
-	if b.o.Draining() {
-		return bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
-	}
 	e, err := b.names.Lookup(ctx, bb.DirID(m.Dir), m.Name)
 	if err != nil {
 		return err
 	}
-	if m.Replica {
+	if m.Replica { // even while this node is drained: its bytes may be the only ones
 		return b.files.Promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
+	}
+	if b.o.Draining() {
+		return bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
 	}
 	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.o.Owners.Of(&e) != asks {
 		return owner.Changed("take", b.address(m.Name))

@@ -246,6 +246,7 @@ func TestAccept(t *testing.T) {
 		"clean":                      {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), clean)}}, asks: "n2", calls: []string{"fetch 7/5", "clean 7/5"}},
 		"its second copy is here":    {world: world{replica: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n2", calls: []string{"requeue 7/5"}},
 		"to be promoted":             {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n3", copy: true, calls: []string{"promote 7/5"}},
+		"promoted while emptied":     {world: world{draining: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n3", copy: true, calls: []string{"promote 7/5"}},
 		"not its owner":              {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n3", kind: bb.Busy},
 		"open":                       {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), func(e *bb.Entry) { e.Open = true })}}, asks: "n2", kind: bb.Busy},
 		"removed":                    {asks: "n2", kind: bb.NotFound},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/owner"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -19,6 +20,34 @@ func (b *Buffer) PromoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 	return b.o.Cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
 		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation), Replica: true,
 	}, nil)
+}
+
+// PromoteOfDead makes the second copy of a dead node's file the file. False: there is none that can be, or
+// the file is another's by now. An error tells neither: the node with the copy answers, and may have all of
+// it. One request that failed proves no loss, which could not be undone.
+func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool, err error) {
+	second, state := owner.Replica(e), e.State()
+	if second == "" || state != bb.StateDirty && state != bb.StateOpen {
+		return false, nil
+	}
+	failed := b.PromoteAt(ctx, second, e)
+	if failed == nil {
+		return true, nil
+	}
+	b.o.Log.Error("the second copy of a file of a dead node", "file", e.File, "node", second, "err", failed)
+	m, ok := b.o.Cluster.Member(second)
+	if answered(failed) == copyLost || second != b.o.Owners.Self && !(ok && cluster.Reachable(&m)) {
+		return false, nil
+	}
+	now, err := b.names.LookupAgain(ctx, e.Parent, e.Name)
+	if bb.KindOf(err) == bb.NotFound || err == nil && (now.File != e.File || b.o.Owners.Of(&now) != b.o.Owners.Of(e)) {
+		return false, nil
+	}
+	return false, &bb.Error{
+		Kind: bb.KindOf(failed), Op: "node forget", Path: b.address(e.Name), Node: second,
+		Err:    fmt.Errorf("its second copy cannot take its place now: %w", failed),
+		Remedy: fmt.Sprintf("try again; what only %s has is lost if it is stopped before", second),
+	}
 }
 
 // Promote makes this node, which has the second copy, the owner of a file. A file that

@@ -346,6 +346,38 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
+// TestPromoteOfDead: a file is given up for lost if its second copy is, and for no other error of a node that
+// answers.
+func TestPromoteOfDead(t *testing.T) {
+	t.Parallel()
+	there, moved := []bb.NodeID{"n2"}, file("n2")
+	for name, c := range map[string]struct {
+		world    *world
+		entry    *bb.Entry
+		promoted bool
+		kind     bb.Kind
+	}{
+		"promoted":                       {&world{others: there}, file("n9", "n2"), true, 0},
+		"without a second copy":          {&world{others: there}, file("n9"), false, 0},
+		"the copy is lost":               {&world{others: there, refuses: bb.NotFound}, file("n9", "n2"), false, 0},
+		"a request failed":               {&world{others: there, refuses: bb.Unavailable}, file("n9", "n2"), false, bb.Unavailable},
+		"refused for now":                {&world{others: there, refuses: bb.Busy}, file("n9", "n2"), false, bb.Busy},
+		"for a reason that is not clear": {&world{others: there, refuses: bb.Permission}, file("n9", "n2"), false, bb.Permission},
+		"its node does not answer":       {&world{refuses: bb.Unavailable}, file("n9", "n2"), false, 0},
+		"another's by now":               {&world{others: there, refuses: bb.Busy, entry: moved}, file("n9", "n2"), false, 0},
+	} {
+		w := c.world
+		if w.entry == nil {
+			w.entry = c.entry
+		}
+		b, _ := w.start(t.Context())
+		promoted, err := b.PromoteOfDead(t.Context(), c.entry)
+		if promoted != c.promoted || c.kind == 0 && err != nil || c.kind != 0 && bb.KindOf(err) != c.kind {
+			t.Errorf("%s: %v, %v", name, promoted, err)
+		}
+	}
+}
+
 // TestPromoteLater: what both nodes have lost is reported as lost.
 func TestPromoteLater(t *testing.T) {
 	t.Parallel()
