@@ -127,7 +127,10 @@ func (f *openFile) recordOnce(ctx context.Context, id dedup.ID, extents []store.
 // that, before anything is acknowledged.
 func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error {
 	if f.committed && len(extents) == 0 {
-		return nil
+		if f.flushed != nil || f.buf.replicas.Settled(&f.second, f.size(), f.near) {
+			return nil
+		}
+		return f.replicate(ctx, nil)
 	}
 	err := f.buf.d.store.Commit(store.Commit{
 		File: f.file, Generation: f.generation, Base: f.base, Fresh: f.fresh,
@@ -406,6 +409,7 @@ func (f *openFile) finish(ctx context.Context) error {
 	// Queued before it is retired: at no moment it is neither, and missed by a drain.
 	f.buf.closed(f.entry, f.path)
 	f.buf.usedFrom(f.file, f.near)
+	f.buf.dirty.Change(f.file, f.second.Closed)
 	f.retire()
 	return nil
 }

@@ -2,6 +2,7 @@ package bbd_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -187,6 +188,102 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 	}
 }
 
+// unreachable makes requests to a node fail, which gossip does not find out.
+func (n *node) unreachable() {
+	n.members.set(n.name, func() gossip.Member {
+		m := n.daemon.Self()
+		m.Session = "127.0.0.1:1" // where nobody answers
+		return m
+	})
+}
+
+// TestClusterClosedWithItsCopy: a file whose second copy lacks a commit, or has gone with its node's memory,
+// has one that lacks nothing when it is closed.
+func TestClusterClosedWithItsCopy(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted %v", restarted), func(t *testing.T) {
+			nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
+			home, second := nodes[0], nodes[1]
+			c := home.dial()
+			b, _ := home.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+			f, err := b.Create(t.Context(), "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := random(300_000)
+			if _, err = f.Write(want[:200_000]); err == nil {
+				err = f.Sync()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if restarted {
+				second.away()
+				second.wipe()
+				second.start()
+				second.members.set(second.name, second.daemon.Self)
+				want = want[:200_000]
+				if err := f.Close(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				second.unreachable()
+				home.daemon.BreakSessions(second.name)
+				if _, err := f.Write(want[200_000:]); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Sync(); !errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("a commit without its second copy: %v", err)
+				}
+				c.Close() // nobody writes the file any more
+				second.members.set(second.name, second.daemon.Self)
+			}
+			there := second.dial()
+			eventually(t, "the file is closed", func() bool {
+				e, err := there.Buffer("two").Stat(t.Context(), "f")
+				return err == nil && e.State == client.StateDirty
+			})
+			home.away()
+			home.wipe()
+			forgotten, err := admin.ForgetNode(limited(t, 30*time.Second), there, "n1")
+			if err != nil || forgotten.LostTotal != 0 {
+				t.Errorf("forgotten: %+v (%v)", forgotten, err)
+			}
+			wantFile(t, there.Buffer("two"), "f", want)
+		})
+	}
+}
+
+// TestClusterClosedWithoutItsCopy: a file that is closed while the only node with a second copy is away lacks
+// one when that node comes back without its memory.
+func TestClusterClosedWithoutItsCopy(t *testing.T) {
+	t.Parallel()
+	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
+	home, second := nodes[0], nodes[1]
+	b, _ := home.buffer(home.dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	f, err := b.Create(t.Context(), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = f.Write(random(200_000)); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.away()
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second.wipe()
+	second.start()
+	second.members.set(second.name, second.daemon.Self)
+	if n := home.lacking(); n != 1 {
+		t.Errorf("%d files lack a second copy, want 1", n)
+	}
+}
+
 // TestClusterForgetAsksAgain: a file of a dead node is not lost because its second copy's node is drained, or
 // because one request to that failed.
 func TestClusterForgetAsksAgain(t *testing.T) {
@@ -210,11 +307,7 @@ func TestClusterForgetAsksAgain(t *testing.T) {
 	nodes[0].wipe()
 	there := asked.dial()
 	ctx := limited(t, 30*time.Second)
-	second.members.set(second.name, func() gossip.Member {
-		m := second.daemon.Self()
-		m.Session = "127.0.0.1:1" // where nobody answers
-		return m
-	})
+	second.unreachable()
 	asked.daemon.BreakSessions(second.name)
 	if forgotten, err := admin.ForgetNode(ctx, there, "n1"); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "bb://two/f") {
 		t.Errorf("forgotten while its second copy cannot be asked for: %+v (%v)", forgotten, err)

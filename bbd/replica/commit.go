@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"forebay/bbd/cluster"
+	"forebay/bbd/dirty"
 	"forebay/bbd/owner"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
@@ -37,6 +38,14 @@ func (c *Copy) Outdate() { c.behind = true }
 func (c *Copy) Found(at cluster.Incarnation) {
 	c.at.Store(&at)
 	c.behind = true
+}
+
+// Closed notes in which memory the copy of a closed file is. Its node may have another one by now, which
+// gossip names, and which has nothing.
+func (c *Copy) Closed(f *dirty.File) {
+	if at := c.At(); at.Node != "" {
+		f.Second = at
+	}
 }
 
 // Generation is one that is being written.
@@ -95,6 +104,20 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 		Kind: bb.Unavailable, Op: "commit", Path: g.Path, Err: fmt.Errorf("the second copy that the buffer wants cannot be made: %w", err),
 		Remedy: "see bbctl nodes",
 	}
+}
+
+// Settled reports whether the second copy of a generation of so many bytes has all that was committed, as
+// far as gossip knows. One that lacks a commit, or went with the other node's memory, is to be sent again
+// before the file is closed: the entry would promise of it what it does not have. Without a node to ask, one
+// that is gone stays gone: it is counted as lacking, and made again later.
+func (b *Buffer) Settled(c *Copy, bytes int64, near bb.NodeID) bool {
+	switch {
+	case !b.Wanted():
+		return true
+	case b.o.Cluster.Remains(c.At()):
+		return !c.behind
+	}
+	return !b.HasTargets(bytes, near)
 }
 
 // currentFirst puts the node with the present copy before the others: it may have most of it still. A node

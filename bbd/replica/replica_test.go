@@ -231,6 +231,40 @@ func TestCommitAsks(t *testing.T) {
 	}
 }
 
+// TestSettled: a file is not closed before its copy has all of it, unless there is none to be had.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		world  *world
+		at     bb.NodeID
+		behind bool
+		want   bool
+	}{
+		"all of it":                            {&world{others: []bb.NodeID{"n2"}}, "n2", false, true},
+		"part of it":                           {&world{others: []bb.NodeID{"n2"}}, "n2", true, false},
+		"part of it, without room anywhere":    {&world{}, "n2", true, false},
+		"gone, and another node is there":      {&world{others: []bb.NodeID{"n3"}, gone: []bb.NodeID{"n2"}}, "n2", false, false},
+		"gone, and no other node is there":     {&world{gone: []bb.NodeID{"n2"}}, "n2", false, true},
+		"part of it, gone, and no other node":  {&world{gone: []bb.NodeID{"n2"}}, "n2", true, true},
+		"none yet, and another node is there":  {&world{others: []bb.NodeID{"n2"}}, "", false, false},
+		"none wanted":                          {&world{spec: bb.Buffer{Replicas: 1}, others: []bb.NodeID{"n2"}}, "", false, true},
+		"none yet, and no other node is there": {&world{}, "", false, true},
+	} {
+		if c.world.spec.Replicas == 0 {
+			c.world.spec.Replicas = 2
+		}
+		b, _ := c.world.start(t.Context())
+		var of Copy
+		if c.at != "" {
+			of.Found(cluster.Incarnation{Node: c.at})
+			of.behind = c.behind
+		}
+		if got := b.Settled(&of, 9, ""); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestCurrentFirst(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
