@@ -47,8 +47,10 @@ func startForUsers(t *testing.T, config string) *users {
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
 	u.top, u.bbctl = top, filepath.Join(top, "bbctl")
-	binary, err := os.ReadFile(bbdtest.Bbctl(t))
-	if err := errors.Join(err, os.Chmod(top, 0o755), os.Chmod(u.d.Dir, 0o711), os.WriteFile(u.bbctl, binary, 0o755)); err != nil {
+	// A program that this process writes could not be run while a child that it starts meanwhile still has that
+	// file open (go.dev/issue/22315).
+	install := exec.Command("install", "-m", "0755", bbdtest.Bbctl(t), u.bbctl)
+	if err := errors.Join(os.Chmod(top, 0o755), os.Chmod(u.d.Dir, 0o711), install.Run()); err != nil {
 		t.Fatal(err)
 	}
 	return u
