@@ -257,7 +257,7 @@ func TestEngineRefused(t *testing.T) {
 	}
 }
 
-// TestNamespaceTogether: one namespace is opened, whoever asks at the same time.
+// TestNamespaceTogether: callers at the same time get one namespace.
 func TestNamespaceTogether(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir())

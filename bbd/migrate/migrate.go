@@ -30,7 +30,7 @@ import (
 //	 forget the bytes ◀──────────────────── done
 //
 // Until the compare-and-set the owner is the owner; afterwards the new one has everything,
-// recorded. Whoever has the file open for reading keeps what it opened.
+// recorded. Readers that have the file open keep what they opened.
 
 // Files are the files of a buffer at this daemon. Its methods may be called concurrently.
 type Files interface {

@@ -28,7 +28,7 @@ import (
 //
 // So the store is made to agree afterwards, by the two who know:
 //
-//	who was late                            home of what has the name now
+//	the late daemon                         owner of what has the name now
 //	 has written, asks the namespace to
 //	 record it, and is refused
 //	 no entry has the name: removes what
