@@ -76,6 +76,9 @@ var layers = []struct {
 	{"flusher/backing/posix/fileio", nil},
 	{"flusher/backing/posix/lustre", nil},
 	{"flusher/backing/posix/identity", []string{"flusher/backing/posix/lustre"}},
+	{"flusher/backing/s3/answer", []string{"internal/bb"}},
+	{"flusher/backing/s3/connect", []string{"internal/bb", "internal/userfile"}},
+	{"flusher/backing/s3/doubt", []string{"flusher/backing"}},
 	{"flusher/backing/...", []string{"flusher/backing/...", "internal/..."}},
 	{"flusher/...", []string{"flusher/...", "internal/..."}},
 
@@ -176,7 +179,7 @@ var libraries = []struct {
 	{"github.com/nats-io/nats.go/...", []string{"meta/kv", "meta/stream", "meta/metatest"}},
 	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded"}},
 	{"github.com/hashicorp/memberlist", []string{"meta/gossip"}},
-	{"github.com/minio/minio-go/v7/...", []string{"flusher/backing/s3"}},
+	{"github.com/minio/minio-go/v7/...", []string{"flusher/backing/s3/..."}},
 	{"github.com/klauspost/compress/...", []string{"flusher/codec"}},
 	{"github.com/prometheus/...", []string{"bbd/metrics"}},
 	{"github.com/minio/crc64nvme", []string{"internal/checksum"}},

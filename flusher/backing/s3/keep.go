@@ -6,6 +6,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/s3/answer"
 	"forebay/internal/bb"
 )
 
@@ -22,7 +23,7 @@ func (s *Store) checkExisting(ctx context.Context, name string, opts *backing.Pu
 func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOptions) (condition, error) {
 	there, err := s.Stat(ctx, name)
 	switch {
-	case bb.KindOf(err) == bb.NotFound && !isNoBucket(err):
+	case bb.KindOf(err) == bb.NotFound && !answer.IsNoBucket(err):
 		return condition{absent: true}, nil
 	case err != nil:
 		return condition{}, err
@@ -35,7 +36,7 @@ func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOpti
 // mayReplace reports whether a Put may go on over an object: one that a late request of this store
 // has put is its own.
 func (s *Store) mayReplace(name string, there *backing.Object, opts *backing.PutOptions) bool {
-	return opts.MayReplace(there.ETag) || s.isLate(name, there)
+	return opts.MayReplace(there.ETag) || s.doubts.IsLate(name, there)
 }
 
 // keepExisting has an upload in parts completed only over what may be replaced. Stores that

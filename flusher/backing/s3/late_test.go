@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
+	"forebay/flusher/backing/s3/doubt"
 	"forebay/internal/bb"
 )
 
@@ -172,7 +172,7 @@ func TestOthersObjectStays(t *testing.T) {
 	if err := s.putOwn(t.Context(), s.key("f"), others); err != nil {
 		t.Fatal(err)
 	}
-	one := doubt{gone: true, puts: []content{{100, backing.NewBytes(backingtest.Data(100, 1)).Checksum()}}}
+	one := doubt.Doubt{Gone: true, Puts: []doubt.Content{{Size: 100, Sum: backing.NewBytes(backingtest.Data(100, 1)).Checksum()}}}
 	if err := s.lookAt(t.Context(), "f", &one); err != nil {
 		t.Fatal(err)
 	}
@@ -352,56 +352,6 @@ func TestConditionsAreTriedOut(t *testing.T) {
 		}
 		if err := s.list(t.Context(), "list", "", func(o minio.ObjectInfo) error { t.Errorf("%s: %s stays", name, o.Key); return nil }); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestUncertain(t *testing.T) {
-	answer := func(status int) error { return minio.ErrorResponse{StatusCode: status} }
-	for _, x := range []struct {
-		err  error
-		sent bool
-		want bool
-	}{
-		{nil, true, false},
-		{errors.New("connection reset"), true, true},
-		{errors.New("connection reset"), false, false},
-		{context.Canceled, true, true},
-		{&net.OpError{Op: "dial", Err: errors.New("refused")}, true, false},
-		{&net.OpError{Op: "read", Err: errors.New("reset")}, true, true},
-		{answer(http.StatusPreconditionFailed), true, false},
-		{answer(http.StatusForbidden), true, false},
-		{answer(http.StatusServiceUnavailable), true, true},
-		{answer(http.StatusGatewayTimeout), true, true},
-	} {
-		if got := uncertain(x.err, x.sent); got != x.want {
-			t.Errorf("%v, sent=%v: %v", x.err, x.sent, got)
-		}
-	}
-}
-
-func TestDoubtLooks(t *testing.T) {
-	late := content{10, 7}
-	there := func(etag string, size int64, sum uint64) *backing.Object {
-		return &backing.Object{ETag: etag, Size: size, Checksum: sum, HasChecksum: true}
-	}
-	puts := []content{late}
-	for name, x := range map[string]struct {
-		d    doubt
-		o    *backing.Object
-		want finding
-	}{
-		"gone, and is":                {doubt{puts: puts, gone: true}, nil, asItShould},
-		"gone, and came back":         {doubt{puts: puts, gone: true}, there("a", 10, 7), cameBack},
-		"gone, and is another's":      {doubt{puts: puts, gone: true}, there("a", 10, 8), asItShould},
-		"newer, and is":               {doubt{puts: puts, etag: "b"}, there("b", 10, 8), asItShould},
-		"newer, and was overwritten":  {doubt{puts: puts, etag: "b"}, there("a", 10, 7), changed},
-		"newer, and was removed":      {doubt{etag: "b"}, nil, changed},
-		"newer, and another's is":     {doubt{puts: puts, etag: "b"}, there("c", 11, 7), asItShould},
-		"nothing was confirmed since": {doubt{puts: puts}, there("a", 10, 7), asItShould},
-	} {
-		if got := x.d.look(x.o); got != x.want {
-			t.Errorf("%s: %v, want %v", name, got, x.want)
 		}
 	}
 }

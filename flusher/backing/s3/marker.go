@@ -11,6 +11,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/s3/answer"
 	"forebay/internal/bb"
 )
 
@@ -59,7 +60,7 @@ func (s *Store) marker(ctx context.Context, name string) (marker, error) {
 	defer done()
 	info, err := s.client.StatObject(ctx, s.bucket, s.key(name)+"/", minio.StatObjectOptions{})
 	if err != nil {
-		return marker{}, wrap("stat", name, err)
+		return marker{}, answer.Wrap("stat", name, err)
 	}
 	o := s.object(info)
 	mark, ours := info.UserMetadata[keyOurs]
@@ -79,7 +80,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	}
 	if _, err := s.Stat(ctx, name); err == nil {
 		return bb.E(bb.Exists, op, name, "the store has an object of this name")
-	} else if bb.KindOf(err) != bb.NotFound || isNoBucket(err) {
+	} else if bb.KindOf(err) != bb.NotFound || answer.IsNoBucket(err) {
 		return err
 	}
 	there, err := s.marker(ctx, name)
@@ -105,7 +106,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 		condition{absent: compares}.set(&to)
 	}
 	_, err = s.client.PutObject(ctx, s.bucket, s.key(name)+"/", strings.NewReader(""), 0, "", "", to)
-	if err = wrap(op, name, err); isCondition(err) {
+	if err = answer.Wrap(op, name, err); answer.ConditionFailed(err) {
 		return nil
 	}
 	return err
@@ -125,7 +126,7 @@ func (s *Store) RemoveDir(ctx context.Context, name string) error {
 		return err
 	}
 	there, err := s.marker(ctx, name)
-	if bb.KindOf(err) == bb.NotFound && !isNoBucket(err) || err == nil && !there.ours {
+	if bb.KindOf(err) == bb.NotFound && !answer.IsNoBucket(err) || err == nil && !there.ours {
 		return nil
 	}
 	if err != nil {

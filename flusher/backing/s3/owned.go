@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 
 	"github.com/minio/minio-go/v7"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/s3/answer"
+	"forebay/flusher/backing/s3/connect"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -47,8 +48,8 @@ func (s *Store) removeVersion(ctx context.Context, name string, is backing.Versi
 		}
 		return s.removeNamed(ctx, name)
 	}
-	err = s.removeNamed(matching(ctx, is.ETag), name)
-	if !isCondition(err) {
+	err = s.removeNamed(connect.Matching(ctx, is.ETag), name)
+	if !answer.ConditionFailed(err) {
 		return err
 	}
 	if now, statErr := s.versionAt(ctx, name); statErr != nil || now == (backing.Version{}) {
@@ -79,7 +80,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 		return nil
 	}
 	to, err := s.Stat(ctx, newName)
-	missing := bb.KindOf(err) == bb.NotFound && !isNoBucket(err)
+	missing := bb.KindOf(err) == bb.NotFound && !answer.IsNoBucket(err)
 	if err != nil && !missing {
 		return err
 	}
@@ -104,7 +105,7 @@ func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newN
 		condition.absent, condition.etag = false, ""
 	}
 	err = s.copyObject(ctx, from, newName, condition)
-	if isCondition(err) { // of the object itself, or of what it replaces
+	if answer.ConditionFailed(err) { // of the object itself, or of what it replaces
 		now, statErr := s.versionAt(ctx, from.Name)
 		switch {
 		case statErr != nil:
@@ -124,7 +125,7 @@ func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newN
 	if err := s.compare(ctx, from, to); err != nil {
 		return err
 	}
-	s.confirmed(newName, to.ETag)
+	s.doubts.Confirm(newName, to.ETag)
 	return nil
 }
 
@@ -167,28 +168,10 @@ func (s *Store) checksumOf(ctx context.Context, name string) (sum uint64, err er
 // versionAt returns what a name has now.
 func (s *Store) versionAt(ctx context.Context, name string) (backing.Version, error) {
 	o, err := s.Stat(ctx, name)
-	if bb.KindOf(err) == bb.NotFound && !isNoBucket(err) {
+	if bb.KindOf(err) == bb.NotFound && !answer.IsNoBucket(err) {
 		return backing.Version{}, nil
 	}
 	return o.Version(), err
-}
-
-type matchKey struct{}
-
-// matching has the requests of a context carry If-Match, which minio-go does not set for a DELETE.
-func matching(ctx context.Context, etag string) context.Context {
-	return context.WithValue(ctx, matchKey{}, etag)
-}
-
-// matchTransport sets what matching has asked for.
-type matchTransport struct{ http.RoundTripper }
-
-func (t matchTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if etag, ok := r.Context().Value(matchKey{}).(string); ok && r.Method == http.MethodDelete {
-		r = r.Clone(r.Context())
-		r.Header.Set("If-Match", `"`+etag+`"`)
-	}
-	return t.RoundTripper.RoundTrip(r)
 }
 
 // tryRemovals tries out whether the store refuses a DELETE of an object that has another entity tag.
@@ -196,16 +179,16 @@ func (s *Store) tryRemovals(ctx context.Context, key string) (bool, error) {
 	if err := s.putOwn(ctx, key, []byte("forebay")); err != nil {
 		return false, err
 	}
-	err := s.remove(matching(ctx, wrongTag), key, key)
-	if !isCondition(err) {
+	err := s.remove(connect.Matching(ctx, wrongTag), key, key)
+	if !answer.ConditionFailed(err) {
 		return false, unlessUnknown(err)
 	}
 	info, err := s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
 	if err != nil {
-		return false, wrap("stat", key, err)
+		return false, answer.Wrap("stat", key, err)
 	}
 	// The right tag has to be known as such, or nothing could be removed any more.
-	err = s.remove(matching(ctx, info.ETag), key, key)
+	err = s.remove(connect.Matching(ctx, info.ETag), key, key)
 	return err == nil, unlessUnknown(err)
 }
 
@@ -216,7 +199,7 @@ func (s *Store) tryCopies(ctx context.Context, key string) (bool, error) {
 	}
 	info, err := s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
 	if err != nil {
-		return false, wrap("stat", key, err)
+		return false, answer.Wrap("stat", key, err)
 	}
 	name := s.opts.Owner.TempName()
 	defer func() {
@@ -228,7 +211,7 @@ func (s *Store) tryCopies(ctx context.Context, key string) (bool, error) {
 	from.Name = key[len(s.prefix):]
 	for i, c := range []condition{{absent: true}, {absent: true}, {etag: wrongTag}} {
 		err := s.copyOnce(ctx, from, name, c)
-		if refused := isCondition(err); i == 0 && err != nil || i > 0 && !refused {
+		if refused := answer.ConditionFailed(err); i == 0 && err != nil || i > 0 && !refused {
 			if refused {
 				err = nil
 			}
@@ -244,7 +227,7 @@ const wrongTag = "0123456789abcdef0123456789abcdef"
 // unlessUnknown is the error of a request that a store may not know: none then.
 func unlessUnknown(err error) error {
 	switch kind := bb.KindOf(err); {
-	case kind == bb.Unsupported, kind == bb.Invalid, kind == bb.NotFound && !isNoBucket(err):
+	case kind == bb.Unsupported, kind == bb.Invalid, kind == bb.NotFound && !answer.IsNoBucket(err):
 		return nil
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"forebay/flusher/backing/s3/answer"
 	"forebay/internal/bb"
 )
 
@@ -34,7 +35,7 @@ func OpenPlain(where bb.Backing, opts Options) (*Plain, error) {
 func (p *Plain) Put(ctx context.Context, name string, data []byte) error {
 	_, err := p.client.PutObject(ctx, p.bucket, p.prefix+name, bytes.NewReader(data), int64(len(data)),
 		minio.PutObjectOptions{DisableMultipart: true, DisableContentSha256: true})
-	return wrap("put", name, err)
+	return answer.Wrap("put", name, err)
 }
 
 // Get reads an object, drops its bytes and returns how many there were.
@@ -42,16 +43,16 @@ func (p *Plain) Get(ctx context.Context, name string) (int64, error) {
 	core := minio.Core{Client: p.client}
 	body, _, _, err := core.GetObject(ctx, p.bucket, p.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
-		return 0, wrap("get", name, err)
+		return 0, answer.Wrap("get", name, err)
 	}
 	defer body.Close()
 	n, err := io.Copy(io.Discard, body)
-	return n, wrap("get", name, err)
+	return n, answer.Wrap("get", name, err)
 }
 
 // Remove deletes an object.
 func (p *Plain) Remove(ctx context.Context, name string) error {
-	return wrap("remove", name, p.client.RemoveObject(ctx, p.bucket, p.prefix+name, minio.RemoveObjectOptions{}))
+	return answer.Wrap("remove", name, p.client.RemoveObject(ctx, p.bucket, p.prefix+name, minio.RemoveObjectOptions{}))
 }
 
 // Close closes idle connections.

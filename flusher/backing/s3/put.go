@@ -14,6 +14,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/s3/answer"
 	"forebay/internal/bb"
 )
 
@@ -44,7 +45,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	if err != nil {
 		return backing.Object{}, err
 	}
-	s.confirmed(name, info.ETag)
+	s.doubts.Confirm(name, info.ETag)
 	o := backing.Object{Name: name, Size: src.Size(), ETag: info.ETag, Checksum: src.Checksum(), HasChecksum: true, MTime: info.LastModified}
 	if o.MTime.IsZero() {
 		o.MTime = time.Now()
@@ -72,7 +73,7 @@ func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Sou
 	return info, s.confirm(ctx, key, name, src, info)
 }
 
-// send sends one PUT. If it may be carried out although it failed, the error is a lostError.
+// send sends one PUT. If it may be carried out although it failed, the error is an answer.LostError.
 func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
 	body := newBody(slices.Clone(pieces)) // which it changes
 	defer body.retire()
@@ -83,10 +84,10 @@ func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src
 	addMetadata(opts.UserMetadata, attrs, fileType)
 	c.set(&opts)
 	info, err := s.client.PutObject(ctx, s.bucket, key, body, src.Size(), "", "", opts)
-	if uncertain(err, body.sent()) {
-		err = &lostError{err}
+	if left := answer.OutcomeOf(err); left == answer.Open || left == answer.OpenIfSent && body.sent() {
+		err = &answer.LostError{Err: err}
 	}
-	return info, wrap("put", name, err)
+	return info, answer.Wrap("put", name, err)
 }
 
 // putParts uploads parts in parallel, and completes the upload with the checksum of
@@ -96,7 +97,7 @@ func (s *Store) putParts(ctx context.Context, key, name string, src backing.Sour
 	addMetadata(opts.UserMetadata, last.Attrs, fileType)
 	upload, err := s.begin(ctx, key, opts)
 	if err != nil {
-		return minio.UploadInfo{}, wrap("put", name, err)
+		return minio.UploadInfo{}, answer.Wrap("put", name, err)
 	}
 	info, err := s.sendParts(ctx, upload, name, src, last)
 	if err != nil {
@@ -132,10 +133,10 @@ func (s *Store) sendParts(ctx context.Context, up *upload, name string, src back
 		return minio.UploadInfo{}, err
 	}
 	info, err := s.client.CompleteMultipartUpload(ctx, s.bucket, up.Key, up.Upload, parts, opts)
-	if last.Keep && isCondition(err) {
+	if last.Keep && answer.ConditionFailed(err) {
 		return info, backing.Foreign("put", name)
 	}
-	return info, wrap("put", name, err)
+	return info, answer.Wrap("put", name, err)
 }
 
 func (s *Store) sendPart(ctx context.Context, up *upload, name string, src backing.Source, number int, off, n int64,
@@ -151,7 +152,7 @@ func (s *Store) sendPart(ctx context.Context, up *upload, name string, src backi
 	part, err := s.client.PutObjectPart(ctx, s.bucket, up.Key, up.Upload, number, body, n,
 		minio.PutObjectPartOptions{CustomHeader: header, DisableContentSha256: true})
 	if err != nil {
-		return minio.CompletePart{}, 0, wrap("put", name, err)
+		return minio.CompletePart{}, 0, answer.Wrap("put", name, err)
 	}
 	if got, ok := decodeChecksum(part.ChecksumCRC64NVME, ""); ok && got != sum {
 		return minio.CompletePart{}, 0, backing.Mismatch("put", name, sum, got)
@@ -174,7 +175,7 @@ func (s *Store) confirm(ctx context.Context, key, name string, src backing.Sourc
 	if !ok {
 		head, err := s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{Checksum: true})
 		if err != nil {
-			return wrap("put", name, err)
+			return answer.Wrap("put", name, err)
 		}
 		if got, ok = decodeChecksum(head.ChecksumCRC64NVME, head.ChecksumMode); !ok {
 			return bb.E(bb.Unsupported, "put", name, "the store confirms no CRC-64/NVME of whole objects").
@@ -190,12 +191,12 @@ func (s *Store) confirm(ctx context.Context, key, name string, src backing.Sourc
 func (s *Store) readBack(ctx context.Context, key, name string, size int64, sum uint64) error {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
 	if err != nil {
-		return wrap("put", name, err)
+		return answer.Wrap("put", name, err)
 	}
 	r := backing.Verify(body, name, size, sum)
 	defer r.Close()
 	_, err = io.Copy(io.Discard, r)
-	return wrap("put", name, err)
+	return answer.Wrap("put", name, err)
 }
 
 // cleanup runs fn even if ctx has ended, but not for long.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -15,6 +14,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/s3/answer"
+	"forebay/flusher/backing/s3/doubt"
 	"forebay/internal/bb"
 )
 
@@ -39,7 +40,8 @@ type Store struct {
 	puts     conditions // of a PUT: what it replaces
 	removals conditions // of a DELETE: what it removes
 	copies   conditions // of a copy: what it replaces
-	doubts   doubts
+	doubts   *doubt.Watch
+	failed   failedUploads
 }
 
 var _ backing.Store = (*Store)(nil)
@@ -56,7 +58,7 @@ func Open(where bb.Backing, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, idle, err := opts.client()
+	client, idle, err := opts.Client()
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +66,10 @@ func Open(where bb.Backing, opts Options) (*Store, error) {
 	s.puts.ignored = "the store does not compare conditions of PUTs: late ones are looked after, not refused"
 	s.removals.ignored = "the store does not compare conditions of DELETEs: what is removed is looked at right before"
 	s.copies.ignored = "the store does not compare what a copy replaces: that is looked at right before"
-	s.doubts.names, s.doubts.uploads = map[string]*doubt{}, map[string][]*upload{}
+	s.doubts = doubt.New(doubt.Options{
+		Life: opts.requestLife, Shortest: opts.watch[0], Longest: opts.watch[1], Look: s.lookAt, Logger: opts.Logger,
+	})
+	s.failed.uploads = map[string][]*upload{}
 	if where.Prefix != "" {
 		s.prefix = where.Prefix + "/"
 	}
@@ -86,7 +91,8 @@ func (s *Store) call(ctx context.Context) (context.Context, func()) {
 
 // Close ends calls in progress and closes idle connections.
 func (s *Store) Close() error {
-	s.endWatch()
+	s.close()
+	s.doubts.Close()
 	s.idle()
 	return nil
 }
@@ -109,11 +115,11 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 		}
 		if err := setRange(&opts, off, end); err != nil {
 			done()
-			return nil, wrap("get", name, err)
+			return nil, answer.Wrap("get", name, err)
 		}
 	}
 	body, info, _, err := s.client.GetObject(ctx, s.bucket, s.key(name), opts)
-	if isInvalidRange(err) { // a range that begins at the end or behind it holds nothing
+	if answer.IsInvalidRange(err) { // a range that begins at the end or behind it holds nothing
 		done()
 		if n > 0 {
 			return errorReader{io.ErrUnexpectedEOF}, nil
@@ -122,7 +128,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	}
 	if err != nil {
 		done()
-		return nil, wrap("get", name, err)
+		return nil, answer.Wrap("get", name, err)
 	}
 	left := info.Size // what the answer announced
 	if n > 0 {
@@ -163,7 +169,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	case err == io.EOF && r.left > 0:
 		return n, io.ErrUnexpectedEOF
 	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
-		return n, wrap("get", r.name, err)
+		return n, answer.Wrap("get", r.name, err)
 	}
 	return n, err
 }
@@ -171,7 +177,7 @@ func (r *reader) Read(p []byte) (int, error) {
 func (r *reader) Close() error {
 	err := r.body.Close()
 	r.done()
-	return wrap("get", r.name, err)
+	return answer.Wrap("get", r.name, err)
 }
 
 // Stat asks for an object's head.
@@ -183,7 +189,7 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	defer done()
 	info, err := s.client.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{Checksum: true})
 	if err != nil {
-		return backing.Object{}, wrap("stat", name, err)
+		return backing.Object{}, answer.Wrap("stat", name, err)
 	}
 	return s.object(info), nil
 }
@@ -224,13 +230,13 @@ func (s *Store) list(ctx context.Context, op, prefix string, fn func(minio.Objec
 	opts := minio.ListObjectsOptions{Prefix: s.key(prefix), Recursive: true, MaxKeys: s.opts.pageSize}
 	for info := range s.client.ListObjectsIter(ctx, s.bucket, opts) {
 		if info.Err != nil {
-			return wrap(op, prefix, info.Err)
+			return answer.Wrap(op, prefix, info.Err)
 		}
 		if err := fn(info); err != nil {
 			return err
 		}
 	}
-	return wrap(op, prefix, ctx.Err())
+	return answer.Wrap(op, prefix, ctx.Err())
 }
 
 // Remove deletes an object; S3 does not mind if it is not there.
@@ -249,22 +255,22 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 // removeNamed removes an object of the root, and notes if that may come late.
 func (s *Store) removeNamed(ctx context.Context, name string) error {
 	err := s.remove(ctx, s.key(name), name)
-	var lost *lostError
+	var lost *answer.LostError
 	switch {
 	case err == nil:
-		s.confirmed(name, "")
+		s.doubts.Confirm(name, "")
 	case errors.As(err, &lost):
-		s.doubtful(name, nil)
+		s.doubts.Note(name, nil)
 	}
 	return err
 }
 
 func (s *Store) remove(ctx context.Context, key, name string) error {
 	err := s.client.RemoveObject(ctx, s.bucket, key, minio.RemoveObjectOptions{})
-	if uncertain(err, true) {
-		err = &lostError{err}
+	if answer.OutcomeOf(err) != answer.Settled {
+		err = &answer.LostError{Err: err}
 	}
-	if err = wrap("remove", name, err); errors.Is(err, bb.NotFound) && !isNoBucket(err) {
+	if err = answer.Wrap("remove", name, err); errors.Is(err, bb.NotFound) && !answer.IsNoBucket(err) {
 		return nil
 	}
 	return err
@@ -300,7 +306,7 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 		err = flush()
 	}
 	if err == nil {
-		s.confirmedGone(name)
+		s.doubts.ConfirmGone(func(below string) bool { return name == "" || isBelow(name, below) })
 	}
 	return err
 }
@@ -323,7 +329,7 @@ func (s *Store) removeAll(ctx context.Context, name string, keys []minio.ObjectI
 	close(ch)
 	var errs []error
 	for r := range s.client.RemoveObjects(ctx, s.bucket, ch, minio.RemoveObjectsOptions{}) {
-		if err := wrap("remove", r.ObjectName, r.Err); !errors.Is(err, bb.NotFound) {
+		if err := answer.Wrap("remove", r.ObjectName, r.Err); !errors.Is(err, bb.NotFound) {
 			errs = append(errs, err)
 		}
 	}
@@ -372,7 +378,7 @@ func (s *Store) sweep(ctx context.Context, key string) error {
 	ctx, done := s.call(ctx)
 	defer done()
 	a, err := s.announced(ctx, key)
-	if errors.Is(err, bb.NotFound) && !isNoBucket(err) {
+	if errors.Is(err, bb.NotFound) && !answer.IsNoBucket(err) {
 		return nil // the owner lived and has ended its upload
 	}
 	if err != nil {
@@ -394,7 +400,7 @@ func (s *Store) Check(ctx context.Context) error {
 	err := s.putOwn(ctx, key, []byte("forebay"))
 	if err == nil {
 		_, err = s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
-		err = wrap("check", key, err)
+		err = answer.Wrap("check", key, err)
 	}
 	return s.explain(errors.Join(err, s.cleanup(ctx, func(ctx context.Context) error { return s.remove(ctx, key, key) })))
 }
@@ -404,9 +410,9 @@ func (s *Store) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &bb.Error{Kind: bb.KindOf(err), Op: "check backing", Path: s.url(), Err: plainReason(firstError(err))}
+	e := &bb.Error{Kind: bb.KindOf(err), Op: "check backing", Path: s.url(), Err: answer.Reason(firstError(err))}
 	switch {
-	case isNoBucket(err):
+	case answer.IsNoBucket(err):
 		return e.WithRemedy("create the bucket, or correct its name")
 	case e.Kind == bb.Permission:
 		return e.WithRemedy("check access key, secret and the bucket's policy, and that the clocks agree")
@@ -421,25 +427,6 @@ func (s *Store) explain(err error) error {
 
 // url names the root.
 func (s *Store) url() string { return strings.TrimSuffix("s3://"+s.bucket+"/"+s.prefix, "/") }
-
-// plainReason leaves out what names the object that Check tries: the user has not heard of it.
-func plainReason(err error) error {
-	for {
-		switch e := err.(type) {
-		case *bb.Error:
-			if e.Err == nil {
-				return e
-			}
-			err = e.Err
-		case *lostError:
-			err = e.error
-		case *url.Error:
-			err = e.Err
-		default:
-			return err
-		}
-	}
-}
 
 // firstError leaves out what followed from the first error.
 func firstError(err error) error {

@@ -16,6 +16,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
+	"forebay/flusher/backing/s3/connect"
 	"forebay/internal/bb"
 	"forebay/internal/s3test"
 )
@@ -130,7 +131,7 @@ func TestEmptyParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	site := Options{Endpoint: "https://store.example", Region: "r", CAFile: "/ca.pem", Profile: "p"}
+	site := Options{Options: connect.Options{Endpoint: "https://store.example", Region: "r", CAFile: "/ca.pem", Profile: "p"}}
 	if o, err := site.withQuery(where); err != nil || o.Endpoint != site.Endpoint || o.Region != site.Region || o.CAFile != site.CAFile || o.Profile != site.Profile {
 		t.Errorf("%+v, %v", o, err)
 	}

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/s3/answer"
 	"forebay/internal/bb"
 )
 
@@ -78,23 +81,23 @@ func (s *Store) abort(ctx context.Context, key, id string) error {
 	const op = "abort upload"
 	for try := range abortTries {
 		err := s.client.AbortMultipartUpload(ctx, s.bucket, key, id)
-		if isNoUpload(err) {
+		if answer.IsNoUpload(err) {
 			return nil
 		}
 		if err != nil {
-			return wrap(op, key, err)
+			return answer.Wrap(op, key, err)
 		}
 		parts, err := s.client.ListObjectParts(ctx, s.bucket, key, id, 0, 1)
-		if isNoUpload(err) || err == nil && len(parts.ObjectParts) == 0 {
+		if answer.IsNoUpload(err) || err == nil && len(parts.ObjectParts) == 0 {
 			return nil
 		}
 		if err != nil {
-			return wrap(op, key, err)
+			return answer.Wrap(op, key, err)
 		}
 		select {
 		case <-time.After(abortPause << try):
 		case <-ctx.Done():
-			return wrap(op, key, context.Cause(ctx))
+			return answer.Wrap(op, key, context.Cause(ctx))
 		}
 	}
 	return bb.E(bb.Busy, op, key, "parts of it go on arriving").WithRemedy("the next sweep aborts it")
@@ -106,18 +109,16 @@ const (
 	abortPause = 50 * time.Millisecond
 )
 
-func isNoUpload(err error) bool { return minio.ToErrorResponse(err).Code == minio.NoSuchUpload }
-
 // announced reads an announcement. One that cannot be understood announces nothing.
 func (s *Store) announced(ctx context.Context, key string) (announcement, error) {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
 	if err != nil {
-		return announcement{}, wrap("sweep", key, err)
+		return announcement{}, answer.Wrap("sweep", key, err)
 	}
 	defer body.Close()
 	b, err := io.ReadAll(io.LimitReader(body, maxAnnouncement))
 	if err != nil {
-		return announcement{}, wrap("sweep", key, err)
+		return announcement{}, answer.Wrap("sweep", key, err)
 	}
 	var a announcement
 	if err := json.Unmarshal(b, &a); err != nil {
@@ -135,7 +136,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	err := s.move(ctx, old, newName)
 	if err == nil {
 		moved++
-	} else if !errors.Is(err, bb.NotFound) || isNoBucket(err) {
+	} else if !errors.Is(err, bb.NotFound) || answer.IsNoBucket(err) {
 		return err
 	}
 	err = s.List(ctx, old+"/", func(o backing.Object) error {
@@ -171,7 +172,7 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	if err := s.compare(ctx, from, to); err != nil {
 		return err
 	}
-	s.confirmed(newName, to.ETag)
+	s.doubts.Confirm(newName, to.ETag)
 	return s.removeNamed(ctx, old)
 }
 
@@ -209,7 +210,7 @@ func (s *Store) copyOnce(ctx context.Context, from backing.Object, newName strin
 	}
 	_, err := s.client.CopyObject(ctx, s.bucket, s.key(from.Name), s.bucket, s.key(newName),
 		headers, minio.CopySrcOptions{}, minio.PutObjectOptions{})
-	return wrap("rename", newName, err)
+	return answer.Wrap("rename", newName, err)
 }
 
 // copyParts has the store copy an object that is too large for one request. No
@@ -223,7 +224,7 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 	}
 	up, err := s.begin(ctx, key, opts)
 	if err != nil {
-		return wrap("rename", newName, err)
+		return answer.Wrap("rename", newName, err)
 	}
 	size := max(s.partSize(from.Size), min(s.opts.CopyLimit, 512<<20))
 	parts := make([]minio.CompletePart, (from.Size+size-1)/size)
@@ -232,7 +233,7 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 			part, err := s.client.CopyObjectPart(ctx, s.bucket, s.key(from.Name), s.bucket, key, up.Upload,
 				i+1, off, n, map[string]string{"x-amz-copy-source-if-match": from.ETag})
 			parts[i] = part
-			return 0, wrap("rename", newName, err)
+			return 0, answer.Wrap("rename", newName, err)
 		})
 	if err == nil {
 		var opts minio.PutObjectOptions
@@ -240,7 +241,55 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 		_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, up.Upload, parts, opts)
 	}
 	if err != nil {
-		return errors.Join(wrap("rename", newName, err), s.giveUp(ctx, up))
+		return errors.Join(answer.Wrap("rename", newName, err), s.giveUp(ctx, up))
 	}
 	return s.cleanup(ctx, up.forget)
+}
+
+// failedUploads are the uploads that failed and are still to be aborted.
+type failedUploads struct {
+	mu      sync.Mutex
+	uploads map[string][]*upload // by key
+}
+
+// fence aborts uploads that failed, and could not be aborted, under a key: they might still
+// be completed. Below says that keys below it count too.
+func (s *Store) fence(ctx context.Context, key string, below bool) error {
+	f := &s.failed
+	f.mu.Lock()
+	var open []*upload
+	for k, uploads := range f.uploads {
+		if k == key || below && strings.HasPrefix(k, key) {
+			open = append(open, uploads...)
+		}
+	}
+	f.mu.Unlock()
+	for _, up := range open {
+		if err := up.abort(ctx); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		left := f.uploads[up.Key][:0]
+		for _, other := range f.uploads[up.Key] {
+			if other != up {
+				left = append(left, other)
+			}
+		}
+		if f.uploads[up.Key] = left; len(left) == 0 {
+			delete(f.uploads, up.Key)
+		}
+		f.mu.Unlock()
+	}
+	return nil
+}
+
+// giveUp aborts an upload that failed, or remembers to.
+func (s *Store) giveUp(ctx context.Context, up *upload) error {
+	err := s.cleanup(ctx, up.abort)
+	if err != nil {
+		s.failed.mu.Lock()
+		s.failed.uploads[up.Key] = append(s.failed.uploads[up.Key], up)
+		s.failed.mu.Unlock()
+	}
+	return err
 }

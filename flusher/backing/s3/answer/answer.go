@@ -1,4 +1,6 @@
-package s3
+// Package answer explains the answers of S3 and its imitators: the kind of an error, and whether
+// a request that failed may still be carried out. It knows no object, and sends nothing.
+package answer
 
 import (
 	"context"
@@ -14,8 +16,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// wrap gives err an operation and a name, and translates S3's codes to kinds.
-func wrap(op, name string, err error) error {
+// Wrap adds an operation and a name to err, and translates S3's codes to kinds.
+func Wrap(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -105,12 +107,78 @@ func kindOfAnswer(answer minio.ErrorResponse) bb.Kind {
 	}
 }
 
-func isInvalidRange(err error) bool {
+// IsInvalidRange reports whether a read began at or beyond an object's end.
+func IsInvalidRange(err error) bool {
 	var answer minio.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusRequestedRangeNotSatisfiable
 }
 
-func isNoBucket(err error) bool {
+// IsNoBucket reports whether the bucket does not exist, which otherwise is like an object that does not.
+func IsNoBucket(err error) bool {
 	var answer minio.ErrorResponse
 	return errors.As(err, &answer) && answer.Code == minio.NoSuchBucket
 }
+
+// ConditionFailed reports whether a PUT was refused because its condition does not hold, or
+// because another one was on its way.
+func ConditionFailed(err error) bool {
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) {
+		return false
+	}
+	return answer.StatusCode == http.StatusPreconditionFailed || answer.Code == "ConditionalRequestConflict" || answer.Code == "PreconditionFailed"
+}
+
+// Outcome is what an error leaves open of its request.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Settled    Outcome = iota // it was answered, or never left: it is not carried out any more
+	Open                      // it may still be carried out
+	OpenIfSent                // it may, if all of it has been handed to the network
+)
+
+// OutcomeOf decides whether a request that failed may still be carried out; nil is settled.
+func OutcomeOf(err error) Outcome {
+	var answer minio.ErrorResponse
+	var op *net.OpError
+	switch {
+	case err == nil:
+		return Settled
+	case errors.As(err, &answer) && answer.StatusCode >= 500:
+		return Open // of a gateway that has stopped waiting, perhaps
+	case errors.As(err, &answer) && answer.StatusCode != 0, errors.As(err, &op) && op.Op == "dial":
+		return Settled
+	}
+	return OpenIfSent
+}
+
+// LostError is the error of a request that may still be carried out.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return e.Err.Error() }
+
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Reason returns the error without the operations and names around it, for a message that has its own.
+func Reason(err error) error {
+	for {
+		switch e := err.(type) {
+		case *bb.Error:
+			if e.Err == nil {
+				return e
+			}
+			err = e.Err
+		case *LostError:
+			err = e.Err
+		case *url.Error:
+			err = e.Err
+		default:
+			return err
+		}
+	}
+}
+
+// IsNoUpload reports whether an upload in parts is not there: completed, aborted, or never begun.
+func IsNoUpload(err error) bool { return minio.ToErrorResponse(err).Code == minio.NoSuchUpload }

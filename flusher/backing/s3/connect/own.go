@@ -1,4 +1,4 @@
-package s3
+package connect
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func (o *ownFile) Retrieve() (v credentials.Value, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	if v, err = parseCredentials(string(text), o.profile); err != nil {
+	if v, err = ParseCredentials(string(text), o.profile); err != nil {
 		return fail(err)
 	}
 	o.mu.Lock()
@@ -56,7 +56,7 @@ func (o *ownFile) IsExpired() bool {
 	return time.Now().After(o.late)
 }
 
-// parseCredentials reads one profile of a shared credentials file of AWS:
+// ParseCredentials reads one profile of a shared credentials file of AWS:
 //
 //	[default]
 //	aws_access_key_id = AK…
@@ -65,7 +65,7 @@ func (o *ownFile) IsExpired() bool {
 //
 // It knows no other keys. The reader of minio-go knows credential_process, a command that it
 // runs: one of a user's would run with the rights of the daemon. No error holds a line of the file.
-func parseCredentials(text, profile string) (credentials.Value, error) {
+func ParseCredentials(text, profile string) (credentials.Value, error) {
 	if profile == "" {
 		profile = "default"
 	}
