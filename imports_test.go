@@ -100,6 +100,7 @@ var layers = []struct {
 	{"bbd/drain", []string{"bbd/access", "bbd/cluster", "bbd/fate", "bbd/lockrank", "bbd/peer", "bbd/rpc", "bbd/transfer", "bbd/walk", "flusher", "flusher/backing", "flusher/plan", "flusher/receipt", "meta/gossip", "meta/namespace", "meta/ops", "internal/..."}},
 	{"bbd/fate", []string{"bbd/store", "internal/bb"}},
 	{"bbd/startup", nil},
+	{"bbd/overlap", []string{"bbd/access", "internal/bb"}},
 	{"bbd/namelock", []string{"bbd/lockrank", "internal/lockorder"}},
 	{"bbd/staging", []string{"bbd/access", "bbd/alloc", "bbd/cluster", "bbd/rpc", "bbd/store", "bbd/transfer", "bbd/walk", "flusher/backing", "flusher/codec", "flusher/stage", "meta/gossip", "meta/namespace", "meta/ops", "internal/..."}},
 	{"bbd/status", []string{"bbd/access", "bbd/alloc", "bbd/cluster", "bbd/fate", "bbd/lockrank", "bbd/rpc", "bbd/store", "flusher", "flusher/backing/asuser", "flusher/backing/health", "meta/gossip", "meta/kv", "internal/..."}},

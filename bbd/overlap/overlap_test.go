@@ -1,4 +1,4 @@
-package bbd
+package overlap
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-func TestOverlaps(t *testing.T) {
+func TestOf(t *testing.T) {
 	const keep, overwrite = bb.ExistingKeep, bb.ExistingOverwrite
 	buffer := func(change func(*bb.Buffer)) bb.Buffer {
 		b := bb.Buffer{Name: "other", Backing: "file:///s/a", UID: 7, Existing: keep, State: bb.BufferActive}
@@ -46,14 +46,14 @@ func TestOverlaps(t *testing.T) {
 	} {
 		spec, other := buffer(func(b *bb.Buffer) { b.Name = "new" }), buffer(c.other)
 		c.spec(&spec)
-		if got := overlaps(&spec, &other); got != c.want {
+		if got := Of(&spec, &other); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }
 
-// TestOverlapError: the other buffer is named to users who may enter it, and to nobody else.
-func TestOverlapError(t *testing.T) {
+// TestRefusal: the other buffer is named to users who may enter it, and to nobody else.
+func TestRefusal(t *testing.T) {
 	spec := bb.Buffer{Name: "new", Backing: "file:///s/a"}
 	other := bb.Buffer{Name: "hidden", Backing: "file:///s/a/b", UID: 7, GID: 70, Mode: 0o710}
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestOverlapError(t *testing.T) {
 	}{
 		"the owner": {access.Of(7, 1), true}, "the group": {access.Of(8, 70), true}, "another": {access.Of(8, 8), false}, "the system": {access.Daemon(), true},
 	} {
-		err := overlapError(c.cred, &spec, &other)
+		err := Refusal(c.cred, &spec, &other)
 		if named := strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "/a/b"); named != c.want || bb.KindOf(err) != bb.Exists {
 			t.Errorf("to %s: %v", name, err)
 		}
