@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -25,9 +26,10 @@ func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
 	if err := bb.CheckBufferName(name); err != nil {
 		return nil, err
 	}
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
+	b := d.served(name)
+	if kept, is := d.aside.Find(name); is && b == nil {
+		return nil, kept.Err
+	}
 	if b == nil && d.cluster != nil {
 		return d.lookUpBuffer(ctx, name)
 	}
@@ -247,13 +249,17 @@ func (d *Daemon) bufferList(ctx context.Context, r *rpc.Request, _ *wire.Empty) 
 func (d *Daemon) bufferSpecs(ctx context.Context) ([]bb.Buffer, error) {
 	if d.cluster != nil {
 		specs, err := d.meta.Buffers(ctx)
-		slices.SortFunc(specs, func(x, y bb.Buffer) int { return compare(x.Name, y.Name) })
+		slices.SortFunc(specs, func(x, y bb.Buffer) int { return strings.Compare(x.Name, y.Name) })
 		return specs, err
 	}
 	var specs []bb.Buffer
 	for _, b := range d.allBuffers() {
 		specs = append(specs, b.Spec())
 	}
+	for _, b := range d.aside.Buffers() {
+		specs = append(specs, b.Spec)
+	}
+	slices.SortFunc(specs, func(x, y bb.Buffer) int { return strings.Compare(x.Name, y.Name) })
 	return specs, nil
 }
 
@@ -265,21 +271,14 @@ func (d *Daemon) allBuffers() []*buffer {
 	for _, b := range d.buffers.byName {
 		all = append(all, b)
 	}
-	slices.SortFunc(all, func(x, y *buffer) int { return compare(x.name, y.name) })
+	slices.SortFunc(all, func(x, y *buffer) int { return strings.Compare(x.name, y.name) })
 	return all
 }
 
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.BufferDestroy) (proto.Message, error) {
+	if kept, is := d.aside.Find(m.Name); is && m.Discard && tokenFits(r.Session(), &kept.Spec) {
+		return &wire.Empty{}, d.destroyAside(ctx, r.Caller(), &kept.Spec)
+	}
 	b, err := d.bufferFor(ctx, r.Session(), "buffer destroy", m.Name)
 	if err != nil {
 		return nil, err
@@ -295,6 +294,26 @@ func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.Buff
 		return nil, bb.Wrap("buffer destroy", b.address(""), err)
 	}
 	return &wire.Empty{}, nil
+}
+
+// destroyAside deletes a buffer that was set aside, with all that memory has of it.
+func (d *Daemon) destroyAside(ctx context.Context, c *access.Caller, spec *bb.Buffer) error {
+	address := bb.Address{Buffer: spec.Name}.String()
+	if !c.Owns(spec.UID) {
+		return access.Denied("buffer destroy", address, "destroy another user's buffer")
+	}
+	unlock, err := d.buffers.changing.Lock(ctx, spec.Name)
+	if err != nil {
+		return bb.Wrap("buffer destroy", address, err)
+	}
+	defer unlock()
+	if err := d.meta.DestroyBuffer(d.ctx, spec.Name); err != nil && bb.KindOf(err) != bb.NotFound {
+		return bb.Wrap("buffer destroy", address, err)
+	}
+	d.aside.Remove(spec.Name)
+	d.dropFiles(spec.Name)
+	d.emit(bb.Event{Kind: bb.EventDestroyed, Buffer: spec.Name})
+	return nil
 }
 
 // destroyBuffer deletes a buffer if may, which is called while no daemon changes the buffer,
@@ -400,6 +419,12 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 
 // drop forgets the bytes of a destroyed buffer.
 func (b *buffer) drop() {
+	b.forgetFiles()
+	b.d.dropFiles(b.name)
+}
+
+// forgetFiles forgets the files that are open or dirty.
+func (b *buffer) forgetFiles() {
 	open := b.open.clear()
 	b.dirty.Clear()
 	for _, f := range open {
@@ -408,9 +433,13 @@ func (b *buffer) drop() {
 		f.mu.Unlock()
 	}
 	b.writers.Clear()
-	for f := range b.d.store.Files() {
-		if f.Buffer == b.name {
-			b.d.store.Drop(f.File)
+}
+
+// dropFiles drops what memory has of a buffer.
+func (d *Daemon) dropFiles(buffer string) {
+	for f := range d.store.Files() {
+		if f.Buffer == buffer {
+			d.store.Drop(f.File)
 		}
 	}
 }

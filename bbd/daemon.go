@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"forebay/bbd/alloc"
+	"forebay/bbd/aside"
 	"forebay/bbd/backings"
 	"forebay/bbd/batch"
 	"forebay/bbd/cluster"
 	"forebay/bbd/drain"
 	"forebay/bbd/fabric"
-	"forebay/bbd/fate"
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/namelock"
@@ -107,10 +107,7 @@ type Daemon struct {
 		changing namelock.Locks // held while the buffer of a name is made, taken up or deleted
 	}
 
-	homeless struct { // bytes of buffers that the namespace does not have
-		lockorder.Mutex[lockrank.Leaf]
-		byBuffer map[string][]fate.Unexplained
-	}
+	aside aside.List // what is kept and not served
 
 	listening struct {
 		admin    string // where the admin server listens

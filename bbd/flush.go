@@ -36,9 +36,7 @@ func (d *Daemon) startFlusher() error {
 
 // policy is what the flusher asks about a buffer, holding its lock.
 func (d *Daemon) policy(name string) flusher.Policy {
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
+	b := d.served(name)
 	if b == nil {
 		return flusher.Policy{}
 	}
@@ -80,9 +78,7 @@ func (d *Daemon) flushFailed(e flusher.Event) {
 }
 
 func (d *Daemon) countFlush(e *flusher.Event) {
-	d.buffers.Lock()
-	b := d.buffers.byName[e.Key.Buffer]
-	d.buffers.Unlock()
+	b := d.served(e.Key.Buffer)
 	if b != nil {
 		b.usage.Flushed(e.Bytes, e.Took)
 	}
@@ -90,9 +86,7 @@ func (d *Daemon) countFlush(e *flusher.Event) {
 
 // setFailing remembers why a file's last flush failed, for whoever lists it.
 func (d *Daemon) setFailing(k flusher.Key, err error) {
-	d.buffers.Lock()
-	b := d.buffers.byName[k.Buffer]
-	d.buffers.Unlock()
+	b := d.served(k.Buffer)
 	if b == nil {
 		return
 	}

@@ -17,9 +17,7 @@ func (d *Daemon) lookUpBuffer(ctx context.Context, name string) (*buffer, error)
 		return nil, err
 	}
 	defer unlock()
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
+	b := d.served(name)
 	if b != nil {
 		return b, nil
 	}
@@ -54,9 +52,7 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 		return // the daemon stops
 	}
 	defer unlock()
-	d.buffers.Lock()
-	b := d.buffers.byName[now.Name]
-	d.buffers.Unlock()
+	b := d.served(now.Name)
 	if b == nil {
 		return // taken up when somebody asks for it
 	}

@@ -10,7 +10,6 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/owner"
-	"forebay/bbd/status"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -382,19 +381,7 @@ func (d *Daemon) keepUnexplained(buffer string, h *fate.Held, reason string) {
 		u.Path = h.Identity.Path
 	}
 	d.log.Error("bytes that no entry explains are kept", "buffer", buffer, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", reason)
-	d.homeless.Lock()
-	defer d.homeless.Unlock()
-	if d.homeless.byBuffer == nil {
-		d.homeless.byBuffer = make(map[string][]fate.Unexplained)
-	}
-	d.homeless.byBuffer[buffer] = append(d.homeless.byBuffer[buffer], u)
-}
-
-// withoutBuffer describes the files whose buffers the namespace does not have.
-func (d *Daemon) withoutBuffer() []status.WithoutBuffer {
-	d.homeless.Lock()
-	defer d.homeless.Unlock()
-	return status.OfBufferless(d.homeless.byBuffer)
+	d.aside.Keep(buffer, u)
 }
 
 // repairsAtOnce bounds the repairs of entries that are in flight at a start.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"forebay/bbd/aside"
 	"forebay/bbd/fate"
 	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
@@ -102,12 +103,12 @@ func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb
 		err = b.recover(ctx, files, known, old)
 	}
 	if bb.KindOf(err) != bb.NotFound {
-		return err
+		return d.putAside(ctx, spec, b, known, err)
 	}
 	now, lookupErr := d.meta.Buffer(ctx, spec.Name)
 	if bb.KindOf(lookupErr) != bb.NotFound {
 		if lookupErr != nil || now.State != bb.BufferDestroying && now.Created.Equal(spec.Created) {
-			return err
+			return d.putAside(ctx, spec, b, known, err)
 		}
 	}
 	if b != nil {
@@ -116,6 +117,30 @@ func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb
 		d.buffers.Unlock()
 		d.dropBuffer(b)
 	}
+	return nil
+}
+
+// putAside ends the recovery of a buffer that has failed, with all that memory has of the buffer kept:
+// one buffer keeps no daemon from starting. It returns errors that are not of the buffer alone.
+func (d *Daemon) putAside(ctx context.Context, spec bb.Buffer, b *buffer, known map[bb.FileID]struct{}, why error) error {
+	if !aside.Concerns(why) || ctx.Err() != nil {
+		return why
+	}
+	if b != nil {
+		d.buffers.Lock()
+		delete(d.buffers.byName, b.name)
+		d.buffers.Unlock()
+		b.gate.Destroyed()
+		d.flusher.ForgetBuffer(b.name)
+		b.forgetFiles()
+	}
+	held := d.heldFiles()[spec.Name]
+	for file := range held {
+		known[file] = struct{}{}
+	}
+	entry := d.aside.Put(spec, held, why)
+	d.log.Error("a buffer is set aside", "buffer", spec.Name, "files", entry.Files, "bytes", entry.Bytes, "dirty", entry.Dirty, "err", entry.Err)
+	d.emit(bb.Event{Kind: bb.EventAside, Buffer: spec.Name, Bytes: entry.Dirty, Reason: entry.Err.Error()})
 	return nil
 }
 

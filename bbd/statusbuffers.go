@@ -61,12 +61,17 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))
 		}
 	}
+	for _, b := range d.aside.Buffers() {
+		if (only == "" || only == b.Spec.Name) && c.Permits(b.Spec.UID, b.Spec.GID, b.Spec.Mode, access.Execute) {
+			s.SetAside = append(s.SetAside, status.OfAside(&b))
+		}
+	}
 	for _, damage := range d.store.Damage() {
 		s.Damaged = append(s.Damaged, damage.What)
 	}
 	if c.System {
 		s.Foreign = status.OfForeign(d.store.Foreign(), d.store.Owner())
-		s.WithoutBuffer = d.withoutBuffer()
+		s.WithoutBuffer = status.OfBufferless(d.aside.Files())
 	}
 	s.Sessions, s.StoreWorkers = d.sessionStatus(c), d.workerStatus(c)
 	return s

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/aside"
 	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -36,7 +37,11 @@ func takeCensus(ctx context.Context, from Entries) (census, error) {
 	for _, spec := range specs {
 		all.specs[spec.Name] = spec
 		err := from.Scan(ctx, spec.Name, func(e *bb.Entry, owner, replica bb.NodeID) { all.add(spec.Name, e, owner, replica) })
-		if err != nil && bb.KindOf(err) != bb.NotFound { // else it was destroyed meanwhile
+		switch {
+		case err == nil, bb.KindOf(err) == bb.NotFound: // it was destroyed meanwhile
+		case aside.Concerns(err):
+			all.lacks = "the entries of one buffer: " + err.Error()
+		default:
 			return all, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"forebay/bbd/aside"
 	"forebay/bbd/fate"
 	"forebay/bbd/store"
 )
@@ -69,4 +70,22 @@ func OfBufferless(files map[string][]fate.Unexplained) (list []WithoutBuffer) {
 		list = append(list, w)
 	}
 	return list
+}
+
+// SetAside is a buffer whose namespace could not be read when the daemon started. Calls for it fail,
+// and what memory has of its files stays, until the daemon starts again.
+type SetAside struct {
+	Buffer string `json:"buffer"`
+	Files  int    `json:"files"` // in memory
+	Bytes  int64  `json:"bytes"`
+	Dirty  int64  `json:"dirty"` // of Bytes: not known to be on the store
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy"`
+}
+
+// OfAside describes a buffer that was set aside.
+func OfAside(b *aside.Buffer) SetAside {
+	reason, remedy := b.Err.Why()
+	return SetAside{Buffer: b.Spec.Name, Files: b.Files, Bytes: b.Bytes, Dirty: b.Dirty, Kind: b.Err.Kind.String(), Reason: reason, Remedy: remedy}
 }

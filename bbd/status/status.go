@@ -35,6 +35,8 @@ type Status struct {
 	StoreWorkers *Workers `json:"store_workers,omitempty"`
 	// WithoutBuffer is what memory holds of buffers that the namespace does not have.
 	WithoutBuffer []WithoutBuffer `json:"without_buffer,omitempty"`
+	// SetAside are the buffers whose namespace could not be read when the daemon started.
+	SetAside []SetAside `json:"set_aside,omitempty"`
 }
 
 // Tier is how full a tier is.

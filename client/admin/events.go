@@ -30,6 +30,7 @@ const (
 	EventLost        = bb.EventLost
 	EventFound       = bb.EventFound
 	EventUnexplained = bb.EventUnexplained
+	EventAside       = bb.EventAside
 	EventDrained     = bb.EventDrained
 	EventLate        = bb.EventLate
 	EventCreated     = bb.EventCreated

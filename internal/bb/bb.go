@@ -412,6 +412,7 @@ const (
 	EventLost        EventKind = "lost"
 	EventFound       EventKind = "found"       // the namespace had forgotten a file, which has an entry again; see Reason
 	EventUnexplained EventKind = "unexplained" // dirty bytes that no entry explains, and that stay; see Reason
+	EventAside       EventKind = "set-aside"   // a buffer whose namespace could not be read at a start; see Reason
 	EventDrained     EventKind = "drained"
 	EventLate        EventKind = "late" // a job will end before its buffer is on the store
 	EventCreated     EventKind = "buffer-created"

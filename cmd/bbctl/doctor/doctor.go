@@ -211,6 +211,9 @@ func statusFindings(s *status.Daemon) []finding {
 		what := fmt.Sprintf("memory holds %s in %s of buffer %s, which the namespace does not have", app.Size(w.Bytes), bb.Count(w.Files, "file"), w.Buffer)
 		all = append(all, finding{"namespace", isFailed, what, w.Remedy})
 	}
+	for _, a := range s.SetAside {
+		all = append(all, finding{"namespace", isFailed, a.Line(), app.OneLine(a.Remedy)})
+	}
 	if n := s.Unexplained(); n > 0 {
 		all = append(all, finding{"namespace", isFailed, status.UnexplainedText(n), "see bbctl status, and docs/operations.md"})
 	}

@@ -51,10 +51,11 @@ func TestDoctorStatus(t *testing.T) {
 	var odd status.Daemon
 	if err := json.Unmarshal([]byte(`{"node": "n1", "state": "ready", "nats": {"connected": true},
 		"buffers": [{"name": "b", "backing": "file:///s", "stalled": 2, "stalled_for": 60}],
+		"set_aside": [{"buffer": "torn", "files": 2, "bytes": 4096, "dirty": 1024, "reason": "a page is missing", "remedy": "put it back"}],
 		"without_buffer": [{"buffer": "gone", "files": 3, "bytes": 2048, "remedy": "start it"}]}`), &odd); err != nil {
 		t.Fatal(err)
 	}
-	wantStates(t, "a store that does not answer, and a buffer that is forgotten", statusFindings(&odd), 2, 0, 3)
+	wantStates(t, "a store that does not answer, a buffer that is forgotten, and one that is set aside", statusFindings(&odd), 2, 0, 4)
 	if n := odd.Unexplained(); n != 3 {
 		t.Errorf("%d files without an entry", n)
 	}

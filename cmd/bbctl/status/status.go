@@ -73,6 +73,22 @@ type Daemon struct {
 		Bytes  int64  `json:"bytes"`
 		Remedy string `json:"remedy"`
 	} `json:"without_buffer"`
+	SetAside []setAside `json:"set_aside"` // older daemons do not report them
+}
+
+// setAside is a buffer whose namespace the daemon could not read.
+type setAside struct {
+	Buffer string `json:"buffer"`
+	Files  int    `json:"files"`
+	Bytes  int64  `json:"bytes"`
+	Dirty  int64  `json:"dirty"`
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy"`
+}
+
+// Line names the buffer, with the reason and what memory has of it.
+func (a *setAside) Line() string {
+	return fmt.Sprintf("%s: %s; memory holds %s of %s, %s of them dirty", a.Buffer, app.OneLine(a.Reason), bb.Count(a.Files, "file"), app.Size(a.Bytes), app.Size(a.Dirty))
 }
 
 // namespaceTrouble is why the namespace does not answer.

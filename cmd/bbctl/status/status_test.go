@@ -129,6 +129,7 @@ func TestStatusFits(t *testing.T) {
 func TestStatusOfTrouble(t *testing.T) {
 	const text = `{"node": "n1", "state": "ready", "nats": {"connected": true}, "buffers": [{"name": "b", "backing": "file:///s",
 		"stalled": 2, "stalled_for": 60, "unexplained": [{"file": "7", "path": "f", "bytes": 9, "reason": "why"}]}],
+		"set_aside": [{"buffer": "torn", "files": 2, "bytes": 4096, "dirty": 1024, "reason": "a page is missing", "remedy": "put it back"}],
 		"without_buffer": [{"buffer": "gone", "files": 3, "bytes": 2048, "remedy": "start it"}]}`
 	var s Daemon
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -137,6 +138,7 @@ func TestStatusOfTrouble(t *testing.T) {
 	out := strings.Join(s.single(layout.View{}), "\n")
 	for _, want := range []string{
 		"b: file 7 (f) has 9 B of dirty bytes that no entry explains: why",
+		"torn: a page is missing; memory holds 2 files of 4.0 KiB, 1.0 KiB of them dirty; put it back",
 		"b: 2 flushes wait for the store, which has not answered for", "gone: memory holds 3 files of 2.0 KiB", "start it",
 	} {
 		apptest.WantLine(t, out, want)

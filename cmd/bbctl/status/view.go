@@ -98,6 +98,9 @@ func (s *Daemon) messages() (all []layout.Message) {
 	for _, w := range s.WithoutBuffer {
 		add(layout.Bad, "%s: memory holds %s of %s, and the namespace does not have the buffer: %s", w.Buffer, bb.Count(w.Files, "file"), app.Size(w.Bytes), w.Remedy)
 	}
+	for _, a := range s.SetAside {
+		add(layout.Bad, "%s; %s", a.Line(), app.OneLine(a.Remedy))
+	}
 	for _, d := range s.Damaged {
 		add(layout.Bad, "damaged: %s", d)
 	}
