@@ -132,7 +132,10 @@ func (e *closedError) Unwrap() error { return errClosed }
 // again opens the generation again after its session broke, to repeat a commit.
 func (r *File) again(ctx context.Context, id dedup.ID) error {
 	r.open.ResumeWriter = id.Writer
-	r.open.Exclusive, r.open.Truncate, r.open.Fence = false, false, false
+	r.open.Exclusive, r.open.Fence = false, false
+	// An owner that was restarted has forgotten a generation of which nothing was committed. The one that it
+	// begins then is to begin from nothing as well, not from the content that was to be replaced.
+	r.open.Truncate = r.open.Truncate && !r.committed
 	r.open.ResumeFile, r.open.ResumeGeneration, r.open.ResumeCommitted = uint64(r.file), uint64(r.generation), r.committed
 	opened, err := r.connect(ctx)
 	if err == nil && opened.AlreadyClosed {

@@ -1,0 +1,55 @@
+package bbd_test
+
+import (
+	"testing"
+	"time"
+
+	"forebay/client"
+)
+
+// rewrite opens a file to replace its content, waits until its owner has opened it, and writes
+// bytes that are not committed.
+func rewrite(t *testing.T, b *client.Buffer, name string, content []byte) *client.File {
+	t.Helper()
+	f, err := b.OpenFile(limited(t, time.Minute), name, client.OpenOptions{Write: true, Truncate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestClusterTruncatedAcrossRestart replaces the content of a file by a shorter one, at another node
+// than its owner's, and restarts the owner before anything is committed: the generation that began from
+// nothing is gone with it. The one that the commit is repeated to begins from nothing, too.
+func TestClusterTruncatedAcrossRestart(t *testing.T) {
+	t.Parallel()
+	for name, committed := range map[string]bool{"close": false, "sync and close": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := startCluster(t, 2)
+			c := nodes[0].dial()
+			scratch(t, c, "shared")
+			write(t, c.Buffer("shared"), "f", random(150_288))
+			c.Close()
+			there := nodes[1].dial().Buffer("shared")
+			fresh := random(50_191)
+			f := rewrite(t, there, "f", fresh)
+			nodes[0].stop()
+			nodes[0].start()
+			if committed {
+				if err := f.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				wantFile(t, there, "f", fresh)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			wantFile(t, there, "f", fresh)
+			wantFile(t, nodes[0].dial().Buffer("shared"), "f", fresh)
+		})
+	}
+}
