@@ -524,12 +524,9 @@ func (b *buffer) joinOpen(ctx context.Context, c access.Caller, f *openFile, o o
 	case o.fence:
 		// Its writers may come back: the generation that follows has another number than theirs.
 		return true, f.finish(ctx)
-	case f.writers == 0 && f.lingers:
-		// A writer at another node may come back for it: it is being written still.
-		f.writers++
-		return false, nil
-	case f.writers == 0:
-		// Its writers are gone, and nobody has come back for it: that generation ends here.
+	case f.writers == 0 && (!f.lingers || o.truncate && f.committed):
+		// Its writers are gone, and nobody has come back for it: that generation ends here. A writer at another
+		// node that may come back keeps it open, unless what that one has committed is to be replaced.
 		return true, f.finish(ctx)
 	case o.truncate && f.committed:
 		return false, bb.E(bb.Busy, "open", o.path, "others are writing the file: it cannot be truncated").

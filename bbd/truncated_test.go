@@ -1,9 +1,11 @@
 package bbd_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"forebay/bbd"
 	"forebay/client"
 )
 
@@ -50,6 +52,53 @@ func TestClusterTruncatedAcrossRestart(t *testing.T) {
 			}
 			wantFile(t, there, "f", fresh)
 			wantFile(t, nodes[0].dial().Buffer("shared"), "f", fresh)
+		})
+	}
+}
+
+// TestClusterTruncatedWhileWriterIsAway replaces the content of a file whose writer at another node has
+// lost its connection to the owner and may come back. What that writer has committed is no part of the new
+// content, and its later commit fails.
+func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
+	t.Parallel()
+	for name, committed := range map[string]bool{"nothing committed": false, "committed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
+			b := scratch(t, nodes[0].dial(), "shared")
+			write(t, b, "f", random(150_288))
+			away, err := nodes[1].dial().Buffer("shared").OpenFile(limited(t, time.Minute), "f", client.OpenOptions{Write: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer away.Abort()
+			late := random(100_000)
+			if _, err := away.WriteAt(late, 0); err != nil {
+				t.Fatal(err)
+			}
+			if committed {
+				if err := away.Sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			nodes[1].daemon.BreakSessions("n1")
+			eventually(t, "the owner has heard of it", func() bool {
+				files, writers := nodes[0].daemon.OpenFiles("shared")
+				return files == 1 && writers == 0
+			})
+			fresh := random(50_191)
+			write(t, b, "f", fresh)
+			wantFile(t, b, "f", fresh)
+			if !committed {
+				return // the writer has begun nothing that ended, and goes on with what it finds
+			}
+			if _, err := away.WriteAt(late, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := away.Close(); !errors.Is(err, client.ErrLost) {
+				t.Errorf("the writer whose generation was replaced: %v", err)
+			}
+			wantFile(t, b, "f", fresh)
 		})
 	}
 }
