@@ -52,7 +52,7 @@ func (d *Daemon) replicate(ctx context.Context, r *rpc.Request, m *wire.Replicat
 			return &wire.Empty{}, bb.Wrap("replicate", b.address(""), err)
 		}
 	}
-	return &wire.Empty{}, b.replicas.Record(m, extents)
+	return &wire.Empty{}, b.replicas.Record(ctx, m, extents)
 }
 
 // discard forgets bytes that do not count any more, unless the namespace relies on them.

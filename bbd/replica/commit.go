@@ -236,22 +236,53 @@ func (b *Buffer) send(ctx context.Context, node bb.NodeID, m *wire.Replicate, e 
 }
 
 // Record records what the owner of a file has sent as this node's second copy of it: extents, or all of
-// the generation if m has all. bb.Busy: somebody reads what it would take the place of.
-func (b *Buffer) Record(m *wire.Replicate, extents []store.NewExtent) error {
+// the generation if m has all. bb.Busy: somebody reads what it would take the place of, or this node owns
+// the file by now, and the sender has not heard of it.
+func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.NewExtent) error {
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
+	unlock, err := b.lock(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if own, ok := b.dirty.Of(file); ok && own.Generation >= n {
+		return b.ownFile(file)
+	}
 	// The copy that readers have here is forgotten, before the second copy takes its place.
 	if m.Whole && !b.files.ForgetIdle(file, n) {
 		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("somebody reads a copy of file %v here", file))
 	}
 	c := store.Commit{File: file, Generation: n, Whole: m.Whole, Buffer: b.name, Extents: extents}
-	err := b.o.Store.Commit(c)
+	err = b.o.Store.Commit(c)
 	if bb.KindOf(err) == bb.Exists && m.Whole {
-		// What is here is no earlier state of the same content, so it is no second copy either.
-		if err = b.o.Store.Void(file, n); err == nil {
-			err = b.o.Store.Commit(c)
-		}
+		err = b.replace(ctx, c)
 	}
 	return bb.Wrap("replicate", b.address(""), err)
+}
+
+// replace records all of a generation where there is something that is no earlier state of the same content,
+// and so no second copy either. It may be this node's own, and clean: the namespace has the last word. The
+// file is locked.
+func (b *Buffer) replace(ctx context.Context, c store.Commit) error {
+	if id, ok := b.o.Store.IdentityOf(c.File); ok {
+		e, err := b.names.LookupAgain(ctx, id.Dir, id.Name)
+		switch {
+		case bb.KindOf(err) == bb.NotFound:
+		case err != nil:
+			return err
+		case e.File == c.File && e.Generation >= c.Generation && !b.o.Owners.Foreign(&e):
+			return b.ownFile(c.File)
+		}
+	}
+	if err := b.o.Store.Void(c.File, c.Generation); err != nil {
+		return err
+	}
+	return b.o.Store.Commit(c)
+}
+
+func (b *Buffer) ownFile(file bb.FileID) error {
+	return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("this node owns file %v by now", file)).
+		WithRemedy("none is needed: its bytes are here")
 }
 
 // Complete reports whether this node has the second copy of a closed file, all of it, and seals it.

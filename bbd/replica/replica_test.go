@@ -290,25 +290,40 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestRecord: all of a generation takes the place of what is no earlier state of it, unless somebody reads.
+// TestRecord: all of a generation takes the place of what is no earlier state of it, unless somebody reads, or
+// this node owns the file.
 func TestRecord(t *testing.T) {
 	t.Parallel()
+	replaced := []string{"commit 7/5", "void 7/5", "commit 7/5"}
+	clean := func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5}) }
 	for name, c := range map[string]struct {
 		world *world
 		whole bool
+		waits bb.Generation // of the file, which this node owns, for its flush; 0: it does not
 		kind  bb.Kind
 		calls []string
 	}{
-		"what a commit adds":        {&world{}, false, 0, []string{"commit 7/5"}},
-		"which is read":             {&world{read: true}, false, 0, []string{"commit 7/5"}},
-		"and does not fit":          {&world{record: []error{bb.Exists}}, false, bb.Exists, []string{"commit 7/5"}},
-		"all":                       {&world{}, true, 0, []string{"commit 7/5"}},
-		"all, in place of others":   {&world{record: []error{bb.Exists}}, true, 0, []string{"commit 7/5", "void 7/5", "commit 7/5"}},
-		"all, while somebody reads": {&world{read: true}, true, bb.Busy, nil},
+		"what a commit adds":             {&world{}, false, 0, 0, []string{"commit 7/5"}},
+		"which is read":                  {&world{read: true}, false, 0, 0, []string{"commit 7/5"}},
+		"and does not fit":               {&world{record: []error{bb.Exists}}, false, 0, bb.Exists, []string{"commit 7/5"}},
+		"all":                            {&world{}, true, 0, 0, []string{"commit 7/5"}},
+		"all, in place of others":        {&world{record: []error{bb.Exists}}, true, 0, 0, replaced},
+		"all, while somebody reads":      {&world{read: true}, true, 0, bb.Busy, nil},
+		"what a commit added, promoted":  {&world{}, false, 5, bb.Busy, nil},
+		"all, promoted":                  {&world{record: []error{bb.Exists}}, true, 5, bb.Busy, nil},
+		"all, promoted and newer":        {&world{}, true, 6, bb.Busy, nil},
+		"all of what has replaced it":    {&world{}, true, 4, 0, []string{"commit 7/5"}},
+		"all, promoted and flushed":      {&world{record: []error{bb.Exists}, entry: changed(file("n1"), clean)}, true, 0, bb.Busy, []string{"commit 7/5"}},
+		"all, of another node's":         {&world{record: []error{bb.Exists}, entry: file("n2", "n1")}, true, 0, 0, replaced},
+		"all, and the name is another's": {&world{record: []error{bb.Exists}, entry: changed(file("n1"), func(e *bb.Entry) { e.File = 8 })}, true, 0, 0, replaced},
+		"all, of no known place":         {&world{record: []error{bb.Exists}, has: bb.NotFound, entry: file("n1")}, true, 0, 0, replaced},
 	} {
 		w := c.world
-		b, _ := w.start(t.Context())
-		err := b.Record(&wire.Replicate{File: 7, Generation: 5, Whole: c.whole}, nil)
+		b, closed := w.start(t.Context())
+		if c.waits != 0 {
+			closed.Add(7, dirty.File{Generation: c.waits})
+		}
+		err := b.Record(t.Context(), &wire.Replicate{File: 7, Generation: 5, Whole: c.whole}, nil)
 		if c.kind == 0 && err != nil || c.kind != 0 && bb.KindOf(err) != c.kind {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -316,6 +331,30 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.calls)
 		}
 	}
+}
+
+// TestRecordWaits: nothing is recorded while it is decided whose the file is.
+func TestRecordWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		b, closed := w.start(t.Context())
+		unlock, err := b.lock(t.Context(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- b.Record(t.Context(), &wire.Replicate{File: 7, Generation: 5, Whole: true}, nil) }()
+		synctest.Wait()
+		closed.Add(7, dirty.File{Generation: 5}) // as a promotion does before it is through
+		unlock()
+		if err := <-ended; bb.KindOf(err) != bb.Busy {
+			t.Errorf("recorded: %v", err)
+		}
+		if got := w.done(); got != nil {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 // TestPromote: a node becomes the owner of what it has all of.
