@@ -112,6 +112,11 @@ func (f migrateFiles) Fetch(ctx context.Context, e *bb.Entry) error {
 	})
 }
 
+// Lock keeps what this node has of a file from being promoted, discarded and replaced.
+func (f migrateFiles) Lock(ctx context.Context, file bb.FileID) (unlock func(), err error) {
+	return f.b.replicas.Lock(ctx, file)
+}
+
 // HasReplica reports whether this node has the second copy of a closed file, all of it.
 func (f migrateFiles) HasReplica(e *bb.Entry) bool { return f.b.replicas.Complete(e) }
 

@@ -52,6 +52,13 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	defer b.readers.EndRestore(e.File)
+	// What the former owner asks late to discard is not dropped between the look at it here and the change of
+	// the entry, after which it may be the only copy.
+	unlock, err := b.files.Lock(ctx, e.File)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	// A request that waited for another one that took it may not drop what that brought in.
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
 	if err != nil {

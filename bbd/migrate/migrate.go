@@ -44,6 +44,9 @@ type Files interface {
 	// Fetch brings all of a file in from its owner as this node's own, verified, without waiting for
 	// memory that others hold. After an error a part of it may be there.
 	Fetch(ctx context.Context, e *bb.Entry) error
+	// Lock keeps what this node has of a file from being promoted, discarded, or replaced as a second copy,
+	// until unlock is called. The error is that of ctx.
+	Lock(ctx context.Context, file bb.FileID) (unlock func(), err error)
 	// HasReplica reports whether this node has the second copy of a closed file, all of it.
 	HasReplica(e *bb.Entry) bool
 	// Promote makes this node, which has the second copy, the owner of a file.

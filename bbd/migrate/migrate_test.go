@@ -28,6 +28,7 @@ type world struct {
 	sizes    map[bb.FileID]int64  // of what memory has
 	stats    store.Stats
 	replica  bool                              // n1 has the second copy of each file
+	locked   error                             // of waiting for a file's lock
 	fetch    error                             // of what is brought in
 	fetched  func()                            // called when it is
 	open     []string                          // being written
@@ -108,7 +109,16 @@ func (f files) Fetch(_ context.Context, e *bb.Entry) error {
 	return f.w.fetch
 }
 
-func (f files) HasReplica(*bb.Entry) bool { return f.w.replica }
+func (f files) Lock(_ context.Context, file bb.FileID) (func(), error) {
+	f.w.did("lock %d", file)
+	return func() { f.w.did("unlock %d", file) }, f.w.locked
+}
+
+func (f files) HasReplica(e *bb.Entry) bool {
+	f.w.did("look at %d/%d", e.File, e.Generation)
+	return f.w.replica
+}
+
 func (f files) Promote(_ context.Context, _ *bb.Entry, file bb.FileID, n bb.Generation) error {
 	f.w.did("promote %d/%d", file, n)
 	return nil
@@ -229,10 +239,14 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// TestAccept brings in what its owner offers, and drops it if it has changed meanwhile.
+// TestAccept brings in what its owner offers, and drops it if it has changed meanwhile. Nobody else decides
+// what becomes of the bytes from the look at what is here until the file has been queued.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	const free = 100
+	locked := func(calls ...string) []string {
+		return append(append([]string{"lock 7", "look at 7/5"}, calls...), "unlock 7")
+	}
 	clean := func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5}) }
 	for name, c := range map[string]struct {
 		world world
@@ -242,9 +256,9 @@ func TestAccept(t *testing.T) {
 		kind  bb.Kind
 		calls []string
 	}{
-		"dirty":                      {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: []string{"fetch 7/5", "requeue 7/5"}},
-		"clean":                      {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), clean)}}, asks: "n2", calls: []string{"fetch 7/5", "clean 7/5"}},
-		"its second copy is here":    {world: world{replica: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n2", calls: []string{"requeue 7/5"}},
+		"dirty":                      {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: locked("fetch 7/5", "requeue 7/5")},
+		"clean":                      {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), clean)}}, asks: "n2", calls: locked("fetch 7/5", "clean 7/5")},
+		"its second copy is here":    {world: world{replica: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n2", calls: locked("requeue 7/5")},
 		"to be promoted":             {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n3", copy: true, calls: []string{"promote 7/5"}},
 		"promoted while emptied":     {world: world{draining: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n3", copy: true, calls: []string{"promote 7/5"}},
 		"not its owner":              {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n3", kind: bb.Busy},
@@ -252,8 +266,9 @@ func TestAccept(t *testing.T) {
 		"removed":                    {asks: "n2", kind: bb.NotFound},
 		"while this node is emptied": {world: world{draining: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Busy},
 		"too large":                  {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), func(e *bb.Entry) { e.Size = free + 1 })}}, asks: "n2", kind: bb.NoSpace},
-		"other bytes came":           {world: world{fetch: bb.Checksum, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Checksum, calls: []string{"fetch 7/5", "drop 7/5"}},
-		"removed meanwhile":          {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", moved: true, kind: bb.NotFound, calls: []string{"fetch 7/5", "drop 7/5"}},
+		"other bytes came":           {world: world{fetch: bb.Checksum, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Checksum, calls: locked("fetch 7/5", "drop 7/5")},
+		"never locked":               {world: world{locked: bb.Cancelled, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Cancelled, calls: []string{"lock 7"}},
+		"removed meanwhile":          {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", moved: true, kind: bb.NotFound, calls: locked("fetch 7/5", "drop 7/5")},
 	} {
 		w := &c.world
 		w.stats.Memory.Free = free

@@ -240,7 +240,7 @@ func (b *Buffer) send(ctx context.Context, node bb.NodeID, m *wire.Replicate, e 
 // the file by now, and the sender has not heard of it.
 func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.NewExtent) error {
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
-	unlock, err := b.lock(ctx, file)
+	unlock, err := b.Lock(ctx, file)
 	if err != nil {
 		return err
 	}

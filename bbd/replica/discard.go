@@ -14,7 +14,7 @@ import (
 // Drop forgets bytes that another node, asks, says do not count any more: a generation of a file, or all of
 // it (0). bb.Busy: the namespace relies on them.
 func (b *Buffer) Drop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.Generation) error {
-	unlock, err := b.lock(ctx, file)
+	unlock, err := b.Lock(ctx, file)
 	if err != nil {
 		return err
 	}

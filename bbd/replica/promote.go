@@ -57,7 +57,7 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 	if e.File != file || e.Generation != n || owner.Replica(e) != b.o.Owners.Self {
 		return owner.Changed("promote", b.address(e.Name))
 	}
-	unlock, err := b.lock(ctx, file)
+	unlock, err := b.Lock(ctx, file)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ type Buffer struct {
 	files Files
 	names Names
 	dirty *dirty.Files
-	locks namelock.Locks // by file: see lock
+	locks namelock.Locks // by file: see Lock
 }
 
 // New returns what keeps second copies of a buffer's files until ctx ends. Closed has those that wait for
@@ -136,9 +136,9 @@ func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name,
 // errNotConcerned ends an update of an entry that is not what it was.
 var errNotConcerned = errors.New("the entry has changed")
 
-// lock waits for the lock that is held from the question what counts of a file's bytes on
+// Lock waits for the lock that is held from the question what counts of a file's bytes on
 // this node until the answer is carried out: one request may discard a second copy that
-// another one makes the file.
-func (b *Buffer) lock(ctx context.Context, file bb.FileID) (unlock func(), err error) {
+// another one makes the file. The error is that of ctx.
+func (b *Buffer) Lock(ctx context.Context, file bb.FileID) (unlock func(), err error) {
 	return b.locks.Lock(ctx, strconv.FormatUint(uint64(file), 16))
 }

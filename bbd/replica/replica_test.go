@@ -339,7 +339,7 @@ func TestRecordWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		b, closed := w.start(t.Context())
-		unlock, err := b.lock(t.Context(), 7)
+		unlock, err := b.Lock(t.Context(), 7)
 		if err != nil {
 			t.Fatal(err)
 		}
