@@ -12,6 +12,7 @@ import numpy as np
 
 from ._errors import Error, Invalid, Unsupported
 from ._reader import Mapping, Reader
+from ._staging import Piece
 from ._types import Entry
 from ._writer import OpenFlags, Writer
 
@@ -144,13 +145,17 @@ class File(io.RawIOBase):
         self._position += n
         return n
 
-    def pread_into(self, offset: int, buffer: Any) -> int:
-        """Read into a buffer from an offset; the position stays. Return how many bytes."""
+    def pread_into(self, offset: int, buffer: Any, *, verify: bool = False) -> int:
+        """Read into a buffer from an offset; the position stays. Return how many bytes.
+
+        With verify, the bytes are checked against the checksums that they were written with, also
+        where they are read out of sequence: ChecksumMismatch.
+        """
         reader = self._reading("read")
         view = memoryview(buffer)
         if view.nbytes == 0:
             return 0
-        return reader.read_into(offset, np.frombuffer(view.cast("B"), dtype=np.uint8))
+        return reader.read_into(offset, np.frombuffer(view.cast("B"), dtype=np.uint8), verify=verify)
 
     def pread(self, n: int, offset: int) -> bytes:
         """Return up to n bytes from an offset on; the position stays."""
@@ -209,6 +214,12 @@ class File(io.RawIOBase):
             raise Unsupported("reserve", self.name, reason, "write the bytes instead")
         self._position += n
         return view
+
+    def _place(self, piece: Piece) -> int:
+        """Make a piece of staged memory the bytes at the position; return how many."""
+        n = self._writing("write").place(piece, self._position)
+        self._position += n
+        return n
 
     def truncate(self, size: int | None = None, /) -> int:
         """Raise Unsupported, unless the size is what it is already."""

@@ -43,6 +43,7 @@ class Memory:
         self.pos = pos
         self.floor = floor
         self.extents = 0  # that wait for a commit
+        self.kept = False  # for bytes that are part of no file yet: a file that is closed leaves it alone
 
     def cost(self, extents: int) -> int:
         """Return what a commit's record takes from the memory."""
@@ -107,6 +108,15 @@ class Lease(Memory):
             if self.locked:
                 self._region.unlock(self._offset, self.length)
             _give_back(self.session, self.id)
+
+    def forget(self) -> None:
+        """Do what release does, in a finalizer."""
+        if not self._released:
+            self._released = True
+            if self.locked:
+                self._region.unlock(self._offset, self.length)
+            if self.session.broken is None:
+                self.session.give_up(_wire.TYPE_RETURN, _wire.ReturnLease(id=self.id))
 
 
 def _give_back(session: Session, lease: int) -> None:

@@ -162,13 +162,16 @@ class Reader:
         if self._closed:
             raise Invalid("read", self.address, "the file is closed")
 
-    def read_into(self, offset: int, target: Bytes) -> int:
-        """Read bytes at an offset into target; fewer only at the end of the file. Return how many."""
+    def read_into(self, offset: int, target: Bytes, *, verify: bool = False) -> int:
+        """Read bytes at an offset into target; fewer only at the end of the file. Return how many.
+
+        With verify, the extents that the bytes are part of are checked, wherever they are read.
+        """
         self._check()
         if offset < 0:
             raise Invalid("read", self.address, "the offset is negative")
         want = min(len(target), max(0, self.entry.size - offset))
-        checked = self._last == offset or self._client.verify
+        checked = verify or self._last == offset or self._client.verify
         self._last = offset + want
         n = 0
         while n < want:

@@ -18,6 +18,7 @@ from ._leases import Lease, Memory
 from ._reader import Reader
 from ._regions import Bytes
 from ._session import Session
+from ._staging import Piece, extents_of
 from ._types import State
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class _Extent:
     offset: int  # in the file
     length: int = 0
     sum: int = 0
+    of: Piece | None = None  # keeps the memory leased
 
     @property
     def bytes(self) -> Bytes:
@@ -530,16 +532,9 @@ class Writer:
                 self._raise_if_broken()
                 if not self._session.maps:
                     return None
-                if self._pending and not isinstance(self._pending[-1].memory, Lease):
-                    self._small = False
-                    self._memory = None
-                    self._live(_nothing)
-                    self._move()
-                self._small = False
+                extents = extents_of(n)
+                self._to_leases(extents)
                 m = self._memory
-                extents = n // _EXTENT + 2
-                if len(self._pending) + extents > _MAX_EXTENTS:
-                    self._commit(False)
                 while not (
                     isinstance(m, Lease)
                     and m.session is self._session
@@ -551,6 +546,59 @@ class Writer:
                 return m.bytes[m.pos : m.pos + n].data
             except Error as e:
                 raise e._about("reserve", self.address) from e
+
+    def place(self, piece: Piece, offset: int) -> int:
+        """Make a piece of staged memory part of the file at an offset; return how many bytes it has.
+
+        It is not copied, unless the session that it was leased in has ended.
+        """
+        with self._turn:
+            self.check("write")
+            try:
+                self._publish()
+                self._raise_if_broken()
+                self._live(_nothing)
+                m = piece.lease
+                if m.session is not self._session or not self._session.alive():
+                    if not m.locked:
+                        reason = "memory that was filled before the connection broke may have changed since"
+                        raise Lost("write", self.address, reason, "write the file again")
+                    self._put(np.asarray(piece), offset)
+                    return len(piece)
+                self._to_leases(extents_of(len(piece)))
+                if m.session is self._session:
+                    base = int(piece.ctypes.data) - int(m.bytes.ctypes.data)
+                    self._add(m, base, len(piece), offset, piece)
+                else:
+                    self._put(np.asarray(piece), offset)
+                return len(piece)
+            except Error as e:
+                raise e._about("write", self.address) from e
+
+    def _to_leases(self, extents: int) -> None:
+        """Make sure that so many extents of leases can be added to what is pending."""
+        if self._pending and not isinstance(self._pending[-1].memory, Lease):
+            self._small = False
+            self._memory = None
+            self._live(_nothing)
+            self._move()
+        self._small = False
+        if not isinstance(self._memory, Lease):
+            self._memory = self._inline = None
+        if len(self._pending) + extents > _MAX_EXTENTS:
+            self._commit(False)
+
+    def _add(self, m: Lease, at: int, n: int, offset: int, of: Piece | None = None) -> None:
+        """Make bytes of a lease, from at on, part of the file at an offset."""
+        while n > 0:
+            k = min(n, _EXTENT - offset % _EXTENT)
+            e = _Extent(m, at, offset, k, of=of)
+            e.sum = crc64(e.bytes.data, 0)
+            m.extents += 1
+            self._pending.append(e)
+            self._written += k
+            at, n, offset = at + k, n - k, offset + k
+            self.size = max(self.size, offset)
 
     def _publish(self) -> None:
         """Make reserved bytes part of the file."""
@@ -564,16 +612,8 @@ class Writer:
                 m.release()
             self._put(own, offset)
             return
-        while n > 0:
-            k = min(n, _EXTENT - offset % _EXTENT)
-            e = _Extent(m, at, offset, k)
-            e.sum = crc64(e.bytes.data, 0)
-            m.extents += 1
-            m.pos = at + k
-            self._pending.append(e)
-            self._written += k
-            at, n, offset = at + k, n - k, offset + k
-            self.size = max(self.size, offset)
+        m.pos = at + n
+        self._add(m, at, n, offset)
 
     def _commit(self, close: bool) -> None:
         """Make everything pending part of the file. Closing closes the handle too."""
@@ -646,7 +686,7 @@ class Writer:
             m.extents = 0
             if not isinstance(m, Lease):
                 m.pos = 0
-            elif m is not self._memory:
+            elif m is not self._memory and not m.kept:
                 self._leases.put(m)
         self._pending = []
         self._sent = -1  # the next commit is another one
@@ -709,7 +749,7 @@ class Writer:
 
         def rest(_: object = None) -> None:
             for m in used:
-                if isinstance(m, Lease):
+                if isinstance(m, Lease) and not m.kept:
                     if m.extents == 0:
                         self._leases.put(m)
                     else:
@@ -750,5 +790,5 @@ def _distinct(memories: list[Memory]) -> list[Memory]:
 
 def _drop(m: Memory) -> None:
     m.extents = 0
-    if isinstance(m, Lease):
+    if isinstance(m, Lease) and not m.kept:
         m.release()
