@@ -148,6 +148,11 @@ test-with-python: build-go
 		{ $(PYTEST) || { [ "$$(grep -c :: $(CACHE)/pytest/v/cache/lastfailed)" -le 2 ] && \
 		echo "once more, by themselves (flaky, if they pass):" && $(PYTEST) --last-failed --last-failed-no-failures none; }; }
 
+.PHONY: test-torch
+test-torch: build-go ## Test forebay.torch with ranks of PyTorch, which is installed below .cache, 4.4 GB (part of soak; FOREBAY_KILLS)
+	@env=$$(scripts/torch-tools.sh) && cd sdk/python && $(PYTHON_ENV) \
+		timeout -k 10 3600 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-torch tests_torch
+
 .PHONY: build-python
 build-python: ## Build the wheel of sdk/python, below sdk/python/dist
 	@env=$$(scripts/python-tools.sh) && cd sdk/python && rm -rf dist && \
@@ -161,7 +166,7 @@ demo-python: build-go ## Show a training loop in Python that is killed and loses
 
 .PHONY: bench-python
 bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs and fsync
-	@env=$$(scripts/python-tools.sh) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/copy.py
+	@env=$$(scripts/python-tools.sh) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/throughput.py
 
 # What the tests need beyond Go.
 .PHONY: test-tools
@@ -209,8 +214,9 @@ test-long: build-go ## Run at full size what test runs smaller: 20,000 files in 
 		mvn -B -ntp test -pl client,hadoop -Dtest=OneStepTest -Dsurefire.failIfNoSpecifiedTests=false
 
 .PHONY: soak
-soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, and namespaces that are damaged (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, and test-torch (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
+	@$(MAKE) --no-print-directory test-torch
 
 .PHONY: bench-commit
 bench-commit: build-go ## Measure the commit of a job of 10,000 files by each committer, on bb://

@@ -1,6 +1,6 @@
 """Measures how fast a large array gets into a buffer and back, beside what bounds it.
 
-    copy.py [--mib N] [--repeat N] [--dir FOLDER]
+    throughput.py [--mib N] [--repeat N] [--dir FOLDER]
 
 Each line is the best of some runs. The first is the limit: one pass of checksum and copy into
 memory that is mapped, and touched, already. It needs a daemon's binary (make build).
