@@ -70,7 +70,7 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 		c.behind = true // were it asked, it would have this commit and nothing before
 	}
 	if at != nil && !c.behind {
-		if err = b.sendExtents(ctx, at.Node, &g.Entry, extents); err == nil {
+		if err = b.sendExtents(ctx, *at, &g.Entry, extents); err == nil {
 			return false, nil
 		}
 		c.behind = true
@@ -86,8 +86,8 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 			break
 		}
 		tried++
-		h := b.o.Cluster.Incarnation(node)
-		if err = b.sendWhole(ctx, &g.Entry, node); err == nil {
+		var h cluster.Incarnation
+		if h, err = b.sendWhole(ctx, &g.Entry, node); err == nil {
 			if at != nil && at.Node != node {
 				b.Discard(at.Node, g.Entry.File, g.Entry.Generation)
 			}
@@ -151,8 +151,8 @@ func (b *Buffer) size(e *bb.Entry) int64 {
 	return n
 }
 
-// sendExtents sends what a commit adds.
-func (b *Buffer) sendExtents(ctx context.Context, node bb.NodeID, e *bb.Entry, extents []store.NewExtent) error {
+// sendExtents sends what a commit adds to the memory that has all before.
+func (b *Buffer) sendExtents(ctx context.Context, to cluster.Incarnation, e *bb.Entry, extents []store.NewExtent) error {
 	list := make([]*wire.NewExtent, len(extents))
 	bytes := make([][]byte, len(extents))
 	for i, x := range extents {
@@ -162,19 +162,20 @@ func (b *Buffer) sendExtents(ctx context.Context, node bb.NodeID, e *bb.Entry, e
 		}
 		list[i] = &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: x.Checksum}
 	}
-	return b.send(ctx, node, &wire.Replicate{Extents: list}, e, bytes)
+	_, err := b.send(ctx, to, &wire.Replicate{Extents: list}, e, bytes)
+	return err
 }
 
-// sendWhole sends a node all that a generation of this node shows.
-func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) error {
+// sendWhole sends a node all that a generation of this node shows, and returns which memory has it.
+func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) (in cluster.Incarnation, err error) {
 	snap, err := b.o.Store.Snapshot(e.File, e.Generation)
 	if err != nil {
-		return err
+		return in, err
 	}
 	defer snap.Close()
 	pinned, extents, err := b.files.Pin(ctx, e, snap)
 	if err != nil {
-		return err
+		return in, err
 	}
 	defer pinned.Release()
 	var list []*wire.NewExtent
@@ -186,25 +187,32 @@ func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) err
 		}
 		sum, err := snap.PieceSum(x)
 		if err != nil {
-			return err
+			return in, err
 		}
 		pieces, err := snap.Slices(x.FileOffset, x.Length, nil)
 		if err != nil {
-			return err
+			return in, err
 		}
 		list = append(list, &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: sum})
 		bytes = append(bytes, pieces[0]) // an extent is one piece of memory
 	}
-	return b.send(ctx, node, &wire.Replicate{Whole: true, Extents: list}, e, bytes)
+	return b.send(ctx, cluster.Incarnation{Node: node}, &wire.Replicate{Whole: true, Extents: list}, e, bytes)
 }
 
 // send puts the bytes of m's extents into another node's memory and has them recorded there, of the file
-// and the generation that e names.
-func (b *Buffer) send(ctx context.Context, node bb.NodeID, m *wire.Replicate, e *bb.Entry, bytes [][]byte) (err error) {
+// and the generation that e names. It returns which memory that was. bb.Lost: the node has another one than to
+// names, of which 0 is any.
+func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Replicate, e *bb.Entry, bytes [][]byte) (in cluster.Incarnation, err error) {
 	spec := b.files.Spec()
-	s, err := b.o.Cluster.Session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
+	s, err := b.o.Cluster.Session(ctx, to.Node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
 	if err != nil {
-		return err
+		return in, err
+	}
+	if in = memoryOf(s); !holds(to, in) {
+		return in, &bb.Error{
+			Kind: bb.Lost, Op: "replicate", Path: b.address(""), Node: to.Node,
+			Err: fmt.Errorf("the node has another memory than the one with the copy, which has nothing of it"),
+		}
 	}
 	m.Buffer, m.File, m.Generation = b.name, uint64(e.File), uint64(e.Generation)
 	var (
@@ -214,16 +222,16 @@ func (b *Buffer) send(ctx context.Context, node bb.NodeID, m *wire.Replicate, e 
 	for _, p := range bytes {
 		total += int64(len(p))
 	}
-	arrived := b.o.Cluster.Sending(node, total)
+	arrived := b.o.Cluster.Sending(to.Node, total)
 	defer func() { arrived(err) }()
 	if total <= b.o.Inline && len(m.Extents) <= maxExtents {
 		if inline, err = mapped.Gather(nil, b.address(""), bytes...); err != nil {
-			return err
+			return in, err
 		}
 	} else {
 		staged, done, err := b.files.Stage(ctx, s, m.Extents, bytes)
 		if err != nil {
-			return err
+			return in, err
 		}
 		defer done()
 		m.Extents = staged
@@ -232,7 +240,17 @@ func (b *Buffer) send(ctx context.Context, node bb.NodeID, m *wire.Replicate, e 
 	for i := 0; err == nil && i < len(messages); i++ {
 		_, err = s.Ask(ctx, wire.Type_TYPE_REPLICATE, messages[i], inline, nil)
 	}
-	return err
+	return in, err
+}
+
+// memoryOf returns the memory that is reached in a session. Gossip may name one that the node had before.
+func memoryOf(s *peer.Session) cluster.Incarnation {
+	return cluster.Incarnation{Node: s.Node(), Memory: bb.InstanceID(s.Welcome().GetInstance())}
+}
+
+// holds reports whether what was sent to a memory is in another one of the same node, as far as both are known.
+func holds(sent, now cluster.Incarnation) bool {
+	return sent.Memory == 0 || now.Memory == 0 || sent.Memory == now.Memory
 }
 
 // Record records what the owner of a file has sent as this node's second copy of it: extents, or all of

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -39,7 +40,8 @@ type world struct {
 	gone    []bb.NodeID // of the others
 	old     []bb.NodeID // of the others: those of a release without second copies
 	refuses error       // of the others, to sessions and requests
-	mu      sync.Mutex  // guards what follows
+	session *peer.Session
+	mu      sync.Mutex // guards what follows
 	calls   []string
 }
 
@@ -160,7 +162,7 @@ func (n nodes) Remains(i cluster.Incarnation) bool {
 func (n nodes) Sending(bb.NodeID, int64) func(error) { return func(error) {} }
 func (n nodes) Session(_ context.Context, node bb.NodeID, _ peer.Who) (*peer.Session, error) {
 	n.w.did("session with %s", node)
-	return nil, n.w.refuses
+	return n.w.session, n.w.refuses
 }
 
 func (n nodes) Ask(_ context.Context, node bb.NodeID, _ access.Caller, typ wire.Type, _, _ proto.Message) error {
@@ -227,6 +229,79 @@ func TestCommitAsks(t *testing.T) {
 		}
 		if c.at != "" && !of.behind {
 			t.Errorf("%s: the next commit would send only what it adds", name)
+		}
+	}
+}
+
+// answers is a node that answers requests in the order in which they come, and notes their types.
+func (w *world) answers(t *testing.T, node bb.NodeID, memory bb.InstanceID) *peer.Session {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		var answer proto.Message = &wire.Welcome{Version: wire.MaxVersion, Node: string(node), MaxInFlight: 100, Instance: uint64(memory)}
+		in := wire.NewReader(conn)
+		for {
+			head, _, err := in.Next()
+			if err != nil {
+				return
+			}
+			if head.Type != wire.Type_TYPE_HELLO {
+				w.did("ask %s %v", node, head.Type)
+			}
+			if _, err := wire.WriteFrame(conn, nil, head.Type, wire.FlagReply, head.Request, answer, nil); err != nil {
+				return
+			}
+			answer = &wire.Empty{}
+		}
+	}()
+	s, err := peer.Dial(t.Context(), node, l.Addr().String(), &peer.Identity{Node: "n1", Silence: time.Minute}, peer.Who{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		l.Close()
+		<-ended
+	})
+	return s
+}
+
+// TestCommitMemory: what a commit adds goes to the memory that has what was before. One that its node has
+// since is not sent it, whatever gossip says.
+func TestCommitMemory(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		copy, now bb.InstanceID // the memory with the copy, and the one that the node has now
+		sent      bool
+	}{
+		"the same":                       {3, 3, true},
+		"another":                        {3, 4, false},
+		"of an owner that did not know":  {0, 4, true},
+		"of a node that does not say so": {3, 0, true},
+	} {
+		w := &world{spec: bb.Buffer{Replicas: 2}, others: []bb.NodeID{"n2"}}
+		w.session = w.answers(t, "n2", c.now)
+		b, _ := w.start(t.Context())
+		var of Copy
+		of.Found(cluster.Incarnation{Node: "n2", Memory: c.copy})
+		of.behind = false
+		want := []string{"session with n2"}
+		if c.sent {
+			want = append(want, "ask n2 TYPE_REPLICATE")
+		}
+		_, err := b.Commit(t.Context(), &of, &Generation{Entry: *file("n1")}, nil)
+		if got := w.done(); !slices.Equal(got, want) || (err == nil) != c.sent || of.behind == c.sent {
+			t.Errorf("%s: %q, %v; it lacks something: %v", name, got, err, of.behind)
 		}
 	}
 }

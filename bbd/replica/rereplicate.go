@@ -153,8 +153,8 @@ func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking) (bytes int64
 		return 0, nil
 	}
 	for _, node := range targets(b.o.Cluster, e.Size, l.closed.Near) {
-		h := b.o.Cluster.Incarnation(node)
-		if err = b.sendWhole(ctx, &e, node); err == nil {
+		var h cluster.Incarnation
+		if h, err = b.sendWhole(ctx, &e, node); err == nil {
 			return e.Size, b.recordCopy(&e, l, h)
 		}
 		if ctx.Err() != nil {
