@@ -31,6 +31,7 @@ type File struct {
 	Generation bb.Generation
 	Near       bb.NodeID           // the other node that opened it last; "": none has
 	Second     cluster.Incarnation // of its second copy; zero: there is none
+	Unsure     cluster.Incarnation // of one that was made, which the namespace may have; zero: there is none
 }
 
 // New returns the files of a buffer that has none.

@@ -34,13 +34,15 @@ type world struct {
 	size    int64
 	has     error // of a look at it
 	record  []error
-	read    bool        // somebody reads a copy of the file
-	open    []OpenFile  // being written
-	others  []bb.NodeID // in the order in which they are asked
-	gone    []bb.NodeID // of the others
-	old     []bb.NodeID // of the others: those of a release without second copies
-	refuses error       // of the others, to sessions and requests
+	read    bool                        // somebody reads a copy of the file
+	open    []OpenFile                  // being written
+	others  []bb.NodeID                 // in the order in which they are asked
+	gone    []bb.NodeID                 // of the others
+	memory  map[bb.NodeID]bb.InstanceID // of the others, as gossip has it
+	old     []bb.NodeID                 // of the others: those of a release without second copies
+	refuses error                       // of the others, to sessions and requests
 	session *peer.Session
+	unheard error      // what becomes of the answers to changes of the namespace; nil: they come
 	mu      sync.Mutex // guards what follows
 	calls   []string
 }
@@ -78,6 +80,9 @@ func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change fu
 	}
 	if err == nil {
 		w.entry = &e
+	}
+	if err == nil && w.unheard != nil {
+		return bb.Entry{}, w.unheard
 	}
 	return e, err
 }
@@ -153,11 +158,12 @@ func (n nodes) Member(node bb.NodeID) (gossip.Member, bool) {
 }
 
 func (n nodes) Incarnation(node bb.NodeID) cluster.Incarnation {
-	return cluster.Incarnation{Node: node}
+	return cluster.Incarnation{Node: node, Memory: n.w.memory[node]}
 }
 
 func (n nodes) Remains(i cluster.Incarnation) bool {
-	return i.Node != "" && !slices.Contains(n.w.gone, i.Node)
+	now := n.w.memory[i.Node]
+	return i.Node != "" && !slices.Contains(n.w.gone, i.Node) && (i.Memory == 0 || now == 0 || i.Memory == now)
 }
 func (n nodes) Sending(bb.NodeID, int64) func(error) { return func(error) {} }
 func (n nodes) Session(_ context.Context, node bb.NodeID, _ peer.Who) (*peer.Session, error) {
@@ -633,6 +639,45 @@ func TestIsOf(t *testing.T) {
 	} {
 		if got := l.isOf(owner.Node{Self: "n1"}, c.entry); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestRecordCopyUnheard: a second copy of which the namespace did not answer whether it has it counts once the
+// entry names its node, if that has still the memory that the copy was made in.
+func TestRecordCopyUnheard(t *testing.T) {
+	t.Parallel()
+	made := cluster.Incarnation{Node: "n3", Memory: 4}
+	for name, c := range map[string]struct {
+		memory  bb.InstanceID // of n3, now
+		holders []bb.NodeID   // in the entry, now
+		want    cluster.Incarnation
+	}{
+		"it has it":                           {4, []bb.NodeID{"n1", "n3"}, made},
+		"it has it, and the memory is gone":   {5, []bb.NodeID{"n1", "n3"}, cluster.Incarnation{Node: "n2"}},
+		"it does not have it":                 {4, []bb.NodeID{"n1", "n2"}, cluster.Incarnation{Node: "n2"}},
+		"another one was recorded since then": {4, []bb.NodeID{"n1", "n4"}, cluster.Incarnation{Node: "n2"}},
+	} {
+		w := &world{spec: bb.Buffer{Replicas: 2}, gone: []bb.NodeID{"n2"}, entry: file("n1", "n2"), unheard: bb.Unavailable}
+		b, closed := w.start(t.Context())
+		closed.Add(7, dirty.File{At: bb.Place{Dir: bb.RootDir, Name: "f"}, Generation: 5, Second: cluster.Incarnation{Node: "n2"}})
+		lacks := func() *lacking {
+			t.Helper()
+			list := b.underReplicated()
+			if len(list) != 1 {
+				t.Fatalf("%s: %d files lack a copy", name, len(list))
+			}
+			return &list[0]
+		}
+		if err := b.recordCopy(w.entry, lacks(), made); bb.KindOf(err) != bb.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+		w.unheard, w.memory, w.entry = nil, map[bb.NodeID]bb.InstanceID{"n3": c.memory, "n4": 1}, file(c.holders...)
+		if _, err := b.rereplicateClosed(t.Context(), lacks()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if f, _ := closed.Of(7); f.Second != c.want {
+			t.Errorf("%s: its second copy is at %+v", name, f.Second)
 		}
 	}
 }

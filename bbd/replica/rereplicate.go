@@ -148,8 +148,8 @@ func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking) (bytes int64
 	if err != nil || !l.isOf(b.o.Owners, &e) {
 		return 0, err
 	}
-	if now := b.o.Cluster.Incarnation(owner.Replica(&e)); now.Node != l.was.Node && b.o.Cluster.Remains(now) {
-		b.setCopy(l, now) // made, and the answer of the namespace was lost
+	if made := l.closed.Unsure; made.Node == owner.Replica(&e) && b.o.Cluster.Remains(made) {
+		b.setCopy(l, made) // the namespace has it, whose answer was lost
 		return 0, nil
 	}
 	for _, node := range targets(b.o.Cluster, e.Size, l.closed.Near) {
@@ -185,6 +185,7 @@ func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) erro
 		b.Discard(h.Node, e.File, e.Generation)
 		return nil
 	case err != nil:
+		b.changeClosed(l, func(f *dirty.File) { f.Unsure = h })
 		return err
 	}
 	if was != h.Node {
@@ -196,9 +197,14 @@ func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) erro
 
 // setCopy remembers which node has the second copy.
 func (b *Buffer) setCopy(l *lacking, h cluster.Incarnation) {
+	b.changeClosed(l, func(f *dirty.File) { f.Second, f.Unsure = h, cluster.Incarnation{} })
+}
+
+// changeClosed changes what is known of the closed file that lacks a copy, unless it has a newer generation.
+func (b *Buffer) changeClosed(l *lacking, how func(*dirty.File)) {
 	b.dirty.Change(l.file, func(f *dirty.File) {
 		if f.Generation == l.closed.Generation {
-			f.Second = h
+			how(f)
 		}
 	})
 }
