@@ -87,7 +87,7 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 		}
 		tried++
 		var h cluster.Incarnation
-		if h, err = b.sendWhole(ctx, &g.Entry, node); err == nil {
+		if h, err = b.sendWhole(ctx, &g.Entry, node, nil); err == nil {
 			if at != nil && at.Node != node {
 				b.Discard(at.Node, g.Entry.File, g.Entry.Generation)
 			}
@@ -162,12 +162,12 @@ func (b *Buffer) sendExtents(ctx context.Context, to cluster.Incarnation, e *bb.
 		}
 		list[i] = &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: x.Checksum}
 	}
-	_, err := b.send(ctx, to, &wire.Replicate{Extents: list}, e, bytes)
+	_, err := b.send(ctx, to, &wire.Replicate{Extents: list}, e, bytes, nil)
 	return err
 }
 
-// sendWhole sends a node all that a generation of this node shows, and returns which memory has it.
-func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) (in cluster.Incarnation, err error) {
+// sendWhole sends a node all that a generation of this node shows, paced, and returns which memory has it.
+func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID, pace paced) (in cluster.Incarnation, err error) {
 	snap, err := b.o.Store.Snapshot(e.File, e.Generation)
 	if err != nil {
 		return in, err
@@ -196,13 +196,13 @@ func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) (in
 		list = append(list, &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: sum})
 		bytes = append(bytes, pieces[0]) // an extent is one piece of memory
 	}
-	return b.send(ctx, cluster.Incarnation{Node: node}, &wire.Replicate{Whole: true, Extents: list}, e, bytes)
+	return b.send(ctx, cluster.Incarnation{Node: node}, &wire.Replicate{Whole: true, Extents: list}, e, bytes, pace)
 }
 
 // send puts the bytes of m's extents into another node's memory and has them recorded there, of the file
 // and the generation that e names. It returns which memory that was. bb.Lost: the node has another one than to
 // names, of which 0 is any.
-func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Replicate, e *bb.Entry, bytes [][]byte) (in cluster.Incarnation, err error) {
+func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Replicate, e *bb.Entry, bytes [][]byte, pace paced) (in cluster.Incarnation, err error) {
 	spec := b.files.Spec()
 	s, err := b.o.Cluster.Session(ctx, to.Node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
 	if err != nil {
@@ -229,7 +229,7 @@ func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Repli
 			return in, err
 		}
 	} else {
-		staged, done, err := b.files.Stage(ctx, s, m.Extents, bytes)
+		staged, done, err := b.stage(ctx, s, m.Extents, bytes, pace)
 		if err != nil {
 			return in, err
 		}
@@ -241,6 +241,39 @@ func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Repli
 		_, err = s.Ask(ctx, wire.Type_TYPE_REPLICATE, messages[i], inline, nil)
 	}
 	return in, err
+}
+
+// stage writes the bytes of extents into memory that is leased in a session with another node: at once, or
+// paced in pieces of repairBurst bytes. Done is called after the commit, or instead of it.
+func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte, pace paced) (staged []*wire.NewExtent, done func(), err error) {
+	if pace == nil {
+		return b.files.Stage(ctx, s, extents, bytes)
+	}
+	var ends []func()
+	done = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	for len(extents) > 0 {
+		n, total := 0, int64(0)
+		for n < len(extents) && (n == 0 || total+int64(len(bytes[n])) <= repairBurst) {
+			total += int64(len(bytes[n]))
+			n++
+		}
+		if err = pace(ctx, total); err != nil {
+			done()
+			return nil, nil, err
+		}
+		piece, end, err := b.files.Stage(ctx, s, extents[:n], bytes[:n])
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		staged, ends = append(staged, piece...), append(ends, end)
+		extents, bytes = extents[n:], bytes[n:]
+	}
+	return staged, done, nil
 }
 
 // memoryOf returns the memory that is reached in a session. Gossip may name one that the node had before.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
@@ -34,6 +35,7 @@ type world struct {
 	size    int64
 	has     error // of a look at it
 	record  []error
+	staged  func(bytes int) error       // writes into memory of the others; nil: they have none
 	read    bool                        // somebody reads a copy of the file
 	open    []OpenFile                  // being written
 	others  []bb.NodeID                 // in the order in which they are asked
@@ -96,8 +98,18 @@ func (f files) Pin(context.Context, *bb.Entry, *store.Snapshot) (*store.Pinned, 
 	return nil, nil, errors.New("there is no memory")
 }
 
-func (f files) Stage(context.Context, *peer.Session, []*wire.NewExtent, [][]byte) ([]*wire.NewExtent, func(), error) {
-	return nil, nil, errors.New("there is no memory")
+func (f files) Stage(_ context.Context, _ *peer.Session, extents []*wire.NewExtent, bytes [][]byte) ([]*wire.NewExtent, func(), error) {
+	if f.w.staged == nil {
+		return nil, nil, errors.New("there is no memory")
+	}
+	total := 0
+	for _, p := range bytes {
+		total += len(p)
+	}
+	if err := f.w.staged(total); err != nil {
+		return nil, nil, err
+	}
+	return extents, func() { f.w.did("done %d", total) }, nil
 }
 
 func (f files) ForgetIdle(bb.FileID, bb.Generation) bool { return !f.w.read }
@@ -583,16 +595,25 @@ type writing struct {
 	w         *world
 	file      bb.FileID
 	published bool
+	takes     time.Duration // the making of its copy
+	bytes     int64         // of that; 0: 1
 	copy      Copy
 }
 
 func (f *writing) File() bb.FileID { return f.file }
 func (f *writing) Published() bool { return f.published }
 func (f *writing) Replica() *Copy  { return &f.copy }
-func (f *writing) Rereplicate(context.Context) (int64, error) {
+func (f *writing) Rereplicate(ctx context.Context) (int64, error) {
+	if f.takes > 0 {
+		select {
+		case <-time.After(f.takes):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 	f.w.did("replicate %d", f.file)
 	f.copy.Found(cluster.Incarnation{Node: "n3"})
-	return 1, nil
+	return max(1, f.bytes), nil
 }
 
 // TestLacking counts each file once, and none that nobody can see yet.
@@ -643,6 +664,65 @@ func TestIsOf(t *testing.T) {
 	}
 }
 
+// TestRepairTime: a large copy has longer than a small one, and at the rate of all copies enough.
+func TestRepairTime(t *testing.T) {
+	t.Parallel()
+	if got := RepairTime(0); got != repairTimeout {
+		t.Errorf("nothing: %v", got)
+	}
+	for _, bytes := range []int64{1, 1 << 30, 1 << 40, bb.MaxFileSize} {
+		if got := RepairTime(bytes); got < repairTimeout || got.Seconds() < 2*float64(bytes)/repairRate {
+			t.Errorf("%d bytes: %v", bytes, got)
+		}
+	}
+}
+
+// TestStagePaced: what is copied in the background goes in pieces, no faster than it may, and all of it is
+// given up if one of them fails.
+func TestStagePaced(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	var extents []*wire.NewExtent
+	var bytes [][]byte
+	for i, size := range []int{4 * mib, 12 * mib, 1 * mib, 40 * mib, 8 * mib, 7 * mib} {
+		extents = append(extents, &wire.NewExtent{FileOffset: int64(i), Length: int64(size)})
+		bytes = append(bytes, make([]byte, size))
+	}
+	for name, fails := range map[string]bool{"all": false, "one fails": true} {
+		synctest.Test(t, func(t *testing.T) {
+			var at []string
+			began := time.Now()
+			w := &world{staged: func(bytes int) error {
+				at = append(at, fmt.Sprintf("%d MiB after %v", bytes/mib, time.Since(began)))
+				if fails && len(at) == 4 {
+					return bb.Unavailable
+				}
+				return nil
+			}}
+			b, _ := w.start(t.Context())
+			staged, done, err := b.stage(t.Context(), nil, extents, bytes, pacedBy(rate.NewLimiter(repairRate, repairBurst)))
+			want := []string{"16 MiB after 0s", "1 MiB after 7.8125ms", "40 MiB after 320.3125ms", "15 MiB after 437.5ms"}
+			if !slices.Equal(at, want) {
+				t.Errorf("%s: %q, want %q", name, at, want)
+			}
+			if fails != (err != nil) || !fails && !slices.Equal(staged, extents) {
+				t.Errorf("%s: %d extents, %v", name, len(staged), err)
+			}
+			ends := []string{"done 16777216", "done 1048576", "done 41943040"}
+			if !fails {
+				if got := w.done(); got != nil {
+					t.Errorf("%s: %q before the commit", name, got)
+				}
+				done()
+				ends = append(ends, "done 15728640")
+			}
+			if got := w.done(); !slices.Equal(got, ends) {
+				t.Errorf("%s: %q, want %q", name, got, ends)
+			}
+		})
+	}
+}
+
 // TestRecordCopyUnheard: a second copy of which the namespace did not answer whether it has it counts once the
 // entry names its node, if that has still the memory that the copy was made in.
 func TestRecordCopyUnheard(t *testing.T) {
@@ -673,7 +753,7 @@ func TestRecordCopyUnheard(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		w.unheard, w.memory, w.entry = nil, map[bb.NodeID]bb.InstanceID{"n3": c.memory, "n4": 1}, file(c.holders...)
-		if _, err := b.rereplicateClosed(t.Context(), lacks()); err != nil {
+		if err := b.rereplicateClosed(t.Context(), lacks(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if f, _ := closed.Of(7); f.Second != c.want {
@@ -708,6 +788,42 @@ func TestRepair(t *testing.T) {
 			t.Errorf("while it may come back: %q", got)
 		}
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := w.done(); !slices.Equal(got, []string{"replicate 2"}) {
+			t.Errorf("after that: %q", got)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestRepairSlow: a copy may take longer than a minute, and what it has taken of the rate is waited for, too.
+func TestRepairSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &world{spec: bb.Buffer{Replicas: 2}, others: []bb.NodeID{"n3"}}
+		b, _ := w.start(ctx)
+		slow := &writing{w: w, file: 1, published: true, takes: 5 * time.Minute, bytes: 600 * repairRate}
+		w.open = []OpenFile{slow}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			Repair(ctx, nodes{w}, time.Second, func() []*Buffer { return []*Buffer{b} })
+		}()
+		time.Sleep(5*time.Minute + 2*repairEvery)
+		synctest.Wait()
+		if got := w.done(); !slices.Equal(got, []string{"replicate 1"}) {
+			t.Errorf("after five minutes: %q", got)
+		}
+		next := &writing{w: w, file: 2, published: true}
+		w.open = []OpenFile{next}
+		time.Sleep(9 * time.Minute)
+		synctest.Wait()
+		if got := w.done(); got != nil {
+			t.Errorf("while the first is paid for: %q", got)
+		}
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got := w.done(); !slices.Equal(got, []string{"replicate 2"}) {
 			t.Errorf("after that: %q", got)

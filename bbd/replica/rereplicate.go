@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -24,9 +26,34 @@ const (
 	// what goes over the network for it, clients do not have.
 	repairRate  = 128 << 20
 	repairBurst = 16 << 20
-	// repairTimeout bounds the making of one.
+	// repairTimeout bounds the making of a small one. One that is large has the time besides that it needs at
+	// repairSlowest, in bytes a second.
 	repairTimeout = time.Minute
+	repairSlowest = 16 << 20
 )
+
+// RepairTime bounds the making of a second copy of so many bytes in the background. A node that does not
+// answer is found out sooner: its session breaks.
+func RepairTime(bytes int64) time.Duration {
+	return repairTimeout + time.Duration(float64(bytes)/repairSlowest*float64(time.Second))
+}
+
+// paced waits until so many bytes may be sent in the background. Nil: nobody waits.
+type paced func(ctx context.Context, bytes int64) error
+
+// pacedBy returns what waits for a limiter, whose burst is repairBurst.
+func pacedBy(limiter *rate.Limiter) paced {
+	return func(ctx context.Context, bytes int64) error {
+		for bytes > 0 {
+			n := min(bytes, repairBurst)
+			if err := limiter.WaitN(ctx, int(n)); err != nil {
+				return err
+			}
+			bytes -= n
+		}
+		return nil
+	}
+}
 
 // lacking is a file without its second copy.
 type lacking struct {
@@ -34,6 +61,7 @@ type lacking struct {
 	closed dirty.File // of a closed file
 	open   OpenFile   // of one that is being written; nil: it is closed
 	was    cluster.Incarnation
+	bytes  int64 // of a closed file
 }
 
 // Lacking returns how many files that this node owns have no second copy and should have one, as far as
@@ -67,9 +95,12 @@ func (b *Buffer) underReplicated() (list []lacking) {
 	}
 	for file, f := range b.dirty.All() {
 		if !open[file] && !has(f.Second) {
-			list = append(list, lacking{file: file, closed: f, was: f.Second})
+			bytes := b.size(&bb.Entry{File: file, Generation: f.Generation})
+			list = append(list, lacking{file: file, closed: f, was: f.Second, bytes: bytes})
 		}
 	}
+	// Many small files do not wait for a large one.
+	slices.SortFunc(list, func(x, y lacking) int { return cmp.Compare(x.bytes, y.bytes) })
 	return list
 }
 
@@ -79,7 +110,7 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 	tick := time.NewTicker(repairEvery)
 	defer tick.Stop()
 	gone := make(map[cluster.Incarnation]time.Time) // since when
-	pace := rate.NewLimiter(repairRate, repairBurst)
+	pace := pacedBy(rate.NewLimiter(repairRate, repairBurst))
 	for {
 		select {
 		case <-tick.C:
@@ -112,10 +143,10 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 	}
 }
 
-// rereplicate makes one second copy again, unless that fails.
-func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace *rate.Limiter) (ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
-	defer cancel()
+// rereplicate makes one second copy again, unless that fails. A closed file's is paced piece by piece. The
+// commits of one that is being written wait for its copy, which is made at once: what it has taken is waited
+// for afterwards.
+func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace paced) (ok bool) {
 	var (
 		bytes int64
 		err   error
@@ -123,45 +154,41 @@ func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace *rate.Limiter
 	if l.open != nil {
 		bytes, err = l.open.Rereplicate(ctx)
 	} else {
-		bytes, err = b.rereplicateClosed(ctx, l)
+		err = b.rereplicateClosed(ctx, l, pace)
 	}
 	if err != nil && b.ctx.Err() == nil {
 		b.o.Log.Warn("a second copy of a file cannot be made again", "buffer", b.name, "file", l.file, "err", err)
 	}
-	for bytes > 0 && ctx.Err() == nil {
-		n := min(bytes, repairBurst)
-		if pace.WaitN(b.ctx, int(n)) != nil {
-			break
-		}
-		bytes -= n
-	}
+	_ = pace(ctx, bytes) // it fails with ctx, which ends the repair
 	return err == nil
 }
 
 // rereplicateClosed makes the copy of a closed file.
-func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking) (bytes int64, err error) {
+func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking, pace paced) error {
 	at := l.closed.At
+	ctx, cancel := context.WithTimeout(ctx, RepairTime(l.bytes))
+	defer cancel()
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
-		return 0, nil // renamed or removed: the next look knows
+		return nil // renamed or removed: the next look knows
 	}
 	if err != nil || !l.isOf(b.o.Owners, &e) {
-		return 0, err
+		return err
 	}
 	if made := l.closed.Unsure; made.Node == owner.Replica(&e) && b.o.Cluster.Remains(made) {
 		b.setCopy(l, made) // the namespace has it, whose answer was lost
-		return 0, nil
+		return nil
 	}
 	for _, node := range targets(b.o.Cluster, e.Size, l.closed.Near) {
 		var h cluster.Incarnation
-		if h, err = b.sendWhole(ctx, &e, node); err == nil {
-			return e.Size, b.recordCopy(&e, l, h)
+		if h, err = b.sendWhole(ctx, &e, node, pace); err == nil {
+			return b.recordCopy(&e, l, h)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return 0, err
+	return err
 }
 
 // isOf reports whether an entry is that of the closed file that lacks a copy.
