@@ -74,6 +74,7 @@ var layers = []struct {
 	{"flusher/backing/asuser/protocol", []string{"flusher/backing", "flusher/backing/posix/lustre", "internal/bb"}},
 	{"flusher/backing/asuser/serve", []string{"flusher/backing", "flusher/backing/asuser/...", "flusher/backing/posix/...", "internal/..."}},
 	{"flusher/backing/posix/fileio", nil},
+	{"flusher/backing/posix/syncgroup", nil},
 	{"flusher/backing/posix/lustre", nil},
 	{"flusher/backing/posix/identity", []string{"flusher/backing/posix/lustre"}},
 	{"flusher/backing/s3/answer", []string{"internal/bb"}},

@@ -12,7 +12,7 @@
 //     within a directory survives whole or not at all. After one between two directories
 //     the file has the new name, or the old one, or both; and none if only the directory
 //     of the old one was synced;
-//   - syncfs does nothing: FUSE has no request for it.
+//   - syncfs does nothing, as FUSE has no request for it; FS.SyncBytes is called in its place.
 //
 // MountJournaled is what ext4 and XFS do, whose journals keep changes of names in order.
 //
@@ -349,6 +349,20 @@ func (d *disk) sync(id uint64) syscall.Errno {
 		for _, n := range d.inodes {
 			n.syncNames()
 		}
+	}
+	return 0
+}
+
+// syncBytes makes the bytes of all files durable, and no name.
+func (d *disk) syncBytes() syscall.Errno {
+	if errno := d.step("sync all bytes"); errno != 0 {
+		return errno
+	}
+	for _, n := range d.inodes {
+		for _, c := range n.writes {
+			n.kept = c.on(n.kept)
+		}
+		n.writes = nil
 	}
 	return 0
 }

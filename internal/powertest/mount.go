@@ -84,6 +84,17 @@ func (f *FS) Steps() []string {
 	return slices.Clone(f.disk.steps)
 }
 
+// SyncBytes does what syncfs(2) does on a file system of disks, and not more than is certain of it: the bytes of
+// all files are durable, their names are not.
+func (f *FS) SyncBytes() error {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if errno := f.disk.syncBytes(); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // Restart mounts what survived a cut, which happens now if it has not yet. Files that are
 // open fail.
 func (f *FS) Restart(seed uint64) {

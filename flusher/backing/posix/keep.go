@@ -152,7 +152,7 @@ func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) e
 			return wrap("remove", name, err)
 		}
 	}
-	return wrap("remove", name, syncDirIfThere(root, path.Dir(name)))
+	return wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
 }
 
 // removeVersion removes a file that a moment ago was a version.
@@ -232,7 +232,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	case from == (backing.Version{}):
 		// An earlier try may have moved it, and failed to make that durable: package retry
 		// takes what is there under the new name for success.
-		return wrap("rename", old, cmp.Or(syncMove(root, old, newName), error(&fs.PathError{Op: "rename", Path: old, Err: fs.ErrNotExist})))
+		return wrap("rename", old, cmp.Or(s.syncMove(root, old, newName), error(&fs.PathError{Op: "rename", Path: old, Err: fs.ErrNotExist})))
 	case from != is:
 		return backing.Foreign("rename", old)
 	case to != (backing.Version{}) && to != replaces:
@@ -245,7 +245,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	if err := s.renameVersion(root, old, newName, is, to); err != nil {
 		return wrap("rename", old, err)
 	}
-	return wrap("rename", old, syncMove(root, old, newName))
+	return wrap("rename", old, s.syncMove(root, old, newName))
 }
 
 // endRename ends a rename that a crash has cut: the new name has the file already. What the old
@@ -255,7 +255,7 @@ func (s *Store) endRename(root *os.Root, old, newName string, from, is, replaces
 	if from == is || from == replaces && from != (backing.Version{}) {
 		err = s.removeVersion(root, old, from)
 	}
-	return cmp.Or(err, syncMove(root, old, newName))
+	return cmp.Or(err, s.syncMove(root, old, newName))
 }
 
 // renameVersion moves a file that a moment ago was a version, to a name that had another one, or none.

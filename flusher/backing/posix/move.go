@@ -27,7 +27,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			// An earlier try may have moved it, and failed to make that durable: package retry
 			// takes what is there under the new name for success.
-			if syncErr := syncMove(root, old, newName); syncErr != nil {
+			if syncErr := s.syncMove(root, old, newName); syncErr != nil {
 				err = syncErr
 			}
 		}
@@ -40,22 +40,22 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 		return wrap("rename", newName, err)
 	}
 	defer s.forgetDurable()
-	if err := merge(ctx, root, old, newName); err != nil {
+	if err := s.merge(ctx, root, old, newName); err != nil {
 		return wrap("rename", old, err)
 	}
-	return wrap("rename", old, syncMove(root, old, newName))
+	return wrap("rename", old, s.syncMove(root, old, newName))
 }
 
 // syncMove makes a move durable. The new entry comes first, and the old one only if that is
 // done: a crash in between leaves both rather than none.
-func syncMove(root *os.Root, old, newName string) error {
-	if err := syncDirIfThere(root, path.Dir(newName)); err != nil {
+func (s *Store) syncMove(root *os.Root, old, newName string) error {
+	if err := s.syncDirIfThere(root, path.Dir(newName)); err != nil {
 		return err
 	}
-	return syncDirIfThere(root, path.Dir(old))
+	return s.syncDirIfThere(root, path.Dir(old))
 }
 
-func merge(ctx context.Context, root *os.Root, old, newName string) error {
+func (s *Store) merge(ctx context.Context, root *os.Root, old, newName string) error {
 	err := root.Rename(old, newName)
 	if !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
 		return err
@@ -68,11 +68,11 @@ func merge(ctx context.Context, root *os.Root, old, newName string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := merge(ctx, root, path.Join(old, e.Name()), path.Join(newName, e.Name())); err != nil {
+		if err := s.merge(ctx, root, path.Join(old, e.Name()), path.Join(newName, e.Name())); err != nil {
 			return err
 		}
 	}
-	if err := syncDir(root, newName); err != nil {
+	if err := s.syncDir(root, newName); err != nil {
 		return err
 	}
 	return root.Remove(old)
@@ -91,7 +91,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		// An earlier try may have removed it, and failed to make that durable.
-		return wrap("remove", name, syncDirIfThere(root, path.Dir(name)))
+		return wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
 	}
 	if err == nil && info.IsDir() {
 		return bb.E(bb.IsDirectory, "remove", name, "is a directory, not an object")
@@ -102,7 +102,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return wrap("remove", name, err)
 	}
-	return wrap("remove", name, syncDirIfThere(root, path.Dir(name)))
+	return wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
 }
 
 // RemoveTree removes a file or directory and all below it. The root itself stays.
@@ -124,12 +124,12 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 		for _, e := range entries {
 			err = errors.Join(err, ctx.Err(), root.RemoveAll(e.Name()))
 		}
-		return wrap("remove tree", s.dir, errors.Join(err, syncDir(root, ".")))
+		return wrap("remove tree", s.dir, errors.Join(err, s.syncDir(root, ".")))
 	}
 	if err := root.RemoveAll(name); err != nil && !errors.Is(err, syscall.ENOTDIR) {
 		return wrap("remove tree", name, err)
 	}
-	return wrap("remove tree", name, syncDirIfThere(root, dir))
+	return wrap("remove tree", name, s.syncDirIfThere(root, dir))
 }
 
 // RemoveDir removes an empty directory and syncs the one that held it.
@@ -156,11 +156,11 @@ func (s *Store) RemoveDir(ctx context.Context, name string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
 		return wrap("remove directory", name, err)
 	}
-	return wrap("remove directory", name, syncDirIfThere(root, path.Dir(name)))
+	return wrap("remove directory", name, s.syncDirIfThere(root, path.Dir(name)))
 }
 
-func syncDirIfThere(root *os.Root, dir string) error {
-	err := syncDir(root, dir)
+func (s *Store) syncDirIfThere(root *os.Root, dir string) error {
+	err := s.syncDir(root, dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}

@@ -24,6 +24,7 @@ type Pending struct {
 	opts      backing.PutOptions
 
 	f, direct *os.File // direct: the same file, past the page cache; nil: it is written as usual
+	opened    uint64   // of syncgroup
 	info      fs.FileInfo
 	done      bool // nothing is left to remove
 }
@@ -66,6 +67,7 @@ func (p *Pending) create() error {
 	if err != nil {
 		return err
 	}
+	p.opened = p.s.files.Opened()
 	if p.direct = p.s.openDirect(p.root, p.temp, p.size); p.direct != nil {
 		return fileio.Allocate(p.f, p.size)
 	}
@@ -86,7 +88,7 @@ func (p *Pending) WriteAt(b []byte, off int64) error {
 func (p *Pending) Finish() error {
 	err := setAttrs(p.root, p.temp, p.f, p.opts.Attrs, p.s.opts.Group)
 	if err == nil {
-		err = p.f.Sync()
+		err = p.s.files.Sync(p.f, p.size, p.opened)
 	}
 	if err == nil {
 		if p.info, err = p.f.Stat(); err == nil && p.info.Size() != p.size {
@@ -110,7 +112,7 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 	}
 	p.done = true
 	p.s.full.Forget(p.name)
-	if err := syncDir(p.root, p.dir); err != nil {
+	if err := p.s.syncDir(p.root, p.dir); err != nil {
 		return backing.Object{}, p.failed(err)
 	}
 	return object(p.name, p.info), nil

@@ -20,6 +20,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/identity"
 	"forebay/flusher/backing/posix/lustre"
+	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
 )
 
@@ -50,6 +51,7 @@ type Options struct {
 	link    func(root *os.Root, old, newName string) error
 	between func(name string)
 	room    func(root *os.Root) (int64, error) // what statfs says
+	sync    syncgroup.Options
 }
 
 func (o Options) withDefaults() Options {
@@ -90,6 +92,8 @@ type Store struct {
 
 	buffered atomic.Bool // the file system refuses O_DIRECT
 	full     lustre.FullTargets
+	files    *syncgroup.Files
+	dirs     syncgroup.Dirs
 
 	// durable holds the directories whose own entry is known to be on disk, so
 	// that a million small files do not sync their parents' parents each time.
@@ -105,7 +109,7 @@ const maxDurable = 4096 // directories remembered
 
 // Open returns the store of an existing directory.
 func Open(dir string, opts Options) (*Store, error) {
-	s := &Store{dir: dir, opts: opts.withDefaults()}
+	s := &Store{dir: dir, opts: opts.withDefaults(), files: syncgroup.NewFiles(opts.sync)}
 	s.durable.dirs = map[string]struct{}{}
 	known := false
 	s.identity, known = identity.Parse(opts.Root)

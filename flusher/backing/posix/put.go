@@ -18,8 +18,10 @@ import (
 // out or moved:
 //
 //	make and sync missing directories → create a temporary file beside the final
-//	name → write → compare checksums → attributes → fsync → close, checked →
-//	PutOptions.Last → the root is still there → rename → fsync the directory
+//	name → write → compare checksums → attributes → sync → close, checked →
+//	PutOptions.Last → the root is still there → rename → sync the directory
+//
+// Puts under way together share both syncs (package syncgroup).
 func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	p, err := s.Begin(ctx, name, src.Size(), opts)
 	if err != nil {
@@ -160,7 +162,7 @@ func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error 
 	if !info.IsDir() {
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
 	}
-	if err := syncDir(root, path.Dir(dir)); err != nil {
+	if err := s.syncDir(root, path.Dir(dir)); err != nil {
 		return err
 	}
 	s.setDurable(dir)
@@ -214,12 +216,12 @@ func (s *Store) forgetDurable() {
 	clear(s.durable.dirs)
 }
 
-func syncDir(root *os.Root, dir string) error {
+func (s *Store) syncDir(root *os.Root, dir string) error {
 	d, err := openDir(root, dir)
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	err = s.dirs.Sync(d)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 		err = nil // some network file systems have no fsync of directories: their entries are durable at once
 	}

@@ -1,0 +1,380 @@
+package syncgroup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world counts what is synced, and decides what becomes of it.
+type world struct {
+	t *testing.T
+	*Files
+
+	mu    sync.Mutex
+	ones  []string   // the files that had a sync of their own
+	whole []*os.File // the files whose file system was synced
+	bad   string     // the file whose sync fails
+	hold  chan struct{}
+	err   error // of all syncs of the file system
+	took  time.Duration
+	now   time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, hold: make(chan struct{}), now: time.Now()}
+	w.Files = NewFiles(Options{
+		Proven: func(*os.File) bool { return true },
+		One: func(f *os.File) error {
+			name := filepath.Base(f.Name())
+			w.mu.Lock()
+			w.ones = append(w.ones, name)
+			w.mu.Unlock()
+			if name == "first" {
+				<-w.hold
+			}
+			if name == w.bad {
+				return syscall.EIO
+			}
+			return nil
+		},
+		Whole: func(f *os.File) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.whole, w.now = append(w.whole, f), w.now.Add(w.took)
+			return w.err
+		},
+		Now: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.now
+		},
+	})
+	return w
+}
+
+func (w *world) file(name string) *os.File {
+	w.t.Helper()
+	f, err := os.Create(filepath.Join(w.t.TempDir(), name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// sync begins to sync a file, and returns its error when it has one.
+func (w *world) sync(f *os.File, opened uint64) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- w.Sync(f, 1, opened) }()
+	return ended
+}
+
+// waiting waits until so many files wait for a file system, or until it is being synced.
+func (w *world) waiting(f *os.File, members int) {
+	w.t.Helper()
+	fs, err := w.of(f)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for {
+		w.Files.mu.Lock()
+		there := fs.busy && (members == 0 || fs.next != nil && fs.next.members == members)
+		w.Files.mu.Unlock()
+		if there {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// others begins syncs of n files while another one is synced. The file opened first comes in the middle.
+func (w *world) others(n int) (files []*os.File, ended []<-chan error) {
+	for i := range n {
+		f := w.file(strconv.Itoa(i))
+		files = append(files, f)
+		ended = append(ended, w.sync(f, uint64(100+(i+n/2)%n)))
+		w.waiting(f, i+1)
+	}
+	return files, ended
+}
+
+func (w *world) begin() <-chan error {
+	f := w.file("first")
+	ended := w.sync(f, 1)
+	w.waiting(f, 0)
+	return ended
+}
+
+func TestGroupHasOneSync(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	files, ended := w.others(10)
+	if len(w.whole) > 0 {
+		t.Error("the group did not wait")
+	}
+	close(w.hold)
+	for _, one := range append(ended, first) {
+		if err := <-one; err != nil {
+			t.Error(err)
+		}
+	}
+	if len(w.whole) != 1 || w.whole[0] != files[5] {
+		t.Errorf("synced by %v, want once by the file that was opened first, %v", w.whole, files[5])
+	}
+	if !slices.Equal(w.ones, []string{"first"}) {
+		t.Errorf("a sync of their own had %q", w.ones)
+	}
+	if err := w.Sync(w.file("later"), 1, 200); err != nil || len(w.ones) != 2 {
+		t.Errorf("%v: a file that comes alone: %q", err, w.ones)
+	}
+}
+
+func TestFailedGroupNamesTheFile(t *testing.T) {
+	w := newWorld(t)
+	w.err, w.bad = syscall.EIO, "3"
+	first := w.begin()
+	_, ended := w.others(6)
+	close(w.hold)
+	for i, one := range ended {
+		if err := <-one; (err != nil) != (i == 3) {
+			t.Errorf("file %d: %v", i, err)
+		}
+	}
+	if err := <-first; err != nil || len(w.whole) != 1 || len(w.ones) != 7 {
+		t.Errorf("%v; %d syncs of all, of their own %q", err, len(w.whole), w.ones)
+	}
+}
+
+func TestFewFilesHaveSyncsOfTheirOwn(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	_, ended := w.others(fewest - 1)
+	close(w.hold)
+	for _, one := range append(ended, first) {
+		if err := <-one; err != nil {
+			t.Error(err)
+		}
+	}
+	if len(w.whole) > 0 || len(w.ones) != fewest {
+		t.Errorf("%d syncs of all, of their own %q", len(w.whole), w.ones)
+	}
+}
+
+func TestNothingIsSharedAfterASlowSync(t *testing.T) {
+	w := newWorld(t)
+	w.took = 2 * time.Second
+	first := w.begin()
+	_, ended := w.others(5)
+	close(w.hold)
+	for _, one := range append(ended, first) {
+		if err := <-one; err != nil {
+			t.Error(err)
+		}
+	}
+	f := w.file("alone")
+	for _, after := range []struct {
+		wait  time.Duration
+		alone bool
+	}{{0, true}, {17 * time.Second, true}, {2 * time.Second, false}} {
+		w.mu.Lock()
+		w.now = w.now.Add(after.wait)
+		w.mu.Unlock()
+		fs, err := w.of(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, first := w.join(fs, f, 300)
+		if alone := g == nil && !first; alone != after.alone {
+			t.Errorf("%v later: alone %v", after.wait, alone)
+		}
+	}
+}
+
+func TestPause(t *testing.T) {
+	for _, c := range []struct{ took, want time.Duration }{
+		{0, 0}, {patience - 1, 0}, {patience, 9 * patience}, {time.Second, 9 * time.Second}, {time.Hour, 10 * time.Minute},
+	} {
+		if got := pause(c.took); got != c.want {
+			t.Errorf("after %v: %v, want %v", c.took, got, c.want)
+		}
+	}
+}
+
+// A file whose sync does not end keeps the others no longer than patience.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.begin()
+		began := time.Now()
+		_, ended := w.others(5)
+		for i, one := range ended {
+			if err := <-one; err != nil {
+				t.Errorf("file %d: %v", i, err)
+			}
+		}
+		if took := time.Since(began); took != patience || len(w.whole) > 0 || len(w.ones) != 6 {
+			t.Errorf("after %v: %d syncs of all, of their own %q", took, len(w.whole), w.ones)
+		}
+		close(w.hold)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		fs, _ := w.of(w.file("later"))
+		if fs.busy || fs.next != nil {
+			t.Error("somebody is still waited for")
+		}
+	})
+}
+
+func TestBounds(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	fs, err := w.of(w.file("f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := (*group)(nil)
+	for i := range most {
+		group, _ = w.join(fs, nil, uint64(1000-i))
+	}
+	if g, first := w.join(fs, nil, 1); g != nil || first || group.members != most || group.opened != 1000-most+1 {
+		t.Errorf("a group of %d files, of which the first was opened as %d, has one more", group.members, group.opened)
+	}
+	if err := w.Sync(w.file("large"), Small+1, 7); err != nil {
+		t.Error(err)
+	}
+	w.Files.mu.Lock()
+	fs.next = nil
+	w.Files.mu.Unlock()
+	close(w.hold)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+// Below one root, another file system may be mounted: a sync of one is none of the other.
+func TestFileSystemsAreApart(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	other, err := os.Open("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := w.Sync(other, 1, 2); err != nil || !slices.Equal(w.ones, []string{"first", "status"}) {
+		t.Errorf("%v; of their own %q", err, w.ones)
+	}
+	close(w.hold)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhole(t *testing.T) {
+	f := newWorld(t).file("f")
+	if err := whole(f); err != nil {
+		t.Error(err)
+	}
+	f.Close()
+	if err := whole(f); err == nil {
+		t.Error("a file that is closed was synced")
+	}
+}
+
+func TestProven(t *testing.T) {
+	for _, c := range []struct {
+		kind    int64
+		release string
+		want    bool
+	}{
+		{unix.EXT4_SUPER_MAGIC, "6.1.0-18-amd64", true},
+		{unix.XFS_SUPER_MAGIC, "5.17.0", true},
+		{unix.XFS_SUPER_MAGIC, "5.14.0-427.el9.x86_64", false},
+		{unix.EXT4_SUPER_MAGIC, "4.18.0", false},
+		{unix.EXT4_SUPER_MAGIC, "", false},
+		{0x0bd00bd0, "6.1.0", false}, // Lustre
+		{unix.NFS_SUPER_MAGIC, "6.1.0", false},
+		{unix.FUSE_SUPER_MAGIC, "6.1.0", false},
+		{unix.BTRFS_SUPER_MAGIC, "6.1.0", false},
+		{unix.TMPFS_MAGIC, "6.1.0", false},
+		{unix.OVERLAYFS_SUPER_MAGIC, "6.1.0", false},
+	} {
+		if got := provenOn(c.kind, c.release); got != c.want {
+			t.Errorf("type %x on Linux %q: %v", c.kind, c.release, got)
+		}
+	}
+}
+
+// Who comes while a directory is synced shares a sync that begins afterwards.
+func TestDirs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d Dirs
+		one, other := id{1, 2}, id{1, 3}
+		hold, first, others := make(chan struct{}), make(chan error, 1), make(chan error, 5)
+		go func() {
+			first <- d.share(one, func() error {
+				<-hold
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if err := d.share(other, func() error { return syscall.ENOSPC }); err != syscall.ENOSPC {
+			t.Errorf("another directory: %v", err)
+		}
+		failed, calls := errors.New("the second sync"), 0
+		for range 5 {
+			go func() {
+				others <- d.share(one, func() error {
+					calls++
+					return failed
+				})
+			}()
+		}
+		synctest.Wait()
+		if calls > 0 {
+			t.Error("it was synced twice at a time")
+		}
+		close(hold)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		for range 5 {
+			if err := <-others; err != failed {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if calls != 1 || len(d.dirs) > 0 {
+			t.Errorf("%d syncs of five callers; %d directories are remembered", calls, len(d.dirs))
+		}
+	})
+}
+
+func TestDirSync(t *testing.T) {
+	var d Dirs
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sync(dir); err != nil {
+		t.Error(err)
+	}
+	dir.Close()
+	if err := d.Sync(dir); err == nil {
+		t.Error("a directory that is closed was synced")
+	}
+}
