@@ -9,9 +9,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// smallPerWorker is how many small files are flushed at a time in place of one other: a journaling file system makes the
-// syncs that are under way together durable with one write of its journal. docs/performance.md has figures.
-const smallPerWorker = 8
+// smallPerWorker is how many small files are flushed to a directory at a time in place of one other: those that wait for a
+// sync together share one. A service answers each by itself, and gets a third. docs/performance.md has figures.
+const (
+	smallPerWorker = 24
+	serviceUnits   = 3
+)
 
 // startFlusher starts the worker pool that carries dirty files to the stores.
 func (d *Daemon) startFlusher() error {
@@ -42,6 +45,9 @@ func (d *Daemon) policy(name string) flusher.Policy {
 	}
 	spec := b.Spec()
 	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID}
+	if !d.stores.InDirectory(spec.Backing) {
+		p.SmallUnits = serviceUnits
+	}
 	if due := b.due.Load(); due != 0 {
 		p.Due = time.Unix(0, due)
 	}

@@ -95,6 +95,7 @@ func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*e
 		b := plan.Buffer{
 			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: q.units(),
 			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store, User: policy.User,
+			Small: policy.SmallUnits,
 		}
 		b.Pace, _ = q.stats.pace.At(in.Now, q.stats.failing)
 		in.Buffers[name] = b
@@ -151,7 +152,7 @@ func (f *Flusher) launch(q *queue, e *entry) {
 	limits, policy := f.opts.limits(0), f.opts.Policy(q.buffer)
 	fl := &flight{
 		f: f, q: q, e: e, key: e.item.Key, size: e.item.Size, since: e.item.DirtySince, epoch: q.epoch, begun: f.opts.Now(),
-		store: policy.Store, user: policy.User, ended: make(chan struct{}), units: limits.Units(e.item.Size),
+		store: policy.Store, user: policy.User, ended: make(chan struct{}), units: limits.Units(e.item.Size, policy.SmallUnits),
 	}
 	fl.progress()
 	fl.ctx, fl.cancel = context.WithCancelCause(q.ctx)

@@ -125,6 +125,9 @@ type Policy struct {
 	// Store names what the buffer flushes to. Buffers that name the same share its bound;
 	// "": no other buffer does.
 	Store string
+	// SmallUnits is how many of Options.SmallPerWorker a small file counts as: of a store to which fewer should be on
+	// their way at a time. 0: 1.
+	SmallUnits int
 	// User is whose buffer it is: workers are shared among users.
 	User uint32
 }

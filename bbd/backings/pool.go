@@ -343,6 +343,9 @@ func (s *Pool) Shared(url string) string {
 	return s.mu.shared[url]
 }
 
+// InDirectory reports whether LookUp has found the store of a backing URL to be a directory.
+func (s *Pool) InDirectory(url string) bool { return strings.HasPrefix(s.Shared(url), "file") }
+
 // LookUp finds out what Shared returns from now on. It asks neither file system nor endpoint.
 func (s *Pool) LookUp(url string) string {
 	name := storeOf(url)

@@ -30,6 +30,7 @@ type Buffer struct {
 	InFlight int           // files being flushed, as Limits.Units counts them
 	Store    string        // where its files go; buffers that name the same store share its bound; "": a store of its own
 	User     uint32        // whose it is
+	Small    int           // units of a small file, where that is not one; 0: 1
 
 	// Due is by when it should be clean, since its job ends then; zero: no matter when.
 	Due   time.Time
@@ -54,14 +55,17 @@ type Limits struct {
 	Idle time.Duration
 }
 
-// Units returns how much of its bounds a file takes: a worker has PerWorker units, of which a small file takes one and any
+// Units returns how much of its bounds a file takes: a worker has PerWorker units, of which a small file takes small (0: one), and any
 // other file all. A bound holds back what would begin while it is reached; the file that reaches it may take units
 // beyond it, so that small files cannot keep a large one waiting. Of large files alone, there are never more than the bound.
-func (l *Limits) Units(size int64) int {
-	if l.PerWorker > 1 && size > l.Small {
+func (l *Limits) Units(size int64, small int) int {
+	switch {
+	case l.PerWorker <= 1:
+		return 1
+	case size > l.Small:
 		return l.PerWorker
 	}
-	return 1
+	return min(max(1, small), l.PerWorker)
 }
 
 // Fair is the memory of what each buffer and each user has had: bytes, counted from where those
@@ -160,7 +164,7 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 		cost := max(it.Size, requestCost) / b.urge(in.Now)
 		fair.Buffers[turn.buffer] += cost
 		fair.Users[b.User] += cost
-		units := in.Limits.Units(it.Size)
+		units := in.Limits.Units(it.Size, b.Small)
 		turns.flying.add(turn.buffer, units)
 		turns.flying.byUser[b.User] += units
 		used += units

@@ -135,6 +135,8 @@ func parseBuffer(t *testing.T, words []string) (b Buffer) {
 			fmt.Sscan(value, &b.InFlight)
 		case "store":
 			b.Store = value
+		case "small":
+			fmt.Sscan(value, &b.Small)
 		case "user":
 			fmt.Sscan(value, &b.User)
 		case "due":

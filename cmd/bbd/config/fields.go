@@ -98,7 +98,7 @@ var fields = []field{
 
 	{"namespace.engine", "Of buffers that are made from now on; one that exists keeps its own. buckets: a key-value bucket with a key for each name. log: a log, and a table of all names in this daemon's memory; only for a daemon that stands alone with its embedded server, and no older release reads it. A daemon that joins a cluster does not serve a buffer with a log: drain and destroy it before. Logs are young: a loss of power may cost more than the last nats.embedded.sync_interval, unless that is 0s.", func(c *Config) any { return &c.Namespace.Engine }},
 
-	{"flush.workers", "Files flushed at the same time. Eight of at most 64 KiB count as one.", func(c *Config) any { return &c.Flush.Workers }},
+	{"flush.workers", "Files flushed at the same time. Of at most 64 KiB, 24 to a directory count as one, or 8 to S3.", func(c *Config) any { return &c.Flush.Workers }},
 	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
 	{"flush.limit", "Bytes a second to all stores together. 0: no limit.", func(c *Config) any { return &c.Flush.Limit }},
 	{"flush.cluster_limit", "Bytes a second to all stores of all daemons of the cluster together, the same in each one's configuration. 0: no limit.", func(c *Config) any { return &c.Flush.ClusterLimit }},

@@ -13,7 +13,7 @@ const (
 	ReadSlots  = 8 // bytes that were read; readers without one get their bytes in messages
 	// Small files have slots of their own, of which only the first SmallSize bytes are ever touched: each waits in its
 	// slot for a sync, and many may be synced at a time.
-	SmallSlots = 64
+	SmallSlots = 192
 	SmallSize  = 64 << 10
 	allSlots   = WriteSlots + ReadSlots + SmallSlots
 )
