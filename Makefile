@@ -74,6 +74,12 @@ ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-packages
 endif
 
+.PHONY: test-lustre
+test-lustre: ## Run suites of stores, staging, shared files and receipts in FOREBAY_LUSTRE_DIR, a directory on a Lustre
+	@mkdir -p $(CACHE)/bin
+	@go build -C tools -o $(CACHE)/bin/ ./testrun
+	@TESTRUN='$(TESTRUN)' scripts/test-lustre.sh
+
 # The packages that are something else with the build tag ofi.
 OFI := ./rdma/ofi/... ./rdma/route
 
