@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/internal/powertest"
+)
+
+// TestDaemonEndsWhileAStoreHangs: a file system does not answer an fsync, as one whose server is away. The daemon ends all
+// the same, and the next one serves, although the process that hangs stays in the kernel. When the file system
+// answers, what was dirty arrives, and what the flush had left is removed.
+func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
+	u := startForUsers(t, smallDaemon)
+	mnt := u.dir("mnt", 0, 0o755)
+	fs := powertest.MountCaching(t, mnt)
+	away, works := filepath.Join(mnt, "store"), u.dir("works", aliceUID, 0o700)
+	if err := errors.Join(os.Mkdir(away, 0o700), os.Chown(away, aliceUID, aliceUID), os.Chmod(u.d.Memory, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	u.must(aliceUID, "buffer", "create", "away", "--backing", backingURL(away))
+	u.must(aliceUID, "buffer", "create", "works", "--backing", backingURL(works))
+	hold := make(chan struct{})
+	release := func() {
+		if hold != nil {
+			close(hold)
+			hold = nil
+		}
+	}
+	defer release() // before the file system is unmounted
+	reached := fs.Inject(powertest.Fault{Call: "fsync 0", Hold: hold})
+	content := strings.Repeat("away ", 1000)
+	u.must(aliceUID, "put", u.file(filepath.Join(u.top, "f"), content, aliceUID, 0o600), "bb://away/f")
+	<-reached
+	hung := storeWorkers(u.d.Pid())
+
+	began := time.Now()
+	u.d.Stop() // fails the test if it does not end
+	t.Logf("the daemon's end, and the wait for workers of it that hang, took %v", time.Since(began))
+	u.d.Start()
+	if err := os.Chmod(u.d.Memory, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	u.must(aliceUID, "put", u.file(filepath.Join(u.top, "g"), "works", aliceUID, 0o600), "bb://works/g")
+	u.must(aliceUID, "drain", "works", "--timeout", "1m")
+	u.unchanged(filepath.Join(works, "g"), "works")
+	u.mustFail(aliceUID, "", "drain", "away", "--timeout", "2s")
+	if len(hung) == 0 {
+		t.Error("no store worker was there to hang")
+	}
+
+	release()
+	u.must(aliceUID, "drain", "away", "--timeout", "1m")
+	fs.Calls()
+	u.unchanged(filepath.Join(away, "f"), content)
+	for { // the sweep of the store is not what a drain waits for
+		left, err := os.ReadDir(away)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 1 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
