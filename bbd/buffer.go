@@ -11,7 +11,6 @@ import (
 	"forebay/bbd/batch"
 	"forebay/bbd/dedup"
 	"forebay/bbd/dirty"
-	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/freeze"
 	"forebay/bbd/lockrank"
@@ -19,6 +18,7 @@ import (
 	"forebay/bbd/origin"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
+	"forebay/bbd/reassert"
 	"forebay/bbd/replica"
 	"forebay/bbd/txn"
 	"forebay/bbd/walk"
@@ -52,34 +52,36 @@ type buffer struct {
 	commits      dedup.Table
 	materializer *txn.Materializer
 	directories  lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
-
-	forgotten struct {
-		lockorder.Mutex[lockrank.Leaf]
-		list []fate.Unexplained
-	}
 }
 
 // parts are what other packages do with a buffer's files.
 type parts struct {
-	writers    *alloc.Writers
-	sources    *origin.Sources
-	cache      *readcache.Cache
-	forward    *forward.Buffer
-	writeback  *writeback.Buffer
-	replicas   *replica.Buffer
-	migrations *migrate.Buffer
+	writers     *alloc.Writers
+	sources     *origin.Sources
+	cache       *readcache.Cache
+	forward     *forward.Buffer
+	writeback   *writeback.Buffer
+	replicas    *replica.Buffer
+	migrations  *migrate.Buffer
+	reassertion *reassert.Buffer
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, gate: freeze.New(bb.Address{Buffer: spec.Name}.String())}
 	b.current.Store(&spec)
 	b.open, b.dirty = newOpenFiles(), dirty.New()
-	b.owners = owner.Node{Self: d.cfg.Node, Alone: d.cluster == nil}
+	b.owners = d.owners()
 	b.writers, b.sources = alloc.NewWriters(d.alloc, memoryBuffer{b}), newSources(b)
 	b.cache, b.forward = newCache(b), newForward(b)
 	b.writeback, b.replicas, b.migrations = newWriteback(b), newReplicas(b), newMigrations(b)
+	b.reassertion = newReassertion(b)
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	return b
+}
+
+// owners decides which files are this node's.
+func (d *Daemon) owners() owner.Node {
+	return owner.Node{Self: d.cfg.Node, Alone: d.cluster == nil}
 }
 
 // Spec returns the buffer's record, as this daemon knows it.

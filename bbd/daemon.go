@@ -26,6 +26,7 @@ import (
 	"forebay/bbd/namelock"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
+	"forebay/bbd/reassert"
 	"forebay/bbd/rpc"
 	"forebay/bbd/share"
 	"forebay/bbd/staging"
@@ -200,7 +201,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the namespace: ids of its own", d.silence)
-	if err := d.meta.IDs().Raise(ctx, d.newestBlock()); err != nil {
+	if err := d.meta.IDs().Raise(ctx, reassert.NewestBlock(d.store)); err != nil {
 		return err
 	}
 	if err := d.claimIDs(ctx); err != nil {

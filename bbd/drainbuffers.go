@@ -78,11 +78,11 @@ func (b drainBuffer) CloseAbandoned(ctx context.Context) error { return b.closeA
 
 // Mend restores the entries of dirty files that the namespace has forgotten.
 func (b drainBuffer) Mend(ctx context.Context) (left []fate.Unexplained, mended bool, err error) {
-	return b.mendForgotten(ctx)
+	return b.reassertion.Mend(ctx)
 }
 
 // Unasked returns the dirty files in no queue, when an error has kept Mend from an answer.
-func (b drainBuffer) Unasked(why error) []fate.Unexplained { return b.unasked(why) }
+func (b drainBuffer) Unasked(why error) []fate.Unexplained { return b.reassertion.Unasked(why) }
 
 // Materialize waits until a decided transaction is in the namespace.
 func (b drainBuffer) Materialize(ctx context.Context, id bb.TxnID) error {

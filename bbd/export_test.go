@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/origin"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
+	"forebay/bbd/reassert"
 	"forebay/bbd/rpc"
 	"forebay/bbd/writeback"
 	"forebay/flusher"
@@ -333,7 +334,7 @@ func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []str
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	r, err := b.reassert(ctx)
+	r, err := b.reassertion.Reassert(ctx)
 	return r.Remade, r.SetAside, len(r.Left), err
 }
 
@@ -388,13 +389,12 @@ func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	sv := fate.NewSurvey(d.heldFiles()[name])
-	if err := b.scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
+	sv := fate.NewSurvey(reassert.HeldFiles(d.store)[name])
+	if err := b.reassertion.Scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
 		return err
 	}
 	for range 2 {
-		var gone []bb.Entry
-		if err := b.recoverForgotten(ctx, sv, map[bb.FileID]struct{}{}, &gone); err != nil {
+		if _, err := b.reassertion.Recover(ctx, sv); err != nil {
 			return err
 		}
 	}

@@ -9,13 +9,3 @@ func (d *Daemon) nameForeign() {
 			"bytes", f.Bytes, "held", f.Held, "node", f.Node, "namespace", f.Namespace, "buffers", f.Buffers, "remedy", f.Remedy)
 	}
 }
-
-// newestBlock returns the largest block of ids that identities in memory name.
-func (d *Daemon) newestBlock() (block uint64) {
-	for f := range d.store.Files() {
-		if id := f.Identity; id != nil {
-			block = max(block, uint64(id.File)>>32, uint64(id.Generation)>>32, uint64(id.Dir)>>32)
-		}
-	}
-	return block
-}

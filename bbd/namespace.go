@@ -244,7 +244,7 @@ func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (
 	if err != nil {
 		return nil, err
 	}
-	aside, err := b.asideDir(ctx)
+	aside, err := b.reassertion.AsideDir(ctx)
 	if err != nil {
 		return nil, bb.Wrap("lost", b.address(""), err)
 	}

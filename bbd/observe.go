@@ -156,7 +156,7 @@ func (d *Daemon) measure() metrics.Stats {
 		if !f.OldestFlight.IsZero() {
 			s.OldestFlight = time.Since(f.OldestFlight)
 		}
-		for _, u := range b.unexplained() {
+		for _, u := range b.reassertion.Unexplained() {
 			s.Unexplained += u.Bytes
 		}
 		if h := d.stores.Health(b.name).Status(); h.Condition == health.Failing || h.Condition == health.Silent {

@@ -11,6 +11,7 @@ import (
 	"forebay/bbd/aside"
 	"forebay/bbd/fate"
 	"forebay/bbd/owner"
+	"forebay/bbd/reassert"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -52,9 +53,14 @@ func (d *Daemon) recover(ctx context.Context) error {
 		return err
 	}
 	known := make(map[bb.FileID]struct{})
-	files := d.heldFiles()
-	if err := d.recoverStrange(ctx, specs, files, known); err != nil {
+	files := reassert.HeldFiles(d.store)
+	o := d.reassertOptions()
+	kept, err := reassert.SettleBufferless(&o, specs, files, func(buffer string) (bool, error) { return d.meta.BufferGone(ctx, buffer) }, d.aside.Keep)
+	if err != nil {
 		return err
+	}
+	for _, file := range kept {
+		known[file] = struct{}{}
 	}
 	var old map[bb.FileID]bb.Generation
 	if d.cluster != nil {
@@ -134,7 +140,7 @@ func (d *Daemon) putAside(ctx context.Context, spec bb.Buffer, b *buffer, known 
 		d.flusher.ForgetBuffer(b.name)
 		b.forgetFiles()
 	}
-	held := d.heldFiles()[spec.Name]
+	held := reassert.HeldFiles(d.store)[spec.Name]
 	for file := range held {
 		known[file] = struct{}{}
 	}
@@ -158,6 +164,9 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 	return b, nil
 }
 
+// reportsAtOnce bounds the entries that are marked lost at once at a start.
+const reportsAtOnce = 16
+
 func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 		return err
@@ -167,7 +176,7 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, kn
 	}
 	var gone, elsewhere []bb.Entry
 	sv := fate.NewSurvey(files)
-	err := b.scan(ctx, sv, func(e *bb.Entry, behind bool) {
+	err := b.reassertion.Scan(ctx, sv, func(e *bb.Entry, behind bool) {
 		if behind || e.Type != bb.TypeFile {
 			return
 		}
@@ -186,14 +195,19 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, kn
 		}
 	})
 	if err == nil {
-		err = b.recoverForgotten(ctx, sv, known, &gone)
+		var r reassert.Recovered
+		r, err = b.reassertion.Recover(ctx, sv)
+		for _, file := range r.Kept {
+			known[file] = struct{}{}
+		}
+		gone = append(gone, r.Gone...)
 	}
 	if err != nil {
 		return err
 	}
 	b.writeback.ReconcileStale(ctx, elsewhere, old)
 	reports, reporting := errgroup.WithContext(ctx)
-	reports.SetLimit(repairsAtOnce)
+	reports.SetLimit(reportsAtOnce)
 	for i := range gone {
 		if owner.Replica(&gone[i]) != "" {
 			if err := b.yield(&gone[i]); err != nil {

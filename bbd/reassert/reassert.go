@@ -1,0 +1,249 @@
+// Package reassert restores what the namespace has acknowledged and forgotten, from the bytes and identities
+// of files in this node's memory. It must never know how a file is written or flushed, nor decide by itself
+// what becomes of bytes, which package fate does.
+package reassert
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"forebay/bbd/dirty"
+	"forebay/bbd/fate"
+	"forebay/bbd/lockrank"
+	"forebay/bbd/owner"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+	"forebay/meta/namespace"
+)
+
+// Files are the files of a buffer at this daemon. Its methods may be called concurrently.
+type Files interface {
+	Spec() bb.Buffer
+	// Open returns a file that is being written; nil: it is not.
+	Open(file bb.FileID) OpenFile
+	// Lock waits until nothing is under way at a place, and keeps it so until unlock.
+	Lock(at bb.Place) (unlock func())
+	// Queued reports whether a file waits for its flush, or is being flushed.
+	Queued(file bb.FileID) bool
+	// Requeue queues a dirty file for its flush.
+	Requeue(ctx context.Context, e *bb.Entry)
+	// Reopen makes a file open again whose writer may come back.
+	Reopen(e *bb.Entry)
+	// Recover is called at a start instead of Requeue and Reopen. It compares what memory has of a file with
+	// its entry, and returns what is missing; nothing: "".
+	Recover(ctx context.Context, e *bb.Entry) (missing string)
+}
+
+// OpenFile is a file that is being written. Its methods may be called concurrently.
+type OpenFile interface {
+	// RestoreEntry makes the entry again of the generation that is being written, which the namespace had. It
+	// returns that entry, with an error the one that could not be made; nil: the file is closed or removed by
+	// now, or the namespace never had the generation.
+	RestoreEntry(ctx context.Context) (e *bb.Entry, path string, err error)
+}
+
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
+	ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error
+	Distrust()
+	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
+	Create(ctx context.Context, e bb.Entry) (uint64, error)
+	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
+	MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error)
+	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+}
+
+// Log is what is needed besides of a namespace that is a log.
+type Log interface {
+	// Covers reports whether the namespace has all changes since a revision that an entry had.
+	Covers(ctx context.Context, revision uint64) (bool, error)
+}
+
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
+	Held
+	IdentityOf(file bb.FileID) (store.Identity, bool)
+	Checksum(file bb.FileID, n bb.Generation) (sum uint64, size int64, err error)
+	MarkDirty(file bb.FileID, n bb.Generation) error
+	Seal(file bb.FileID, n bb.Generation) error
+	Drop(file bb.FileID)
+}
+
+// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+type Options struct {
+	Owners     owner.Node
+	Store      Store
+	RaiseIDs   func(context.Context) error // makes the namespace count those ids as claimed that this daemon uses
+	Unreadable func() bool                 // the namespace has records that cannot be read
+	Emit       func(bb.Event)
+	Log        *slog.Logger
+}
+
+// Buffer compares what memory holds of one buffer's files with the namespace. Its methods may be called
+// concurrently.
+type Buffer struct {
+	o     Options
+	name  string
+	files Files
+	names Names
+	log   Log // nil: the namespace is none
+	dirty *dirty.Files
+
+	mu struct {
+		lockorder.Mutex[lockrank.Leaf]
+		unexplained []fate.Unexplained // at the last look
+	}
+}
+
+// New returns what restores entries of a buffer. Log is nil where its namespace is none; closed has the files
+// that wait for their flush.
+func New(o Options, name string, files Files, names Names, log Log, closed *dirty.Files) *Buffer {
+	return &Buffer{o: o, name: name, files: files, names: names, log: log, dirty: closed}
+}
+
+func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
+
+// Scan reads the namespace for a survey, and calls fn with each entry and whether it is behind what
+// memory holds of its file.
+func (b *Buffer) Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error {
+	if err := b.names.ScanMarks(ctx, func(e bb.Entry) error { fn(&e, sv.See(&e)); return nil }, sv.Gone); err != nil || b.log == nil {
+		return err
+	}
+	for _, h := range sv.Missing() {
+		if h.Identity == nil || h.Identity.Revision == 0 {
+			continue
+		}
+		removed, err := b.log.Covers(ctx, h.Identity.Revision)
+		if err != nil {
+			return err
+		}
+		if removed {
+			sv.Gone(h.File)
+		}
+	}
+	return nil
+}
+
+// known returns what fate.Decide asks of a file.
+func (b *Buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
+	return sv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.Foreign(e) || owner.Adoptable(e) })
+}
+
+// Reassert compares what memory holds of a buffer's files with the namespace, read from
+// its server rather than from a cache, and puts back what the namespace has forgotten:
+// those files are dirty and queued when it returns. Files for which nothing could be done are in
+// Left. It reads all entries of the buffer once. It may be called while files are written,
+// renamed and removed: where others change an entry between the look at it and its repair, it looks
+// again, some times, and returns bb.Busy then.
+func (b *Buffer) Reassert(ctx context.Context) (r fate.Reassertion, err error) {
+	for range tries {
+		r.Left = nil
+		if err = b.reassertOnce(ctx, &r); bb.KindOf(err) != bb.Busy {
+			break
+		}
+	}
+	return r, err
+}
+
+// tries is how often Reassert looks.
+const tries = 3
+
+// reassertOnce is one look. It goes on with the others after a file that others change.
+func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
+	files := HeldFiles(b.o.Store)[b.name]
+	for file, h := range files {
+		if h.Acked == 0 || h.Dirty == 0 && h.Evicted > 0 {
+			delete(files, file) // it is being written and was never acknowledged, or the store has it
+		}
+	}
+	sv := fate.NewSurvey(files)
+	if err := b.Scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
+		return err
+	}
+	var busy error
+	distrusted := false
+	for _, h := range files {
+		becomes := fate.Decide(*h, b.known(sv, h))
+		if becomes == fate.Adopt {
+			continue
+		}
+		if !distrusted {
+			// The cache has the state that the namespace has forgotten.
+			b.names.Distrust()
+			if err := b.o.RaiseIDs(ctx); err != nil {
+				return err
+			}
+			distrusted = true
+		}
+		err := b.reassertFile(ctx, sv, h, becomes, r)
+		switch {
+		case bb.KindOf(err) == bb.Busy:
+			busy = err
+		case err != nil:
+			return err
+		}
+	}
+	return busy
+}
+
+// reassertFile settles one file, unless somebody has changed or removed it since the look.
+func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
+	id := h.Identity
+	if f := b.files.Open(h.File); f != nil {
+		if becomes == fate.Remake {
+			b.reassertOpen(ctx, f, r)
+		}
+		return nil
+	}
+	unlock := b.files.Lock(bb.Place{Dir: id.Dir, Name: id.Name})
+	now, ok := b.o.Store.IdentityOf(h.File)
+	if !ok || now != *id {
+		unlock()
+		return nil
+	}
+	if becomes == fate.Remake || becomes == fate.SetAside {
+		// Perhaps it was flushed, of which the namespace has no record any more.
+		if err := b.o.Store.MarkDirty(h.File, h.Acked); err != nil {
+			becomes = fate.Keep
+		}
+	}
+	e, err := b.settle(ctx, sv, h, becomes, r)
+	unlock()
+	if err != nil || e == nil {
+		return err
+	}
+	if e.Open {
+		b.files.Reopen(e)
+		return nil
+	}
+	// A file that was kept without an entry since the start was not sealed then.
+	if err := b.o.Store.Seal(e.File, e.Generation); err != nil {
+		return err
+	}
+	b.files.Requeue(ctx, e)
+	return nil
+}
+
+// reassertOpen makes the entry of a file again that is being written.
+func (b *Buffer) reassertOpen(ctx context.Context, f OpenFile, r *fate.Reassertion) {
+	e, path, err := f.RestoreEntry(ctx)
+	switch {
+	case err != nil:
+		r.Left = append(r.Left, fate.Unexplained{File: e.File, Generation: e.Generation, Path: path, Reason: "it is being written, and its entry cannot be made again: " + err.Error()})
+	case e != nil:
+		b.publishFound(e, path, "the namespace had forgotten it while it was being written")
+		r.Remade = append(r.Remade, path)
+	}
+}
+
+// publishFound publishes that a file has an entry again.
+func (b *Buffer) publishFound(e *bb.Entry, path, reason string) {
+	b.o.Log.Error("a file has an entry again that the namespace had forgotten", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", reason)
+	b.o.Emit(bb.Event{Kind: bb.EventFound, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: reason})
+}
+
+// foundOpen returns the modification time of a file that was found open, as recovery sets it: the last
+// commits may be in its records and not in its entry.
+func foundOpen() time.Time { return time.Now() }

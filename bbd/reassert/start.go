@@ -1,0 +1,137 @@
+package reassert
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/bbd/fate"
+	"forebay/bbd/lockrank"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+)
+
+// repairsAtOnce bounds the repairs of entries that are in flight at a start.
+const repairsAtOnce = 16
+
+// Recovered is what a start has made of the files of a buffer that no entry explains.
+type Recovered struct {
+	Kept []bb.FileID // may not be dropped
+	Gone []bb.Entry  // entries that were made again of files that miss something, with what as their reason
+}
+
+// Recover settles the files that no entry explains, and recovers those that get one.
+//
+// Many are settled at once: each costs some calls of the namespace, and all are settled before
+// the daemon serves anybody. They are not left for later: until then a client would find the
+// name of an acknowledged file absent, or could make another file of that name, neither with an
+// error (contract 9a). A file's directories are made by its own repair, before its entry; one that
+// another repair has made meanwhile is used.
+func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error) {
+	var all recovery
+	older := 0
+	repairs, repairing := errgroup.WithContext(ctx)
+	repairs.SetLimit(repairsAtOnce)
+	for _, h := range sv.Held() {
+		k := b.known(sv, h)
+		becomes := fate.Decide(*h, k)
+		switch {
+		case becomes == fate.Adopt:
+			continue
+		case becomes == fate.Drop && k.Entry == nil && h.Origin == store.OriginOlder && h.Dirty > 0:
+			older++
+		}
+		if becomes != fate.Keep && b.o.Unreadable() {
+			continue // it may be one whose entry cannot be read
+		}
+		repairs.Go(func() error { return b.recoverFile(repairing, sv, h, becomes, &all) })
+	}
+	if err := repairs.Wait(); err != nil {
+		return all.Recovered, err
+	}
+	if len(all.left) > 0 {
+		b.note(all.left)
+	}
+	if older > 0 {
+		b.o.Log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
+	}
+	return all.Recovered, nil
+}
+
+// recovery gathers what becomes of files that are settled at once.
+type recovery struct {
+	mu lockorder.Mutex[lockrank.Leaf] // guards what follows
+	Recovered
+	left []fate.Unexplained
+}
+
+// recoverFile settles one file, and recovers it if it gets an entry.
+func (b *Buffer) recoverFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, all *recovery) error {
+	var r fate.Reassertion
+	e, err := b.settle(ctx, sv, h, becomes, &r)
+	if bb.KindOf(err) == bb.Busy {
+		// No reason to end the start. The bytes are kept, and the next drain looks again.
+		b.o.Log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.Identity.Path, "file", h.File)
+		r.Left = append(r.Left, fate.Unexplained{File: h.File, Generation: h.Acked, Bytes: h.Resident, Path: h.Identity.Path, Reason: "its entry was changed while the daemon started"})
+		e, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	missing := ""
+	if e != nil && becomes != fate.Drop {
+		missing = b.files.Recover(ctx, e)
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.left = append(all.left, r.Left...)
+	if becomes != fate.Drop {
+		all.Kept = append(all.Kept, h.File)
+	}
+	if missing != "" {
+		e.Reason = missing
+		all.Gone = append(all.Gone, *e)
+	}
+	return nil
+}
+
+// SettleBufferless settles the files in memory of buffers that the namespace does not have, or
+// has made anew under their names, and takes those out of files. It returns the files whose bytes may not be dropped,
+// and calls keep with each. Gone reports whether the namespace has the mark of a buffer's destruction.
+func SettleBufferless(o *Options, specs []bb.Buffer, files map[string]map[bb.FileID]*fate.Held, gone func(buffer string) (bool, error), keep func(buffer string, u fate.Unexplained)) (kept []bb.FileID, err error) {
+	byName := make(map[string]*bb.Buffer, len(specs))
+	for i := range specs {
+		byName[specs[i].Name] = &specs[i]
+	}
+	for name, list := range files {
+		namesake := fate.Namesake{Buffer: byName[name]}
+		if namesake.Buffer == nil && bb.CheckBufferName(name) == nil {
+			if namesake.Gone, err = gone(name); err != nil {
+				return kept, err
+			}
+		}
+		for file, h := range list {
+			switch fate.OfBufferless(h, namesake) {
+			case fate.Drop:
+				o.Store.Drop(file)
+				delete(list, file)
+			case fate.Keep:
+				kept = append(kept, file)
+				delete(list, file)
+				keep(name, o.bufferless(name, h))
+			}
+		}
+	}
+	return kept, nil
+}
+
+// bufferless logs and describes bytes of a buffer that the namespace does not have.
+func (o *Options) bufferless(buffer string, h *fate.Held) fate.Unexplained {
+	u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: "the namespace does not have the buffer that it is of"}
+	if h.Identity != nil {
+		u.Path = h.Identity.Path
+	}
+	o.Log.Error("bytes that no entry explains are kept", "buffer", buffer, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", u.Reason)
+	return u
+}

@@ -1,0 +1,98 @@
+package bbd
+
+import (
+	"context"
+
+	"forebay/bbd/reassert"
+	"forebay/internal/bb"
+)
+
+// reassertOptions returns what package reassert uses for all buffers.
+func (d *Daemon) reassertOptions() reassert.Options {
+	return reassert.Options{
+		Owners: d.owners(), Store: d.store, RaiseIDs: d.raiseIDs, Unreadable: func() bool { return d.meta.Stats().Garbage > 0 },
+		Emit: d.emit, Log: d.log,
+	}
+}
+
+// newReassertion makes what restores a buffer's entries that the namespace has forgotten.
+func newReassertion(b *buffer) *reassert.Buffer {
+	var log reassert.Log // no nil engine in an interface
+	if l := b.log(); l != nil {
+		log = l
+	}
+	return reassert.New(b.d.reassertOptions(), b.name, reassertFiles{b}, b.ns, log, b.dirty)
+}
+
+// raiseIDs makes the namespace count the ids as claimed that this daemon uses.
+func (d *Daemon) raiseIDs(ctx context.Context) error {
+	d.ids.Lock()
+	block := d.ids.end >> 32
+	d.ids.Unlock()
+	return d.meta.IDs().Raise(ctx, max(block, reassert.NewestBlock(d.store)))
+}
+
+// watchForgotten restores entries that the namespace has forgotten, until the daemon stops.
+func (d *Daemon) watchForgotten() {
+	reassert.Watch(d.ctx, func() reassert.Connection {
+		now := d.meta.Status()
+		return reassert.Connection{Connected: now.Connected, Reconnects: now.Reconnects}
+	}, func() (all []*reassert.Buffer) {
+		for _, b := range d.allBuffers() {
+			all = append(all, b.reassertion)
+		}
+		return all
+	})
+}
+
+// reassertFiles are the files of a buffer, for package reassert.
+type reassertFiles struct{ b *buffer }
+
+// Spec returns the buffer's record.
+func (f reassertFiles) Spec() bb.Buffer { return f.b.Spec() }
+
+// Open returns a file that is being written.
+func (f reassertFiles) Open(file bb.FileID) reassert.OpenFile {
+	if open := f.b.open.of(file); open != nil {
+		return reassertFile{open}
+	}
+	return nil
+}
+
+// Lock keeps others from changing the entry at a place.
+func (f reassertFiles) Lock(at bb.Place) (unlock func()) { return f.b.lockPlaces(at) }
+
+// Queued reports whether the flusher has a file.
+func (f reassertFiles) Queued(file bb.FileID) bool { return f.b.d.flusher.Has(f.b.name, file) }
+
+// Requeue queues a dirty file for its flush.
+func (f reassertFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.requeue(ctx, e) }
+
+// Reopen makes a file open again whose writer may come back.
+func (f reassertFiles) Reopen(e *bb.Entry) { f.b.reopen(e) }
+
+// Recover recovers a file at a start.
+func (f reassertFiles) Recover(ctx context.Context, e *bb.Entry) (missing string) {
+	return f.b.recoverFile(ctx, e)
+}
+
+// reassertFile is a file that is being written, for package reassert.
+type reassertFile struct{ f *openFile }
+
+// RestoreEntry makes the entry of a published generation again.
+func (r reassertFile) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) {
+	f := r.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone || f.removed || !f.published.Load() {
+		return nil, "", nil
+	}
+	e := f.entry
+	e.Parent, e.Name, e.Open, e.File, e.Generation, e.Revision = f.at.Dir, f.at.Name, true, f.file, f.generation, 0
+	revision, err := f.buf.ns.Create(ctx, e)
+	if err == nil {
+		e.Revision = revision
+		f.entry = e
+	}
+	return &e, f.path, err
+}
