@@ -24,6 +24,7 @@ import (
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/namelock"
+	"forebay/bbd/nodes"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
@@ -123,6 +124,7 @@ type Daemon struct {
 		stages    *staging.Service
 		drains    *drain.Service
 		statuses  *status.Service
+		nodes     *nodes.Service
 	}
 
 	state    atomic.Value             // string: see above
@@ -212,6 +214,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.openStores()
 	d.work.batch, d.work.txns, d.work.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
 	d.work.stages, d.work.statuses = d.newStages(), d.newStatuses()
+	d.work.nodes = d.newNodes()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {

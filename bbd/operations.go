@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/batch"
 	"forebay/bbd/drain"
+	"forebay/bbd/nodes"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
 	"forebay/bbd/status"
@@ -51,11 +52,11 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_VERIFY:    rpc.Waiting(late(&d.work.drains, (*drain.Service).Verify)),
 		wire.Type_TYPE_RECEIPT:   rpc.Waiting(late(&d.work.drains, (*drain.Service).Receipt)).WithToken(),
 
-		wire.Type_TYPE_NODES:        rpc.Waiting(d.nodes),
+		wire.Type_TYPE_NODES:        rpc.Waiting(late(&d.work.nodes, (*nodes.Service).List)),
 		wire.Type_TYPE_NODE_DRAIN:   rpc.Waiting(late(&d.work.drains, (*drain.Service).Node)),
 		wire.Type_TYPE_NODE_UNDRAIN: rpc.Waiting(late(&d.work.drains, (*drain.Service).UndoNode)),
-		wire.Type_TYPE_NODE_FORGET:  rpc.Waiting(d.forget),
-		wire.Type_TYPE_NODE_LOSS:    rpc.Waiting(d.nodeLoss),
+		wire.Type_TYPE_NODE_FORGET:  rpc.Waiting(late(&d.work.nodes, (*nodes.Service).Forget)),
+		wire.Type_TYPE_NODE_LOSS:    rpc.Waiting(late(&d.work.nodes, (*nodes.Service).Loss)),
 
 		wire.Type_TYPE_TOKEN:      rpc.Waiting(d.token),
 		wire.Type_TYPE_JOBS:       rpc.Waiting(late(&d.work.transfers, (*transfer.Service).List)),
