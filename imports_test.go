@@ -116,6 +116,8 @@ var layers = []struct {
 	{"bbd/dirty", []string{"bbd/cluster", "bbd/lockrank", "internal/..."}},
 	{"bbd/replica", []string{"bbd/access", "bbd/cluster", "bbd/dirty", "bbd/lockrank", "bbd/namelock", "bbd/owner", "bbd/peer", "bbd/store", "flusher", "meta/gossip", "internal/..."}},
 	{"bbd/migrate", []string{"bbd/access", "bbd/dirty", "bbd/owner", "bbd/store", "bbd/transfer", "flusher", "internal/..."}},
+	{"bbd/admin", []string{"bbd/access", "internal/bb", "internal/unixsocket"}},
+	{"bbd/observe", []string{"bbd/metrics", "bbd/status", "bbd/store", "internal/bb", "internal/wire"}},
 	{"bbd/nodes", []string{"bbd/access", "bbd/cluster", "bbd/owner", "bbd/rpc", "bbd/transfer", "meta/gossip", "internal/..."}},
 	{"bbd/reassert", []string{"bbd/dirty", "bbd/fate", "bbd/lockrank", "bbd/owner", "bbd/store", "meta/namespace", "internal/..."}},
 	{"bbd/freeze", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/peer", "meta/gossip", "internal/..."}},

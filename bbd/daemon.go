@@ -23,8 +23,10 @@ import (
 	"forebay/bbd/fabric"
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/metrics"
 	"forebay/bbd/namelock"
 	"forebay/bbd/nodes"
+	"forebay/bbd/observe"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
@@ -92,7 +94,7 @@ type Daemon struct {
 	shares  *userShares
 	stores  *backings.Pool
 	names   *nss.Names // of users, in rules
-	observe *observe
+	observe *observe.Observer
 	cluster *cluster.Cluster // nil: alone
 	bypass  readcache.Bypass
 
@@ -142,7 +144,7 @@ type Daemon struct {
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &kv.Health{}, names: &nss.Names{Log: cfg.Log}}
 	d.cfg.Meta.Health = d.health
-	d.observe = newObserve(d)
+	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.shares, d.server = newShares(&cfg.Limits), d.newServer()
 	d.buffers.byName = make(map[string]*buffer)
@@ -188,7 +190,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if d.store, err = store.Open(ctx, options); err != nil {
 		return err
 	}
-	d.observe.metrics.Damaged(len(d.store.Damage()))
+	d.observe.Metrics.Damaged(len(d.store.Damage()))
 	d.nameForeign()
 	step("the fabric to register memory", nil)
 	if err := d.fabric.Register(d.store); err != nil {
@@ -196,7 +198,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.cluster = cluster.New(cluster.Options{
 		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Members: d.cfg.Members, Keys: d.cfg.Keys,
-		TLS: d.cfg.TLS, Silence: d.cfg.silence(), Log: d.log, Moved: d.observe.metrics.Moved,
+		TLS: d.cfg.TLS, Silence: d.cfg.silence(), Log: d.log, Moved: d.observe.Metrics.Moved,
 	})
 	step("another daemon that serves and that this one does not work with", d.waitsForWhat)
 	if err := d.cluster.WaitForCompatible(ctx, d.waitsFor.Store); err != nil {

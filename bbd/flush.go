@@ -58,7 +58,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 func (d *Daemon) flushEvent(e flusher.Event) {
 	switch e.Kind {
 	case flusher.EventFlushed:
-		d.observe.metrics.Flushed(e.Bytes, e.Took, e.DirtyFor)
+		d.observe.Metrics.Flushed(e.Bytes, e.Took, e.DirtyFor)
 		d.countFlush(&e)
 		d.setFailing(e.Key, nil)
 	case flusher.EventDropped:
@@ -66,16 +66,12 @@ func (d *Daemon) flushEvent(e flusher.Event) {
 	case flusher.EventFailed:
 		d.flushFailed(e)
 	case flusher.EventApplyFailed:
-		d.observe.metrics.FlushFailed(bb.KindOf(e.Err))
+		d.observe.Metrics.FlushFailed(bb.KindOf(e.Err))
 	}
 }
 
 func (d *Daemon) flushFailed(e flusher.Event) {
-	kind := bb.KindOf(e.Err)
-	d.observe.metrics.FlushFailed(kind)
-	if kind == bb.Checksum {
-		d.observe.checksum()
-	}
+	d.observe.FlushFailed(bb.KindOf(e.Err))
 	d.setFailing(e.Key, e.Err)
 	d.emit(bb.Event{
 		Kind: bb.EventFlushFailed, Buffer: e.Key.Buffer, Path: e.Path, Generation: e.Key.Generation,

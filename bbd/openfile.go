@@ -140,7 +140,7 @@ func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error 
 		return bb.Wrap("commit", f.path, err)
 	}
 	f.committed = true
-	f.buf.usage.Absorbed(f.buf.d.observe.committed(extents))
+	f.buf.usage.Absorbed(f.buf.d.observe.Committed(extents))
 	return f.replicate(ctx, extents)
 }
 

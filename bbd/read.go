@@ -143,7 +143,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 				return nil, nil, err
 			}
 			answer.Pin = h.s.HoldNew(pins, &pin{h, at.Pinned, bytes})
-			h.d.observe.read(at.Extents, length)
+			h.d.observe.Read(at.Extents, length)
 			return answer, nil, nil
 		}
 		defer at.Pinned.Release()
@@ -153,7 +153,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	}
 	data = data[:min(int64(len(data)), length, wire.MaxData)]
 	answer.DataLength = uint32(len(data))
-	h.d.observe.read(at.Extents, int64(len(data)))
+	h.d.observe.Read(at.Extents, int64(len(data)))
 	return answer, data, nil
 }
 

@@ -391,7 +391,7 @@ func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
 func (b *buffer) sayLost(e *bb.Entry, path string) {
 	d := b.d
 	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
-	d.observe.lost(e.Size)
+	d.observe.Lost(e.Size)
 	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.LostReason()})
 }
 

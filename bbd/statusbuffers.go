@@ -53,7 +53,7 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	s.Instance, s.Life, s.Earlier = d.store.Instance().String(), d.unfinished.Life(), d.unfinished.Earlier()
 	s.State = d.state.Load().(string)
 	s.Memory, s.Disk = status.OfTier(stats.Memory), status.OfTier(stats.Disk)
-	s.Waiting, s.Counters = d.alloc.Status(c), d.observe.counters()
+	s.Waiting, s.Counters = d.alloc.Status(c), d.observe.Counters()
 	s.Memory.Populating = stats.Populating
 	for _, b := range d.allBuffers() {
 		spec := b.Spec()
