@@ -167,6 +167,9 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 	for _, h := range files {
 		becomes := fate.Decide(*h, b.known(sv, h))
 		if becomes == fate.Adopt {
+			if err := b.requeueStray(ctx, sv, h); err != nil {
+				return err
+			}
 			continue
 		}
 		if !distrusted {
@@ -186,6 +189,47 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 		}
 	}
 	return busy
+}
+
+// requeueStray queues a dirty file whose entry the namespace has, where the file is neither in a queue nor being
+// written: an earlier attempt has made the entry, and its answer was lost.
+func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held) error {
+	e, ok := sv.Entry(h.File)
+	if !ok || h.Dirty == 0 || !b.stray(&e, h) {
+		return nil
+	}
+	unlock := b.files.Lock(e.Place())
+	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+	stray := err == nil && now.File == h.File && b.stray(&now, h)
+	unlock()
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	if !stray {
+		return nil
+	}
+	return b.resume(ctx, &now)
+}
+
+// stray reports whether the flush of the generation of an entry, or its end, is due here and nothing waits for it.
+func (b *Buffer) stray(e *bb.Entry, h *fate.Held) bool {
+	due := e.State() == bb.StateDirty || e.State() == bb.StateOpen
+	return due && e.Generation == h.Acked && !b.o.Owners.Foreign(e) && b.files.Spec().Backing != "" &&
+		b.files.Open(h.File) == nil && !b.files.Queued(h.File)
+}
+
+// resume makes a file open again, or queues it for its flush, as its entry has it.
+func (b *Buffer) resume(ctx context.Context, e *bb.Entry) error {
+	if e.Open {
+		b.files.Reopen(e)
+		return nil
+	}
+	// A file that was kept without an entry since the start was not sealed then.
+	if err := b.o.Store.Seal(e.File, e.Generation); err != nil {
+		return err
+	}
+	b.files.Requeue(ctx, e)
+	return nil
 }
 
 // reassertFile settles one file, unless somebody has changed or removed it since the look.
@@ -214,16 +258,7 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 	if err != nil || e == nil {
 		return err
 	}
-	if e.Open {
-		b.files.Reopen(e)
-		return nil
-	}
-	// A file that was kept without an entry since the start was not sealed then.
-	if err := b.o.Store.Seal(e.File, e.Generation); err != nil {
-		return err
-	}
-	b.files.Requeue(ctx, e)
-	return nil
+	return b.resume(ctx, e)
 }
 
 // reassertOpen makes the entry of a file again that is being written.
