@@ -2,11 +2,8 @@ package bbd
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"sync/atomic"
 
-	"forebay/bbd/access"
 	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
 	"forebay/bbd/dedup"
@@ -17,20 +14,17 @@ import (
 	"forebay/bbd/migrate"
 	"forebay/bbd/origin"
 	"forebay/bbd/owner"
+	"forebay/bbd/paths"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
 	"forebay/bbd/replica"
 	"forebay/bbd/txn"
-	"forebay/bbd/walk"
 	"forebay/bbd/writeback"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
-	"forebay/meta/namespace"
 	metatxn "forebay/meta/txn"
 )
-
-type fileMode = fs.FileMode
 
 // buffer is what the daemon keeps of one buffer while it runs. Each part has a lock of its
 // own; their order is that of Daemon.
@@ -51,6 +45,7 @@ type buffer struct {
 	due          atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
 	commits      dedup.Table
 	materializer *txn.Materializer
+	paths        *paths.Tree
 	directories  lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
 }
 
@@ -76,6 +71,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.writeback, b.replicas, b.migrations = newWriteback(b), newReplicas(b), newMigrations(b)
 	b.reassertion = newReassertion(b)
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
+	b.paths = paths.New(b.Spec, ns, b.materializer.Wait)
 	return b
 }
 
@@ -108,110 +104,6 @@ func (b *buffer) usedFrom(file bb.FileID, node bb.NodeID) {
 	if node != "" {
 		b.dirty.Change(file, func(f *dirty.File) { f.Near = node })
 	}
-}
-
-// directory is what a right to enter or change a directory is decided by.
-type directory struct {
-	id   bb.DirID
-	uid  uint32
-	gid  uint32
-	mode fs.FileMode
-}
-
-func (b *buffer) root() directory {
-	spec := b.Spec()
-	return directory{bb.RootDir, spec.UID, spec.GID, spec.Mode}
-}
-
-// parent walks to the directory of a path's last name, for whoever is about to change
-// something there, checking that c may enter every directory on the way. Transactions that
-// are committed into one of them are folded first: so nothing is a union any more.
-func (b *buffer) parent(ctx context.Context, c access.Caller, op, path string) (directory, string, error) {
-	names, err := bb.SplitPath(path)
-	if err != nil {
-		return directory{}, "", bb.Wrap(op, b.address(path), err)
-	}
-	if len(names) == 0 {
-		return directory{}, "", bb.E(bb.Invalid, op, b.address(path), "the root directory cannot be the target")
-	}
-	dir := b.root()
-	for _, name := range names[:len(names)-1] {
-		if !c.Permits(dir.uid, dir.gid, dir.mode, access.Execute) {
-			return dir, "", access.Denied(op, b.address(path), "search the directory")
-		}
-		e, err := b.ns.Lookup(ctx, dir.id, name)
-		for err == nil && e.Txn != 0 {
-			if err = b.materializer.Wait(ctx, e.Txn); err == nil {
-				e, err = b.ns.Lookup(ctx, dir.id, name)
-			}
-		}
-		if err != nil {
-			return dir, "", bb.Wrap(op, b.address(path), err)
-		}
-		if !e.IsDir() {
-			return dir, "", bb.E(bb.NotDirectory, op, b.address(path), name+" is a file")
-		}
-		dir = directory{e.Dir, e.UID, e.GID, e.Mode}
-	}
-	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Execute) {
-		return dir, "", access.Denied(op, b.address(path), "search the directory")
-	}
-	return dir, names[len(names)-1], nil
-}
-
-// lookup finds the entry of a path as readers see it; the root directory has one too.
-func (b *buffer) lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error) {
-	e, _, err := b.look(ctx, c, op, path)
-	return e, err
-}
-
-// look is lookup that also returns how a directory's entries are to be looked for.
-func (b *buffer) look(ctx context.Context, c access.Caller, op, path string) (e bb.Entry, v metatxn.UnionDir, err error) {
-	names, err := bb.SplitPath(path)
-	if err != nil {
-		return bb.Entry{}, v, bb.Wrap(op, b.address(path), err)
-	}
-	for range maxMoves {
-		e, v, err = b.lookOnce(ctx, c, op, path, names)
-		if !errors.Is(err, namespace.ErrConflict) {
-			break
-		}
-	}
-	return e, v, err
-}
-
-func (b *buffer) lookOnce(ctx context.Context, c access.Caller, op, path string, names []string) (bb.Entry, metatxn.UnionDir, error) {
-	root := b.root()
-	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.Spec().Created}
-	v := metatxn.RootUnion()
-	for i, name := range names {
-		switch {
-		case !e.IsDir():
-			return e, v, bb.E(bb.NotDirectory, op, b.address(path), names[i-1]+" is a file")
-		case !c.Permits(e.UID, e.GID, e.Mode, access.Execute):
-			return e, v, access.Denied(op, b.address(path), "search the directory")
-		}
-		var err error
-		if e, v, err = b.ns.LookupUnion(ctx, v, name); err != nil {
-			return e, v, bb.Wrap(op, b.address(path), err)
-		}
-	}
-	return e, v, nil
-}
-
-// walk visits a file, or a directory with all below it, with the rights of a caller.
-func (b *buffer) walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error {
-	e, v, err := b.look(ctx, c, op, path)
-	switch {
-	case err != nil:
-		return err
-	case e.IsDir():
-		w := walk.Walk{Names: b.ns, Buffer: b.name, Caller: c, Visit: visit}
-		return w.Tree(ctx, path, &e, v)
-	case visit.File != nil:
-		return visit.File(path, &e)
-	}
-	return nil
 }
 
 // made reports whether the entry at a place is that of the file itself: a session that

@@ -14,6 +14,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/backings"
 	"forebay/bbd/freeze"
+	"forebay/bbd/paths"
 	"forebay/bbd/rpc"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
@@ -147,7 +148,7 @@ func checkBuffer(spec bb.Buffer) error {
 		return bad("existing", spec.Existing, "say refuse, keep or overwrite")
 	case spec.Replicas < 0 || spec.Replicas > 2:
 		return bad("replicas", spec.Replicas, "give 1 or 2")
-	case spec.Mode&^permissionBits != 0:
+	case spec.Mode&^paths.PermissionBits != 0:
 		return bad("mode", spec.Mode, "give permission bits only")
 	case spec.Mode&0o700 != 0o700: // its owner could neither change nor destroy it
 		return bad("mode", fmt.Sprintf("%#o", spec.Mode), "leave its owner all rights: 0700 and what others get")

@@ -12,6 +12,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/dirty"
 	"forebay/bbd/owner"
+	"forebay/bbd/paths"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/writeback"
@@ -47,29 +48,29 @@ func (d *Daemon) rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (pr
 
 func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath string, replace bool) error {
 	const op = "rename"
-	if err := b.mayRenameHidden(fromPath, toPath); err != nil {
+	if err := b.paths.MayRename(fromPath, toPath); err != nil {
 		return err
 	}
-	fromDir, fromName, err := b.parent(ctx, c, op, fromPath)
+	fromDir, fromName, err := b.paths.Parent(ctx, c, op, fromPath)
 	if err != nil {
 		return err
 	}
-	toDir, toName, err := b.parent(ctx, c, op, toPath)
+	toDir, toName, err := b.paths.Parent(ctx, c, op, toPath)
 	if err != nil {
 		return err
 	}
-	for _, dir := range []directory{fromDir, toDir} {
-		if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write) {
+	for _, dir := range []paths.Dir{fromDir, toDir} {
+		if !dir.Permits(&c, access.Write) {
 			return access.Denied(op, b.address(fromPath), "change the directory")
 		}
 	}
-	return b.atHome(ctx, c, op, fromPath, bb.Place{Dir: fromDir.id, Name: fromName}, func(s *peer.Session) error {
+	return b.atHome(ctx, c, op, fromPath, bb.Place{Dir: fromDir.ID, Name: fromName}, func(s *peer.Session) error {
 		m := &wire.Rename{Buffer: b.name, From: fromPath, To: toPath, NoReplace: !replace}
 		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
 		return err
 	}, func() error {
 		return b.materializer.Do(ctx, func() error {
-			return b.renameHere(ctx, fromPath, toPath, bb.Place{Dir: fromDir.id, Name: fromName}, bb.Place{Dir: toDir.id, Name: toName}, replace)
+			return b.renameHere(ctx, fromPath, toPath, bb.Place{Dir: fromDir.ID, Name: fromName}, bb.Place{Dir: toDir.ID, Name: toName}, replace)
 		})
 	})
 }
@@ -224,16 +225,16 @@ func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (pr
 	if err != nil {
 		return nil, err
 	}
-	if err := b.mayRemoveHidden(ctx, m.Path); err != nil {
+	if err := b.paths.MayRemove(ctx, m.Path); err != nil {
 		return nil, err
 	}
 	if m.Recursive && m.Page > 0 {
 		p := &removePage{most: m.Page}
 		err := b.removeAll(ctx, *r.Caller(), clean(m.Path), p)
-		return p.answer(partly(err))
+		return p.answer(paths.Partly(err))
 	}
 	if m.Recursive {
-		err = partly(b.removeAll(ctx, *r.Caller(), clean(m.Path), nil))
+		err = paths.Partly(b.removeAll(ctx, *r.Caller(), clean(m.Path), nil))
 	} else {
 		err = b.remove(ctx, *r.Caller(), m.Path)
 	}
@@ -243,26 +244,16 @@ func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (pr
 	return &wire.Empty{}, nil
 }
 
-// partly is the error of a change in several steps. Some of them may have been carried out,
-// unless the error says that the request was wrong from the start.
-func partly(err error) error {
-	switch bb.KindOf(err) {
-	case bb.Unavailable, bb.Cancelled, bb.Busy, bb.Internal:
-		return bb.MaybeDone(err)
-	}
-	return err
-}
-
 func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error {
 	const op = "remove"
-	dir, name, err := b.parent(ctx, c, op, path)
+	dir, name, err := b.paths.Parent(ctx, c, op, path)
 	if err != nil {
 		return err
 	}
-	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write) {
+	if !dir.Permits(&c, access.Write) {
 		return access.Denied(op, b.address(path), "change the directory")
 	}
-	at := bb.Place{Dir: dir.id, Name: name}
+	at := bb.Place{Dir: dir.ID, Name: name}
 	return b.atHome(ctx, c, op, path, at, func(s *peer.Session) error {
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
@@ -328,7 +319,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expec
 func (b *buffer) removeAll(ctx context.Context, c access.Caller, path string, p *removePage) error {
 	isDir := false
 	for {
-		e, v, err := b.look(ctx, c, "remove", path)
+		e, v, err := b.paths.LookupUnion(ctx, c, "remove", path)
 		if err != nil {
 			return err
 		}

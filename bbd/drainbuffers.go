@@ -59,7 +59,7 @@ func (b drainBuffer) DirtyPath(ctx context.Context, file bb.FileID) string {
 
 // Walk visits a file, or a directory with all below it.
 func (b drainBuffer) Walk(ctx context.Context, path string, visit walk.Visitor) error {
-	return b.walk(ctx, access.Caller{System: true}, "drain", path, visit)
+	return b.paths.Walk(ctx, access.Caller{System: true}, "drain", path, visit)
 }
 
 // Owner returns the node that decides about a file.

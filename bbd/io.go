@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
 	"forebay/bbd/owner"
+	"forebay/bbd/paths"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -56,7 +58,7 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 	if err != nil {
 		return nil, nil, err
 	}
-	h.buf, h.path, h.opened, h.tier = b, b.address(clean(m.Path)), m, b.tierOf(ctx, clean(m.Path))
+	h.buf, h.path, h.opened, h.tier = b, b.address(clean(m.Path)), m, b.paths.TierOf(ctx, clean(m.Path))
 	if m.Write {
 		answer, err := h.openWrite(ctx, m)
 		return answer, nil, err
@@ -67,7 +69,7 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, error) {
 	o := openOptions{
 		path: clean(m.Path), create: m.Create, exclusive: m.Exclusive, truncate: m.Truncate,
-		mode: fileMode(m.Mode) & permissionBits, resumeFile: bb.FileID(m.ResumeFile),
+		mode: fs.FileMode(m.Mode) & paths.PermissionBits, resumeFile: bb.FileID(m.ResumeFile),
 		resumeGeneration: bb.Generation(m.ResumeGeneration), resumeCommitted: m.ResumeCommitted,
 		fence: m.Fence, writer: h.s.Client(),
 	}
@@ -265,7 +267,7 @@ func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 
 // follow opens the generation that another node has begun meanwhile, to go on with it.
 func (h *handle) follow(ctx context.Context) error {
-	o := openOptions{path: clean(h.opened.Path), create: true, mode: fileMode(h.opened.Mode) & permissionBits}
+	o := openOptions{path: clean(h.opened.Path), create: true, mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
 	f, err := h.buf.openWrite(ctx, *h.s.Caller(), o)
 	if there := (*elsewhereError)(nil); errors.As(err, &there) {
 		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})

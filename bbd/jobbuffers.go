@@ -99,7 +99,7 @@ func (j jobBuffer) SetDue(due time.Time) {
 
 // Lookup returns an entry as readers see it.
 func (j jobBuffer) Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error) {
-	return j.b.lookup(ctx, c, op, path)
+	return j.b.paths.Lookup(ctx, c, op, path)
 }
 
 // Materialize ends the transactions that are decided.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"forebay/bbd/dedup"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/owner"
+	"forebay/bbd/paths"
 	"forebay/bbd/readcache"
 	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
@@ -474,9 +476,9 @@ func (f *openFile) retire() {
 // openWrite opens a file for writing: joins those who write it, or begins a new
 // generation.
 func (b *buffer) openWrite(ctx context.Context, c access.Caller, o openOptions) (*openFile, error) {
-	dir, name, err := b.parent(ctx, c, "open", o.path)
+	dir, name, err := b.paths.Parent(ctx, c, "open", o.path)
 	if err == nil {
-		err = b.mayChangeHidden("open", o.path)
+		err = b.paths.MayChange("open", o.path)
 	}
 	if err != nil {
 		return nil, err
@@ -487,7 +489,7 @@ func (b *buffer) openWrite(ctx context.Context, c access.Caller, o openOptions) 
 		}
 		defer b.gate.Leave()
 	}
-	at := bb.Place{Dir: dir.id, Name: name}
+	at := bb.Place{Dir: dir.ID, Name: name}
 	for {
 		f, made := b.openAt(at, o.path)
 		if made {
@@ -555,7 +557,7 @@ func (b *buffer) openAt(at bb.Place, path string) (f *openFile, made bool) {
 }
 
 // begin looks the file up and starts a generation of it. f is locked.
-func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir directory, o openOptions) error {
+func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir paths.Dir, o openOptions) error {
 	e, err := b.ns.Lookup(ctx, f.at.Dir, f.at.Name)
 	switch bb.KindOf(err) {
 	case bb.NotFound:
@@ -596,8 +598,8 @@ func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir di
 	return nil
 }
 
-func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir directory, o openOptions) error {
-	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write|access.Execute) {
+func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir paths.Dir, o openOptions) error {
+	if !dir.Permits(&c, access.Write|access.Execute) {
 		return access.Denied("create", o.path, "write the directory")
 	}
 	if b.d.draining.Active() && b.d.cluster != nil && !c.Relayed {
@@ -633,7 +635,7 @@ func (b *buffer) resume(ctx context.Context, c access.Caller, o openOptions) (*o
 		f.abandon(ctx)
 		return nil, nil, access.Denied("open", o.path, "write it")
 	}
-	e, err := b.lookup(ctx, c, "open", o.path)
+	e, err := b.paths.Lookup(ctx, c, "open", o.path)
 	if err == nil && e.File == o.resumeFile && e.Generation == o.resumeGeneration && !e.Open {
 		if e.Lost { // its writer still takes it for synced
 			return nil, nil, lost("open", o.path, &e)
@@ -654,7 +656,7 @@ func (b *buffer) resume(ctx context.Context, c access.Caller, o openOptions) (*o
 type openOptions struct {
 	path                        string // clean
 	create, exclusive, truncate bool
-	mode                        fileMode
+	mode                        fs.FileMode
 	resumeFile                  bb.FileID
 	resumeGeneration            bb.Generation
 	resumeCommitted             bool

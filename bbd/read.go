@@ -27,7 +27,7 @@ func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e 
 		if !away && !gone {
 			break
 		}
-		now, lookupErr := b.lookup(ctx, c, "open", path)
+		now, lookupErr := b.paths.Lookup(ctx, c, "open", path)
 		if gone && bb.KindOf(lookupErr) == bb.NotFound {
 			return now, nil, lookupErr
 		}
@@ -40,7 +40,7 @@ func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e 
 
 func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string) (bb.Entry, *readcache.View, error) {
 	const op = "open"
-	e, err := b.lookup(ctx, c, op, path)
+	e, err := b.paths.Lookup(ctx, c, op, path)
 	switch {
 	case err != nil:
 		return e, nil, err
@@ -66,7 +66,7 @@ func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 	if !c.Relayed || !c.System {
 		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
 	}
-	e, err := b.lookup(ctx, c, "open", path)
+	e, err := b.paths.Lookup(ctx, c, "open", path)
 	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.owners.Foreign(&e) {
 		return b.openReadOnce(ctx, c, path)
 	}

@@ -53,27 +53,27 @@ type stagingBuffer struct{ *buffer }
 
 // Lookup returns an entry as readers see it.
 func (b stagingBuffer) Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error) {
-	return b.lookup(ctx, c, op, path)
+	return b.paths.Lookup(ctx, c, op, path)
 }
 
 // Walk visits a file, or a directory with all below it.
 func (b stagingBuffer) Walk(ctx context.Context, c access.Caller, path string, visit walk.Visitor) error {
-	return b.walk(ctx, c, "stage-out", path, visit)
+	return b.paths.Walk(ctx, c, "stage-out", path, visit)
 }
 
 // MakeDir creates a directory.
 func (b stagingBuffer) MakeDir(ctx context.Context, c access.Caller, path string, mode uint32) error {
-	_, err := b.mkdir(ctx, c, path, mode)
+	_, err := b.paths.Mkdir(ctx, c, path, fs.FileMode(mode))
 	return err
 }
 
 // SetAttr sets attributes of an entry that is the caller's.
 func (b stagingBuffer) SetAttr(ctx context.Context, c access.Caller, op, path string, attr namespace.Attr) error {
-	dir, name, err := b.parent(ctx, c, op, path)
+	dir, name, err := b.paths.Parent(ctx, c, op, path)
 	if err != nil {
 		return err
 	}
-	_, err = b.ns.SetAttr(ctx, dir.id, name, attr)
+	_, err = b.ns.SetAttr(ctx, dir.ID, name, attr)
 	return bb.Wrap(op, b.address(path), err)
 }
 
@@ -97,7 +97,7 @@ func (b stagingBuffer) Change(ctx context.Context, op string, do func() error) e
 
 // Segments returns what fills segments with bytes of a file.
 func (b stagingBuffer) Segments(ctx context.Context, uid uint32, path string) *alloc.Writer {
-	return b.writers.Of(uid, b.tierOf(ctx, path))
+	return b.writers.Of(uid, b.paths.TierOf(ctx, path))
 }
 
 // Owner returns the node that decides about a file.

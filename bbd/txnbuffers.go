@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"io/fs"
 
 	"forebay/bbd/access"
 	"forebay/bbd/rpc"
@@ -76,18 +77,18 @@ func (b txnBuffer) Materializer() *txn.Materializer { return b.materializer }
 
 // Lookup returns an entry as readers see it.
 func (b txnBuffer) Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error) {
-	return b.lookup(ctx, c, op, path)
+	return b.paths.Lookup(ctx, c, op, path)
 }
 
 // MakeDirs creates a directory and those above it.
 func (b txnBuffer) MakeDirs(ctx context.Context, c access.Caller, path string, mode uint32) error {
-	_, err := b.mkdirs(ctx, c, path, mode)
+	_, err := b.paths.MkdirAll(ctx, c, path, fs.FileMode(mode))
 	return err
 }
 
 // Settle materializes what is committed into the directories above a path.
 func (b txnBuffer) Settle(ctx context.Context, op, path string) error {
-	_, _, err := b.parent(ctx, access.Daemon(), op, path)
+	_, _, err := b.paths.Parent(ctx, access.Daemon(), op, path)
 	return err
 }
 
