@@ -83,22 +83,17 @@ type Daemon struct {
 	log   *slog.Logger
 	epoch uint64 // this start of the daemon
 	since time.Time
+	lifecycle
+	modes
 
-	store   *store.Store
-	fabric  *fabric.Fabric // nil: none
+	memory
+	outflow
 	meta    *meta.Meta
 	health  *kv.Health // of the namespace, before meta is there too
-	flusher *flusher.Flusher
-	alloc   *alloc.Allocator
 	server  *rpc.Server
 	shares  *userShares
-	stores  *backings.Pool
-	names   *nss.Names // of users, in rules
 	observe *observe.Observer
 	cluster *cluster.Cluster // nil: alone
-	bypass  readcache.Bypass
-
-	unfinished *leftovers.Tracker // set before any store is opened
 
 	ids struct {
 		lockorder.Mutex[lockrank.Leaf]
@@ -128,21 +123,44 @@ type Daemon struct {
 		statuses  *status.Service
 		nodes     *nodes.Service
 	}
+}
 
-	state    atomic.Value             // string: see above
+// lifecycle is the daemon as something that starts and stops.
+type lifecycle struct {
+	state    atomic.Value             // string: see Daemon
 	waitsFor atomic.Pointer[bb.Error] // why a start waits for another daemon; nil: it does not
-	draining drain.NodeState          // whether anything new is accepted
-	pressure atomic.Bool              // memory is short: flush without waiting
-	staging  atomic.Int64             // tasks of stage-ins
-	ctx      context.Context
+	ctx      context.Context          // ends when the daemon stops
 	cancel   context.CancelFunc
-	wg       sync.WaitGroup
+	wg       sync.WaitGroup // of all that ends with ctx
+}
+
+// modes are what others ask of a daemon that runs.
+type modes struct {
+	draining drain.NodeState // whether anything new is accepted
+	pressure atomic.Bool     // memory is short: flush without waiting
+	staging  atomic.Int64    // tasks of stage-ins
+}
+
+// memory is where the bytes of files are, and the ways to them.
+type memory struct {
+	store  *store.Store
+	fabric *fabric.Fabric // nil: none
+	alloc  *alloc.Allocator
+	bypass readcache.Bypass
+}
+
+// outflow is what carries bytes to backing stores.
+type outflow struct {
+	flusher    *flusher.Flusher
+	stores     *backings.Pool
+	names      *nss.Names         // of users, in rules
+	unfinished *leftovers.Tracker // set before any store is opened
 }
 
 // New starts a daemon: it adopts what is in memory, reconciles it with the
 // namespace, and serves clients until Stop. An error says what to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &kv.Health{}, names: &nss.Names{Log: cfg.Log}}
+	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &kv.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
