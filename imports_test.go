@@ -55,6 +55,7 @@ var layers = []struct {
 	{"meta/namespace/cache", nil},
 	{"meta/namespace", []string{"meta/namespace/cache", "meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/nslog/pages", []string{"internal/bb"}},
+	{"meta/nslog/journal", nil},
 	{"meta/nslog/record", []string{"meta/namespace", "meta/kv", "internal/..."}},
 	{"meta/nslog/table", []string{"meta/nslog/pages", "meta/nslog/record", "internal/bb"}},
 	{"meta/nslog/owner", []string{"meta/nslog/...", "meta/stream", "meta/kv", "internal/..."}},

@@ -108,7 +108,7 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 		return nil, err
 	}
 	e, err := nslog.Open(ctx, log, m.ids, nslog.Options{
-		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable,
+		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(),
 	})
 	if err != nil {
 		return nil, err
@@ -119,6 +119,20 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 	}
 	tree := &txn.Tree{Tree: e, Transactions: txn.New(e, e.Records())}
 	return &space{in: in, tree: tree, end: e.Close, destroyed: func() { e.MarkDestroyed(); e.Close() }}, nil
+}
+
+// settles is a server in this process that tells after which time what it has stored survives a loss
+// of power.
+type settles interface{ Settle() time.Duration }
+
+// unknownSettle is that of other servers: NATS servers sync every two minutes, unless told otherwise.
+const unknownSettle = 5 * time.Minute
+
+func (m *Meta) settle() time.Duration {
+	if server, ok := m.opts.InProcess.(settles); ok {
+		return server.Settle()
+	}
+	return unknownSettle
 }
 
 // keepSpace keeps a namespace for all users, unless another one was opened meanwhile, and returns

@@ -160,9 +160,10 @@ func loopback(host string) bool {
 
 // Server is a running server. It is safe for concurrent use.
 type Server struct {
-	s     *server.Server
-	mover *batches.Mover // nil: batches are beside their streams
-	stop  func()         // end, once
+	s      *server.Server
+	settle time.Duration
+	mover  *batches.Mover // nil: batches are beside their streams
+	stop   func()         // end, once
 
 	cancel context.CancelFunc // of what moves batches; nil: it does not run
 	moving sync.WaitGroup
@@ -184,7 +185,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	e := &Server{}
+	e := &Server{settle: settleOf(so)}
 	if o.BatchDir != "" && !o.SyncAlways {
 		if e.mover, err = batches.New(batches.Options{Streams: o.streams(), Memory: o.BatchDir, Log: log}); err != nil {
 			return nil, err
@@ -315,6 +316,21 @@ func (e *Server) InProcessConn() (net.Conn, error) { return e.s.InProcessConn() 
 
 // Leads reports whether it leads its cluster.
 func (e *Server) Leads() bool { return e.s.JetStreamIsLeader() }
+
+// Settle returns after which time what the server has stored survives a loss of power.
+func (e *Server) Settle() time.Duration { return e.settle }
+
+// settleOf allows for a message that comes while its stream is being synced: that of the next
+// interval counts, and the disk may be slow.
+func settleOf(so *server.Options) time.Duration {
+	if so.SyncAlways {
+		return 0
+	}
+	return 2*so.SyncInterval + syncPatience
+}
+
+// syncPatience is how long two syncs of a stream's files may take.
+const syncPatience = 10 * time.Second
 
 // URL returns where other processes may connect; "" if nowhere. They need the Key or
 // the TLS of Options, if it has one.

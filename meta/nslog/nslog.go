@@ -30,6 +30,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog/journal"
 	"forebay/meta/nslog/owner"
 )
 
@@ -45,7 +46,9 @@ type Options struct {
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append to the log. A new owner waits so
 	// long before it answers anything. 0: no other process claims the log.
-	Lease  time.Duration
+	Lease time.Duration
+	// Settle is after which time a message that was stored survives a loss of power.
+	Settle time.Duration
 	Logger *slog.Logger // default: discard
 	// Unreadable is called with other packages' records that cannot be decoded; nil: it is not.
 	Unreadable func(key string, err error)
@@ -56,8 +59,8 @@ type Engine struct {
 	owner   *owner.Owner
 	ids     namespace.IDs
 	o       Options
-	journal *journal // of operations, locked with the table
-	refused refusals // of the owner's goroutine
+	journal *journal.Journal // of operations, locked with the table
+	refused refusals         // of the owner's goroutine
 
 	incarnation Incarnation
 }
@@ -73,11 +76,11 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{ids: ids, o: o, journal: &journal{}, refused: refusals{}}
+	e := &Engine{ids: ids, o: o, journal: &journal.Journal{}, refused: refusals{}}
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Open(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Logger: o.Logger, Applied: e.journal.note,
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Settle: o.Settle, Logger: o.Logger, Applied: e.note,
 	})
 	if err != nil {
 		return nil, err

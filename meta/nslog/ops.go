@@ -122,24 +122,11 @@ func (e *Engine) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken in
 	return taken, nil
 }
 
-// journal remembers of which operations something changed, for those who follow them.
-type journal struct {
-	first  uint64 // number of the first place below
-	places []uint64
-}
-
-// maxJournal bounds the journal: a reader that is further behind reads all operations.
-const maxJournal = 1 << 14
-
-func (j *journal) note(key []byte) {
-	if record.KindOf(key) != record.Operation {
-		return
+// note notes in the journal that the item of a key changes, if it is an operation.
+func (e *Engine) note(key []byte) {
+	if record.KindOf(key) == record.Operation {
+		e.journal.Note(placeOf(key))
 	}
-	if len(j.places) == maxJournal {
-		j.first += maxJournal / 2
-		j.places = append(j.places[:0], j.places[maxJournal/2:]...)
-	}
-	j.places = append(j.places, placeOf(key))
 }
 
 // follower is a namespace.OpReader.
@@ -170,8 +157,7 @@ func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, er
 				now[place], err = openOp(item)
 			}
 		}
-		j := f.e.journal
-		next = j.first + uint64(len(j.places))
+		next = f.e.journal.Next()
 		return bb.Wrap("store operations", f.e.o.Buffer, err)
 	})
 	if err != nil {
@@ -199,13 +185,11 @@ func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, er
 
 // places returns the places of operations of which something may have changed.
 func (f *follower) places(t *table.Table) []uint64 {
-	j := f.e.journal
-	if !f.started || f.next < j.first {
+	places, reaches := f.e.journal.Since(f.next)
+	if !f.started || !reaches {
 		return f.all(t)
 	}
-	places := slices.Clone(j.places[f.next-j.first:])
-	slices.Sort(places)
-	return slices.Compact(places)
+	return places
 }
 
 // all returns the places of all operations that are pending, or that the follower knows.

@@ -321,6 +321,16 @@ func (s *Stream) ReadNewest(ctx context.Context, filters []string, to uint64, fn
 	return s.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: full, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, to, fn)
 }
 
+// ReadAll calls fn with the messages under all subjects that match one of several filters, up to a
+// sequence, which must be that of one of them, in their order. Fn may keep the data.
+func (s *Stream) ReadAll(ctx context.Context, filters []string, to uint64, fn func(Message) error) error {
+	full := make([]string, len(filters))
+	for i, f := range filters {
+		full[i] = s.prefix + f
+	}
+	return s.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: full, DeliverPolicy: jetstream.DeliverAllPolicy}, to, fn)
+}
+
 func (s *Stream) read(ctx context.Context, cfg jetstream.OrderedConsumerConfig, to uint64, fn func(Message) error) error {
 	if to == 0 {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/nslog/record"
@@ -91,7 +92,7 @@ func answer(all []chan error, err error) {
 // unwritten appends the numbers of the pages that have changed.
 func (w *Owner) unwritten(numbers []int) []int {
 	for number := range w.table.Pages() {
-		if w.table.Since(number) != 0 {
+		if w.table.Since(number) != 0 || slices.Contains(w.at.broken, number) {
 			numbers = append(numbers, number)
 		}
 	}
@@ -117,7 +118,8 @@ func (w *Owner) writePage(number int) error {
 	o.pages[number] = seq
 	o.appended(seq)
 	w.table.Written(number)
-	w.purge.below(subject, seq)
+	o.broken = slices.DeleteFunc(o.broken, func(n int) bool { return n == number })
+	o.old.replace(subject, seq)
 	return nil
 }
 
@@ -138,8 +140,11 @@ func (w *Owner) writeManifest() error {
 	}
 	o.logged = 0
 	o.appended(seq)
-	w.purge.below(manifestSubject, seq)
-	w.purge.below(logSubject, min(start, o.last)) // the last record is the fence
+	o.old.replace(manifestSubject, seq)
+	o.old.replace(logSubject, min(start, o.last)) // the last record is the fence
+	for subject, below := range o.old.complete(time.Now(), w.o.Settle) {
+		w.purge.below(subject, below)
+	}
 	return nil
 }
 
@@ -156,6 +161,7 @@ func (w *Owner) restore() error {
 	}
 	w.purge.stop() // its sequences are of the log as it was
 	w.purge = startPurger(w.ctx, w.log, w.o.Logger)
+	o.old = replaced{}
 	o.asked, o.ending = append(o.asked, o.ending...), nil
 	o.finished(nil)
 	if err := w.claimAfter(w.ctx, last.Seq, 0); err != nil {

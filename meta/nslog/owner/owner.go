@@ -49,9 +49,20 @@
 // # Checkpoints
 //
 // When the log has grown by Options.CheckpointBytes, the pages that have changed are written,
-// each under a subject of its own, then a manifest, and then what is before it is purged.
-// Package record draws the messages, and says why any page that was written since the last
-// manifest will do. A removed name leaves nothing.
+// each under a subject of its own, then a manifest. Package record draws the messages, and says
+// why any page that was written since the last manifest will do. A removed name leaves nothing.
+//
+// What a checkpoint replaces is purged at a later one: a loss of power costs what the server had
+// not synced yet, and that may be the newest checkpoint, or a part of it. So the messages of a
+// checkpoint are purged when the next one is complete and has been stored for Options.Settle.
+//
+//	log       … ─── changes of N-1 ───┐ ── changes of N ──┐ ── changes ──▶
+//	pages        pages of N-1 ────────┤ pages of N ───────┤
+//	manifest                        N-1                   N        kept: all from N-1 on
+//
+// A start reads the newest manifest. If that, or a page that it needs, is missing or damaged, the
+// start reads the manifest before, the newest version of each page that is whole, and the log from
+// that manifest on.
 //
 // # A server that has forgotten
 //
@@ -85,6 +96,8 @@ type Log interface {
 	Last(ctx context.Context, subject string) (stream.Message, error)
 	Read(ctx context.Context, subject string, from, to uint64, fn func(stream.Message) error) error
 	ReadNewest(ctx context.Context, filters []string, to uint64, fn func(stream.Message) error) error
+	// ReadAll is Read of all messages under subjects that match one of the filters.
+	ReadAll(ctx context.Context, filters []string, to uint64, fn func(stream.Message) error) error
 	PurgeBelow(ctx context.Context, filter string, seq uint64) error
 }
 
@@ -109,7 +122,9 @@ type Options struct {
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append; whole milliseconds, at most
 	// an hour. 0: nobody else claims the log.
-	Lease  time.Duration
+	Lease time.Duration
+	// Settle is after which time a message that was stored survives a loss of power.
+	Settle time.Duration
 	Logger *slog.Logger // default: discard
 	// Applied is called with the key of each effect, while the table is locked for writing.
 	Applied func(key []byte)
@@ -146,7 +161,9 @@ type position struct {
 	logged int    // bytes since the last manifest
 	pages  []uint64
 	round  Round
-	todo   []int // pages of the checkpoint that is being made
+	old    replaced // what is to be purged
+	broken []int    // pages of which a start has found the newest message damaged
+	todo   []int    // pages of the checkpoint that is being made
 	making bool
 	asked  []chan error // of Checkpoint: those who wait for the next one
 	ending []chan error // those who wait for this one
@@ -212,7 +229,20 @@ func (w *Owner) load(ctx context.Context) error {
 		return err
 	}
 	claimed := time.Now()
-	l := loading{w: w, manifest: &record.Contents{Start: 1}}
+	err = w.loadNewest(ctx)
+	if kind := bb.KindOf(err); kind == bb.Lost || kind == bb.Checksum {
+		err = w.loadOlder(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	w.at.floor = max(w.at.floor, w.table.Next())
+	return outlast(ctx, claimed, lease)
+}
+
+// loadNewest makes the table of the newest checkpoint and what follows it.
+func (w *Owner) loadNewest(ctx context.Context) error {
+	l := w.beginLoad(&record.Contents{Start: 1})
 	m, err := w.log.Last(ctx, manifestSubject)
 	if err == nil && m.Seq != 0 {
 		l.manifest, err = openManifest(m.Data)
@@ -225,6 +255,12 @@ func (w *Owner) load(ctx context.Context) error {
 	if err := w.log.ReadNewest(ctx, []string{pageSubject + "*", logSubject}, w.at.last, l.page); err != nil {
 		return err
 	}
+	return l.finish(ctx, m.Seq)
+}
+
+// finish loads the log behind the pages.
+func (l *loading) finish(ctx context.Context, manifest uint64) error {
+	w := l.w
 	for number, seq := range l.manifest.Pages {
 		if w.at.pages[number] < seq {
 			return lost(fmt.Sprintf("page %d of %d", number, seq))
@@ -233,11 +269,19 @@ func (w *Owner) load(ctx context.Context) error {
 	if err := w.log.Read(ctx, logSubject, l.manifest.Start, w.at.last, l.record); err != nil {
 		return err
 	}
-	w.at.floor = max(w.at.floor, w.table.Next())
 	if err := w.table.Check(); err != nil {
 		return err
 	}
-	return outlast(ctx, claimed, lease)
+	w.at.old.begin(manifest, l.manifest.Start)
+	return nil
+}
+
+// beginLoad begins with an empty table.
+func (w *Owner) beginLoad(m *record.Contents) *loading {
+	w.table.Close()
+	w.table = table.New()
+	w.at.pages, w.at.logged, w.at.broken = nil, 0, nil
+	return &loading{w: w, manifest: m}
 }
 
 func lost(what string) error {

@@ -1,0 +1,170 @@
+package nslog_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/nslog"
+	"forebay/meta/stream"
+)
+
+// powered is a namespace in a simulated log.
+type powered struct {
+	t   *testing.T
+	log *simulated
+	e   *nslog.Engine
+	n   int
+}
+
+func startPowered(t *testing.T, settle time.Duration) *powered {
+	t.Helper()
+	p := &powered{t: t, log: &simulated{}}
+	p.start(settle)
+	return p
+}
+
+func (p *powered) start(settle time.Duration) {
+	p.t.Helper()
+	time.Sleep(time.Millisecond) // no two claims in one microsecond
+	p.e = openOn(p.t, &process{simulated: p.log, rnd: rand.New(rand.NewPCG(1, 2))}, nslog.Options{Node: "me", Settle: settle})
+}
+
+// write makes changes on several pages, and writes a checkpoint.
+func (p *powered) write() {
+	p.t.Helper()
+	for range 700 {
+		p.n++
+		namespacetest.Create(p.t, p.e, bb.RootDir, fmt.Sprint("f", p.n))
+	}
+	if p.n > 700 {
+		if _, err := p.e.Update(metatest.Context(p.t), bb.RootDir, "f1", func(e *bb.Entry) error { e.Size++; return nil }); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err := p.e.Checkpoint(metatest.Context(p.t)); err != nil {
+		p.t.Fatal(err)
+	}
+	synctest.Wait() // for the purger
+}
+
+// want compares what a start reads.
+func (p *powered) want(what string, want contents) {
+	p.t.Helper()
+	p.e.Close()
+	p.start(0)
+	if got := contentsOf(p.t, p.e); !reflect.DeepEqual(got, want) {
+		p.t.Errorf("%s: %d names, want %d", what, len(got.entries[bb.RootDir]), len(want.entries[bb.RootDir]))
+	}
+}
+
+// A loss of power forgets what was stored since the server synced last, and nothing that was stored
+// before, wherever checkpoints were made and purged meanwhile.
+func TestLossOfPower(t *testing.T) {
+	t.Parallel()
+	for _, settle := range []time.Duration{0, time.Minute} {
+		for _, checkpoints := range []int{1, 3} {
+			if settle == 0 && checkpoints > 1 {
+				continue // then what was stored is synced
+			}
+			synctest.Test(t, func(t *testing.T) {
+				p := startPowered(t, settle)
+				p.write()
+				p.write()
+				time.Sleep(2 * settle)
+				want, synced := contentsOf(t, p.e), p.log.last
+				for range checkpoints {
+					p.write()
+				}
+				p.e.Close()
+				p.log.setBack(synced)
+				p.want(fmt.Sprint("settle ", settle, ", ", checkpoints, " checkpoints later"), want)
+				p.e.Close()
+			})
+		}
+	}
+}
+
+// What is purged is bounded: two checkpoints stay, once they are settled.
+func TestSettledCheckpointsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPowered(t, time.Minute)
+		for range 5 {
+			p.write()
+		}
+		time.Sleep(2 * time.Minute)
+		p.write()
+		manifests := 0
+		for _, m := range p.log.messages {
+			if m.Subject == "manifest" {
+				manifests++
+			}
+		}
+		if manifests != 2 {
+			t.Errorf("%d manifests are left, want 2", manifests)
+		}
+		p.e.Close()
+	})
+}
+
+// A start whose newest checkpoint is torn reads the one before, and the log.
+func TestTornCheckpoint(t *testing.T) {
+	t.Parallel()
+	newest := func(s *simulated, prefix string) *stream.Message {
+		for i := range slices.Backward(s.messages) {
+			if strings.HasPrefix(s.messages[i].Subject, prefix) {
+				return &s.messages[i]
+			}
+		}
+		return nil
+	}
+	for what, tear := range map[string]func(*simulated){
+		"a damaged manifest": func(s *simulated) { newest(s, "manifest").Data[12] ^= 1 },
+		"a short manifest":   func(s *simulated) { m := newest(s, "manifest"); m.Data = m.Data[:5] },
+		"a damaged page": func(s *simulated) {
+			m := newest(s, "page.0")
+			m.Data[len(m.Data)/2] ^= 1
+		},
+		"a page that is gone": func(s *simulated) {
+			gone := newest(s, "page.0").Seq
+			s.messages = slices.DeleteFunc(s.messages, func(m stream.Message) bool { return m.Seq == gone })
+		},
+		"all pages and the manifest": func(s *simulated) {
+			second := newest(s, "manifest")
+			for i := range s.messages {
+				if m := &s.messages[i]; m.Subject != "log" && m.Seq > second.Seq-3 {
+					m.Data[len(m.Data)-1] ^= 1
+				}
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPowered(t, 0)
+			for range 3 {
+				p.write()
+			}
+			namespacetest.Create(t, p.e, bb.RootDir, "late")
+			want := contentsOf(t, p.e)
+			p.e.Close()
+			tear(p.log)
+			p.want(what, want)
+			namespacetest.Create(t, p.e, bb.RootDir, "later") // and it is mended by a checkpoint
+			synctest.Wait()
+			want = contentsOf(t, p.e)
+			p.want(what+", and the next start", want)
+			if m := newest(p.log, "page.0"); what == "a damaged page" && m.Seq < newest(p.log, "log").Seq-4 {
+				t.Errorf("%s: it was not stored again", what)
+			}
+			p.e.Close()
+		})
+	}
+}
