@@ -108,7 +108,7 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 		return nil, err
 	}
 	e, err := nslog.Open(ctx, log, m.ids, nslog.Options{
-		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(),
+		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
 	})
 	if err != nil {
 		return nil, err

@@ -49,6 +49,7 @@ type Options struct {
 	Lease time.Duration
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
+	Reopen bool         // after an error has ended the engine, the next call opens the log again
 	Logger *slog.Logger // default: discard
 	// Unreadable is called with other packages' records that cannot be decoded; nil: it is not.
 	Unreadable func(key string, err error)
@@ -56,7 +57,7 @@ type Options struct {
 
 // Engine is the namespace of a buffer, owned by this process. It is safe for concurrent use.
 type Engine struct {
-	owner   *owner.Owner
+	owner   *owner.Keeper
 	ids     namespace.IDs
 	o       Options
 	journal *journal.Journal // of operations, locked with the table
@@ -79,8 +80,8 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	e := &Engine{ids: ids, o: o, journal: &journal.Journal{}, refused: refusals{}}
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
-	e.owner, err = owner.Open(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Settle: o.Settle, Logger: o.Logger, Applied: e.note,
+	e.owner, err = owner.Keep(ctx, log, owner.Options{
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Settle: o.Settle, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
 	})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/nslog/record"
 	"forebay/meta/stream"
 )
@@ -149,8 +150,20 @@ func (w *Owner) writeManifest() error {
 }
 
 // restore stores all that the table has in a log that was found to end too early, unless
-// somebody else has claimed that.
+// somebody else has claimed that. It is tried until the owner is closed: nobody else has what the log has
+// forgotten.
 func (w *Owner) restore() error {
+	for try := 0; ; try++ {
+		err := w.restoreOnce()
+		if err == nil || errors.Is(err, ErrReplaced) || errors.Is(err, stream.ErrGone) || w.ctx.Err() != nil {
+			return err
+		}
+		w.o.Logger.Error("storing the namespace again failed, it is tried again", "buffer", w.o.Buffer, "err", err)
+		kv.Pause(w.ctx, min(try, 5))
+	}
+}
+
+func (w *Owner) restoreOnce() error {
 	o := &w.at
 	last, err := w.log.Last(w.ctx, logSubject)
 	if err != nil {

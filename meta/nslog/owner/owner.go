@@ -111,6 +111,10 @@ const (
 // ErrReplaced is in the chain of the errors of an owner after somebody else has claimed its log.
 var ErrReplaced = errors.New("another process owns the namespace now")
 
+// errUntaken is in the chain of the errors of changes that no round had taken when their owner ended:
+// they were not carried out.
+var errUntaken = errors.New("the owner of the namespace's log had ended before")
+
 var errClosed = errors.New("the namespace was closed")
 
 // Options say whose namespace it is.
@@ -125,6 +129,7 @@ type Options struct {
 	Lease time.Duration
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
+	Reopen bool         // a Keeper opens the log again when its owner has ended
 	Logger *slog.Logger // default: discard
 	// Applied is called with the key of each effect, while the table is locked for writing.
 	Applied func(key []byte)

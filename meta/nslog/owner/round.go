@@ -116,11 +116,11 @@ func (q *queue) end(err error) {
 // an error.
 func (w *Owner) Do(ctx context.Context, op, name string, run func(*Round) error) error {
 	if err := w.Err(); err != nil {
-		return kv.Wrap(op, name, err)
+		return kv.Wrap(op, name, untaken(err))
 	}
 	c := &command{run: run, done: make(chan error, 1)}
 	if err := w.queue.add(c); err != nil {
-		return bb.Wrap(op, name, err)
+		return kv.Wrap(op, name, untaken(err))
 	}
 	select {
 	case err := <-c.done:
@@ -185,13 +185,32 @@ func (w *Owner) end(err error, left []*command) {
 	w.queue.end(err)
 	for _, c := range w.queue.take(left) {
 		if c.state.CompareAndSwap(waiting, taken) {
-			c.done <- err
+			c.done <- untaken(err)
 		}
 	}
 	answer(append(w.at.asked, w.at.ending...), err)
 	if !errors.Is(err, errClosed) && !errors.Is(err, errReleased) {
 		w.o.Logger.Error("the namespace is served no more", "buffer", w.o.Buffer, "err", err)
 	}
+}
+
+// untaken is the error of a change that was not carried out since its owner has ended by an error,
+// whatever is unknown of the change which that was of.
+func untaken(why error) error {
+	if errors.Is(why, kv.ErrNoBucket) {
+		return why
+	}
+	return &bb.Error{Kind: bb.Unavailable, Err: &ended{why}}
+}
+
+// ended names why an owner has ended.
+type ended struct{ why error }
+
+func (e *ended) Error() string { return errUntaken.Error() + ": " + e.why.Error() }
+
+// Is reports whether the error is errUntaken, or that of the owner. It is not of unknown outcome.
+func (e *ended) Is(target error) bool {
+	return target == errUntaken || target != bb.ErrUnknownOutcome && target != kv.ErrUncertain && target != kv.ErrMaybeDone && errors.Is(e.why, target)
 }
 
 // outcome is what became of a command that has no effects.
