@@ -279,3 +279,28 @@ func TestNamespaceTogether(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestDestroyedWhileOpened: of a buffer that is destroyed at the moment when its namespace has been
+// opened, nothing is kept.
+func TestDestroyedWhileOpened(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []Engine{EngineBuckets, EngineLog} {
+		ctx := testContext(t)
+		s := startServer(t, t.TempDir())
+		m := connectTo(t, Options{InProcess: s, SoleWriter: true, Engine: engine})
+		newBuffer(t, m, "b")
+		m.Close()
+		m = connectTo(t, Options{InProcess: s, SoleWriter: true})
+		m.keeping = func() {
+			m.keeping = nil
+			if err := m.DestroyBuffer(ctx, "b"); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := m.Namespace(ctx, "b")
+		wantKind(t, "the namespace of a buffer that was destroyed", err, bb.NotFound)
+		if n := len(m.mu.spaces); n != 0 {
+			t.Errorf("%s: %d namespaces are kept", engine, n)
+		}
+	}
+}

@@ -92,6 +92,7 @@ type Meta struct {
 	stop    context.CancelFunc // what tends does
 	tends   sync.WaitGroup
 	opening chan struct{} // has an element while a log is opened
+	keeping func()        // of tests, called before a namespace is kept; nil: nothing
 
 	mu struct {
 		sync.Mutex

@@ -62,15 +62,20 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 	if opened != nil && !errors.Is(opened, kv.ErrNoBucket) {
 		return nil, kv.Wrap(op, buffer, opened)
 	}
-	// The buffer may have been destroyed before its bucket was made above, or meanwhile.
-	again, now, err := m.buffer(ctx, op, buffer)
-	if err == nil && now == in && again.State != bb.BufferDestroying && opened == nil {
-		return m.keepSpace(buffer, s).tree, nil
-	}
 	if s != nil {
-		s.end()
+		s = m.keepSpace(buffer, s)
 	}
-	if err == nil && now == in && again.State != bb.BufferDestroying {
+	// The buffer may have been destroyed before its bucket was made above, or meanwhile. Whoever
+	// destroys it from now on ends the namespace that is kept.
+	again, now, err := m.buffer(ctx, op, buffer)
+	there := err == nil && now == in && again.State != bb.BufferDestroying
+	switch {
+	case there && opened == nil:
+		return s.tree, nil
+	case s != nil:
+		m.dropSpace(buffer, s)
+	}
+	if there {
 		return nil, kv.Wrap(op, buffer, opened)
 	}
 	if err != nil && !errors.Is(err, bb.NotFound) {
@@ -138,6 +143,9 @@ func (m *Meta) settle() time.Duration {
 // keepSpace keeps a namespace for all users, unless another one was opened meanwhile, and returns
 // the one that is kept.
 func (m *Meta) keepSpace(buffer string, s *space) *space {
+	if m.keeping != nil {
+		m.keeping()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.mu.spaces[buffer]; old != nil && old.in == s.in {
@@ -145,6 +153,16 @@ func (m *Meta) keepSpace(buffer string, s *space) *space {
 	}
 	m.mu.spaces[buffer] = s
 	return s
+}
+
+// dropSpace ends a namespace, which nobody is given any more.
+func (m *Meta) dropSpace(buffer string, s *space) {
+	m.mu.Lock()
+	if m.mu.spaces[buffer] == s {
+		delete(m.mu.spaces, buffer)
+	}
+	m.mu.Unlock()
+	s.end()
 }
 
 // spaceOf returns the namespace of a buffer if it is in use, and kept there.
