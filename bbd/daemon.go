@@ -162,6 +162,7 @@ type outflow struct {
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &kv.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
+	d.cfg.Meta.Revision = func(buffer string) uint64 { return reassert.NewestRevision(d.store, buffer) }
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.shares, d.server = newShares(&cfg.Limits), d.newServer()

@@ -442,3 +442,28 @@ func (d *Daemon) EntryOf(ctx context.Context, buffer, path string) (bb.Entry, er
 func (d *Daemon) RequestBytes(uid uint32) int64 {
 	return d.server.RequestBytes(uid)
 }
+
+// SetRevision has the identity of a file name a revision.
+func (d *Daemon) SetRevision(ctx context.Context, name, path string, revision uint64) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	id, _ := d.store.IdentityOf(e.File)
+	id.Revision = revision
+	return d.store.Identify(&id)
+}
+
+// RevisionOf returns the revision of an entry.
+func (d *Daemon) RevisionOf(ctx context.Context, name, path string) (uint64, error) {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	return e.Revision, err
+}

@@ -13,6 +13,7 @@ import (
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
+	"forebay/meta"
 	"forebay/meta/metatest"
 )
 
@@ -450,4 +451,26 @@ func TestReadOfForgottenVersion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Revisions of a log are above those that identities in memory name, though the clock went back.
+func TestRevisionsAboveIdentities(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
+	c := n.dial()
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "f", random(1000))
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro()) * 2
+	if err := n.daemon.SetRevision(t.Context(), "b", "f", ahead); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.start()
+	b = n.dial().Buffer("b")
+	write(t, b, "g", random(10))
+	if revision, err := n.daemon.RevisionOf(t.Context(), "b", "g"); err != nil || revision <= ahead {
+		t.Errorf("revision %d, want one above %d (%v)", revision, ahead, err)
+	}
+	wantFileThere(t, b, "f", true)
 }

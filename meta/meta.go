@@ -36,6 +36,9 @@ type Options struct {
 	// Engine is that of the namespaces of buffers which are made from now on; "": EngineBuckets.
 	// EngineLog needs SoleWriter.
 	Engine Engine
+	// Revision returns the highest revision that is remembered, outside of the namespace, of the
+	// entries of a buffer; nil: none is.
+	Revision func(buffer string) uint64
 	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
 	CacheEntries int
 	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect

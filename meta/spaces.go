@@ -112,7 +112,14 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 	if err := log.Ensure(ctx); err != nil {
 		return nil, err
 	}
+	floor := func() uint64 {
+		if m.opts.Revision == nil {
+			return 0
+		}
+		return m.opts.Revision(b.Name)
+	}
 	e, err := nslog.Open(ctx, log, m.ids, nslog.Options{
+		Floor:  floor,
 		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
 	})
 	if err != nil {

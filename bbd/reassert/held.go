@@ -54,3 +54,13 @@ func NewestBlock(s Held) (block uint64) {
 	}
 	return block
 }
+
+// NewestRevision returns the highest revision that identities in memory name of a buffer's entries.
+func NewestRevision(s Held, buffer string) (revision uint64) {
+	for f := range s.Files() {
+		if id := f.Identity; id != nil && id.Buffer == buffer {
+			revision = max(revision, id.Revision)
+		}
+	}
+	return revision
+}

@@ -47,6 +47,7 @@ type Options struct {
 	// Lease is for how long reads are answered without an append to the log. A new owner waits so
 	// long before it answers anything. 0: no other process claims the log.
 	Lease time.Duration
+	Floor func() uint64 // the highest revision that is remembered outside of the log; nil: none is
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
 	Reopen bool         // after an error has ended the engine, the next call opens the log again
@@ -81,7 +82,7 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Keep(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Settle: o.Settle, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Floor: o.Floor, Settle: o.Settle, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
 	})
 	if err != nil {
 		return nil, err

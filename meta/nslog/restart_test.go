@@ -447,3 +447,20 @@ func TestScanMarksConfirms(t *testing.T) {
 		}
 	}
 }
+
+// Revisions are above those that are remembered outside of the log, whatever the clock says.
+func TestFloor(t *testing.T) {
+	t.Parallel()
+	s := newStream(t, metatest.StartServer(t, t.TempDir()))
+	for _, floor := range []uint64{1 << 60, 1<<60 + 101, 1 << 20} {
+		e := openOn(t, s, nslog.Options{Node: "me", Floor: func() uint64 { return floor }})
+		revision, err := e.Create(metatest.Context(t), namespacetest.File(bb.RootDir, fmt.Sprint("f", floor)))
+		if err != nil || revision <= floor {
+			t.Errorf("revision %d, want one above %d (%v)", revision, floor, err)
+		}
+		if covered, err := e.Covers(metatest.Context(t), floor); covered && floor > 1<<59 || err != nil {
+			t.Errorf("revision %d counts as one of the log (%v)", floor, err)
+		}
+		e.Close()
+	}
+}

@@ -69,8 +69,9 @@
 // If the log is found to end before what was acknowledged, or gives out a sequence again, its
 // owner claims it again and writes all pages from its table: nothing is lost while the owner
 // lives. It finds out at its next append. What a log has lost that nobody had in memory is told from what was removed by its
-// revision: those begin at the clock's time when a log is claimed, so they are not used twice,
-// and the table remembers which it has seen (table.Covers).
+// revision: those begin at the clock's time when a log is claimed, and above Options.Floor, whatever
+// the clock says. So they are not used twice, and the table remembers which it has seen
+// (table.Covers).
 package owner
 
 import (
@@ -127,6 +128,9 @@ type Options struct {
 	// Lease is for how long reads are answered without an append; whole milliseconds, at most
 	// an hour. 0: nobody else claims the log.
 	Lease time.Duration
+	// Floor returns the highest revision that somebody may remember of the namespace, whatever its log
+	// has: an owner gives out higher ones. nil: nobody remembers any.
+	Floor func() uint64
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
 	Reopen bool         // a Keeper opens the log again when its owner has ended
@@ -229,6 +233,9 @@ func (w *Owner) MarkDestroyed() { w.destroyed.Store(true) }
 // is before the claim, and nothing of theirs comes after it. It returns when nobody reads what
 // they have in memory any more.
 func (w *Owner) load(ctx context.Context) error {
+	if w.o.Floor != nil {
+		w.at.floor = (w.o.Floor() + 3) &^ 1
+	}
 	lease, err := w.claim(ctx)
 	if err != nil {
 		return err
