@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"forebay/client"
@@ -98,6 +99,17 @@ func (a *App) Dial(ctx context.Context) (*client.Client, error) {
 		case <-ctx.Done():
 			return nil, err
 		}
+	}
+}
+
+// WithDaemon returns the RunE of a command that needs the daemon: run has the connection of Dial.
+func (a *App) WithDaemon(run func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.Dial(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), c, args)
 	}
 }
 

@@ -225,12 +225,8 @@ func listBuffers(a *app.App, cmd *cobra.Command) error {
 func newBufferShowCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show how a buffer is set up", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			spec, err := admin.BufferInfo(cmd.Context(), c, args[0])
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			spec, err := admin.BufferInfo(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -251,7 +247,7 @@ func newBufferShowCommand(a *app.App) *cobra.Command {
 					{"created", b.Created.Format(time.RFC3339)},
 				})
 			})
-		},
+		}),
 	}
 }
 
@@ -261,30 +257,25 @@ func newBufferDestroyCommand(a *app.App) *cobra.Command {
 		Use: "destroy NAME", Short: "Destroy a buffer; refused while it holds dirty data", Args: cobra.ExactArgs(1),
 		Long: `Destroys a buffer. It is refused while something in it is not on the store, or is lost:
 drain the buffer, and remove the files that bbctl lost lists, or give --discard.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			at := app.Found{Buffer: c.Buffer(args[0]), At: client.Address{Buffer: args[0]}}
 			switch {
 			case dryRun:
-				return wouldDestroy(cmd.Context(), a, at)
+				return wouldDestroy(ctx, a, at)
 			case discard && !yes:
-				err = a.ConfirmUnsaved(cmd.Context(), "buffer destroy", at)
-			}
-			if err != nil {
-				return err
+				if err := a.ConfirmUnsaved(ctx, "buffer destroy", at); err != nil {
+					return err
+				}
 			}
 			destroy := admin.DestroyBuffer
 			if discard {
 				destroy = admin.DiscardBuffer
 			}
-			if err := destroy(cmd.Context(), c, args[0]); err != nil {
+			if err := destroy(ctx, c, args[0]); err != nil {
 				return err
 			}
 			return a.Print(map[string]string{"destroyed": args[0]}, func() { fmt.Fprintln(a.Out, "destroyed", args[0]) })
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&discard, "discard", false, "also lose what was never flushed, and forget what is lost")
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store, which keeps the buffer or would be lost")

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -19,17 +20,13 @@ func newNodesCommand(a *app.App) *cobra.Command {
 		Long: `Lists the daemons as the one that is asked knows them. PROTOCOL says which versions of the
 protocol each speaks; one that is "refused" has none in common with the daemon that is
 asked, is not asked anything, and is named with the reason and what to upgrade.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			nodes, err := admin.Nodes(cmd.Context(), c)
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			nodes, err := admin.Nodes(ctx, c)
 			if err != nil {
 				return err
 			}
 			return a.Print(nodes, func() { printNodes(a, nodes) })
-		},
+		}),
 	}
 }
 
@@ -81,15 +78,11 @@ func newNodeDrainCommand(a *app.App) *cobra.Command {
 nodes have room for is moved to them through the fabric, and flushed there. The node takes
 nothing in from then on (bbctl node undrain ends that); when this ends with 0, its daemon
 may be stopped. What could not be saved is listed, and the exit code says so.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			return jobs.Report(a, "node drain", func(show func(admin.Progress)) (admin.Report, error) {
-				return admin.DrainNode(cmd.Context(), c, admin.NodeID(args[0]), show, app.NodeIDs(to)...)
+				return admin.DrainNode(ctx, c, admin.NodeID(args[0]), show, app.NodeIDs(to)...)
 			})
-		},
+		}),
 	}
 	cmd.Flags().StringSliceVar(&to, "to", nil, "nodes that are to have what is not on a store")
 	return cmd
@@ -100,16 +93,12 @@ func newNodeUndrainCommand(a *app.App) *cobra.Command {
 		Use: "undrain NODE", Short: "Let a node that was drained take files in again", Args: cobra.ExactArgs(1),
 		Long: `Undoes bbctl node drain: the node takes files in again. What was flushed or moved off it stays where
 it is. A restart of its daemon does the same.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := admin.UndrainNode(cmd.Context(), c, admin.NodeID(args[0])); err != nil {
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			if err := admin.UndrainNode(ctx, c, admin.NodeID(args[0])); err != nil {
 				return err
 			}
 			return a.Print(map[string]string{"undrained": args[0]}, func() { fmt.Fprintln(a.Out, args[0], "takes files in again") })
-		},
+		}),
 	}
 }
 
@@ -124,14 +113,10 @@ are unavailable, and come back with the node. A node whose daemon answers is ref
 On a terminal it lists what would be lost, and asks. Without a terminal it is refused if
 something would be lost, unless --yes is given. The exit code is 6 if something was lost.`,
 		Example: "  bbctl node forget n7 --dry-run\n  bbctl node forget n7 --yes",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			node := admin.NodeID(args[0])
 			if !yes || dryRun {
-				loss, err := admin.NodeLoss(cmd.Context(), c, node)
+				loss, err := admin.NodeLoss(ctx, c, node)
 				if err != nil {
 					return err
 				}
@@ -142,7 +127,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 					return err
 				}
 			}
-			f, err := admin.ForgetNode(cmd.Context(), c, node)
+			f, err := admin.ForgetNode(ctx, c, node)
 			if err != nil {
 				return err
 			}
@@ -150,7 +135,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 				return err
 			}
 			return lossOf(node, &f)
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be lost")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, whatever is lost")

@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"forebay/client"
 	"forebay/client/admin"
 	"forebay/cmd/bbctl/app"
 	"forebay/internal/bb"
@@ -24,12 +26,8 @@ nothing else. The buffer's owner and the system may make one, at any daemon that
 cluster key. A token cannot be taken back before it expires, but by changing that key:
 treat it like a key.`,
 		Example: "  bbctl token results --lifetime 8h -o ~/results.token\n  bbctl --socket tcp://node1:7481 --token-file ~/results.token ls bb://results/",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			text, expires, err := admin.Token(cmd.Context(), c, args[0], lifetime)
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			text, expires, err := admin.Token(ctx, c, args[0], lifetime)
 			if err != nil {
 				return err
 			}
@@ -41,7 +39,7 @@ treat it like a key.`,
 				Expires time.Time `json:"expires"`
 			}{text, expires}
 			return a.Print(made, func() { fmt.Fprintln(a.Out, text) })
-		},
+		}),
 	}
 	cmd.Flags().DurationVar(&lifetime, "lifetime", 24*time.Hour, "how long it can be used: at most 720h")
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write it to, readable by its owner only (default: standard output)")

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,12 +33,8 @@ these commands tell of all. Jobs that have ended are listed for a day.`,
 func newJobsListCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the jobs, the newest first", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			jobs, err := admin.Jobs(cmd.Context(), c)
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			jobs, err := admin.Jobs(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -52,24 +49,20 @@ func newJobsListCommand(a *app.App) *cobra.Command {
 				}
 				a.Table(rows)
 			})
-		},
+		}),
 	}
 }
 
 func newJobsShowCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show a job: how far it is, what failed, who does it", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			j, err := admin.JobByID(cmd.Context(), c, args[0])
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			j, err := admin.JobByID(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
 			return a.Print(j, func() { printJob(a, &j) })
-		},
+		}),
 	}
 }
 
@@ -118,14 +111,10 @@ func newJobsWatchCommand(a *app.App) *cobra.Command {
 		Long: `Shows how far a job is until it has ended, and then what came of it; with --json a line
 for each change. The exit code is that of the job: 7 if something was not done, 8 if it
 was cancelled.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			bar := a.Progress("job " + args[0])
 			lines := json.NewEncoder(a.Out)
-			j, err := admin.WatchJob(cmd.Context(), c, args[0], func(j admin.Job) {
+			j, err := admin.WatchJob(ctx, c, args[0], func(j admin.Job) {
 				bar.Set(app.Figures{Files: j.FilesDone, FilesTotal: j.Files, Bytes: j.BytesDone, BytesTotal: j.Bytes})
 				if a.JSON {
 					lines.Encode(j)
@@ -145,29 +134,25 @@ was cancelled.`,
 				return app.Partly(errors.New("the job has left out " + bb.Count(j.FailedTotal+j.HeldTotal+j.OpenTotal, "file")))
 			}
 			return nil
-		},
+		}),
 	}
 }
 
 func newJobsCancelCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel ID", Short: "End a job: what it has done stays", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			j, err := admin.JobByID(cmd.Context(), c, args[0])
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			j, err := admin.JobByID(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
 			if j.State != "running" && j.State != "cancelled" {
 				return &client.Error{Kind: client.ErrBusy, Op: "cancel job", Path: j.ID, Err: errors.New("it has ended already: " + j.State)}
 			}
-			if err := admin.CancelJob(cmd.Context(), c, args[0]); err != nil {
+			if err := admin.CancelJob(ctx, c, args[0]); err != nil {
 				return err
 			}
 			return a.Print(map[string]string{"cancelled": j.ID}, func() { fmt.Fprintln(a.Out, "cancelled", j.ID) })
-		},
+		}),
 	}
 }

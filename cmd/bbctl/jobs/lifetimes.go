@@ -32,16 +32,12 @@ func newOrphansCommand(a *app.App) *cobra.Command {
 		Long: `Lists buffers whose job is gone and that could not be drained and destroyed, or whose
 stage-outs failed. Nothing of them is dropped: they go on being tried. Who would rather
 lose what is in one: bbctl buffer destroy NAME --discard.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Dial(cmd.Context())
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			lives, err := admin.Lifetimes(ctx, c, "")
 			if err != nil {
 				return err
 			}
-			lives, err := admin.Lifetimes(cmd.Context(), c, "")
-			if err != nil {
-				return err
-			}
-			buffers, err := admin.Buffers(cmd.Context(), c)
+			buffers, err := admin.Buffers(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -53,7 +49,7 @@ lose what is in one: bbctl buffer destroy NAME --discard.`,
 				}
 				a.Table(rows)
 			})
-		},
+		}),
 	}
 }
 

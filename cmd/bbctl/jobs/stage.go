@@ -137,25 +137,21 @@ the store's instead; bbctl mv gives the buffer's another name, so that both are 
 
 ` + app.ExitCodesHelp,
 		Example: "  bbctl drain ckpt --timeout 10m\n  bbctl drain bb://ckpt/step-7\n  bbctl drain --overwrite bb://ckpt/results.csv",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			buffer, below := app.BufferName(args[0]), ""
 			if at, err := client.ParseAddress(args[0]); err == nil {
 				buffer, below = at.Buffer, at.Path
 			}
 			if dryRun {
-				return wouldFlush(cmd.Context(), a, app.Found{Buffer: c.Buffer(buffer), At: client.Address{Buffer: buffer, Path: below}})
+				return wouldFlush(ctx, a, app.Found{Buffer: c.Buffer(buffer), At: client.Address{Buffer: buffer, Path: below}})
 			}
 			return Report(a, "drain", func(show func(admin.Progress)) (admin.Report, error) {
 				if overwrite {
-					return admin.Overwrite(cmd.Context(), c, buffer, below, timeout, show)
+					return admin.Overwrite(ctx, c, buffer, below, timeout, show)
 				}
-				return admin.DrainBelow(cmd.Context(), c, buffer, below, timeout, show)
+				return admin.DrainBelow(ctx, c, buffer, below, timeout, show)
 			})
-		},
+		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long; the daemon goes on flushing (default: wait)")
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store")
@@ -238,13 +234,9 @@ func newReceiptCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "receipt BUFFER", Short: "Print the receipt: a JSON line for each file that is on the store", Args: cobra.ExactArgs(1),
 		Example: "  bbctl receipt ckpt > ckpt.jsonl",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return admin.Receipt(cmd.Context(), c, app.BufferName(args[0]), a.Out)
-		},
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			return admin.Receipt(ctx, c, app.BufferName(args[0]), a.Out)
+		}),
 	}
 }
 

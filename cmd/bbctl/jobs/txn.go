@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -27,13 +28,9 @@ aborted by the daemons. Those that are over are listed for a day.`,
 func newTxnListCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list [BUFFER]", Short: "List the transactions of a buffer, or of all, the newest first", Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			if len(args) == 0 {
-				buffers, err := admin.Buffers(cmd.Context(), c)
+				buffers, err := admin.Buffers(ctx, c)
 				if err != nil {
 					return err
 				}
@@ -43,7 +40,7 @@ func newTxnListCommand(a *app.App) *cobra.Command {
 			}
 			all := []client.TxnInfo{}
 			for _, name := range args {
-				some, err := c.Buffer(name).Txns(cmd.Context())
+				some, err := c.Buffer(name).Txns(ctx)
 				if err != nil {
 					return err
 				}
@@ -59,41 +56,33 @@ func newTxnListCommand(a *app.App) *cobra.Command {
 				}
 				a.Table(rows)
 			})
-		},
+		}),
 	}
 }
 
 func newTxnShowCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "show BUFFER ID", Short: "Show a transaction", Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			t, err := c.Buffer(args[0]).Txn(args[1]).Info(cmd.Context())
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			t, err := c.Buffer(args[0]).Txn(args[1]).Info(ctx)
 			if err != nil {
 				return err
 			}
 			return a.Print(t, func() { printTxn(a, &t) })
-		},
+		}),
 	}
 }
 
 func newTxnAbortCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "abort BUFFER ID", Short: "Abort a transaction: what was written under it is removed", Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			t, err := c.Buffer(args[0]).Txn(args[1]).Abort(cmd.Context())
+		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			t, err := c.Buffer(args[0]).Txn(args[1]).Abort(ctx)
 			if err != nil {
 				return err
 			}
 			return a.Print(t, func() { printTxn(a, &t) })
-		},
+		}),
 	}
 }
 

@@ -175,17 +175,13 @@ func newSweepCommand(a *app.App) *cobra.Command {
 that are over without an epilog having said so: a node was down, or slurmctld has lost its
 state. What they left is drained then, as after any job. For root, on one node, from time
 to time.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.Dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ended, err := node.Sweep(cmd.Context(), &n.c, d)
+		RunE: a.WithDaemon(func(ctx context.Context, d *client.Client, _ []string) error {
+			ended, err := node.Sweep(ctx, &n.c, d)
 			if err != nil {
 				return err
 			}
 			return a.Print(ended, func() { fmt.Fprintln(a.Out, bb.Count(len(ended), "job"), "ended") })
-		},
+		}),
 	}
 }
 
