@@ -119,6 +119,7 @@ var layers = []struct {
 	{"bbd/migrate", []string{"bbd/access", "bbd/dirty", "bbd/owner", "bbd/store", "bbd/transfer", "flusher", "internal/..."}},
 	{"bbd/admin", []string{"bbd/access", "internal/bb", "internal/unixsocket"}},
 	{"bbd/observe", []string{"bbd/metrics", "bbd/status", "bbd/store", "internal/bb", "internal/wire"}},
+	{"bbd/bufferspec", []string{"flusher/codec", "internal/bb", "internal/wire"}},
 	{"bbd/paths", []string{"bbd/access", "bbd/walk", "meta/namespace", "meta/txn", "internal/bb"}},
 	{"bbd/nodes", []string{"bbd/access", "bbd/cluster", "bbd/owner", "bbd/rpc", "bbd/transfer", "meta/gossip", "internal/..."}},
 	{"bbd/reassert", []string{"bbd/dirty", "bbd/fate", "bbd/lockrank", "bbd/owner", "bbd/store", "meta/namespace", "internal/..."}},

@@ -1,7 +1,6 @@
 package bbd
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -13,10 +12,9 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/backings"
+	"forebay/bbd/bufferspec"
 	"forebay/bbd/freeze"
-	"forebay/bbd/paths"
 	"forebay/bbd/rpc"
-	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -46,7 +44,7 @@ func (d *Daemon) bufferCreate(ctx context.Context, r *rpc.Request, m *wire.Buffe
 	if !c.System || spec.UID == 0 && spec.GID == 0 {
 		spec.UID, spec.GID = c.UID, c.GIDs[0]
 	}
-	complete(&spec, m)
+	bufferspec.Complete(&spec, m, time.Now())
 	b, held, err := d.createBuffer(ctx, c, spec, bb.MaxFound+1)
 	if err != nil {
 		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
@@ -56,28 +54,16 @@ func (d *Daemon) bufferCreate(ctx context.Context, r *rpc.Request, m *wire.Buffe
 	return wire.FromBuffer(&spec), nil
 }
 
-// complete sets what the request for a new buffer leaves to the daemon. All of it is recorded: an
-// absent value in a record has the meaning of the release that made it.
-func complete(spec *bb.Buffer, m *wire.Buffer) {
-	spec.Created, spec.State = time.Now(), bb.BufferActive
-	if m.KeepDefault {
-		spec.Keep = bb.DefaultKeep()
-	}
-	if spec.Mode == 0 {
-		spec.Mode = 0o700
-	}
-	spec.Durability = cmp.Or(spec.Durability, bb.DurabilityResident)
-	spec.Existing = cmp.Or(spec.Existing, bb.ExistingKeep)
-}
-
 // createBuffer checks everything that can be wrong before anything is changed. It returns too what
 // the store holds already, counted to count.
 func (d *Daemon) createBuffer(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b *buffer, held backings.Contents, err error) {
-	if err := checkBuffer(spec); err != nil {
+	if err := bufferspec.Check(&spec); err != nil {
 		return nil, held, err
 	}
-	if err := checkTiers(spec.Tiers, d.hasDisk()); err != nil {
-		return nil, held, err
+	if !d.hasDisk() {
+		if err := bufferspec.CheckWithoutDisk(spec.Tiers); err != nil {
+			return nil, held, err
+		}
 	}
 	if spec.Replicas > 1 && d.cluster == nil {
 		return nil, held, bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
@@ -126,70 +112,9 @@ func maybeMade(err error) error {
 	return err
 }
 
-func checkBuffer(spec bb.Buffer) error {
-	if err := bb.CheckBufferName(spec.Name); err != nil {
-		return err
-	}
-	bad := func(what string, value any, remedy string) error {
-		return bb.E(bb.Invalid, what, fmt.Sprint(value), "is not allowed").WithRemedy(remedy)
-	}
-	switch {
-	case spec.Capacity < 0:
-		return bad("capacity", spec.Capacity, "give a size of 0 or more")
-	case spec.FlushLimit < 0:
-		return bad("flush limit", spec.FlushLimit, "give bytes a second, 0 for no limit")
-	case spec.DirtyAge < 0:
-		return bad("dirty age", spec.DirtyAge, "give a duration of 0 or more")
-	case spec.Durability != bb.DurabilityResident && spec.Durability != bb.DurabilityFlushed:
-		return bad("durability", spec.Durability, "say resident or flushed")
-	case spec.Durability == bb.DurabilityFlushed && spec.Backing == "":
-		return bb.E(bb.Invalid, "durability", string(spec.Durability), "needs a backing store").WithRemedy("give --backing")
-	case spec.Existing != bb.ExistingOverwrite && !spec.Existing.Keeps():
-		return bad("existing", spec.Existing, "say refuse, keep or overwrite")
-	case spec.Replicas < 0 || spec.Replicas > 2:
-		return bad("replicas", spec.Replicas, "give 1 or 2")
-	case spec.Mode&^paths.PermissionBits != 0:
-		return bad("mode", spec.Mode, "give permission bits only")
-	case spec.Mode&0o700 != 0o700: // its owner could neither change nor destroy it
-		return bad("mode", fmt.Sprintf("%#o", spec.Mode), "leave its owner all rights: 0700 and what others get")
-	}
-	if err := codec.Check(spec.Codec); err != nil {
-		return err
-	}
-	for _, p := range spec.Keep {
-		if err := bb.CheckPattern(p); err != nil {
-			return err
-		}
-	}
-	for _, r := range spec.Tiers {
-		if err := bb.CheckPattern(r.Pattern); err != nil {
-			return err
-		}
-		if r.Tier > bb.TierDisk {
-			return bad("tier", uint8(r.Tier), "say memory or disk")
-		}
-	}
-	if spec.Backing != "" {
-		_, err := bb.ParseBacking(spec.Backing)
-		return err
-	}
-	return nil
-}
-
 // hasDisk reports whether this daemon or another one of the cluster has a disk tier.
 func (d *Daemon) hasDisk() bool {
 	return d.cfg.Store.DiskDir != "" || d.cluster != nil && slices.ContainsFunc(d.cluster.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
-}
-
-// checkTiers refuses rules for a disk tier where there is none: their files would stay in memory.
-func checkTiers(rules []bb.TierRule, disk bool) error {
-	for _, r := range rules {
-		if r.Tier == bb.TierDisk && !disk {
-			return bb.E(bb.Unsupported, "tier", r.Pattern+"="+r.Tier.String(), "no daemon here has a disk tier").
-				WithRemedy("leave the rule out; or set disk.dir, and start the daemon again")
-		}
-	}
-	return nil
 }
 
 // checkBacking finds out now what would otherwise fail at the first flush. A daemon

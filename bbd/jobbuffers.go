@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/batch"
+	"forebay/bbd/bufferspec"
 	"forebay/bbd/drain"
 	"forebay/bbd/staging"
 	"forebay/flusher"
@@ -51,7 +52,7 @@ func (s jobBuffers) All() (all []batch.Buffer) {
 // Create creates a buffer. Of what its store has already no more is counted than is needed: each node
 // of a job creates it.
 func (s jobBuffers) Create(ctx context.Context, c access.Caller, spec bb.Buffer, m *wire.Buffer) error {
-	complete(&spec, m)
+	bufferspec.Complete(&spec, m, time.Now())
 	_, _, err := s.d.createBuffer(ctx, c, spec, 1)
 	return err
 }
