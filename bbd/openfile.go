@@ -39,12 +39,7 @@ type openFile struct {
 	buf        *buffer
 	file       bb.FileID
 	generation bb.Generation
-	base       bb.Generation // what the generation starts from; 0: nothing
-	fresh      bool          // it starts from nothing, though the file had content
-	exclusive  bool          // nobody else may have made it
-	old        bb.Generation // the one that it replaces; 0: none
-	was        bb.NodeID     // the home of that
-	wasReplica bb.NodeID     // and who has its second copy
+	beginning
 
 	published atomic.Bool // written under mu
 	second    replica.Copy
@@ -58,14 +53,29 @@ type openFile struct {
 	exists    bool      // the namespace has the entry
 	committed bool      // the store has the generation
 	writers   int
-	gone      bool                 // closed, void, or never opened: look the place up again
-	passed    bool                 // gone because another node's generation took its place
-	removed   bool                 // its entry was removed meanwhile
-	lingers   bool                 // its last writer was at another node, and may come back
-	finishing bool                 // finishLater closes it
-	ended     chan struct{}        // closed when the file is retired
 	clients   map[*rpc.Session]int // how often a client of this daemon has it open
 	flushed   *bb.Flushed          // what the store has of this generation already; nil: nothing
+	ending
+}
+
+// beginning is what a generation begins with. It does not change once the namespace or the store has the generation.
+type beginning struct {
+	base       bb.Generation // what the generation starts from; 0: nothing
+	fresh      bool          // it starts from nothing, though the file had content
+	exclusive  bool          // nobody else may have made it
+	old        bb.Generation // the one that it replaces; 0: none
+	was        bb.NodeID     // the owner of that
+	wasReplica bb.NodeID     // the node with the second copy of that
+}
+
+// ending is how a file that is open for writing ends. The file's mutex guards it.
+type ending struct {
+	gone      bool          // closed, void, or never opened: look the place up again
+	passed    bool          // gone because another node's generation took its place
+	removed   bool          // its entry was removed meanwhile
+	lingers   bool          // its last writer was at another node, and may come back
+	finishing bool          // finishLater closes it
+	ended     chan struct{} // closed when the file is retired
 }
 
 // stub reports whether the file only keeps its place: see lockPlaces.
@@ -547,7 +557,7 @@ func (b *buffer) openAt(at bb.Place, path string) (f *openFile, made bool) {
 	if f := b.open.at(at); f != nil {
 		return f, false
 	}
-	f = &openFile{buf: b, at: at, path: path, ended: make(chan struct{}), clients: make(map[*rpc.Session]int)}
+	f = &openFile{buf: b, at: at, path: path, ending: ending{ended: make(chan struct{})}, clients: make(map[*rpc.Session]int)}
 	f.mu.Lock()
 	if other := b.open.add(f); other != nil {
 		f.mu.Unlock()

@@ -305,7 +305,7 @@ func (b *buffer) sweep(ctx context.Context) {
 func (b *buffer) reopen(e *bb.Entry) {
 	f := &openFile{
 		buf: b, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name,
-		entry: *e, exists: true, committed: true, ended: make(chan struct{}), clients: make(map[*rpc.Session]int),
+		entry: *e, exists: true, committed: true, ending: ending{ended: make(chan struct{})}, clients: make(map[*rpc.Session]int),
 	}
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = b.d.store.Base(f.file, f.generation)
