@@ -156,8 +156,13 @@ test-with-python: build-go
 
 .PHONY: test-torch
 test-torch: build-go ## Test forebay.torch with ranks of PyTorch, which is installed below .cache, 4.4 GB (part of soak; FOREBAY_KILLS)
-	@env=$$(scripts/torch-tools.sh) && cd sdk/python && $(PYTHON_ENV) \
+	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) \
 		timeout -k 10 3600 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-torch tests_torch
+
+.PHONY: test-snakemake
+test-snakemake: build-go ## Test the plug-in for Snakemake, which is installed below .cache (part of soak)
+	@env=$$(scripts/python-env.sh snakemake) && cd sdk/python && $(PYTHON_ENV) \
+		timeout -k 10 900 "$$env"/bin/python -m pytest -W default -o cache_dir=$(CACHE)/pytest-snakemake tests_snakemake
 
 .PHONY: build-python
 build-python: ## Build the wheel of sdk/python, below sdk/python/dist
@@ -173,6 +178,10 @@ demo-python: build-go ## Show a training loop in Python that is killed and loses
 .PHONY: bench-python
 bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs and fsync
 	@env=$$(scripts/python-tools.sh) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/throughput.py
+
+.PHONY: bench-torch
+bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync
+	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/checkpoint.py
 
 # What the tests need beyond Go.
 .PHONY: test-tools
@@ -220,9 +229,10 @@ test-long: build-go ## Run at full size what test runs smaller: 20,000 files in 
 		mvn -B -ntp test -pl client,hadoop -Dtest=OneStepTest -Dsurefire.failIfNoSpecifiedTests=false
 
 .PHONY: soak
-soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, and test-torch (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory test-torch
+	@$(MAKE) --no-print-directory test-snakemake
 
 .PHONY: bench-commit
 bench-commit: build-go ## Measure the commit of a job of 10,000 files by each committer, on bb://
