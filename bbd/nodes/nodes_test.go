@@ -141,9 +141,13 @@ func (w *world) ScanAll(_ context.Context, fn func(bb.Entry) error) error {
 	return nil
 }
 
-// renameOne renames some file, as other daemons do meanwhile.
+// renameOne renames some file, as other daemons do meanwhile: those of the dead node that have nothing to lose.
+// The others are renamed by their owner alone.
 func (w *world) renameOne() {
 	for at, e := range w.entries {
+		if e.Holders[0] == "dead" && !owner.Adoptable(&e) {
+			continue
+		}
 		delete(w.entries, at)
 		e.Name += "x"
 		w.entries[e.Place()] = e
@@ -242,7 +246,7 @@ func (w *world) service() *Service {
 }
 
 // TestForgetHistories: whatever is renamed meanwhile, and whichever nodes do not answer, a forgotten node owns
-// nothing in the end, and a file is lost exactly if it was dirty and nobody else has all of it.
+// no file in the end that has something to lose, and a file is lost exactly if it was dirty and nobody else has all of it.
 func TestForgetHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
@@ -271,6 +275,7 @@ func TestForgetHistories(t *testing.T) {
 			case theirs && (e.Lost != was.Lost || e.Holders[0] != was.Holders[0] || published[e.File] > 0):
 				t.Errorf("seed %d: file %d was not the dead node's: %+v", seed, e.File, e)
 			case theirs:
+			case e.Holders[0] == "dead" && was.State() == bb.StateClean: // a rename has hidden it from the last scan; any node may own it
 			case e.Holders[0] == "dead":
 				t.Errorf("seed %d: file %d is the dead node's: %+v", seed, e.File, e)
 			case e.Lost == keeps || keeps == (published[e.File] == 1):
