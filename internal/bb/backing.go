@@ -118,10 +118,27 @@ func (b Backing) Param(key string) string {
 // Endpoint returns the endpoint that the URL of a service names; "": the site's, or none.
 func (b Backing) Endpoint() string { return b.Param("endpoint") }
 
+// server returns a text that is the same for two endpoints of one server, however they are written: the port
+// that a scheme stands for is left out, host names know no upper case, and the path of the whole server may end
+// with a slash. What is no URL of a host is itself.
+func (b Backing) server() string {
+	endpoint := b.Endpoint()
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Hostname() == "" {
+		return endpoint
+	}
+	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + "[" + host + "]:" + port + strings.TrimRight(u.Path, "/")
+}
+
 // Overlaps reports whether two backings are one place, or one of them lies below the other.
-// Of stores of objects the bucket and the endpoint count; one without an endpoint is like any other.
+// Of stores of objects the bucket and the server of the endpoint count; one without an endpoint is like any
+// other.
 func (b Backing) Overlaps(o Backing) bool {
-	one, other := b.Endpoint(), o.Endpoint()
+	one, other := b.server(), o.server()
 	return b.Scheme == o.Scheme && b.Bucket == o.Bucket && (one == other || one == "" || other == "") &&
 		Overlaps(b.Path+b.Prefix, o.Path+o.Prefix)
 }
@@ -164,5 +181,5 @@ func (b Backing) objectAt(at string) string {
 	if b.IsDirectory() {
 		return at
 	}
-	return b.Scheme + "://" + b.Bucket + "/" + b.Endpoint() + "/" + at
+	return b.Scheme + "://" + b.Bucket + "/" + b.server() + "/" + at
 }
