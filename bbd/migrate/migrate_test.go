@@ -296,7 +296,7 @@ func TestMove(t *testing.T) {
 	asked := func(calls ...string) []string {
 		return append(append([]string{"hold d/f", "reserve f"}, calls...), "release f", "resume d/f")
 	}
-	gone := []string{"forget 7/5", "drop 7/5", "wake"}
+	gone := []string{"lock 7", "forget 7/5", "drop 7/5", "wake", "unlock 7"} // no copy is recorded meanwhile
 	for name, c := range map[string]struct {
 		open  bool
 		ask   func(w *world, node bb.NodeID) error

@@ -43,6 +43,13 @@ func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
 			return err
 		}
 	}
+	// Its new owner may make its second copy here, which is recorded under the same generation once the file is
+	// not this node's any more.
+	unlock, err := b.files.Lock(b.ctx, e.File)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	b.dirty.Forget(e.File, e.Generation)
 	b.o.Forget(flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation})
 	b.o.Store.DropGeneration(e.File, e.Generation)
