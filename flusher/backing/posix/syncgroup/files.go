@@ -23,10 +23,10 @@ const (
 
 // Options are of tests.
 type Options struct {
-	Proven func(f *os.File) bool  // whether syncfs of a file system is known to be enough; nil: Proven
-	Whole  func(f *os.File) error // syncs the file system; nil: syncfs(2)
-	One    func(f *os.File) error // syncs a file; nil: fsync(2)
-	Now    func() time.Time       // nil: time.Now
+	Proven func(f *os.File, dev uint64) bool // whether syncfs of a file's file system is known to be enough; nil: Proven
+	Whole  func(f *os.File) error            // syncs the file system; nil: syncfs(2)
+	One    func(f *os.File) error            // syncs a file; nil: fsync(2)
+	Now    func() time.Time                  // nil: time.Now
 }
 
 // Files groups syncs of small files, those of each mounted file system by themselves. A file that comes while no other one is
@@ -52,10 +52,9 @@ type Files struct {
 }
 
 type fileSystem struct {
-	proven bool
-	busy   bool      // a file, or a group, is being synced
-	next   *group    // that waits; nil: nobody does
-	alone  time.Time // until then nothing is shared
+	busy  bool      // a file, or a group, is being synced
+	next  *group    // that waits; nil: nobody does
+	alone time.Time // until then nothing is shared
 }
 
 // group is what one syncfs makes durable.
@@ -98,6 +97,9 @@ func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
 	if err != nil {
 		return err
 	}
+	if fs == nil {
+		return s.opts.One(f)
+	}
 	g, first := s.join(fs, f, opened)
 	switch {
 	case g == nil && first:
@@ -129,26 +131,24 @@ func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
 	return s.opts.One(f)
 }
 
-// of returns the file system of a file; one on which nothing is shared is never busy.
+// of returns the file system of a file, or nil where nothing is shared. That is found out for each file: a file system of
+// another type may be mounted on the same device by now.
 func (s *Files) of(f *os.File) (*fileSystem, error) {
 	var stat unix.Stat_t
 	if err := control(f, func(fd int) error { return unix.Fstat(fd, &stat) }); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	dev := uint64(stat.Dev)
-	s.mu.Lock()
-	fs := s.fss[dev]
-	s.mu.Unlock()
-	if fs != nil {
-		return fs, nil
+	if !s.opts.Proven(f, dev) {
+		return nil, nil
 	}
-	fs = &fileSystem{proven: s.opts.Proven(f)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if other := s.fss[dev]; other != nil {
-		return other, nil
+	fs := s.fss[dev]
+	if fs == nil {
+		fs = &fileSystem{}
+		s.fss[dev] = fs
 	}
-	s.fss[dev] = fs
 	return fs, nil
 }
 
@@ -158,7 +158,7 @@ func (s *Files) join(fs *fileSystem, f *os.File, opened uint64) (g *group, first
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !fs.proven || s.opts.Now().Before(fs.alone):
+	case s.opts.Now().Before(fs.alone):
 		return nil, false
 	case !fs.busy:
 		fs.busy = true

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -32,12 +33,14 @@ type world struct {
 	err   error // of all syncs of the file system
 	took  time.Duration
 	now   time.Time
+
+	unproven atomic.Bool // the file system is one where nothing is shared
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, hold: make(chan struct{}), now: time.Now()}
 	w.Files = NewFiles(Options{
-		Proven: func(*os.File) bool { return true },
+		Proven: func(*os.File, uint64) bool { return !w.unproven.Load() },
 		One: func(f *os.File) error {
 			name := filepath.Base(f.Name())
 			w.mu.Lock()
@@ -296,26 +299,44 @@ func TestWhole(t *testing.T) {
 }
 
 func TestProven(t *testing.T) {
+	disk, network := unix.Mkdev(7, 3), unix.Mkdev(0, 61)
 	for _, c := range []struct {
+		dev     uint64
 		kind    int64
 		release string
 		want    bool
 	}{
-		{unix.EXT4_SUPER_MAGIC, "6.1.0-18-amd64", true},
-		{unix.XFS_SUPER_MAGIC, "5.17.0", true},
-		{unix.XFS_SUPER_MAGIC, "5.14.0-427.el9.x86_64", false},
-		{unix.EXT4_SUPER_MAGIC, "4.18.0", false},
-		{unix.EXT4_SUPER_MAGIC, "", false},
-		{0x0bd00bd0, "6.1.0", false}, // Lustre
-		{unix.NFS_SUPER_MAGIC, "6.1.0", false},
-		{unix.FUSE_SUPER_MAGIC, "6.1.0", false},
-		{unix.BTRFS_SUPER_MAGIC, "6.1.0", false},
-		{unix.TMPFS_MAGIC, "6.1.0", false},
-		{unix.OVERLAYFS_SUPER_MAGIC, "6.1.0", false},
+		{disk, unix.XFS_SUPER_MAGIC, "6.1.0-18-amd64", true},
+		{disk, unix.XFS_SUPER_MAGIC, "5.17.0", true},
+		{disk, unix.XFS_SUPER_MAGIC, "5.14.0-427.el9.x86_64", false},
+		{disk, unix.XFS_SUPER_MAGIC, "4.18.0", false},
+		{disk, unix.XFS_SUPER_MAGIC, "", false},
+		{network, unix.XFS_SUPER_MAGIC, "6.1.0", false}, // 9P of a server's XFS
+		{disk, unix.EXT4_SUPER_MAGIC, "6.18.0", false},  // and ext2, ext3
+		{network, 0x0bd00bd0, "6.1.0", false},           // Lustre
+		{network, unix.NFS_SUPER_MAGIC, "6.1.0", false},
+		{disk, unix.FUSE_SUPER_MAGIC, "6.1.0", false},
+		{network, unix.BTRFS_SUPER_MAGIC, "6.1.0", false},
+		{network, unix.TMPFS_MAGIC, "6.1.0", false},
+		{network, unix.OVERLAYFS_SUPER_MAGIC, "6.1.0", false},
 	} {
-		if got := provenOn(c.kind, c.release); got != c.want {
-			t.Errorf("type %x on Linux %q: %v", c.kind, c.release, got)
+		if got := provenOn(c.dev, c.kind, c.release); got != c.want {
+			t.Errorf("device %x, type %x on Linux %q: %v", c.dev, c.kind, c.release, got)
 		}
+	}
+}
+
+// A file system that is mounted over another one may have its device, and is another type.
+func TestTypeOfFileSystemIsNotRemembered(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	w.unproven.Store(true)
+	if err := w.Sync(w.file("another"), 1, 2); err != nil || !slices.Equal(w.ones, []string{"first", "another"}) {
+		t.Errorf("%v; of their own %q", err, w.ones)
+	}
+	close(w.hold)
+	if err := <-first; err != nil {
+		t.Error(err)
 	}
 }
 
