@@ -78,8 +78,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A daemon that does not have its namespace for itself refuses to start with a buffer that has a log,
-// and says what to do. What memory holds stays.
+// A daemon that does not have its namespace for itself sets a buffer aside that has a log, with what
+// to do about it. What memory holds stays.
 func TestLogOfSeveral(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
@@ -89,10 +89,16 @@ func TestLogOfSeveral(t *testing.T) {
 	write(t, b, "f", content)
 	c.Close()
 	n.stop()
-	n.change = func(c *bbd.Config) { c.Meta.SoleWriter = false }
-	if err := n.tryStart(t.Context()); bb.KindOf(err) != bb.Unsupported || !strings.Contains(err.Error(), "drain and destroy the buffer") {
-		t.Fatalf("it starts with several writers: %v", err)
+	n.change = func(c *bbd.Config) { c.Meta.SoleWriter, c.Meta.Engine = false, meta.EngineBuckets }
+	n.start()
+	_, err := n.dial().Buffer("b").Stat(t.Context(), "f")
+	if bb.KindOf(err) != bb.Unsupported || !strings.Contains(err.Error(), "drain and destroy the buffer") {
+		t.Errorf("a look-up with several writers: %v", err)
 	}
+	if s := n.status(); len(s.SetAside) != 1 || s.SetAside[0].Files != 1 || s.SetAside[0].Dirty != 1000 {
+		t.Errorf("set aside: %+v", s.SetAside)
+	}
+	n.stop()
 	n.change = nil
 	n.start()
 	wantFile(t, n.dial().Buffer("b"), "f", content)
