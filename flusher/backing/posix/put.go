@@ -221,7 +221,7 @@ func (s *Store) syncDir(root *os.Root, dir string) error {
 	if err != nil {
 		return err
 	}
-	err = s.dirs.Sync(d)
+	err = s.dirs.Sync(d, path.Clean(dir), s.dirs.Opened())
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 		err = nil // some network file systems have no fsync of directories: their entries are durable at once
 	}

@@ -3,40 +3,54 @@ package syncgroup
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
 // Dirs groups syncs of directories: callers that come while a directory is synced share the next sync of it, which
-// begins after they came, and so has all that they renamed in it before.
+// begins after they came, and so has all that they renamed in it before. It is made on the descriptor that was opened
+// first, as an error that another fsync(2) has reported is not reported to descriptors that are opened later.
 type Dirs struct {
+	opened atomic.Uint64
+
 	mu   sync.Mutex
 	dirs map[id]*dir // that are being synced
 }
 
-// id tells directories apart. A path does not: another file system may be mounted there by now.
-type id struct{ dev, ino uint64 }
+// id tells directories apart. A path does not: another file system may be mounted there by now. Neither does an inode, where
+// a file system merges others and passes their inode numbers through (mergerfs, bindfs, virtiofs, 9P).
+type id struct {
+	dev, ino uint64
+	path     string // below the store's root
+}
 
 type dir struct{ next *round }
 
 // round is one sync, and who waits for it.
 type round struct {
-	begin chan struct{} // closed when the first who waits is to sync
-	done  chan struct{} // closed with err set
-	err   error
+	sync   func() error  // of the descriptor that was opened first
+	opened uint64        // of that one
+	begin  chan struct{} // closed when the first who waits is to sync
+	done   chan struct{} // closed with err set
+	err    error
 }
 
-// Sync makes durable which names a directory has. It returns an error of whoever synced the directory.
-func (d *Dirs) Sync(f *os.File) error {
+// Opened is called after a directory was opened, for Sync.
+func (d *Dirs) Opened() uint64 { return d.opened.Add(1) }
+
+// Sync makes durable which names a directory has. path is its own below the store's root, opened what Opened returned
+// of f. It returns an error of whoever synced the directory.
+func (d *Dirs) Sync(f *os.File, path string, opened uint64) error {
 	var stat unix.Stat_t
 	if err := control(f, func(fd int) error { return unix.Fstat(fd, &stat) }); err != nil {
 		return &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
-	return d.share(id{uint64(stat.Dev), stat.Ino}, f.Sync)
+	return d.share(id{uint64(stat.Dev), stat.Ino, path}, opened, f.Sync)
 }
 
 // share calls do, or waits for another caller's do that begins after this call.
-func (d *Dirs) share(which id, do func() error) error {
+func (d *Dirs) share(which id, opened uint64, do func() error) error {
 	d.mu.Lock()
 	one := d.dirs[which]
 	if one == nil {
@@ -53,14 +67,17 @@ func (d *Dirs) share(which id, do func() error) error {
 		one.next = &round{begin: make(chan struct{}), done: make(chan struct{})}
 	}
 	r := one.next
+	if first || opened < r.opened {
+		r.sync, r.opened = do, opened
+	}
 	d.mu.Unlock()
 	if !first {
-		<-r.done
+		<-r.done // with do's descriptor open: it may be the one that is synced
 		return r.err
 	}
 	<-r.begin
 	defer d.hand(which)
-	r.err = do()
+	r.err = r.sync()
 	close(r.done)
 	return r.err
 }

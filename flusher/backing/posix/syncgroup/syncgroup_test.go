@@ -344,29 +344,32 @@ func TestTypeOfFileSystemIsNotRemembered(t *testing.T) {
 func TestDirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d Dirs
-		one, other := id{1, 2}, id{1, 3}
-		hold, first, others := make(chan struct{}), make(chan error, 1), make(chan error, 5)
+		one, others := id{1, 2, "a"}, []id{{1, 3, "a"}, {2, 2, "a"}, {1, 2, "b"}}
+		hold, first, joined := make(chan struct{}), make(chan error, 1), make(chan error, 5)
 		go func() {
-			first <- d.share(one, func() error {
+			first <- d.share(one, 9, func() error {
 				<-hold
 				return nil
 			})
 		}()
 		synctest.Wait()
-		if err := d.share(other, func() error { return syscall.ENOSPC }); err != syscall.ENOSPC {
-			t.Errorf("another directory: %v", err)
+		for _, other := range others {
+			if err := d.share(other, 10, func() error { return syscall.ENOSPC }); err != syscall.ENOSPC {
+				t.Errorf("another directory, %v: %v", other, err)
+			}
 		}
-		failed, calls := errors.New("the second sync"), 0
-		for range 5 {
+		failed, calls := errors.New("the second sync"), []uint64(nil)
+		for i := range uint64(5) {
+			opened := 20 + (i+3)%5 // the third that comes was opened first
 			go func() {
-				others <- d.share(one, func() error {
-					calls++
+				joined <- d.share(one, opened, func() error {
+					calls = append(calls, opened)
 					return failed
 				})
 			}()
+			synctest.Wait()
 		}
-		synctest.Wait()
-		if calls > 0 {
+		if len(calls) > 0 {
 			t.Error("it was synced twice at a time")
 		}
 		close(hold)
@@ -374,13 +377,13 @@ func TestDirs(t *testing.T) {
 			t.Error(err)
 		}
 		for range 5 {
-			if err := <-others; err != failed {
+			if err := <-joined; err != failed {
 				t.Error(err)
 			}
 		}
 		synctest.Wait()
-		if calls != 1 || len(d.dirs) > 0 {
-			t.Errorf("%d syncs of five callers; %d directories are remembered", calls, len(d.dirs))
+		if !slices.Equal(calls, []uint64{20}) || len(d.dirs) > 0 {
+			t.Errorf("of five callers, the descriptors opened as %v were synced, want the first, 20; %d directories are remembered", calls, len(d.dirs))
 		}
 	})
 }
@@ -391,11 +394,11 @@ func TestDirSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Sync(dir); err != nil {
+	if err := d.Sync(dir, ".", d.Opened()); err != nil {
 		t.Error(err)
 	}
 	dir.Close()
-	if err := d.Sync(dir); err == nil {
+	if err := d.Sync(dir, ".", d.Opened()); err == nil {
 		t.Error("a directory that is closed was synced")
 	}
 }
