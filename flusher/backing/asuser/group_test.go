@@ -17,8 +17,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// A worker is killed while it puts many small files, whose syncs are shared: what it had called put is there as a whole, and
-// under no other name is a part. Put again all are there, and the next life removes what was left.
+// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes on XFS alone: what it had called
+// put is there as a whole, and under no other name is a part. Put again all are there, and the next life removes what was left.
 func TestKilledInAGroup(t *testing.T) {
 	needRoot(t)
 	const files = 48

@@ -35,7 +35,8 @@ func newGrouped(t *testing.T, f *powertest.FS) *grouped {
 	g := &grouped{}
 	opts := options()
 	opts.sync = syncgroup.Options{
-		Proven: func(*os.File, uint64) bool { return true },
+		Patience: time.Hour, // the test may be slow
+		Proven:   func(*os.File, uint64) bool { return true },
 		Now: func() time.Time { // asked once for each file that comes to be synced
 			g.asked.Add(1)
 			return time.Now()

@@ -366,7 +366,8 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	return wrap("list", prefix, err)
 }
 
-// Close forgets nothing that matters: a POSIX store has no connection.
+// Close forgets nothing that matters: a POSIX store has no connection. It does not wait for a syncfs(2) for
+// which no file waits any more (syncgroup.Files.Wait): nothing interrupts the kernel's call, and it may last for minutes.
 func (s *Store) Close() error { return nil }
 
 // Check writes, syncs, reads back and removes a small file.

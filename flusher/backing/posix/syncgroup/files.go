@@ -18,27 +18,28 @@ const Small = 64 << 10
 const (
 	fewest   = 4                      // files for which one syncfs(2) is worth more than an fsync(2) of each
 	most     = 256                    // files of a group, so that one has at most 16 MiB
-	patience = 500 * time.Millisecond // that a file waits for others
+	patience = 500 * time.Millisecond // that a file waits for others, and a syncfs may last before none is made for some time
 )
 
 // Options are of tests.
 type Options struct {
-	Proven func(f *os.File, dev uint64) bool // whether syncfs of a file's file system is known to be enough; nil: Proven
-	Whole  func(f *os.File) error            // syncs the file system; nil: syncfs(2)
-	One    func(f *os.File) error            // syncs a file; nil: fsync(2)
-	Now    func() time.Time                  // nil: time.Now
+	Proven   func(f *os.File, dev uint64) bool // whether syncfs of a file's file system is known to be enough; nil: Proven
+	Whole    func(f *os.File) error            // syncs the file system; nil: syncfs(2)
+	One      func(f *os.File) error            // syncs a file; nil: fsync(2)
+	Now      func() time.Time                  // nil: time.Now
+	Patience time.Duration                     // that a file waits for others; 0: half a second
 }
 
 // Files groups syncs of small files, those of each mounted file system by themselves. A file that comes while no other one is
 // synced has an fsync(2) of its own. Those that come meanwhile are the next group, which has one syncfs(2):
 //
 //	first file         fsync ──▶ done
-//	2nd to 40th file   wait ───▶ syncfs by the 2nd ──▶ done
-//	41st to 90th file            wait ───────────────▶ syncfs by the 41st ──▶ done
+//	2nd to 40th file   wait ───▶ syncfs ──▶ done
+//	41st to 90th file            wait ────▶ syncfs ──▶ done
 //
-// syncfs writes whatever the file system has to write, also of other users. A file therefore waits for others
-// no longer than patience, and then has an fsync of its own; after a syncfs that took so long, all have, for some time.
-// One call of the kernel is carried out by the goroutine of one caller, and none by any other.
+// syncfs writes whatever the file system has to write, also of other users, and nothing interrupts it. It therefore runs in a
+// goroutine of Files, and each file, also the one that began it, waits no longer than patience and then has an fsync of its
+// own. From then on until that sync has ended, all files have; after a syncfs that took so long, for some time more.
 //
 // A syncfs that fails is followed by an fsync of each file of the group. It reports each error of the
 // file's own bytes since the descriptor was opened (errseq_t in lib/errseq.c of Linux), whatever syncfs has
@@ -46,6 +47,7 @@ type Options struct {
 type Files struct {
 	opts   Options
 	opened atomic.Uint64
+	wholes sync.WaitGroup // syncfs under way
 
 	mu  sync.Mutex
 	fss map[uint64]*fileSystem // by st_dev: below one root, others may be mounted
@@ -53,7 +55,9 @@ type Files struct {
 
 type fileSystem struct {
 	busy  bool      // a file, or a group, is being synced
+	now   *group    // that is being synced; nil: none is
 	next  *group    // that waits; nil: nobody does
+	slow  bool      // a file has lost its patience with what is being synced: until that has ended, nothing is shared
 	alone time.Time // until then nothing is shared
 }
 
@@ -63,7 +67,6 @@ type group struct {
 	eldest  *os.File // whose descriptor was opened before the others were written, so that syncfs reports all their errors
 	opened  uint64
 	begin   chan struct{} // closed when the first member is to sync the group
-	begun   bool
 	done    chan struct{} // closed with durable set
 	durable bool
 }
@@ -81,6 +84,9 @@ func NewFiles(o Options) *Files {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Patience == 0 {
+		o.Patience = patience
 	}
 	return &Files{opts: o, fss: map[uint64]*fileSystem{}}
 }
@@ -101,34 +107,40 @@ func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
 		return s.opts.One(f)
 	}
 	g, first := s.join(fs, f, opened)
-	switch {
-	case g == nil && first:
-		defer s.hand(fs)
-		return s.opts.One(f)
-	case g == nil:
+	if g == nil {
+		if first {
+			defer s.hand(fs)
+		}
 		return s.opts.One(f)
 	}
-	timer := time.NewTimer(patience)
+	if !s.wait(fs, g, first) {
+		return s.opts.One(f)
+	}
+	return nil
+}
+
+// wait returns whether a member's group was made durable before its patience ended. The first member begins the group's sync.
+func (s *Files) wait(fs *fileSystem, g *group, first bool) bool {
+	timer := time.NewTimer(s.opts.Patience)
 	defer timer.Stop()
 	begin := g.begin
 	if !first {
 		begin = nil
 	}
-	select {
-	case <-begin:
-		s.lead(fs, g)
-	case <-g.done:
-	case <-timer.C:
-		if first && !s.disband(fs, g) {
+	for {
+		select {
+		case <-begin:
+			begin = nil
 			s.lead(fs, g)
-			break
+		case <-g.done:
+			return g.durable
+		case <-timer.C:
+			if s.late(fs, g) && begin != nil {
+				s.lead(fs, g) // others wait for it
+			}
+			return false
 		}
-		return s.opts.One(f)
 	}
-	if g.durable {
-		return nil
-	}
-	return s.opts.One(f)
 }
 
 // of returns the file system of a file, or nil where nothing is shared. That is found out for each file: a file system of
@@ -158,7 +170,7 @@ func (s *Files) join(fs *fileSystem, f *os.File, opened uint64) (g *group, first
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.opts.Now().Before(fs.alone):
+	case s.opts.Now().Before(fs.alone) || fs.slow:
 		return nil, false
 	case !fs.busy:
 		fs.busy = true
@@ -180,41 +192,63 @@ func (s *Files) join(fs *fileSystem, f *os.File, opened uint64) (g *group, first
 func (s *Files) hand(fs *fileSystem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := fs.next
-	fs.next, fs.busy = nil, g != nil
-	if g != nil {
-		g.begun = true
-		close(g.begin)
+	fs.now, fs.next, fs.slow = fs.next, nil, false
+	fs.busy = fs.now != nil
+	if fs.busy {
+		close(fs.now.begin)
 	}
 }
 
-// disband ends a group that did not begin in time; each of its files is then synced by itself.
-func (s *Files) disband(fs *fileSystem, g *group) bool {
+// late is called when a member's patience has ended. A group that has not begun by then is disbanded: each of its files is
+// synced by itself. It returns whether the group's turn has come and not ended.
+func (s *Files) late(fs *fileSystem, g *group) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.begun {
+	switch g {
+	case fs.next:
+		fs.next = nil
+		close(g.done)
+	case fs.now:
+	default:
 		return false
 	}
-	fs.next = nil
-	close(g.done)
-	return true
+	fs.slow = true
+	return g == fs.now
 }
 
-// lead syncs a group that nobody joins any more.
+// lead begins the sync of a group that nobody joins any more, on a descriptor of its own: that of a member, which has the
+// same errors, may be closed meanwhile.
 func (s *Files) lead(fs *fileSystem, g *group) {
-	defer s.hand(fs)
-	defer close(g.done)
 	if g.members < fewest {
+		s.end(fs, g, false)
 		return
 	}
-	began := s.opts.Now()
-	err := s.opts.Whole(g.eldest)
-	ended := s.opts.Now()
-	s.mu.Lock()
-	fs.alone = ended.Add(pause(ended.Sub(began)))
-	s.mu.Unlock()
-	g.durable = err == nil
+	f, err := duplicate(g.eldest)
+	if err != nil { // it was closed, as its patience has ended
+		s.end(fs, g, false)
+		return
+	}
+	s.wholes.Go(func() {
+		defer f.Close()
+		began := s.opts.Now()
+		err := s.opts.Whole(f)
+		ended := s.opts.Now()
+		s.mu.Lock()
+		fs.alone = ended.Add(pause(ended.Sub(began)))
+		s.mu.Unlock()
+		s.end(fs, g, err == nil)
+	})
 }
+
+func (s *Files) end(fs *fileSystem, g *group, durable bool) {
+	g.durable = durable
+	close(g.done)
+	s.hand(fs)
+}
+
+// Wait waits until the kernel has ended what was begun for groups, also where no file waits for it any more. It
+// is called when no Sync is under way.
+func (s *Files) Wait() { s.wholes.Wait() }
 
 // pause returns for how long nothing is shared after a syncfs that took so long. Of the time, syncfs that are slow
 // by what others write so have a tenth at most.
@@ -225,18 +259,20 @@ func pause(took time.Duration) time.Duration {
 	return min(9*took, 10*time.Minute)
 }
 
-// whole is syncfs(2). It has a descriptor of its own, which has the errors of f's: f may be closed meanwhile.
-func whole(f *os.File) error {
+// whole is syncfs(2).
+func whole(f *os.File) error { return control(f, unix.Syncfs) }
+
+// duplicate returns another descriptor of what f is of (dup(2)).
+func duplicate(f *os.File) (*os.File, error) {
 	own := -1
 	err := control(f, func(fd int) (err error) {
 		own, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer unix.Close(own)
-	return unix.Syncfs(own)
+	return os.NewFile(uintptr(own), f.Name()), nil
 }
 
 func control(f *os.File, do func(fd int) error) error {

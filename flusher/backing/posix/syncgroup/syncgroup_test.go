@@ -26,11 +26,12 @@ type world struct {
 	*Files
 
 	mu    sync.Mutex
-	ones  []string   // the files that had a sync of their own
-	whole []*os.File // the files whose file system was synced
-	bad   string     // the file whose sync fails
-	hold  chan struct{}
-	err   error // of all syncs of the file system
+	ones  []string      // the files that had a sync of their own
+	whole []string      // the files whose file system was synced
+	bad   string        // the file whose sync fails
+	hold  chan struct{} // the first file's sync ends when it is closed
+	held  chan struct{} // syncs of the file system end when it is closed; nil: at once
+	err   error         // of all syncs of the file system
 	took  time.Duration
 	now   time.Time
 
@@ -56,15 +57,20 @@ func newWorld(t *testing.T) *world {
 		},
 		Whole: func(f *os.File) error {
 			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.whole, w.now = append(w.whole, f), w.now.Add(w.took)
-			return w.err
+			w.whole, w.now = append(w.whole, filepath.Base(f.Name())), w.now.Add(w.took)
+			w.mu.Unlock()
+			if w.held != nil {
+				<-w.held
+			}
+			_, err := f.Stat() // the descriptor is open
+			return errors.Join(w.err, err)
 		},
 		Now: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.now
 		},
+		Patience: time.Hour,
 	})
 	return w
 }
@@ -125,7 +131,7 @@ func (w *world) begin() <-chan error {
 func TestGroupHasOneSync(t *testing.T) {
 	w := newWorld(t)
 	first := w.begin()
-	files, ended := w.others(10)
+	_, ended := w.others(10)
 	if len(w.whole) > 0 {
 		t.Error("the group did not wait")
 	}
@@ -135,8 +141,8 @@ func TestGroupHasOneSync(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if len(w.whole) != 1 || w.whole[0] != files[5] {
-		t.Errorf("synced by %v, want once by the file that was opened first, %v", w.whole, files[5])
+	if !slices.Equal(w.whole, []string{"5"}) {
+		t.Errorf("synced by %q, want once by the file that was opened first, 5", w.whole)
 	}
 	if !slices.Equal(w.ones, []string{"first"}) {
 		t.Errorf("a sync of their own had %q", w.ones)
@@ -217,10 +223,20 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A file whose sync does not end keeps the others no longer than patience.
+// atOnce syncs a file that must not wait for others.
+func (w *world) atOnce(name string) {
+	w.t.Helper()
+	began := time.Now()
+	if err := w.Sync(w.file(name), 1, 500); err != nil || time.Since(began) > 0 {
+		w.t.Errorf("%s: %v after %v", name, err, time.Since(began))
+	}
+}
+
+// A file whose sync does not end keeps the others no longer than patience, and those that come later not at all.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		w.opts.Patience = patience
 		first := w.begin()
 		began := time.Now()
 		_, ended := w.others(5)
@@ -232,15 +248,104 @@ func TestPatience(t *testing.T) {
 		if took := time.Since(began); took != patience || len(w.whole) > 0 || len(w.ones) != 6 {
 			t.Errorf("after %v: %d syncs of all, of their own %q", took, len(w.whole), w.ones)
 		}
+		w.atOnce("newcomer")
 		close(w.hold)
 		if err := <-first; err != nil {
 			t.Error(err)
 		}
-		fs, _ := w.of(w.file("later"))
-		if fs.busy || fs.next != nil {
-			t.Error("somebody is still waited for")
+		w.idle()
+	})
+}
+
+// idle fails if a file is waited for, or nothing would be shared.
+func (w *world) idle() {
+	w.t.Helper()
+	fs, err := w.of(w.file("idle"))
+	if err != nil || fs.busy || fs.slow || fs.now != nil || fs.next != nil {
+		w.t.Errorf("%v; somebody is still waited for: %+v", err, fs)
+	}
+}
+
+// A syncfs that has the bytes of others to write keeps nobody longer than patience, not even the file that began it. The
+// kernel's call goes on when all files of its group are closed.
+func TestPatienceWithAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.opts.Patience, w.held, w.took = patience, make(chan struct{}), time.Minute
+		first := w.begin()
+		files, ended := w.others(5)
+		began := time.Now()
+		close(w.hold)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		_, later := w.others(4) // the next group
+		for i, one := range append(ended, later...) {
+			if err := <-one; err != nil {
+				t.Errorf("file %d: %v", i, err)
+			}
+		}
+		if took := time.Since(began); took != patience || len(w.whole) != 1 || len(w.ones) != 10 {
+			t.Errorf("after %v: %d syncs of all, of their own %q", took, len(w.whole), w.ones)
+		}
+		for _, f := range files {
+			f.Close()
+		}
+		time.Sleep(time.Hour)
+		w.atOnce("newcomer")
+		close(w.held)
+		w.Wait()
+		w.idle()
+		if fs, _ := w.of(w.file("later")); !fs.alone.Equal(w.now.Add(9 * time.Minute)) {
+			t.Errorf("nothing is shared until %v, want nine minutes after %v", fs.alone, w.now)
 		}
 	})
+}
+
+// A member whose patience ends when its group's turn has come leaves it, and the group's sync begins all the same.
+func TestPatienceEndsAsTheGroupBegins(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	fs, err := w.of(w.file("f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eldest := w.file("eldest")
+	g := (*group)(nil)
+	for i := range uint64(fewest) {
+		g, _ = w.join(fs, eldest, i)
+	}
+	close(w.hold)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if !w.late(fs, g) {
+		t.Fatal("the group was disbanded")
+	}
+	w.lead(fs, g)
+	<-g.done
+	if w.Wait(); !g.durable || w.late(fs, g) {
+		t.Errorf("durable %v, or its turn has not ended", g.durable)
+	}
+	w.idle()
+}
+
+// The group of a file that is closed, as its patience has ended, has no sync.
+func TestEldestIsClosed(t *testing.T) {
+	w := newWorld(t)
+	first := w.begin()
+	files, ended := w.others(5)
+	files[3].Close() // the one that was opened first
+	close(w.hold)
+	for _, one := range append(ended, first) {
+		if err := <-one; err != nil {
+			t.Error(err)
+		}
+	}
+	if len(w.whole) > 0 || len(w.ones) != 6 {
+		t.Errorf("%d syncs of all, of their own %q", len(w.whole), w.ones)
+	}
 }
 
 func TestBounds(t *testing.T) {
@@ -289,12 +394,20 @@ func TestFileSystemsAreApart(t *testing.T) {
 
 func TestWhole(t *testing.T) {
 	f := newWorld(t).file("f")
-	if err := whole(f); err != nil {
-		t.Error(err)
+	own, err := duplicate(f)
+	if err != nil {
+		t.Fatal(err)
 	}
 	f.Close()
-	if err := whole(f); err == nil {
+	if err := whole(own); err != nil {
+		t.Error(err)
+	}
+	own.Close()
+	if err := whole(own); err == nil {
 		t.Error("a file that is closed was synced")
+	}
+	if _, err := duplicate(f); err == nil {
+		t.Error("a file that is closed has another descriptor")
 	}
 }
 
