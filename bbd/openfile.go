@@ -526,6 +526,7 @@ func (b *buffer) openWrite(ctx context.Context, c access.Caller, o openOptions) 
 func (b *buffer) joinOpen(ctx context.Context, c access.Caller, f *openFile, o openOptions) (again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	o.truncate = o.replaces(f.old) && (o.resumeGeneration == 0 || !f.committed)
 	switch {
 	case f.gone:
 		return true, nil
@@ -593,7 +594,7 @@ func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir pa
 		return &elsewhereError{b.owners.Of(&e), owner.Adoptable(&e)}
 	}
 	f.entry, f.exists, f.writer = e, true, o.writer
-	f.file, f.old, f.base, f.fresh = e.File, e.Generation, e.Generation, o.truncate || e.Lost
+	f.file, f.old, f.base, f.fresh = e.File, e.Generation, e.Generation, o.replaces(e.Generation) || e.Lost
 	if f.generation, err = b.d.generationAfter(ctx, e.Generation); err != nil {
 		return err
 	}
@@ -673,6 +674,14 @@ type openOptions struct {
 	fence                       bool // end the generation that others write, and begin one that they cannot
 	adopt                       bool // a clean file of a node that does not answer is written here
 	writer                      string
+}
+
+// replaces reports whether the open begins from nothing where a file has the content of a generation, 0 if
+// none. One that is repeated, since the owner has forgotten the generation of which nothing was committed,
+// replaces what that one was to replace. Content that came later is that of others who wrote the file with it:
+// it stays, and so do bytes that they have been told are safe.
+func (o *openOptions) replaces(n bb.Generation) bool {
+	return o.truncate && (o.resumeGeneration == 0 || n < o.resumeGeneration)
 }
 
 // stage records extents without showing them to anybody before the close. It is for

@@ -102,3 +102,51 @@ func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 		})
 	}
 }
+
+// TestClusterTruncatedByTwoAcrossRestart has two writers of one file that both open it to replace its content, each
+// for its half. The owner is restarted before anything is committed: the one whose commit comes second keeps
+// what the first was told is safe.
+func TestClusterTruncatedByTwoAcrossRestart(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name          string
+		exists, syncs bool
+	}{{name: "new file"}, {name: "replaced", exists: true}, {name: "replaced, synced first", exists: true, syncs: true}} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			nodes := startCluster(t, 2)
+			b := scratch(t, nodes[0].dial(), "shared")
+			if x.exists {
+				write(t, b, "f", random(150_288))
+			}
+			all := random(100_000)
+			var files []*client.File
+			for i := range 2 {
+				f, err := nodes[1].dial().Buffer("shared").OpenFile(limited(t, time.Minute), "f", client.OpenOptions{Write: true, Create: true, Truncate: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.WriteAt(all[i*50_000:(i+1)*50_000], int64(i*50_000)); err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, f)
+			}
+			nodes[0].stop()
+			nodes[0].start()
+			for i, f := range files {
+				if !x.syncs {
+					continue
+				}
+				if err := f.Sync(); err != nil {
+					t.Errorf("sync %d: %v", i, err)
+				}
+			}
+			for i, f := range files {
+				if err := f.Close(); err != nil {
+					t.Errorf("close %d: %v", i, err)
+				}
+			}
+			wantFile(t, nodes[0].dial().Buffer("shared"), "f", all)
+		})
+	}
+}
