@@ -130,8 +130,6 @@ func (r replicaFile) Rereplicate(ctx context.Context) (bytes int64, err error) {
 	if f.gone || f.removed || !f.committed || !f.buf.replicas.HasTargets(f.size(), f.near) {
 		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, replica.RepairTime(f.size()))
-	defer cancel()
 	f.second.Outdate()
 	if err := f.replicate(ctx, nil); err != nil {
 		return 0, err

@@ -244,7 +244,8 @@ func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Repli
 }
 
 // stage writes the bytes of extents into memory that is leased in a session with another node: at once, or
-// paced in pieces of repairBurst bytes. Done is called after the commit, or instead of it.
+// paced in pieces of repairBurst bytes, of which each has pieceTime. Done is called after the commit, or
+// instead of it.
 func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte, pace paced) (staged []*wire.NewExtent, done func(), err error) {
 	if pace == nil {
 		return b.files.Stage(ctx, s, extents, bytes)
@@ -265,7 +266,7 @@ func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.New
 			done()
 			return nil, nil, err
 		}
-		piece, end, err := b.files.Stage(ctx, s, extents[:n], bytes[:n])
+		piece, end, err := b.stagePiece(ctx, s, extents[:n], bytes[:n])
 		if err != nil {
 			done()
 			return nil, nil, err
@@ -274,6 +275,18 @@ func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.New
 		extents, bytes = extents[n:], bytes[n:]
 	}
 	return staged, done, nil
+}
+
+// stagePiece writes the bytes of extents as Stage does, within pieceTime. A node without room lets a request
+// for a lease wait for as long as the session lives.
+func (b *Buffer) stagePiece(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte) ([]*wire.NewExtent, func(), error) {
+	within, cancel := context.WithTimeout(ctx, pieceTime)
+	defer cancel()
+	staged, done, err := b.files.Stage(within, s, extents, bytes)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("a piece of it was not written within %v: %w", pieceTime, err)
+	}
+	return staged, done, err
 }
 
 // memoryOf returns the memory that is reached in a session. Gossip may name one that the node had before.

@@ -66,7 +66,7 @@ type OpenFile interface {
 	// Replica returns where its second copy is.
 	Replica() *Copy
 	// Rereplicate makes the second copy again, and returns how many bytes that took. While somebody
-	// commits, that makes it, and there is nothing to do.
+	// commits, that makes it, and there is nothing to do. Commits wait for it, and it ends with ctx.
 	Rereplicate(ctx context.Context) (bytes int64, err error)
 }
 

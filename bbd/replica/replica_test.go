@@ -27,6 +27,9 @@ import (
 	"forebay/meta/gossip"
 )
 
+// stager writes so many bytes.
+type stager func(ctx context.Context, bytes int) error
+
 // world is what the tests' daemon n1 has and what it hears of others. Calls has what was done.
 type world struct {
 	spec    bb.Buffer
@@ -35,7 +38,8 @@ type world struct {
 	size    int64
 	has     error // of a look at it
 	record  []error
-	staged  func(bytes int) error       // writes into memory of the others; nil: they have none
+	shown   func()                      // is called when a generation is to be shown
+	staged  stager                      // writes into memory of the others; nil: they have none
 	read    bool                        // somebody reads a copy of the file
 	open    []OpenFile                  // being written
 	others  []bb.NodeID                 // in the order in which they are asked
@@ -98,7 +102,7 @@ func (f files) Pin(context.Context, *bb.Entry, *store.Snapshot) (*store.Pinned, 
 	return nil, nil, errors.New("there is no memory")
 }
 
-func (f files) Stage(_ context.Context, _ *peer.Session, extents []*wire.NewExtent, bytes [][]byte) ([]*wire.NewExtent, func(), error) {
+func (f files) Stage(ctx context.Context, _ *peer.Session, extents []*wire.NewExtent, bytes [][]byte) ([]*wire.NewExtent, func(), error) {
 	if f.w.staged == nil {
 		return nil, nil, errors.New("there is no memory")
 	}
@@ -106,7 +110,7 @@ func (f files) Stage(_ context.Context, _ *peer.Session, extents []*wire.NewExte
 	for _, p := range bytes {
 		total += len(p)
 	}
-	if err := f.w.staged(total); err != nil {
+	if err := f.w.staged(ctx, total); err != nil {
 		return nil, nil, err
 	}
 	return extents, func() { f.w.did("done %d", total) }, nil
@@ -128,7 +132,12 @@ type memory struct{ w *world }
 func (m memory) LeasedBytes(bb.LeaseID, int64, int64) ([]byte, error) { return nil, nil }
 func (m memory) Size(bb.FileID, bb.Generation) (int64, error)         { return m.w.size, m.w.has }
 
-func (m memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) { return nil, bb.NotFound }
+func (m memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) {
+	if m.w.shown != nil {
+		m.w.shown()
+	}
+	return nil, bb.NotFound
+}
 
 func (m memory) Checksum(bb.FileID, bb.Generation) (uint64, int64, error) {
 	return m.w.sum, m.w.size, m.w.has
@@ -664,14 +673,14 @@ func TestIsOf(t *testing.T) {
 	}
 }
 
-// TestRepairTime: a large copy has longer than a small one, and at the rate of all copies enough.
+// TestRepairTime: a large copy of a closed file has longer than a small one, and at the rate of all copies enough.
 func TestRepairTime(t *testing.T) {
 	t.Parallel()
-	if got := RepairTime(0); got != repairTimeout {
+	if got := repairTime(0); got != repairTimeout {
 		t.Errorf("nothing: %v", got)
 	}
 	for _, bytes := range []int64{1, 1 << 30, 1 << 40, bb.MaxFileSize} {
-		if got := RepairTime(bytes); got < repairTimeout || got.Seconds() < 2*float64(bytes)/repairRate {
+		if got := repairTime(bytes); got < repairTimeout || got.Seconds() < 2*float64(bytes)/repairRate {
 			t.Errorf("%d bytes: %v", bytes, got)
 		}
 	}
@@ -692,7 +701,7 @@ func TestStagePaced(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var at []string
 			began := time.Now()
-			w := &world{staged: func(bytes int) error {
+			w := &world{staged: func(_ context.Context, bytes int) error {
 				at = append(at, fmt.Sprintf("%d MiB after %v", bytes/mib, time.Since(began)))
 				if fails && len(at) == 4 {
 					return bb.Unavailable
@@ -721,6 +730,115 @@ func TestStagePaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// pieces returns extents of so many pieces that are paced one by one.
+func pieces(n int) (extents []*wire.NewExtent, bytes [][]byte) {
+	for range n {
+		extents = append(extents, &wire.NewExtent{Length: repairBurst})
+		bytes = append(bytes, make([]byte, repairBurst))
+	}
+	return extents, bytes
+}
+
+// TestStageStalls: a node without room for the next piece fails the copy, which gives up what it leased.
+func TestStageStalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		w := &world{staged: func(ctx context.Context, _ int) error {
+			if n++; n < 3 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		b, _ := w.start(t.Context())
+		began := time.Now()
+		extents, bytes := pieces(4)
+		_, _, err := b.stage(t.Context(), nil, extents, bytes, func(context.Context, int64) error { return nil })
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != pieceTime {
+			t.Errorf("%v after %v", err, took)
+		}
+		if got, want := w.done(), []string{"done 16777216", "done 16777216"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
+// TestRereplicateNeedless: a copy stops before the next piece once its file is flushed or has a newer
+// generation, which is no failure.
+func TestRereplicateNeedless(t *testing.T) {
+	t.Parallel()
+	at := bb.Place{Dir: bb.RootDir, Name: "f"}
+	for name, c := range map[string]struct {
+		meanwhile func(*dirty.Files)
+		needless  bool
+	}{
+		"nothing happens": {func(*dirty.Files) {}, false},
+		"flushed":         {func(closed *dirty.Files) { closed.Forget(7, 5) }, true},
+		"written again":   {func(closed *dirty.Files) { closed.Add(7, dirty.File{At: at, Generation: 6}) }, true},
+	} {
+		w := &world{spec: bb.Buffer{Replicas: 2}, entry: file("n1"), others: []bb.NodeID{"n2", "n3"}}
+		b, closed := w.start(t.Context())
+		lacks := func() *lacking {
+			closed.Add(7, dirty.File{At: at, Generation: 5})
+			return &b.underReplicated()[0]
+		}
+		pace := func(context.Context, int64) error { return nil }
+		l, sent := lacks(), 0
+		w.staged = func(context.Context, int) error {
+			if sent++; sent == 2 {
+				c.meanwhile(closed)
+			}
+			return nil
+		}
+		extents, bytes := pieces(3)
+		_, _, err := b.stage(t.Context(), nil, extents, bytes, b.whileNeeded(l, pace))
+		if want := map[bool]int{false: 3, true: 2}[c.needless]; sent != want || errors.Is(err, errNeedless) != c.needless {
+			t.Errorf("%s: %d pieces, want %d; %v", name, sent, want, err)
+		}
+		l, shown := lacks(), 0
+		w.shown = func() {
+			shown++
+			c.meanwhile(closed)
+		}
+		if ok := b.rereplicate(t.Context(), l, pace); ok != c.needless {
+			t.Errorf("%s: it counts as made: %v", name, ok)
+		}
+		if want := map[bool]int{false: 2, true: 1}[c.needless]; shown != want {
+			t.Errorf("%s: %d nodes were to have it, want %d", name, shown, want)
+		}
+	}
+}
+
+// TestRereplicateTries: a copy for which no node has room ends after some of them.
+func TestRereplicateTries(t *testing.T) {
+	t.Parallel()
+	w := &world{spec: bb.Buffer{Replicas: 2}, entry: file("n1"), others: []bb.NodeID{"n2", "n3", "n4", "n5", "n6"}}
+	b, closed := w.start(t.Context())
+	closed.Add(7, dirty.File{At: bb.Place{Dir: bb.RootDir, Name: "f"}, Generation: 5})
+	shown := 0
+	w.shown = func() { shown++ }
+	if b.rereplicate(t.Context(), &b.underReplicated()[0], func(context.Context, int64) error { return nil }) || shown != tries {
+		t.Errorf("%d nodes were to have it, want %d", shown, tries)
+	}
+}
+
+// TestRereplicateOpen: the copy of a file that is being written, for which its commits wait, is not waited for
+// longer than a minute, however large it is.
+func TestRereplicateOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{spec: bb.Buffer{Replicas: 2}}
+		b, _ := w.start(t.Context())
+		f := &writing{w: w, file: 1, published: true, takes: time.Hour, bytes: 1 << 40}
+		began := time.Now()
+		ok := b.rereplicate(t.Context(), &lacking{file: 1, open: f}, func(context.Context, int64) error { return nil })
+		if took := time.Since(began); ok || took != time.Minute {
+			t.Errorf("%v after %v", ok, took)
+		}
+	})
 }
 
 // TestRecordCopyUnheard: a second copy of which the namespace did not answer whether it has it counts once the
@@ -797,24 +915,25 @@ func TestRepair(t *testing.T) {
 	})
 }
 
-// TestRepairSlow: a copy may take longer than a minute, and what it has taken of the rate is waited for, too.
+// TestRepairSlow: what a copy of a file that is being written has taken of the rate is waited for, whatever
+// time that takes.
 func TestRepairSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &world{spec: bb.Buffer{Replicas: 2}, others: []bb.NodeID{"n3"}}
 		b, _ := w.start(ctx)
-		slow := &writing{w: w, file: 1, published: true, takes: 5 * time.Minute, bytes: 600 * repairRate}
+		slow := &writing{w: w, file: 1, published: true, takes: 50 * time.Second, bytes: 600 * repairRate}
 		w.open = []OpenFile{slow}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			Repair(ctx, nodes{w}, time.Second, func() []*Buffer { return []*Buffer{b} })
 		}()
-		time.Sleep(5*time.Minute + 2*repairEvery)
+		time.Sleep(50*time.Second + 2*repairEvery)
 		synctest.Wait()
 		if got := w.done(); !slices.Equal(got, []string{"replicate 1"}) {
-			t.Errorf("after five minutes: %q", got)
+			t.Errorf("after 50 seconds: %q", got)
 		}
 		next := &writing{w: w, file: 2, published: true}
 		w.open = []OpenFile{next}

@@ -3,6 +3,7 @@ package replica
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -26,15 +27,22 @@ const (
 	// what goes over the network for it, clients do not have.
 	repairRate  = 128 << 20
 	repairBurst = 16 << 20
-	// repairTimeout bounds the making of a small one. One that is large has the time besides that it needs at
-	// repairSlowest, in bytes a second.
+	// repairTimeout bounds the making of a small one, and of one of a file that is being written, whose
+	// commits wait for it. One of a large closed file has the time besides that it needs at repairSlowest, in
+	// bytes a second.
 	repairTimeout = time.Minute
 	repairSlowest = 16 << 20
+	// pieceTime bounds the writing of each piece of one that is paced: all other copies wait for it, and
+	// what is leased for it at the other node, nobody else has.
+	pieceTime = 30 * time.Second
 )
 
-// RepairTime bounds the making of a second copy of so many bytes in the background. A node that does not
-// answer is found out sooner: its session breaks.
-func RepairTime(bytes int64) time.Duration {
+// errNeedless ends the making of a second copy of what needs none any more.
+var errNeedless = errors.New("no second copy of it is needed any more")
+
+// repairTime bounds the making of a second copy of so many bytes of a closed file. A node without room is
+// found out sooner, by pieceTime, and one that does not answer too: its session breaks.
+func repairTime(bytes int64) time.Duration {
 	return repairTimeout + time.Duration(float64(bytes)/repairSlowest*float64(time.Second))
 }
 
@@ -152,7 +160,9 @@ func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace paced) (ok bo
 		err   error
 	)
 	if l.open != nil {
-		bytes, err = l.open.Rereplicate(ctx)
+		within, cancel := context.WithTimeout(ctx, repairTimeout)
+		bytes, err = l.open.Rereplicate(within)
+		cancel()
 	} else {
 		err = b.rereplicateClosed(ctx, l, pace)
 	}
@@ -166,7 +176,7 @@ func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace paced) (ok bo
 // rereplicateClosed makes the copy of a closed file.
 func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking, pace paced) error {
 	at := l.closed.At
-	ctx, cancel := context.WithTimeout(ctx, RepairTime(l.bytes))
+	ctx, cancel := context.WithTimeout(ctx, repairTime(l.bytes))
 	defer cancel()
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
@@ -179,16 +189,41 @@ func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking, pace paced) 
 		b.setCopy(l, made) // the namespace has it, whose answer was lost
 		return nil
 	}
-	for _, node := range targets(b.o.Cluster, e.Size, l.closed.Near) {
+	nodes := targets(b.o.Cluster, e.Size, l.closed.Near)
+	for _, node := range nodes[:min(tries, len(nodes))] {
 		var h cluster.Incarnation
-		if h, err = b.sendWhole(ctx, &e, node, pace); err == nil {
+		h, err = b.sendWhole(ctx, &e, node, b.whileNeeded(l, pace))
+		switch {
+		case err == nil:
 			return b.recordCopy(&e, l, h)
-		}
-		if ctx.Err() != nil {
-			break
+		case !b.needed(l):
+			return nil
+		case ctx.Err() != nil:
+			return err
 		}
 	}
 	return err
+}
+
+// needed reports whether the closed file that lacks a copy still waits for its flush, as the generation that
+// it was.
+func (b *Buffer) needed(l *lacking) bool {
+	f, ok := b.dirty.Of(l.file)
+	return ok && f.Generation == l.closed.Generation
+}
+
+// whileNeeded waits as pace does, and then fails with errNeedless if the file that lacks a copy needs none
+// any more.
+func (b *Buffer) whileNeeded(l *lacking, pace paced) paced {
+	return func(ctx context.Context, bytes int64) error {
+		if err := pace(ctx, bytes); err != nil {
+			return err
+		}
+		if !b.needed(l) {
+			return errNeedless
+		}
+		return nil
+	}
 }
 
 // isOf reports whether an entry is that of the closed file that lacks a copy.
