@@ -606,6 +606,7 @@ type writing struct {
 	published bool
 	takes     time.Duration // the making of its copy
 	bytes     int64         // of that; 0: 1
+	does      func()        // is called when it is made; nil: nothing
 	copy      Copy
 }
 
@@ -619,6 +620,9 @@ func (f *writing) Rereplicate(ctx context.Context) (int64, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
+	}
+	if f.does != nil {
+		f.does()
 	}
 	f.w.did("replicate %d", f.file)
 	f.copy.Found(cluster.Incarnation{Node: "n3"})
@@ -912,6 +916,34 @@ func TestRepair(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// TestRepairComesBack: a node that comes back while another copy is made keeps its own.
+func TestRepairComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &world{spec: bb.Buffer{Replicas: 2}, others: []bb.NodeID{"n3"}, gone: []bb.NodeID{"n2"}}
+		b, _ := w.start(ctx)
+		first := &writing{w: w, file: 1, published: true}
+		first.does = func() { w.gone = nil }
+		away := &writing{w: w, file: 2, published: true}
+		for _, f := range []*writing{first, away} {
+			f.copy.Found(cluster.Incarnation{Node: "n2"})
+			w.open = append(w.open, f)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			Repair(ctx, nodes{w}, 30*time.Second, func() []*Buffer { return []*Buffer{b} })
+		}()
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+		if got := w.done(); !slices.Equal(got, []string{"replicate 1"}) {
+			t.Errorf("%q", got)
+		}
 	})
 }
 

@@ -142,6 +142,11 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 				if h.Node != "" && time.Since(since) < grace {
 					continue
 				}
+				// Those before it may have lasted long: its node may be back.
+				if !b.lacks(&list[i]) {
+					delete(still, h)
+					continue
+				}
 				if !b.rereplicate(ctx, &list[i], pace) {
 					failed++
 				}
@@ -149,6 +154,15 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 		}
 		gone = still
 	}
+}
+
+// lacks reports whether a file that lacked its second copy a while ago lacks it still, as far as gossip knows.
+func (b *Buffer) lacks(l *lacking) bool {
+	at := l.was
+	if l.open != nil {
+		at = l.open.Replica().At() // a commit may have made it
+	}
+	return !b.o.Cluster.Remains(at)
 }
 
 // rereplicate makes one second copy again, unless that fails. A closed file's is paced piece by piece. The
