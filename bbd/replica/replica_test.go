@@ -770,6 +770,41 @@ func TestStageStalls(t *testing.T) {
 	})
 }
 
+// TestRecordCopyElsewhere: of two copies that were made, the one goes that the namespace does not have.
+func TestRecordCopyElsewhere(t *testing.T) {
+	t.Parallel()
+	in := func(node bb.NodeID) cluster.Incarnation { return cluster.Incarnation{Node: node, Memory: 4} }
+	for name, c := range map[string]struct {
+		unsure bb.NodeID // made before, without an answer of the namespace
+		now    *bb.Entry // when the copy at n4 is recorded
+		want   bb.NodeID // of the second copy
+		calls  []string
+	}{
+		"none before":              {"", file("n1"), "n4", nil},
+		"at another node":          {"n3", file("n1"), "n4", []string{"ask n3 TYPE_DISCARD"}},
+		"at the same node":         {"n4", file("n1"), "n4", nil},
+		"recorded there meanwhile": {"n4", file("n1", "n4"), "n4", nil},
+		"elsewhere meanwhile":      {"n3", file("n1", "n3"), "", []string{"ask n4 TYPE_DISCARD"}},
+	} {
+		w := &world{spec: bb.Buffer{Replicas: 2}, entry: c.now}
+		b, closed := w.start(t.Context())
+		f := dirty.File{Generation: 5}
+		if c.unsure != "" {
+			f.Unsure = in(c.unsure)
+		}
+		closed.Add(7, f)
+		if err := b.recordCopy(file("n1"), &b.underReplicated()[0], in("n4")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if f, _ = closed.Of(7); f.Second.Node != c.want {
+			t.Errorf("%s: the second copy is at %q, want %q", name, f.Second.Node, c.want)
+		}
+		if got := w.done(); !slices.Equal(got, c.calls) {
+			t.Errorf("%s: %q, want %q", name, got, c.calls)
+		}
+	}
+}
+
 // TestRereplicateNeedless: a copy stops before the next piece once its file is flushed or has a newer
 // generation, which is no failure.
 func TestRereplicateNeedless(t *testing.T) {

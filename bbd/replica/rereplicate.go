@@ -249,10 +249,12 @@ func (l *lacking) isOf(owners owner.Node, e *bb.Entry) bool {
 func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) error {
 	var was bb.NodeID
 	_, err := b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if !l.isOf(b.o.Owners, now) || owner.Replica(now) != owner.Replica(e) {
+		second := owner.Replica(now)
+		// It may name the node already: of a copy that was made there before, of which the answer was lost.
+		if !l.isOf(b.o.Owners, now) || second != owner.Replica(e) && second != h.Node {
 			return errNotConcerned
 		}
-		was = owner.Replica(now)
+		was = second
 		now.Holders = []bb.NodeID{b.o.Owners.Self, h.Node}
 		return nil
 	})
@@ -271,9 +273,17 @@ func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) erro
 	return nil
 }
 
-// setCopy remembers which node has the second copy.
+// setCopy remembers which node has the second copy, as the namespace does. One at another node that the
+// namespace might have had goes.
 func (b *Buffer) setCopy(l *lacking, h cluster.Incarnation) {
-	b.changeClosed(l, func(f *dirty.File) { f.Second, f.Unsure = h, cluster.Incarnation{} })
+	var unsure cluster.Incarnation
+	b.changeClosed(l, func(f *dirty.File) {
+		unsure = f.Unsure
+		f.Second, f.Unsure = h, cluster.Incarnation{}
+	})
+	if unsure.Node != h.Node {
+		b.Discard(unsure.Node, l.file, l.closed.Generation)
+	}
 }
 
 // changeClosed changes what is known of the closed file that lacks a copy, unless it has a newer generation.
