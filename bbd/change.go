@@ -394,5 +394,3 @@ func clean(path string) string {
 	}
 	return p
 }
-
-func join(names []string) string { return strings.Join(names, "/") }
