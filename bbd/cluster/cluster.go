@@ -56,6 +56,7 @@ type Cluster struct {
 	members Members
 	pool    *peer.Pool
 	sent    sent
+	met     met
 }
 
 // New returns the cluster of the members; nil if there are none.
@@ -67,6 +68,7 @@ func New(o Options) *Cluster {
 		Node: o.Node, Instance: o.Instance, Version: o.Version, Keys: o.Keys, TLS: o.TLS, Log: o.Log, Silence: o.Silence,
 	}
 	c := &Cluster{o: o, members: o.Members}
+	self.Met = c.meet
 	c.pool = peer.NewPool(self, c.dialFabric)
 	return c
 }

@@ -47,6 +47,9 @@ type Identity struct {
 	Log      *slog.Logger
 	Silence  time.Duration // of a peer, after which a session with it breaks; 0: Silence
 	Idle     time.Duration // after which the Pool closes a session that nobody uses; 0: Idle
+	// Met is told which instance of a node has answered, when a session of the Pool begins. It may be called
+	// concurrently. Nil: nobody is told.
+	Met func(bb.NodeID, bb.InstanceID)
 }
 
 // Session is a connection to another daemon on which requests are made for one user.

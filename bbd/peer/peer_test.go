@@ -212,6 +212,26 @@ func TestAskOfOneWithoutPulses(t *testing.T) {
 	}
 }
 
+// TestPoolMeets: the Pool tells of each session that begins, and of none that is used again.
+func TestPoolMeets(t *testing.T) {
+	t.Parallel()
+	r := (&responder{t: t, answer: func(conn net.Conn, head wire.Header) { reply(conn, head, &wire.Empty{}) }}).start()
+	var met []bb.NodeID
+	p := NewPool(&Identity{Node: "n1", Silence: limit, Met: func(node bb.NodeID, _ bb.InstanceID) { met = append(met, node) }}, nil)
+	defer p.Close()
+	for i, want := range []int{1, 1, 2} {
+		if i == 2 {
+			p.Drop("n2")
+		}
+		if _, err := p.Session(t.Context(), "n2", r.address, Who{}); err != nil {
+			t.Fatal(err)
+		}
+		if len(met) != want || met[0] != "n2" {
+			t.Errorf("after session %d: %v", i, met)
+		}
+	}
+}
+
 // Sessions that nobody uses are closed, those in which the peer keeps something are not.
 func TestPoolClosesIdleSessions(t *testing.T) {
 	t.Parallel()

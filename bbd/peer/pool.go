@@ -75,6 +75,9 @@ func (p *Pool) Session(ctx context.Context, node bb.NodeID, address string, who 
 		return nil, err
 	}
 	v.s = s
+	if p.self.Met != nil {
+		p.self.Met(node, bb.InstanceID(s.welcome.GetInstance()))
+	}
 	p.mu.Lock()
 	closed := p.mu.closed
 	p.mu.Unlock()
