@@ -146,7 +146,7 @@ func TestDrainNamesFilesThatNeverFlew(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{}
-	for i := range 40 { // more than may be on their way
+	for i := range 200 { // more than may be on their way
 		path := fmt.Sprintf("d/f%d", i)
 		write(t, b, path, random(10))
 		want[path] = true
