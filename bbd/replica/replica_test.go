@@ -41,7 +41,6 @@ type world struct {
 	shown   func()                      // is called when a generation is to be shown
 	staged  stager                      // writes into memory of the others; nil: they have none
 	read    bool                        // somebody reads a copy of the file
-	open    []OpenFile                  // being written
 	others  []bb.NodeID                 // in the order in which they are asked
 	gone    []bb.NodeID                 // of the others
 	memory  map[bb.NodeID]bb.InstanceID // of the others, as gossip has it
@@ -50,7 +49,15 @@ type world struct {
 	session *peer.Session
 	unheard error      // what becomes of the answers to changes of the namespace; nil: they come
 	mu      sync.Mutex // guards what follows
+	open    []OpenFile // being written
 	calls   []string
+}
+
+// opens has files being written from now on.
+func (w *world) opens(files ...OpenFile) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = files
 }
 
 func (w *world) did(format string, args ...any) {
@@ -96,8 +103,13 @@ func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change fu
 // files are the files at n1.
 type files struct{ w *world }
 
-func (f files) Spec() bb.Buffer  { return f.w.spec }
-func (f files) Open() []OpenFile { return f.w.open }
+func (f files) Spec() bb.Buffer { return f.w.spec }
+func (f files) Open() []OpenFile {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	return f.w.open
+}
+
 func (f files) Pin(context.Context, *bb.Entry, *store.Snapshot) (*store.Pinned, []store.Extent, error) {
 	return nil, nil, errors.New("there is no memory")
 }
@@ -991,7 +1003,7 @@ func TestRepairSlow(t *testing.T) {
 		w := &world{spec: bb.Buffer{Replicas: 2}, others: []bb.NodeID{"n3"}}
 		b, _ := w.start(ctx)
 		slow := &writing{w: w, file: 1, published: true, takes: 50 * time.Second, bytes: 600 * repairRate}
-		w.open = []OpenFile{slow}
+		w.opens(slow)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -1003,7 +1015,7 @@ func TestRepairSlow(t *testing.T) {
 			t.Errorf("after 50 seconds: %q", got)
 		}
 		next := &writing{w: w, file: 2, published: true}
-		w.open = []OpenFile{next}
+		w.opens(next)
 		time.Sleep(9 * time.Minute)
 		synctest.Wait()
 		if got := w.done(); got != nil {
