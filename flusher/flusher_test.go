@@ -34,7 +34,7 @@ func memStore() *mem.Store { return mem.New(owner, nil) }
 
 func drainAll(t *testing.T, f *Flusher) (Report, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	return f.Drain(ctx, "buf", nil)
 }

@@ -287,7 +287,7 @@ func (w *world) set(change func()) {
 // expectStore drains, and compares the store with the namespace, name by name.
 func (w *world) expectStore(contents func() map[string][]byte) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	report, err := w.f.Drain(ctx, w.buffer, nil)
 	if err != nil {
