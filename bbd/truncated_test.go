@@ -108,17 +108,12 @@ func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 // what the first was told is safe.
 func TestClusterTruncatedByTwoAcrossRestart(t *testing.T) {
 	t.Parallel()
-	for _, x := range []struct {
-		name          string
-		exists, syncs bool
-	}{{name: "new file"}, {name: "replaced", exists: true}, {name: "replaced, synced first", exists: true, syncs: true}} {
-		t.Run(x.name, func(t *testing.T) {
+	for name, syncs := range map[string]bool{"closed": false, "synced first": true} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nodes := startCluster(t, 2)
 			b := scratch(t, nodes[0].dial(), "shared")
-			if x.exists {
-				write(t, b, "f", random(150_288))
-			}
+			write(t, b, "f", random(150_288))
 			all := random(100_000)
 			var files []*client.File
 			for i := range 2 {
@@ -131,10 +126,14 @@ func TestClusterTruncatedByTwoAcrossRestart(t *testing.T) {
 				}
 				files = append(files, f)
 			}
+			eventually(t, "both have opened it at its owner", func() bool {
+				_, writers := nodes[0].daemon.OpenFiles("shared")
+				return writers == 2
+			})
 			nodes[0].stop()
 			nodes[0].start()
 			for i, f := range files {
-				if !x.syncs {
+				if !syncs {
 					continue
 				}
 				if err := f.Sync(); err != nil {
