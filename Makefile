@@ -8,7 +8,7 @@ DIST    := $(CURDIR)/dist
 CACHE   := $(CURDIR)/.cache
 
 PKG      ?= ./...
-TIMEOUT  ?= 20m
+TIMEOUT  ?= 40m
 RACE_TIMEOUT ?= 40m
 FUZZTIME ?= 3s
 BENCH    ?= .
