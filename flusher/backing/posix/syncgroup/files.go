@@ -23,7 +23,7 @@ const (
 
 // Options are of tests.
 type Options struct {
-	Proven   func(f *os.File, dev uint64) bool // whether syncfs of a file's file system is known to be enough; nil: Proven
+	Proven   func(f *os.File, dev uint64) bool // whether syncfs of a file's file system is known to be enough, as Proven decides; nil: of none
 	Whole    func(f *os.File) error            // syncs the file system; nil: syncfs(2)
 	One      func(f *os.File) error            // syncs a file; nil: fsync(2)
 	Now      func() time.Time                  // nil: time.Now
@@ -74,7 +74,9 @@ type group struct {
 // NewFiles returns a Files.
 func NewFiles(o Options) *Files {
 	if o.Proven == nil {
-		o.Proven = Proven
+		// On a full device, XFS's files have read back as zeros in some runs with shared syncs, and in none without. The
+		// device, a loop device on a full tmpfs, is the likely cause. Until that is certain, each file has its own fsync.
+		o.Proven = func(*os.File, uint64) bool { return false }
 	}
 	if o.Whole == nil {
 		o.Whole = whole
