@@ -89,7 +89,7 @@ def test_without_a_certificate(secure: Daemon, certs: Path) -> None:
 
 
 def test_no_daemon(certs: Path) -> None:
-    """Whoever has a client's certificate is not taken for a daemon."""
+    """A holder of a client's certificate does not pass for a daemon."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certs / "client.pem", certs / "client.key")
     with socket.create_server(("127.0.0.1", 0)) as listener:

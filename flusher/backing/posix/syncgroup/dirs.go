@@ -27,11 +27,11 @@ type id struct {
 
 type dir struct{ next *round }
 
-// round is one sync, and who waits for it.
+// round is one sync, and the callers that wait for it.
 type round struct {
 	sync   func() error  // of the descriptor that was opened first
 	opened uint64        // of that one
-	begin  chan struct{} // closed when the first who waits is to sync
+	begin  chan struct{} // closed when the first waiting caller is to sync
 	done   chan struct{} // closed with err set
 	err    error
 }
@@ -82,7 +82,7 @@ func (d *Dirs) share(which id, opened uint64, do func() error) error {
 	return r.err
 }
 
-// hand lets the first who waits begin; nobody joins that round any more.
+// hand starts the first waiting caller; no other joins that round any more.
 func (d *Dirs) hand(which id) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -453,7 +453,7 @@ func TestTypeOfFileSystemIsNotRemembered(t *testing.T) {
 	}
 }
 
-// Who comes while a directory is synced shares a sync that begins afterwards.
+// A caller that comes while a directory is synced shares a sync that begins afterwards.
 func TestDirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d Dirs
