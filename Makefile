@@ -62,17 +62,28 @@ build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of buil
 	scripts/maven.sh -q package -DskipTests
 
 .PHONY: test
-test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
+test: test-tools ## Run what a change must pass at once: the Go tests but those in .ci/long-tests, Python's and Java's
 	@go test -C tools ./...
-	@$(TESTRUN) -allow .ci/allowed-skips -- $(ATONCE) -timeout $(TIMEOUT) $(PKG)
+	@$(TESTRUN) -allow .ci/long-tests -- -short $(ATONCE) -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
-	@$(MAKE) --no-print-directory test-ofi
+	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-java
+endif
+
+.PHONY: test-all
+test-all: ## Run every other test: long, with libfabric, of programs of others, packages, verbs, the race detector, fuzzing
+	@$(MAKE) --no-print-directory test-long
+	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-apps
 	@$(MAKE) --no-print-directory test-spark
-	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-packages
-endif
+	@$(MAKE) --no-print-directory test-verbs
+	@$(MAKE) --no-print-directory race
+	@$(MAKE) --no-print-directory fuzz
+
+.PHONY: test-long
+test-long: test-tools ## Run the Go tests that test leaves out, in full: .ci/long-tests (part of test-all)
+	@$(TESTRUN) -allow .ci/allowed-skips -only .ci/long-tests -- $(ATONCE) -timeout $(TIMEOUT)
 
 .PHONY: test-lustre
 test-lustre: ## Run suites of stores, staging, shared files and receipts in FOREBAY_LUSTRE_DIR, a directory on a Lustre
@@ -84,7 +95,7 @@ test-lustre: ## Run suites of stores, staging, shared files and receipts in FORE
 OFI := ./rdma/ofi/... ./rdma/route
 
 .PHONY: test-ofi
-test-ofi: ## Run the tests that need libfabric (part of test)
+test-ofi: ## Run the tests that need libfabric (part of test-all)
 	@mkdir -p $(CACHE)/bin
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory test-with-ofi; \
@@ -109,7 +120,7 @@ test-with-java: build-go
 	else echo "note: there is no newer JDK than Maven's to test forebay-client on."; fi
 
 .PHONY: test-apps
-test-apps: ## Run programs of others on bb://, from their own artefacts (part of test)
+test-apps: ## Run programs of others on bb://, from their own artefacts (part of test-all)
 	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory test-with-apps; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: no programs are tested on bb://."; fi
 
@@ -118,7 +129,7 @@ test-with-apps: build-go
 	@scripts/maven.sh -Papps package
 
 .PHONY: test-spark
-test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of test)
+test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of test-all)
 	@if scripts/java-tools.sh && home=$$(scripts/spark.sh); then $(MAKE) --no-print-directory test-with-spark SPARK="$$home"; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: Spark is not tested on bb://."; fi
 
@@ -203,7 +214,7 @@ test-verbs: ## Run the tests over verbs, on a software device in an emulated mac
 	@scripts/rxe.sh
 
 .PHONY: test-packages
-test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, boot the unit, and run the image; as root (part of test)
+test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, boot the unit, and run the image; as root (part of test-all)
 	@mkdir -p $(CACHE)/bin
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@if [ "$$(id -u)" != 0 ]; then echo "note: not root: packages are not tested."; \
@@ -222,17 +233,18 @@ demo: build-go ## Show the main job: burst, kill, recover, drain, compare (DIR=t
 bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
-.PHONY: test-long
-test-long: build-go ## Run at full size what test runs smaller: 20,000 files in 500 partitions, committed while they are listed
-	@scripts/java-tools.sh
-	@cd sdk/java && FOREBAY_COMMIT_FILES=20000 FOREBAY_COMMIT_PARTITIONS=500 \
-		mvn -B -ntp test -pl client,hadoop -Dtest=OneStepTest -Dsurefire.failIfNoSpecifiedTests=false
-
 .PHONY: soak
 soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
+	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-torch
 	@$(MAKE) --no-print-directory test-snakemake
+
+.PHONY: soak-commit
+soak-commit: build-go ## Commit a job of 20,000 files in 500 partitions while they are listed (part of soak)
+	@scripts/java-tools.sh
+	@cd sdk/java && FOREBAY_COMMIT_FILES=20000 FOREBAY_COMMIT_PARTITIONS=500 \
+		mvn -B -ntp test -pl client,hadoop -Dtest=OneStepTest -Dsurefire.failIfNoSpecifiedTests=false
 
 .PHONY: bench-commit
 bench-commit: build-go ## Measure the commit of a job of 10,000 files by each committer, on bb://
@@ -253,11 +265,11 @@ lint: ## Formatting, vet, staticcheck, go fix
 	@scripts/lint.sh
 
 .PHONY: race
-race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/race-skips names what is left out
+race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests names what is left out
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
-	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- $(RACE_ATONCE) -race -tags lockorder -short -timeout $(RACE_TIMEOUT) $(PKG)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags lockorder -short -timeout $(RACE_TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
-	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
+	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: nothing is tested with libfabric."; fi
 endif
 

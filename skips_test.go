@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// TestRaceSkips finds the tests that skip themselves where testing.Short, as make race runs them,
-// and holds that .ci/race-skips names each: a name that is missing there fails make race at its end.
-func TestRaceSkips(t *testing.T) {
-	listed := raceSkips(t)
+// TestLongTests finds the tests that skip themselves or do less under -short, as make test and make race
+// run them, and holds that .ci/long-tests names each: make test-all runs in full what is named there.
+func TestLongTests(t *testing.T) {
+	listed := longTests(t)
 	var dirs []string
 	for _, file := range goFiles(t) {
 		if dir := filepath.Dir(file); strings.HasSuffix(file, "_test.go") && !slices.Contains(dirs, dir) {
@@ -26,22 +26,22 @@ func TestRaceSkips(t *testing.T) {
 	}
 	found := 0
 	for _, dir := range dirs {
-		for _, name := range skippedWhenShort(t, dir) {
+		for _, name := range changedByShort(t, dir) {
 			found++
 			if test := path.Join("forebay", dir) + " " + name; !listed[test] {
-				t.Errorf("%s skips itself under -short: add it to .ci/race-skips", test)
+				t.Errorf("%s skips itself or does less under -short: add it to .ci/long-tests", test)
 			}
 		}
 	}
 	if found < len(listed)/2 {
-		t.Errorf("%d tests that skip themselves under -short were found, %d are listed", found, len(listed))
+		t.Errorf("%d tests that depend on -short were found, %d are listed", found, len(listed))
 	}
 }
 
-// raceSkips reads .ci/race-skips: a package and a test a line, subtests without their names.
-func raceSkips(t *testing.T) map[string]bool {
+// longTests reads .ci/long-tests: a package and a test a line, subtests without their names.
+func longTests(t *testing.T) map[string]bool {
 	t.Helper()
-	f, err := os.Open(".ci/race-skips")
+	f, err := os.Open(".ci/long-tests")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +57,9 @@ func raceSkips(t *testing.T) map[string]bool {
 	return listed
 }
 
-// skippedWhenShort returns the names of the tests in dir that skip under -short, themselves or in a
+// changedByShort returns the names of the tests in dir that depend on -short, themselves or in a
 // function that they call by name.
-func skippedWhenShort(t *testing.T, dir string) []string {
+func changedByShort(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -121,20 +121,12 @@ func constrained(file *ast.File) bool {
 	return false
 }
 
-// ifShort reports whether n is if testing.Short() { … Skip(…) }.
+// ifShort reports whether n is if testing.Short() { … }.
 func ifShort(n *ast.IfStmt) bool {
 	cond, ok := n.Cond.(*ast.CallExpr)
 	if !ok {
 		return false
 	}
-	if sel, ok := cond.Fun.(*ast.SelectorExpr); !ok || sel.Sel.Name != "Short" {
-		return false
-	}
-	skips := false
-	ast.Inspect(n.Body, func(n ast.Node) bool {
-		sel, ok := n.(*ast.SelectorExpr)
-		skips = skips || ok && strings.HasPrefix(sel.Sel.Name, "Skip")
-		return !skips
-	})
-	return skips
+	sel, ok := cond.Fun.(*ast.SelectorExpr)
+	return ok && sel.Sel.Name == "Short"
 }

@@ -8,9 +8,13 @@
 // machine too busy for it, or has a race that somebody has to find. A broken promise of
 // the durability oracle, a data race, and a program that ended early are never repeated.
 //
-//	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
+// With -only FILE, the tests that the file names run and no others, of the packages that it
+// names. It fails when one of them did not pass: a name that is gone is no test that passed.
 //
-// The allow-list holds a package path and a test name a line; # begins a comment.
+//	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
+//	testrun -only FILE [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST…
+//
+// Both files hold a package path and a test name a line; # begins a comment.
 package main
 
 import (
@@ -30,16 +34,26 @@ import (
 
 func main() {
 	allow := flag.String("allow", "", "file that names the tests that may be skipped")
+	only := flag.String("only", "", "file that names the tests to run, and their packages")
 	again := flag.Int("again", 0, "repeat so many failed tests once, each by itself, and none if more failed")
 	flag.Parse()
-	allowed, err := readAllowed(*allow)
+	allowed, err := readTests(*allow)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(2)
+	}
+	wanted, err := readTests(*only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		os.Exit(2)
 	}
 	start := time.Now()
 	r := newResult(allowed)
-	if err := r.goTest(flag.Args()); err != nil {
+	args := flag.Args()
+	if len(wanted) > 0 {
+		args = append(args, onlyTests(wanted)...)
+	}
+	if err := r.goTest(args); err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		os.Exit(2)
 	}
@@ -47,6 +61,7 @@ func main() {
 		second := newResult(allowed)
 		return second, second.goTest(onlyTest(flag.Args(), pkg, test))
 	})
+	r.missing(wanted)
 	r.summarise(os.Stdout, time.Since(start))
 	if !r.ok() {
 		os.Exit(1)
@@ -83,10 +98,34 @@ func onlyTest(args []string, pkg, test string) []string {
 	return slices.Concat(flags, []string{"-count=1", "-run", "^" + test + "$", pkg})
 }
 
-func readAllowed(name string) (map[string]bool, error) {
-	allowed := map[string]bool{}
+// onlyTests returns the arguments that run the named tests: a -run with the names of all, and their
+// packages. A package in which another's test has a namesake runs the namesake, too.
+func onlyTests(wanted map[string]bool) []string {
+	var names, packages []string
+	for key := range wanted {
+		pkg, test, _ := strings.Cut(key, " ")
+		test, _, _ = strings.Cut(test, "/")
+		names, packages = append(names, test), append(packages, pkg)
+	}
+	slices.Sort(names)
+	slices.Sort(packages)
+	return append([]string{"-run", "^(" + strings.Join(slices.Compact(names), "|") + ")$"}, slices.Compact(packages)...)
+}
+
+// missing adds a failure for each wanted test that neither passed, failed nor was skipped.
+func (r *result) missing(wanted map[string]bool) {
+	for key := range wanted {
+		if !r.ended[key] {
+			r.failed = append(r.failed, key+" (there is no such test)")
+		}
+	}
+}
+
+// readTests reads a file of tests, as "package test".
+func readTests(name string) (map[string]bool, error) {
+	tests := map[string]bool{}
 	if name == "" {
-		return allowed, nil
+		return tests, nil
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -95,12 +134,12 @@ func readAllowed(name string) (map[string]bool, error) {
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		if f := strings.Fields(line); len(f) == 2 {
-			allowed[f[0]+" "+f[1]] = true
+			tests[f[0]+" "+f[1]] = true
 		} else if len(f) != 0 {
 			return nil, fmt.Errorf("%s: %q is not a package and a test", name, strings.TrimSpace(line))
 		}
 	}
-	return allowed, nil
+	return tests, nil
 }
 
 // event is a line of `go test -json` (go doc test2json).
@@ -121,6 +160,7 @@ type result struct {
 	flaky                   []string // failed once, and passed by themselves
 	final                   bool     // something failed that no repetition takes back
 	took                    []timed  // tests, without their subtests
+	ended                   map[string]bool
 }
 
 type timed struct {
@@ -135,7 +175,7 @@ const (
 )
 
 func newResult(allowed map[string]bool) *result {
-	return &result{allowed: allowed, output: map[string]*strings.Builder{}}
+	return &result{allowed: allowed, output: map[string]*strings.Builder{}, ended: map[string]bool{}}
 }
 
 // read follows the events to their end. Lines that are none are passed on.
@@ -181,6 +221,7 @@ func (r *result) event(e event, out io.Writer) {
 
 // end counts what ended: a test, or, without a test's name, a package.
 func (r *result) end(e event, key, text string, out io.Writer) {
+	r.ended[key] = true
 	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed > isLong {
 		r.took = append(r.took, timed{key, e.Elapsed})
 	}

@@ -126,3 +126,23 @@ func TestOnlyTest(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestOnlyTests(t *testing.T) {
+	wanted := map[string]bool{"forebay/b TestB": true, "forebay/a TestA/part": true, "forebay/a TestB": true}
+	if got, want := strings.Join(onlyTests(wanted), " "), "-run ^(TestA|TestB)$ forebay/a forebay/b"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestMissingTestsFail(t *testing.T) {
+	r, _ := run(t, `{"Action":"pass","Package":"p","Test":"TestA/part"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p"}
+`)
+	if r.missing(map[string]bool{"p TestA": true, "p TestA/part": true}); !r.ok() {
+		t.Errorf("both ran: %v", r.failed)
+	}
+	if r.missing(map[string]bool{"p TestGone": true}); r.ok() || !strings.Contains(r.failed[0], "p TestGone") {
+		t.Errorf("a test that did not run passed: %v", r.failed)
+	}
+}
