@@ -14,6 +14,11 @@ FUZZTIME ?= 3s
 BENCH    ?= .
 DIR      ?=
 
+# All targets compile alike, so that each finds in Go's cache what another has compiled, in another clone,
+# too. A target that needs cgo asks for it.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
+
 # Most tests wait more than they compute, so more of them run at a time than there are
 # processors. Under the race detector each needs several times its memory and time: one of a package.
 ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
@@ -42,7 +47,7 @@ build: build-go ## Build bin/bbd, bbctl, bbmount and bbbench, static; with libfa
 
 .PHONY: build-go
 build-go:
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount ./cmd/bbbench
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount ./cmd/bbbench
 
 .PHONY: s3server
 s3server: ## Run a small S3 server at 127.0.0.1:7070, to try the quick start with
@@ -55,7 +60,7 @@ packages: build-go ## Build the deb and rpm packages and the OCI image archive, 
 
 .PHONY: build-ofi
 build-ofi:
-	for p in bbd bbctl bbbench; do CGO_ENABLED=1 go build -tags ofi -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
+	for p in bbd bbctl bbbench; do CGO_ENABLED=1 go build -tags ofi -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
 
 .PHONY: build-java
 build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of build)

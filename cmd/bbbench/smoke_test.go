@@ -14,6 +14,9 @@ import (
 
 // TestQuick measures every row against real daemons and a real S3 server.
 func TestQuick(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs every benchmark")
+	}
 	server := s3test.Start(t)
 	for _, v := range server.Env() {
 		key, value, _ := strings.Cut(v, "=")

@@ -85,6 +85,9 @@ func statusWith(t *testing.T, want string) string {
 
 // In a cluster of two releases, a daemon of either one shows all nodes.
 func TestStatusOfTwoReleases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds another release")
+	}
 	n1, n2 := nodesOf(t, olderRelease, "")
 	t.Setenv("FOREBAY_SOCKET", n1.Socket)
 	out := statusWith(t, "cluster of 2 nodes, asked at n1")

@@ -193,6 +193,9 @@ func wantUnsupported(t *testing.T, what string, err error, parts ...string) {
 // each: the versions read, write, rename, remove, drain and stage each other's files,
 // no byte is wrong, and what only the new one can is refused until all are new.
 func TestRollingUpgrade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds another release")
+	}
 	m := newMixedCluster(t, 3)
 	var daemons []*bbdtest.Daemon
 	for i := range 3 {
@@ -372,6 +375,9 @@ func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daem
 // A daemon that has no version in common with those that serve does not begin to, is
 // shown, and disturbs nobody; when they are gone it serves, and they wait.
 func TestStranger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds another release")
+	}
 	m := newMixedCluster(t, 2)
 	n1, n9 := m.add("n1", wire.Versions{}), m.add("n9", stranger)
 	args := n1.Args
@@ -451,6 +457,9 @@ func TestStranger(t *testing.T) {
 
 // A daemon that asks another one of a strange version is told so in the handshake.
 func TestStrangerPeer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds another release")
+	}
 	d := bbdtest.New(t)
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	d.Config = fmt.Sprintf(`

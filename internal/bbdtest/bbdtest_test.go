@@ -18,6 +18,9 @@ var stamp = regexp.MustCompile(`time=(\S+)`)
 
 // The whole process believes in the wrong time, and the machine does not.
 func TestClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds a standard library of its own, and everything on it")
+	}
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
 		d := New(t)
 		d.Config, d.Clock = small, ahead

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"forebay/internal/sourcetest"
 	"forebay/internal/wire"
 )
 
@@ -145,7 +146,7 @@ func versionBinary(tb testing.TB, v wire.Versions) string {
 
 // versionOverlay returns what the files that declare versions are to be.
 func versionOverlay(v wire.Versions) (map[string]string, error) {
-	root, err := moduleRoot()
+	root, err := sourcetest.Root()
 	if err != nil {
 		return nil, err
 	}
@@ -203,26 +204,24 @@ func compileChanged(name string, changed map[string]string) (string, error) {
 	return compile(name, "-overlay", overlay)
 }
 
-func moduleRoot() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
-	return filepath.Dir(string(bytes.TrimSpace(out))), err
-}
-
 func compile(name string, args ...string) (string, error) {
 	return compilePackage(name, "./cmd/bbd", args...)
 }
 
 func compilePackage(name, pkg string, args ...string) (string, error) {
-	root, err := moduleRoot()
+	root, err := sourcetest.Root()
 	if err != nil {
 		return "", err
 	}
 	return compileAt(root, root, name, pkg, args...)
 }
 
+// buildTimeout is for a build of everything, with an empty cache, on a busy machine of two cores.
+const buildTimeout = 20 * time.Minute
+
 // compileAt is compilePackage of the source in a folder, for the tests of the module at root.
 func compileAt(source, root, name, pkg string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
 	path := filepath.Join(root, ".cache", "test", name+suffix)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -263,7 +262,7 @@ func releaseBinary(tb testing.TB, commit string) string {
 	}
 	releaseMu.Unlock()
 	return b.get(tb, func() (string, error) {
-		root, err := moduleRoot()
+		root, err := sourcetest.Root()
 		if err != nil {
 			return "", err
 		}
@@ -303,7 +302,7 @@ func editedBinary(tb testing.TB, edits []Edit) string {
 	}
 	editedMu.Unlock()
 	return b.get(tb, func() (string, error) {
-		root, err := moduleRoot()
+		root, err := sourcetest.Root()
 		if err != nil {
 			return "", err
 		}

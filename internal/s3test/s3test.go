@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"forebay/internal/porttest"
+	"forebay/internal/sourcetest"
 )
 
 // Server is a running S3 server.
@@ -102,11 +103,11 @@ func (s *Server) Env() []string {
 // build returns the server's binary.
 func build(t testing.TB) string {
 	t.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		t.Fatal("s3test: cannot tell where the sources are; build the test without -trimpath")
+	root, err := sourcetest.Root()
+	if err != nil {
+		t.Fatal("s3test: ", err)
 	}
-	script := filepath.Join(filepath.Dir(file), "..", "..", "scripts", "s3server-build.sh")
+	script := filepath.Join(root, "scripts", "s3server-build.sh")
 	var stderr bytes.Buffer
 	cmd := exec.Command(script)
 	cmd.Stderr = &stderr

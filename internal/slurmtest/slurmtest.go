@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"forebay/internal/bbdtest"
+	"forebay/internal/sourcetest"
 )
 
 // Require skips a test where Slurm cannot be run, saying why. In CI, where nothing may be
@@ -46,11 +47,11 @@ func Require(tb testing.TB) {
 // script returns the path of scripts/slurm.sh.
 func script(tb testing.TB) string {
 	tb.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		tb.Fatal("slurmtest: cannot tell where the sources are; build the test without -trimpath")
+	root, err := sourcetest.Root()
+	if err != nil {
+		tb.Fatal("slurmtest: ", err)
 	}
-	return filepath.Join(filepath.Dir(file), "..", "..", "scripts", "slurm.sh")
+	return filepath.Join(root, "scripts", "slurm.sh")
 }
 
 // The users that there are on every node, besides root and slurm.
