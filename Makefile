@@ -67,18 +67,19 @@ build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of buil
 	scripts/maven.sh -q package -DskipTests
 
 .PHONY: test
-test: test-tools ## Run what a change must pass at once: the Go tests but those in .ci/long-tests, Python's and Java's
+test: test-tools ## Run what a change must pass at once: the Go tests but those in .ci/long-tests, the clients of Python and Java
 	@go test -C tools ./...
 	@$(TESTRUN) -allow .ci/long-tests -- -short $(ATONCE) -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-python
-	@$(MAKE) --no-print-directory test-java
+	@$(MAKE) --no-print-directory test-java-client
 endif
 
 .PHONY: test-all
 test-all: ## Run every other test: long, with libfabric, of programs of others, packages, verbs, the race detector, fuzzing
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-ofi
+	@$(MAKE) --no-print-directory test-java
 	@$(MAKE) --no-print-directory test-apps
 	@$(MAKE) --no-print-directory test-spark
 	@$(MAKE) --no-print-directory test-packages
@@ -112,8 +113,13 @@ test-with-ofi:
 	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
 		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbbench
 
+.PHONY: test-java-client
+test-java-client: ## Run the tests of the Java client, against a real daemon (part of test)
+	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory build-go && scripts/maven.sh -pl client test; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: sdk/java is not tested."; fi
+
 .PHONY: test-java
-test-java: ## Run the tests of sdk/java, against a real daemon (part of test)
+test-java: ## Run the tests of sdk/java, against a real daemon (part of test-all)
 	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory test-with-java; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: sdk/java is not tested."; fi
 
