@@ -314,7 +314,7 @@ func (d *Daemon) dropBuffer(b *buffer) {
 }
 
 func (b *buffer) mayBeDestroyed(ctx context.Context) error {
-	if open := b.open.count(); open > 0 {
+	if open := b.open.Count(); open > 0 {
 		return bb.E(bb.Busy, "destroy", b.address(""), bb.Count(open, "file is", "files are")+" open for writing").
 			WithRemedy("close them, or give --discard")
 	}
@@ -351,13 +351,8 @@ func (b *buffer) drop() {
 
 // forgetFiles forgets the files that are open or dirty.
 func (b *buffer) forgetFiles() {
-	open := b.open.clear()
+	b.open.Clear()
 	b.dirty.Clear()
-	for _, f := range open {
-		f.mu.Lock()
-		f.removed = true
-		f.mu.Unlock()
-	}
 	b.writers.Clear()
 }
 

@@ -1,9 +1,7 @@
 package bbd
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -104,7 +102,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		return err
 	}
 	defer b.gate.Leave()
-	defer b.lockPlaces(at, target)()
+	defer b.open.Lock(at, target)()
 	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -145,47 +143,14 @@ func (b *buffer) saveReadersAt(ctx context.Context, at bb.Place) error {
 	return b.cache.SaveReaders(ctx, e.File, 0)
 }
 
-// lockPlaces locks the files that are open for writing at places, and keeps others from
-// being opened there, so that no commit meets a rename or removal half way.
-func (b *buffer) lockPlaces(at ...bb.Place) (unlock func()) {
-	slices.SortFunc(at, func(p, q bb.Place) int { return cmp.Or(cmp.Compare(p.Dir, q.Dir), cmp.Compare(p.Name, q.Name)) })
-	locked := make([]*openFile, 0, len(at))
-	for _, p := range slices.Compact(at) { // a rename of a directory may have made two paths one place
-		locked = append(locked, b.lockPlace(p))
-	}
-	return func() {
-		for _, f := range locked {
-			if f.stub() {
-				f.retire()
-			}
-			f.mu.Unlock()
-		}
-	}
-}
-
-// lockPlace locks what is open at a place, or a stub that keeps it.
-func (b *buffer) lockPlace(p bb.Place) *openFile {
-	for {
-		f, made := b.openAt(p, p.Name)
-		if made {
-			return f
-		}
-		f.mu.Lock()
-		if !f.gone && !f.removed && f.at == p {
-			return f
-		}
-		f.mu.Unlock() // it went, or was moved, while we waited for it
-	}
-}
-
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
 func (b *buffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
-	b.open.move(at, target, path)
+	b.open.Move(at, target, path)
 	if !e.IsDir() {
 		b.dirty.Change(e.File, func(f *dirty.File) { f.At = target })
 		b.cache.Renamed(e.File, target.Dir, target.Name)
-		b.identifyAt(e.File, target, path)
+		b.open.IdentifyAt(e.File, target, path)
 	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
 		b.dropFile(old)
@@ -199,15 +164,6 @@ func (d *Daemon) dropped(op, address string, err error) error {
 		return err
 	}
 	return bb.MaybeDone(bb.Wrap(op, address, d.store.SyncDrops(d.ctx)))
-}
-
-// dropOld forgets the generation that a newer one of this node has taken the place of,
-// here and where the file was before.
-func (b *buffer) dropOld(file bb.FileID, n bb.Generation, was ...bb.NodeID) {
-	b.d.store.DropGeneration(file, n)
-	for _, node := range was {
-		b.replicas.Discard(node, file, n)
-	}
 }
 
 // dropFile forgets the bytes of a file that has no entry any more. Those who have it
@@ -276,7 +232,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expec
 	if err := b.saveReadersAt(ctx, at); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	defer b.lockPlaces(at)()
+	defer b.open.Lock(at)()
 	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
@@ -301,7 +257,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expec
 		return bb.Wrap(op, b.address(path), err)
 	}
 	if !e.IsDir() {
-		b.open.unlink(at)
+		b.open.Unlink(at)
 		b.dropFile(&e)
 	}
 	if concerned {

@@ -74,7 +74,7 @@ func (b drainBuffer) Enqueue(e bb.Entry) {
 }
 
 // CloseAbandoned closes the files of this node whose writers are gone for good.
-func (b drainBuffer) CloseAbandoned(ctx context.Context) error { return b.closeAbandoned(ctx) }
+func (b drainBuffer) CloseAbandoned(ctx context.Context) error { return b.open.CloseAbandoned(ctx) }
 
 // Mend restores the entries of dirty files that the namespace has forgotten.
 func (b drainBuffer) Mend(ctx context.Context) (left []fate.Unexplained, mended bool, err error) {

@@ -26,23 +26,19 @@ const settling = 20 * time.Millisecond
 // flushedClose waits for what a close has to wait for. The close itself is done: an error
 // says that the store may not have the file yet.
 func (h *handle) flushedClose(ctx context.Context, f *openFile) error {
-	b := f.buf
+	b := h.buf
 	if b.Spec().Durability != bb.DurabilityFlushed {
 		return nil
 	}
-	f.mu.Lock()
-	path, ended, own := f.path, f.ended, f.clients[h.s]
-	f.mu.Unlock()
+	path, ended, own := f.Ending(h.s)
 	if _, kept := plan.Kept(b.Spec().Keep, path); kept {
 		return nil
 	}
 	if err := b.lastClose(ctx, path, ended, own); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	e, at, removed := f.entry, f.at, f.removed
-	f.mu.Unlock()
-	if removed || e.Generation != f.generation {
+	e, at, ok := f.Closed()
+	if !ok {
 		return nil // it was removed meanwhile, or nothing was written
 	}
 	return b.contentFlushed(ctx, e, at)

@@ -3,7 +3,6 @@ package bbd
 import (
 	"context"
 	"io"
-	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -82,11 +81,9 @@ func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.Drop(node) }
 // OpenFiles returns how many files of a buffer are open for writing, and by how many.
 func (d *Daemon) OpenFiles(name string) (files, writers int) {
 	b := d.buffers.byName[name]
-	for _, f := range b.open.all() {
-		f.mu.Lock()
+	for _, f := range b.open.All() {
 		files++
-		writers += f.writers
-		f.mu.Unlock()
+		writers += f.Writers()
 	}
 	return files, writers
 }
@@ -268,14 +265,12 @@ func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
 		default:
 		}
 		for _, file := range open {
-			f := b.open.of(file)
+			f := b.open.Of(file)
 			if _, dirty := b.dirty.Of(file); f == nil && !dirty {
 				n++
 			}
 		}
-		b.open.mu.Lock()
-		open = slices.AppendSeq(open[:0], maps.Keys(b.open.mu.byID))
-		b.open.mu.Unlock()
+		open = b.open.Begun()
 		runtime.Gosched()
 	}
 }

@@ -89,7 +89,7 @@ func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 		locked[at] = m.To
 		places = append(places, at, bb.Place{Dir: m.To, Name: m.Name})
 	}
-	defer b.lockPlaces(places...)()
+	defer b.open.Lock(places...)()
 	if err := ctx.Err(); err != nil {
 		return 0, bb.Wrap(op, b.address(""), err)
 	}
@@ -188,7 +188,7 @@ func (b *buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 		return err
 	}
 	defer b.gate.Leave()
-	defer b.lockPlaces(at, target)()
+	defer b.open.Lock(at, target)()
 	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 	if err == nil && idOfEntry(&e) != expect {
 		err = bb.E(bb.NotFound, op, at.Name, "it has been replaced")

@@ -59,18 +59,3 @@ func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, a
 	}
 	return refused
 }
-
-// elsewhereError says that a file is to be written at its home, another node.
-type elsewhereError struct {
-	node      bb.NodeID
-	adoptable bool // it may be written here if that node does not answer
-}
-
-func (e *elsewhereError) Error() string { return "its home is node " + string(e.node) }
-
-// errSuperseded says that a generation cannot become the file's, since another node
-// has begun one meanwhile: its writers go on with that.
-var errSuperseded = errors.New("another node has begun a generation of this file meanwhile")
-
-// Owner returns the node.
-func (e *elsewhereError) Owner() bb.NodeID { return e.node }

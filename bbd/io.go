@@ -68,28 +68,28 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 
 func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, error) {
 	o := openOptions{
-		path: clean(m.Path), create: m.Create, exclusive: m.Exclusive, truncate: m.Truncate,
-		mode: fs.FileMode(m.Mode) & paths.PermissionBits, resumeFile: bb.FileID(m.ResumeFile),
-		resumeGeneration: bb.Generation(m.ResumeGeneration), resumeCommitted: m.ResumeCommitted,
-		fence: m.Fence, writer: h.s.Client(),
+		Path: clean(m.Path), Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate,
+		Mode: fs.FileMode(m.Mode) & paths.PermissionBits, ResumeFile: bb.FileID(m.ResumeFile),
+		ResumeGeneration: bb.Generation(m.ResumeGeneration), ResumeCommitted: m.ResumeCommitted,
+		Fence: m.Fence, Writer: h.s.Client(),
 	}
 	var (
 		f      *openFile
 		closed *bb.Entry
 		err    error
 	)
-	if o.resumeFile != 0 {
-		f, closed, err = h.buf.resume(ctx, *h.s.Caller(), o)
+	if o.ResumeFile != 0 {
+		f, closed, err = h.buf.open.Resume(ctx, *h.s.Caller(), o)
 	} else {
-		f, err = h.buf.openWrite(ctx, *h.s.Caller(), o)
+		f, err = h.buf.open.Open(ctx, *h.s.Caller(), o)
 	}
 	if there := (*elsewhereError)(nil); errors.As(err, &there) {
 		answer, failed := h.openRelay(ctx, there, m)
-		if !there.adoptable || bb.KindOf(failed) != bb.Unavailable || ctx.Err() != nil {
+		if !there.Adoptable || bb.KindOf(failed) != bb.Unavailable || ctx.Err() != nil {
 			return answer, bb.Wrap("open", h.path, failed)
 		}
-		o.adopt = true
-		f, err = h.buf.openWrite(ctx, *h.s.Caller(), o)
+		o.Adopt = true
+		f, err = h.buf.open.Open(ctx, *h.s.Caller(), o)
 	}
 	switch {
 	case err != nil:
@@ -97,27 +97,19 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	case closed != nil:
 		// A close may be what the client has not heard of.
 		if h.buf.Spec().Durability == bb.DurabilityFlushed {
-			if err := h.buf.closedFlushed(ctx, closed, o.path); err != nil {
+			if err := h.buf.closedFlushed(ctx, closed, o.Path); err != nil {
 				return nil, err
 			}
 		}
 		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
 		return &wire.Opened{
 			Entry: h.buf.describe(closed), Generation: uint64(closed.Generation), AlreadyClosed: true,
-			Committed: h.buf.commits.Last(closed.File, closed.Generation, m.ResumeWriter),
+			Committed: h.buf.open.LastCommit(closed.File, closed.Generation, m.ResumeWriter),
 		}, nil
 	}
 	h.write = f
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if h.s.Peer() != "" {
-		f.near = h.s.Peer()
-	} else {
-		f.clients[h.s]++
-	}
-	e := f.entry
-	e.Size = f.visibleSize()
-	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.generation), Tier: uint32(h.tier)}, nil
+	e := f.Attach(h.s, h.s.Peer())
+	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.Generation()), Tier: uint32(h.tier)}, nil
 }
 
 // openRelay opens a file for writing whose home is another node.
@@ -125,7 +117,7 @@ func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.O
 	if h.s.Caller().Relayed {
 		return nil, owner.Changed("open", h.path)
 	}
-	relay, opened, err := h.buf.forward.Open(ctx, *h.s.Caller(), there.node, h.tier, h.d.nextID(), m)
+	relay, opened, err := h.buf.forward.Open(ctx, *h.s.Caller(), there.Node, h.tier, h.d.nextID(), m)
 	if err != nil {
 		return nil, err
 	}
@@ -135,18 +127,6 @@ func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.O
 	}
 	h.relay, opened.Tier = relay, uint32(h.tier)
 	return opened, nil
-}
-
-// visibleSize is the size of what a writer builds on.
-func (f *openFile) visibleSize() int64 {
-	switch {
-	case f.committed:
-		return f.size()
-	case f.fresh || !f.exists:
-		return 0
-	default:
-		return f.entry.Size
-	}
 }
 
 func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
@@ -179,7 +159,7 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 }
 
 func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
-	if h.write == nil || m.Close || h.closed || !h.write.published.Load() {
+	if h.write == nil || m.Close || h.closed || !h.write.Published() {
 		return false
 	}
 	for _, e := range m.Extents {
@@ -227,9 +207,9 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 	case h.relay != nil:
 		return h.commitRelay(ctx, data, m)
 	case m.Abort:
-		h.write.abandon(ctx)
+		h.write.Abandon(ctx)
 		h.forget()
-		return &wire.Committed{Generation: uint64(h.write.generation), File: uint64(h.write.file)}, nil
+		return &wire.Committed{Generation: uint64(h.write.Generation()), File: uint64(h.write.ID())}, nil
 	}
 	answer, err := h.commitHere(ctx, data, m, false)
 	for tries := 0; errors.Is(err, errSuperseded) && tries < maxMoves; tries++ {
@@ -267,8 +247,8 @@ func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 
 // follow opens the generation that another node has begun meanwhile, to go on with it.
 func (h *handle) follow(ctx context.Context) error {
-	o := openOptions{path: clean(h.opened.Path), create: true, mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
-	f, err := h.buf.openWrite(ctx, *h.s.Caller(), o)
+	o := openOptions{Path: clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
+	f, err := h.buf.open.Open(ctx, *h.s.Caller(), o)
 	if there := (*elsewhereError)(nil); errors.As(err, &there) {
 		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
 		return err
@@ -304,9 +284,9 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	}
 	var size int64
 	if m.Close {
-		size, err = f.close(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
+		size, err = f.Close(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
 	} else {
-		size, err = f.commit(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
+		size, err = f.Commit(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
 	}
 	h.leave()
 	if err == nil && m.Close {
@@ -316,7 +296,7 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	if err != nil {
 		return nil, err
 	}
-	return &wire.Committed{Size: size, Generation: uint64(f.generation), File: uint64(f.file)}, nil
+	return &wire.Committed{Size: size, Generation: uint64(f.Generation()), File: uint64(f.ID())}, nil
 }
 
 // inlined turns extents that lie in leases into extents that came as data.
@@ -404,9 +384,7 @@ func checksumMismatch(path string, e *wire.NewExtent, release func()) error {
 func (h *handle) forget() {
 	h.closed = true
 	if f := h.write; f != nil && h.s.Peer() == "" {
-		f.mu.Lock()
-		f.clients[h.s]--
-		f.mu.Unlock()
+		f.Detach(h.s)
 	}
 	h.s.Release(h.key())
 }
@@ -428,7 +406,7 @@ func (h *handle) release(ctx context.Context) {
 	case h.relay != nil:
 		h.relay.Abandon(ctx)
 	case h.write != nil:
-		h.write.abandon(ctx)
+		h.write.Abandon(ctx)
 	case h.view != nil:
 		h.unpinAll()
 		h.view.Close()
@@ -441,7 +419,7 @@ func (h *handle) release(ctx context.Context) {
 // here waits for them as it does after a restart.
 func (h *handle) abandon() {
 	if h.s.Peer() != "" && h.write != nil && !h.closed && h.err == nil {
-		h.write.linger()
+		h.write.Linger()
 		return
 	}
 	h.release(h.d.ctx)

@@ -86,12 +86,10 @@ func (c claimant) Claim(of alloc.Buffer) (has store.Claim, writes int) {
 			has.Leases = append(has.Leases, l.id)
 		}
 	})
-	for _, f := range b.open.all() {
-		f.mu.Lock()
-		if f.clients[c.s] > 0 && f.writers == f.clients[c.s] {
-			has.Files = append(has.Files, f.file)
+	for _, f := range b.open.All() {
+		if f.OfAlone(c.s) {
+			has.Files = append(has.Files, f.ID())
 		}
-		f.mu.Unlock()
 	}
 	c.s.Each(handles, func(_ uint64, r rpc.Resource) {
 		if r.(*handle).writes == b.name {

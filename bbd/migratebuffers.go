@@ -83,11 +83,7 @@ func (f migrateFiles) Hold(ctx context.Context, path string) (release func(), er
 
 // Reserve keeps a closed file from being changed at a place, until release is called.
 func (f migrateFiles) Reserve(at bb.Place, path string) (release func(), ok bool) {
-	stub, free := f.b.openAt(at, path)
-	if !free {
-		return nil, false
-	}
-	return func() { stub.retire(); stub.mu.Unlock() }, true
+	return f.b.open.Reserve(at, path)
 }
 
 // Fetch brings all of a file in from its owner as this store's own.

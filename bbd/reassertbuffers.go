@@ -53,14 +53,14 @@ func (f reassertFiles) Spec() bb.Buffer { return f.b.Spec() }
 
 // Open returns a file that is being written.
 func (f reassertFiles) Open(file bb.FileID) reassert.OpenFile {
-	if open := f.b.open.of(file); open != nil {
-		return reassertFile{open}
+	if open := f.b.open.Of(file); open != nil {
+		return open
 	}
 	return nil
 }
 
 // Lock keeps others from changing the entry at a place.
-func (f reassertFiles) Lock(at bb.Place) (unlock func()) { return f.b.lockPlaces(at) }
+func (f reassertFiles) Lock(at bb.Place) (unlock func()) { return f.b.open.Lock(at) }
 
 // Queued reports whether the flusher has a file.
 func (f reassertFiles) Queued(file bb.FileID) bool { return f.b.d.flusher.Has(f.b.name, file) }
@@ -69,30 +69,9 @@ func (f reassertFiles) Queued(file bb.FileID) bool { return f.b.d.flusher.Has(f.
 func (f reassertFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.requeue(ctx, e) }
 
 // Reopen makes a file open again whose writer may come back.
-func (f reassertFiles) Reopen(e *bb.Entry) { f.b.reopen(e) }
+func (f reassertFiles) Reopen(e *bb.Entry) { f.b.open.Reopen(e) }
 
 // Recover recovers a file at a start.
 func (f reassertFiles) Recover(ctx context.Context, e *bb.Entry) (missing string) {
 	return f.b.recoverFile(ctx, e)
-}
-
-// reassertFile is a file that is being written, for package reassert.
-type reassertFile struct{ f *openFile }
-
-// RestoreEntry makes the entry of a published generation again.
-func (r reassertFile) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) {
-	f := r.f
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.gone || f.removed || !f.published.Load() {
-		return nil, "", nil
-	}
-	e := f.entry
-	e.Parent, e.Name, e.Open, e.File, e.Generation, e.Revision = f.at.Dir, f.at.Name, true, f.file, f.generation, 0
-	revision, err := f.buf.ns.Create(ctx, e)
-	if err == nil {
-		e.Revision = revision
-		f.entry = e
-	}
-	return &e, f.path, err
 }

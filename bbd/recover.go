@@ -12,7 +12,6 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/owner"
 	"forebay/bbd/reassert"
-	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
 )
@@ -234,7 +233,7 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	if missing != "" && (state == bb.StateClean || empty) {
 		s.Drop(e.File)
 	}
-	if missing != "" && empty && state != bb.StateClean && b.remake(e) == nil {
+	if missing != "" && empty && state != bb.StateClean && b.open.Remake(e) == nil {
 		missing = ""
 	}
 	switch {
@@ -243,7 +242,7 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	case missing != "":
 		return missing
 	case state == bb.StateOpen:
-		b.reopen(e)
+		b.open.Reopen(e)
 	default:
 		if err := s.Seal(e.File, e.Generation); err != nil {
 			return err.Error()
@@ -251,12 +250,6 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 		b.requeue(ctx, e)
 	}
 	return ""
-}
-
-// remake makes an empty file again of which recovery found nothing, since there was nothing.
-func (b *buffer) remake(e *bb.Entry) error {
-	f := openFile{buf: b, file: e.File, generation: e.Generation}
-	return f.record(b.d.ctx, nil)
 }
 
 // missing compares what this node has of a file with its entry; nothing missing: "".
@@ -278,7 +271,7 @@ func (b *buffer) missing(e *bb.Entry) string {
 // have been flushing it, so the flusher is told where an object of it may be.
 func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, e.Place())
-	b.identifyFound(e, path)
+	b.open.IdentifyFound(e, path)
 	since := e.MTime
 	if made := b.Spec().Created; since.Before(made) {
 		since = made // a user has set the file's time back: it is no older here than its buffer
@@ -298,79 +291,6 @@ func (b *buffer) sweep(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		b.d.log.Warn("removing unfinished uploads", "buffer", b.name, "err", err)
 	}
-}
-
-// reopen makes a file that was being written open again. Its writer may come back
-// and go on; if it does not in time, the file is closed with what was committed.
-func (b *buffer) reopen(e *bb.Entry) {
-	f := &openFile{
-		buf: b, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name,
-		entry: *e, exists: true, committed: true, ending: ending{ended: make(chan struct{})}, clients: make(map[*rpc.Session]int),
-	}
-	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
-	f.base, _ = b.d.store.Base(f.file, f.generation)
-	if second := owner.Replica(e); second != "" && b.d.cluster != nil {
-		f.second.Found(b.d.cluster.Incarnation(second))
-	}
-	f.entry.MTime = foundOpen()
-	f.published.Store(true)
-	b.open.reopened(f)
-	b.identifyFound(e, f.path)
-	if path, err := b.pathAt(b.d.ctx, f.at); err == nil && e.Stored().Generation == 0 && b.Spec().Backing != "" {
-		b.d.flusher.Suspect(b.name, path, e.Unrecorded()) // the file may have been flushed before it was opened again
-	}
-	f.expireLater()
-}
-
-// foundOpen returns the modification time of a file that was found open: its last commits may
-// be in its records and not in its entry. With the entry's time it would look, at the same
-// size, like what it was before to a stage-out or a program that compares times.
-func foundOpen() time.Time { return time.Now() }
-
-// expireLater closes the file if nobody comes back to write it in time.
-func (f *openFile) expireLater() {
-	d := f.buf.d
-	d.wg.Go(func() {
-		select {
-		case <-time.After(d.cfg.ResumeGrace):
-			f.expire(d.ctx)
-		case <-d.ctx.Done():
-		}
-	})
-}
-
-// comeBack is how long a drain leaves files open whose writers lost their daemon:
-// those that are alive come back within it.
-const comeBack = 2 * time.Second
-
-// closeAbandoned closes the files that recovery found open and nobody came back to write.
-func (b *buffer) closeAbandoned(ctx context.Context) error {
-	for _, f := range b.open.all() {
-		f.mu.Lock()
-		abandoned := f.writers == 0 && !f.gone
-		f.mu.Unlock()
-		if !abandoned {
-			continue
-		}
-		select {
-		case <-time.After(time.Until(b.d.since.Add(comeBack))):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		f.expire(ctx)
-	}
-	return nil
-}
-
-// expire closes a file that nobody came back to write.
-func (f *openFile) expire(ctx context.Context) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lingers = false
-	if f.writers > 0 || f.gone || f.removed {
-		return
-	}
-	f.finishForNobody(ctx)
 }
 
 // reportLost marks a file whose bytes are gone, with the reason, and says so to everybody (contract 9).

@@ -72,8 +72,10 @@ func (f replicaFiles) Spec() bb.Buffer { return f.b.Spec() }
 
 // Open returns the files that are being written.
 func (f replicaFiles) Open() (all []replica.OpenFile) {
-	for _, open := range f.b.open.all() {
-		all = append(all, replicaFile{open})
+	for _, open := range f.b.open.All() {
+		if c, ok := open.Replica().(*secondCopy); ok {
+			all = append(all, replicaFile{open, c})
+		}
 	}
 	return all
 }
@@ -109,30 +111,13 @@ func (f replicaFiles) ReportLost(ctx context.Context, e *bb.Entry) error {
 }
 
 // replicaFile is a file that is being written, for package replica.
-type replicaFile struct{ f *openFile }
+type replicaFile struct {
+	*openFile
+	second *secondCopy
+}
 
 // File returns the file's number.
-func (r replicaFile) File() bb.FileID { return r.f.file }
-
-// Published reports whether the namespace has the generation.
-func (r replicaFile) Published() bool { return r.f.published.Load() }
+func (r replicaFile) File() bb.FileID { return r.ID() }
 
 // Replica returns where the second copy is.
-func (r replicaFile) Replica() *replica.Copy { return &r.f.second }
-
-// Rereplicate makes the second copy again, unless somebody commits meanwhile, which makes it.
-func (r replicaFile) Rereplicate(ctx context.Context) (bytes int64, err error) {
-	f := r.f
-	if !f.mu.TryLock() {
-		return 0, nil
-	}
-	defer f.mu.Unlock()
-	if f.gone || f.removed || !f.committed || !f.buf.replicas.HasTargets(f.size(), f.near) {
-		return 0, nil
-	}
-	f.second.Outdate()
-	if err := f.replicate(ctx, nil); err != nil {
-		return 0, err
-	}
-	return f.size(), f.publish(ctx)
-}
+func (r replicaFile) Replica() *replica.Copy { return &r.second.Copy }

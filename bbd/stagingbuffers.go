@@ -12,7 +12,6 @@ import (
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
-	"forebay/bbd/store"
 	"forebay/bbd/walk"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -79,11 +78,11 @@ func (b stagingBuffer) SetAttr(ctx context.Context, c access.Caller, op, path st
 
 // Create begins a generation.
 func (b stagingBuffer) Create(ctx context.Context, c access.Caller, path string, mode fs.FileMode) (staging.File, error) {
-	f, err := b.openWrite(ctx, c, openOptions{path: path, create: true, truncate: true, mode: mode})
+	f, err := b.open.Open(ctx, c, openOptions{Path: path, Create: true, Truncate: true, Mode: mode})
 	if err != nil {
 		return nil, err
 	}
-	return stagingFile{f}, nil
+	return stagingFile{f, b.d.ctx}, nil
 }
 
 // Change calls do when the buffer is not about to be destroyed.
@@ -113,27 +112,19 @@ func (b stagingBuffer) Foreign(e *bb.Entry) bool { return b.owners.Foreign(e) }
 func (b stagingBuffer) Adoptable(e *bb.Entry) bool { return owner.Adoptable(e) }
 
 // stagingFile is a generation that is staged in, for package staging.
-type stagingFile struct{ *openFile }
-
-// Stage adds extents.
-func (f stagingFile) Stage(ctx context.Context, extents []store.NewExtent) error {
-	return f.stage(ctx, extents)
+type stagingFile struct {
+	*openFile
+	ctx context.Context
 }
-
-// StagedSize returns how long the generation is so far.
-func (f stagingFile) StagedSize() int64 { return f.stagedSize() }
-
-// SetFlushed makes the generation clean from the start.
-func (f stagingFile) SetFlushed(flushed bb.Flushed) { f.setFlushed(flushed) }
 
 // Close shows the generation.
 func (f stagingFile) Close(ctx context.Context, mtime time.Time) error {
-	_, err := f.close(ctx, dedup.ID{}, nil, mtime)
+	_, err := f.openFile.Close(ctx, dedup.ID{}, nil, mtime)
 	return err
 }
 
 // Cancel drops the generation.
-func (f stagingFile) Cancel() { f.cancel(f.buf.d.ctx) }
+func (f stagingFile) Cancel() { f.openFile.Cancel(f.ctx) }
 
 // Pin opens a closed file, and pins what is in memory of it.
 func (b stagingBuffer) Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error) {

@@ -89,7 +89,7 @@ func (d *Daemon) statusOfStart() status.Status {
 func (b *buffer) status(stored store.BufferStats) status.Buffer {
 	d, spec := b.d, b.Spec()
 	facts := status.Facts{
-		Spec: spec, Stored: stored, Open: b.open.count(), Flushes: d.flusher.BufferStats(b.name),
+		Spec: spec, Stored: stored, Open: b.open.Count(), Flushes: d.flusher.BufferStats(b.name),
 		Conflicts: d.flusher.Conflicts(b.name, status.MaxConflicts), Lacking: b.replicas.Lacking(), Unexplained: b.reassertion.Unexplained(),
 	}
 	if spec.Backing != "" {

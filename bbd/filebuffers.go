@@ -1,0 +1,127 @@
+package bbd
+
+import (
+	"context"
+
+	"forebay/bbd/access"
+	"forebay/bbd/dirty"
+	"forebay/bbd/paths"
+	"forebay/bbd/replica"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+)
+
+// newOpen makes what has the files of a buffer that are open for writing.
+func newOpen(b *buffer) *openFiles {
+	d := b.d
+	return newOpenFiles(d.ctx, fileOptions{
+		Owners: b.owners, Store: d.store, NextID: d.nextID, After: d.generationAfter, Elsewhere: d.elsewhere,
+		Grace: d.cfg.ResumeGrace, Since: d.since, Go: d.wg.Go, Log: d.log,
+	}, b.name, fileParts{
+		Spec: b.Spec, Revisions: func() bool { return b.log() != nil }, Committed: b.committed,
+		Names: b.ns, Paths: filePaths{b.paths}, Cache: b.cache, Replicas: fileReplicas{b}, Queue: fileQueue{b}, Gate: b.gate,
+	})
+}
+
+// elsewhere returns the node that new files are made at while this one is being emptied; "": here.
+func (d *Daemon) elsewhere() bb.NodeID {
+	if d.draining.Active() && d.cluster != nil {
+		if nodes := d.cluster.Candidates(0, ""); len(nodes) > 0 {
+			return nodes[0]
+		}
+	}
+	return ""
+}
+
+// committed counts a commit.
+func (b *buffer) committed(extents []store.NewExtent) {
+	b.usage.Absorbed(b.d.observe.Committed(extents))
+}
+
+// usedFrom notes that another node has opened a file that may have to move: it may be
+// wanted there again. A node "" is none.
+func (b *buffer) usedFrom(file bb.FileID, node bb.NodeID) {
+	if node != "" {
+		b.dirty.Change(file, func(f *dirty.File) { f.Near = node })
+	}
+}
+
+// filePaths are the paths of a buffer, for its open files.
+type filePaths struct{ *paths.Tree }
+
+// Parent returns the place of a path's last name, and whether the caller may create an entry there.
+func (p filePaths) Parent(ctx context.Context, c access.Caller, op, path string) (at bb.Place, mayCreate bool, err error) {
+	dir, name, err := p.Tree.Parent(ctx, c, op, path)
+	return bb.Place{Dir: dir.ID, Name: name}, dir.Permits(&c, access.Write|access.Execute), err
+}
+
+// fileReplicas keep second copies of a buffer's generations, for its open files.
+type fileReplicas struct{ b *buffer }
+
+// Copy returns the copy of a generation that a node is said to have; nil: it is to have none.
+func (r fileReplicas) Copy(at bb.NodeID) Replica {
+	b := r.b
+	if b.d.cluster == nil || at == "" && !b.replicas.Wanted() {
+		return nil
+	}
+	c := &secondCopy{of: b.replicas}
+	if at != "" {
+		c.Found(b.d.cluster.Incarnation(at))
+	}
+	return c
+}
+
+// Discard drops what a node has of a generation.
+func (r fileReplicas) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
+	r.b.replicas.Discard(node, file, n)
+}
+
+// secondCopy is the second copy of a generation that is being written.
+type secondCopy struct {
+	replica.Copy
+	of *replica.Buffer
+}
+
+// Commit brings the copy up to date with a commit, where the buffer wants one.
+func (c *secondCopy) Commit(ctx context.Context, g *Generation, extents []store.NewExtent) (second bb.NodeID, moved bool, err error) {
+	if !c.of.Wanted() {
+		return "", false, nil
+	}
+	was := c.At().Node
+	whole, err := c.of.Commit(ctx, &c.Copy, (*replica.Generation)(g), extents)
+	if err != nil || !whole {
+		return "", false, err
+	}
+	now := c.At().Node
+	return now, now != was, nil
+}
+
+// Settled reports whether the copy has all that was committed.
+func (c *secondCopy) Settled(bytes int64, near bb.NodeID) bool {
+	return c.of.Settled(&c.Copy, bytes, near)
+}
+
+// HasTargets reports whether a node can be asked to keep a copy.
+func (c *secondCopy) HasTargets(bytes int64, near bb.NodeID) bool {
+	return c.of.HasTargets(bytes, near)
+}
+
+// fileQueue has the closed files of a buffer, for its open ones.
+type fileQueue struct{ b *buffer }
+
+// Closed queues a closed file for its flush.
+func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second Replica) {
+	b := q.b
+	b.d.emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
+	b.writeback.Enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
+	b.usedFrom(e.File, near)
+	if c, ok := second.(*secondCopy); ok {
+		b.dirty.Change(e.File, c.Closed)
+	}
+}
+
+// Suspect notes that the store may have an object of a file.
+func (q fileQueue) Suspect(path string, attempts []bb.Content) {
+	q.b.d.flusher.Suspect(q.b.name, path, attempts)
+}

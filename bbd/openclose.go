@@ -1,0 +1,223 @@
+package bbd
+
+import (
+	"context"
+	"time"
+
+	"forebay/bbd/dedup"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// Close commits extents and takes one writer away; the last one closes the
+// generation. A close that fails may be repeated.
+func (f *openFile) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable("close"); err != nil {
+		return 0, err // the handle stays open until it is aborted
+	}
+	if f.state.records(len(extents)) {
+		if err := f.recordOnce(ctx, id, extents); err != nil {
+			return 0, err
+		}
+		f.entry.MTime = mtime
+	}
+	next := f.state.closing()
+	if next == stepFinish {
+		if err := f.finish(ctx); err != nil {
+			return 0, err
+		}
+		f.state.writers--
+		return f.entry.Size, nil
+	}
+	if next == stepPublish {
+		if err := f.publish(ctx); err != nil {
+			return 0, err
+		}
+	}
+	f.state.writers--
+	return f.size(), nil
+}
+
+// Abandon takes a writer away who has not closed: what it committed stays, the rest
+// was never part of the file.
+func (f *openFile) Abandon(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leave()
+	if f.state.abandoned() {
+		f.finishForNobody(ctx)
+	}
+}
+
+// Pauses of finishLater.
+const (
+	finishPause    = time.Second
+	maxFinishPause = time.Minute
+)
+
+// finishForNobody finishes a file that has no writer, whom its failure could be answered to:
+// it is done again until it succeeds, somebody writes the file, or the daemon ends. f is locked.
+func (f *openFile) finishForNobody(ctx context.Context) {
+	err := f.finish(ctx)
+	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
+		return
+	}
+	f.in.o.Log.Warn("closing a file that nobody writes any more; it is tried again", "buffer", f.in.name, "path", f.path, "err", err)
+	f.finishing = true
+	f.in.o.Go(f.finishLater)
+}
+
+// finishLater owns the retries of finishForNobody.
+func (f *openFile) finishLater() {
+	for pause := finishPause; ; pause = min(2*pause, maxFinishPause) {
+		select {
+		case <-time.After(pause):
+		case <-f.in.ctx.Done():
+			return
+		}
+		if f.finishAgain(f.in.ctx) {
+			return
+		}
+	}
+}
+
+// finishAgain reports whether nothing is left to do.
+func (f *openFile) finishAgain(ctx context.Context) (done bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.abandoned() {
+		err := f.finish(ctx)
+		if err != nil && !f.state.phase.retired() {
+			f.in.o.Log.Debug("closing a file that nobody writes any more", "buffer", f.in.name, "path", f.path, "err", err)
+			return false
+		}
+	}
+	f.finishing = false
+	return true
+}
+
+// finish closes the generation: one put, and the file is immutable.
+func (f *openFile) finish(ctx context.Context) error {
+	switch f.state.finishing(f.published.Load()) {
+	case stepNothing:
+		return nil
+	case stepVoid:
+		f.retire() // nothing was written: the file, if there is one, stays as it was
+		return nil
+	}
+	if err := f.record(ctx, nil); err != nil { // an exclusive create that nothing was written to
+		return err
+	}
+	sum, size, err := f.checksum(ctx)
+	if err != nil {
+		return bb.Wrap("close", f.path, err)
+	}
+	e := f.entry
+	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = false, f.generation, sum, size, false, ""
+	if f.flushed != nil {
+		e.SetFlushed(*f.flushed)
+	}
+	if err := f.put(ctx, e); err != nil {
+		return f.superseded(err)
+	}
+	if f.flushed == nil {
+		f.identify()
+	}
+	f.published.Store(true)
+	if err := f.in.o.Store.Seal(f.file, f.generation); err != nil {
+		return bb.Wrap("close", f.path, err)
+	}
+	if f.old != 0 {
+		f.dropOld()
+	}
+	if f.flushed != nil {
+		f.retire()
+		return f.in.o.Store.MarkClean(f.file, f.generation)
+	}
+	// Queued before it is retired: at no moment it is neither, and missed by a drain.
+	f.in.p.Queue.Closed(&f.entry, f.path, f.near, f.second)
+	f.retire()
+	return nil
+}
+
+// dropOld forgets the generation that this one has taken the place of, here and where the file was before.
+func (f *openFile) dropOld() {
+	f.in.o.Store.DropGeneration(f.file, f.old)
+	f.in.p.Replicas.Discard(f.was, f.file, f.old)
+	f.in.p.Replicas.Discard(f.wasReplica, f.file, f.old)
+}
+
+// checksum returns that of the whole generation and its size. Where evicted bytes were
+// partly overwritten, it needs what is left of them: they are read from the store's
+// copy of the generation that this one builds on.
+func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err error) {
+	s := f.in.o.Store
+	sum, size, err = s.Checksum(f.file, f.generation)
+	if bb.KindOf(err) != bb.Unavailable {
+		return sum, size, err
+	}
+	e := f.entry
+	e.Parent, e.Name = f.at.Dir, f.at.Name
+	if err := f.in.p.Cache.SumEvicted(ctx, &e, f.file, f.generation); err != nil {
+		return 0, 0, err
+	}
+	return s.Checksum(f.file, f.generation)
+}
+
+// Linger takes a writer away that may come back, as recovery does: if it does not in
+// time, the file is closed with what was committed.
+func (f *openFile) Linger() {
+	f.mu.Lock()
+	f.leave()
+	waits := f.state.abandoned()
+	f.state.lingers = f.state.lingers || waits
+	f.mu.Unlock()
+	if waits {
+		f.expireLater()
+	}
+}
+
+// Stage records extents without showing them to anybody before the close. It is for
+// content that comes piece by piece from a store.
+func (f *openFile) Stage(ctx context.Context, extents []store.NewExtent) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable("stage-in"); err != nil {
+		return err
+	}
+	return f.record(ctx, extents)
+}
+
+// StagedSize is how much has been staged.
+func (f *openFile) StagedSize() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.size()
+}
+
+// SetFlushed says that the store has the content already: the file is clean when it is closed.
+func (f *openFile) SetFlushed(flushed bb.Flushed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	flushed.Generation = f.generation
+	f.flushed = &flushed
+}
+
+// Cancel gives a generation up that was staged and not published.
+func (f *openFile) Cancel(ctx context.Context) {
+	f.mu.Lock()
+	unpublished := f.state.cancels(f.published.Load())
+	if unpublished {
+		if err := f.in.o.Store.Void(f.file, f.generation); err != nil {
+			f.in.o.Log.Warn("giving up a generation", "path", f.path, "err", err)
+		}
+		f.state.writers = 0
+		f.retire()
+	}
+	f.mu.Unlock()
+	if !unpublished {
+		f.Abandon(ctx)
+	}
+}

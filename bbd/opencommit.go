@@ -1,0 +1,206 @@
+package bbd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"forebay/bbd/dedup"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// Commit makes extents part of the file and returns its size. They are visible and
+// survive this daemon's death when it returns. A commit that is repeated is carried out
+// once.
+func (f *openFile) Commit(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable("sync"); err != nil {
+		return 0, err
+	}
+	if err := f.recordOnce(ctx, id, extents); err != nil {
+		return 0, err
+	}
+	f.entry.MTime = mtime
+	if err := f.publish(ctx); err != nil {
+		return 0, err
+	}
+	return f.in.o.Store.Size(f.file, f.generation)
+}
+
+// recordOnce is record of a commit that may be repeated.
+func (f *openFile) recordOnce(ctx context.Context, id dedup.ID, extents []store.NewExtent) error {
+	if f.in.commits.Seen(f.file, f.generation, id) {
+		return nil
+	}
+	if err := f.record(ctx, extents); err != nil {
+		return err
+	}
+	f.in.commits.Add(f.file, f.generation, id)
+	return nil
+}
+
+// record writes the commit records, here and at a second node where the buffer wants
+// that, before anything is acknowledged.
+func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error {
+	if f.state.committed && len(extents) == 0 {
+		if f.flushed != nil || f.second == nil || f.second.Settled(f.size(), f.near) {
+			return nil
+		}
+		return f.replicate(ctx, nil)
+	}
+	err := f.in.o.Store.Commit(store.Commit{
+		File: f.file, Generation: f.generation, Base: f.base, Fresh: f.state.fresh,
+		Buffer: f.in.name, Extents: extents,
+	})
+	if err != nil {
+		return bb.Wrap("commit", f.path, err)
+	}
+	f.state.committed = true
+	f.in.p.Committed(extents)
+	return f.replicate(ctx, extents)
+}
+
+// replicate brings the second copy up to date with a commit, where there is to be one. f is locked.
+func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) error {
+	if f.second == nil {
+		return nil
+	}
+	g := Generation{Entry: f.entry, Path: f.path, Near: f.near}
+	g.Entry.Parent, g.Entry.Name, g.Entry.File, g.Entry.Generation = f.at.Dir, f.at.Name, f.file, f.generation
+	second, moved, err := f.second.Commit(ctx, &g, extents)
+	if err != nil || second == "" {
+		return err
+	}
+	if moved {
+		f.published.Store(false) // the next put tells the namespace
+	}
+	f.entry.Holders = []bb.NodeID{f.in.o.Owners.Self, second}
+	return nil
+}
+
+// publish puts the generation into the namespace, marked open, if it is not there.
+func (f *openFile) publish(ctx context.Context) error {
+	if f.published.Load() {
+		return nil
+	}
+	e := f.entry
+	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = true, f.generation, 0, 0, false, ""
+	if err := f.put(ctx, e); err != nil {
+		return f.superseded(err)
+	}
+	f.identify()
+	f.published.Store(true)
+	return nil
+}
+
+// identify writes whose the generation is. The namespace has it by then and the writer has no
+// answer yet: so an identity is proof that the namespace acknowledged the generation. One
+// that was written before would bring back, after a kill in between and later changes of the
+// name, what nobody was ever told to be there.
+func (f *openFile) identify() {
+	if err := f.in.identify(&f.entry, f.path, f.writer); err != nil {
+		f.in.o.Log.Warn("noting whose a file is: it cannot be put back if the namespace forgets it", "path", f.path, "err", err)
+	}
+}
+
+// superseded gives the generation up if err says that another node's is the file's.
+func (f *openFile) superseded(err error) error {
+	if errors.Is(err, errSuperseded) && f.state.phase != phaseSuperseded {
+		if err := f.in.o.Store.Void(f.file, f.generation); err != nil {
+			f.in.o.Log.Warn("giving up a generation", "path", f.path, "err", err)
+		}
+		f.advance(eventSuperseded)
+		f.in.forget(f)
+	}
+	return err
+}
+
+// put stores the entry, whether or not the namespace has it. It is carried through
+// although the client may be gone: a change whose outcome nobody learnt would leave
+// the daemon with another idea of the file than the namespace's.
+func (f *openFile) put(ctx context.Context, e bb.Entry) error {
+	if err := ctx.Err(); err != nil {
+		return bb.Wrap("commit", f.path, err)
+	}
+	ctx = f.in.ctx
+	e.Parent, e.Name = f.at.Dir, f.at.Name
+	var err error
+	if !f.state.exists {
+		e.Revision, err = f.in.p.Names.Create(ctx, e)
+		f.state.exists = bb.KindOf(err) == bb.Exists && f.in.made(ctx, &e)
+		if bb.KindOf(err) == bb.Exists && !f.state.exists && !f.in.o.Owners.Alone && !f.exclusive {
+			return errSuperseded
+		}
+	}
+	if f.state.exists {
+		e, err = f.in.update(ctx, e, f.old, f.published.Load())
+	}
+	if bb.KindOf(err) == bb.NotFound && !f.in.o.Owners.Alone {
+		if err = f.taken(ctx, err); bb.KindOf(err) == bb.NotFound {
+			f.giveUp()
+		}
+	}
+	if err != nil {
+		return bb.Wrap("commit", f.path, err)
+	}
+	f.entry, f.state.exists = e, true
+	return nil
+}
+
+// taken returns notFound if another node has removed or replaced the file, taken it over, or
+// named it lost. A namespace that has no entry of it, and no mark of a removal, has
+// forgotten it: what was acknowledged stays in memory, and lookForForgotten makes the entry
+// again.
+func (f *openFile) taken(ctx context.Context, notFound error) error {
+	e, err := f.in.p.Names.LookupAgain(ctx, f.at.Dir, f.at.Name)
+	var removed bool
+	switch {
+	case err == nil:
+		removed = e.File != f.file || e.Generation != f.generation || e.Lost || f.in.o.Owners.Foreign(&e)
+	case bb.KindOf(err) == bb.NotFound:
+		removed, err = f.in.p.Names.Removed(ctx, f.at.Dir, f.at.Name, f.file, f.entry.Revision)
+	}
+	if err != nil || removed {
+		return cmp.Or(err, notFound)
+	}
+	return bb.E(bb.Unavailable, "commit", f.path, "the namespace has forgotten the file, which is kept, and put back").
+		WithRemedy("try again in a while; bbctl status names what is not put back")
+}
+
+// made reports whether the entry at a place is that of the file itself: a session that
+// ended while its create was on the way did not hear that it succeeded.
+func (s *openFiles) made(ctx context.Context, e *bb.Entry) bool {
+	now, err := s.p.Names.Lookup(ctx, e.Parent, e.Name)
+	return err == nil && now.File == e.File
+}
+
+// update puts an entry whose other attributes may have been changed meanwhile: what
+// the writer decides is taken from e, the rest from the namespace.
+// Old is the generation that e's takes the place of, unless it is published already.
+// Another one there is errSuperseded, or has taken the place of a published one: its
+// node was given up for dead.
+func (s *openFiles) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
+	return s.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		switch {
+		case now.File != e.File:
+			return bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
+		case now.Generation == e.Generation && s.o.Owners.Of(now) == s.o.Owners.Of(&e) && !now.Lost:
+		case published:
+			return bb.E(bb.NotFound, "commit", e.Name, "this node's generation of the file was given up: "+now.Reason)
+		case now.Generation != old || now.Open && s.o.Owners.Of(now) != s.o.Owners.Of(&e):
+			return errSuperseded
+		}
+		if now.Generation != e.Generation {
+			now.Supersede()
+		}
+		now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
+		now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, e.Lost, e.Reason
+		if e.Flushed.Generation == e.Generation {
+			now.SetFlushed(e.Flushed)
+		}
+		return nil
+	})
+}

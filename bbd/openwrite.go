@@ -1,0 +1,205 @@
+package bbd
+
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/owner"
+	"forebay/internal/bb"
+)
+
+// Open opens a file for writing: joins those who write it, or begins a new
+// generation.
+func (s *openFiles) Open(ctx context.Context, c access.Caller, o openOptions) (*openFile, error) {
+	at, mayCreate, err := s.p.Paths.Parent(ctx, c, "open", o.Path)
+	if err == nil {
+		err = s.p.Paths.MayChange("open", o.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.Create && o.Exclusive { // which is acknowledged now, not with a commit
+		if err := s.p.Gate.Enter(ctx, "create"); err != nil {
+			return nil, err
+		}
+		defer s.p.Gate.Leave()
+	}
+	for {
+		f, made := s.openAt(at, o.Path)
+		if made {
+			if err := s.begin(ctx, c, f, mayCreate, o); err != nil {
+				f.retire()
+				f.mu.Unlock()
+				return nil, err
+			}
+			f.state.writers = 1
+			f.mu.Unlock()
+			return f, nil
+		}
+		again, err := f.joinOpen(ctx, c, o)
+		if err != nil {
+			return nil, err
+		}
+		if !again {
+			return f, nil
+		}
+	}
+}
+
+// joinOpen joins a file that others write; again means that it was closed meanwhile.
+func (f *openFile) joinOpen(ctx context.Context, c access.Caller, o openOptions) (again bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	truncates := o.replaces(f.old) && (o.ResumeGeneration == 0 || !f.state.committed)
+	switch f.state.joining(opening{
+		exclusive: o.Create && o.Exclusive, permitted: c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write),
+		fence: o.Fence, truncates: truncates,
+	}) {
+	case stepLookAgain:
+		return true, nil
+	case stepFinish:
+		return true, f.finish(ctx)
+	case stepRefuseExists:
+		return false, bb.E(bb.Exists, "create", o.Path, "the file is being written")
+	case stepRefuseDenied:
+		return false, access.Denied("open", o.Path, "write it")
+	case stepRefuseBusy:
+		return false, bb.E(bb.Busy, "open", o.Path, "others are writing the file: it cannot be truncated").
+			WithRemedy("open it without truncating, or when they have closed it")
+	}
+	if truncates && f.state.exists {
+		f.base, f.state.fresh = 0, true
+	}
+	f.state.writers++
+	return false, nil
+}
+
+// begin looks the file up and starts a generation of it. f is locked.
+func (s *openFiles) begin(ctx context.Context, c access.Caller, f *openFile, mayCreate bool, o openOptions) error {
+	e, err := s.p.Names.Lookup(ctx, f.at.Dir, f.at.Name)
+	switch bb.KindOf(err) {
+	case bb.NotFound:
+		if !o.Create {
+			return bb.Wrap("open", o.Path, err)
+		}
+		return s.beginNew(ctx, c, f, mayCreate, o)
+	default:
+		if err != nil {
+			return bb.Wrap("open", o.Path, err)
+		}
+	}
+	switch {
+	case e.IsDir():
+		return bb.E(bb.IsDirectory, "open", o.Path, "a directory cannot be written")
+	case o.Create && o.Exclusive:
+		return bb.E(bb.Exists, "create", o.Path, "the file exists")
+	case !c.Permits(e.UID, e.GID, e.Mode, access.Write):
+		return access.Denied("open", o.Path, "write it")
+	case e.Lost && !o.Truncate:
+		return bb.E(bb.Lost, "open", o.Path, e.LostReason())
+	case s.o.Owners.Foreign(&e) && !(owner.Adoptable(&e) && (o.Adopt || o.Truncate)):
+		return &elsewhereError{Node: s.o.Owners.Of(&e), Adoptable: owner.Adoptable(&e)}
+	}
+	f.entry, f.state.exists, f.writer = e, true, o.Writer
+	f.file, f.old, f.base, f.state.fresh = e.File, e.Generation, e.Generation, o.replaces(e.Generation) || e.Lost
+	if f.generation, err = s.o.After(ctx, e.Generation); err != nil {
+		return err
+	}
+	f.was, f.wasReplica = s.o.Owners.Of(&e), owner.Replica(&e)
+	f.entry.Holders = []bb.NodeID{s.o.Owners.Self}
+	if f.state.fresh {
+		f.base = 0
+	} else if err := s.p.Cache.Base(ctx, &e, o.Path); err != nil {
+		return err
+	}
+	s.begun(f)
+	return nil
+}
+
+func (s *openFiles) beginNew(ctx context.Context, c access.Caller, f *openFile, mayCreate bool, o openOptions) error {
+	if !mayCreate {
+		return access.Denied("create", o.Path, "write the directory")
+	}
+	if !c.Relayed {
+		if node := s.o.Elsewhere(); node != "" {
+			return &elsewhereError{Node: node}
+		}
+	}
+	f.file, f.generation, f.exclusive = bb.FileID(s.o.NextID()), bb.Generation(s.o.NextID()), o.Exclusive
+	f.writer = o.Writer
+	f.entry = bb.Entry{
+		Parent: f.at.Dir, Name: f.at.Name, Type: bb.TypeFile, File: f.file,
+		Holders: []bb.NodeID{s.o.Owners.Self}, Mode: o.Mode, UID: c.UID, GID: c.GIDs[0], MTime: time.Now(),
+	}
+	s.begun(f)
+	if !o.Exclusive {
+		return nil
+	}
+	// Exclusive: the namespace decides who made it, now.
+	if err := f.record(ctx, nil); err != nil {
+		return err
+	}
+	return f.publish(ctx)
+}
+
+// Resume finds the generation that a client was writing when its connection broke.
+// Nil and no error: it was closed, nothing is left to do.
+func (s *openFiles) Resume(ctx context.Context, c access.Caller, o openOptions) (*openFile, *bb.Entry, error) {
+	f := s.Of(o.ResumeFile)
+	if f != nil && f.generation == o.ResumeGeneration && f.join() {
+		if c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write) {
+			return f, nil, nil
+		}
+		f.Abandon(ctx)
+		return nil, nil, access.Denied("open", o.Path, "write it")
+	}
+	e, err := s.p.Paths.Lookup(ctx, c, "open", o.Path)
+	if err == nil && e.File == o.ResumeFile && e.Generation == o.ResumeGeneration && !e.Open {
+		if e.Lost { // its writer still takes it for synced
+			return nil, nil, bb.E(bb.Lost, "open", o.Path, e.LostReason())
+		}
+		return nil, &e, nil
+	}
+	if err == nil && s.o.Owners.Foreign(&e) && e.File == o.ResumeFile {
+		return nil, nil, &elsewhereError{Node: s.o.Owners.Of(&e)}
+	}
+	if !o.ResumeCommitted {
+		f, err := s.Open(ctx, c, o)
+		return f, nil, err
+	}
+	return nil, nil, bb.E(bb.Lost, "open", o.Path, "the generation that was being written is not there any more")
+}
+
+// replaces reports whether the open begins from nothing where a file has the content of a generation, 0 if
+// none. One that is repeated, since the owner has forgotten the generation of which nothing was committed,
+// replaces what that one was to replace. Content that came later is that of others who wrote the file with it:
+// it stays, and so do bytes that they have been told are safe.
+func (o *openOptions) replaces(n bb.Generation) bool {
+	return o.Truncate && (o.ResumeGeneration == 0 || n < o.ResumeGeneration)
+}
+
+// openOptions say how a file is opened.
+type openOptions struct {
+	Path                        string // clean
+	Create, Exclusive, Truncate bool
+	Mode                        fs.FileMode
+	ResumeFile                  bb.FileID
+	ResumeGeneration            bb.Generation
+	ResumeCommitted             bool
+	Fence                       bool // end the generation that others write, and begin one that they cannot
+	Adopt                       bool // a clean file of a node that does not answer is written here
+	Writer                      string
+}
+
+// elsewhereError says that a file is to be written at its owner, another node.
+type elsewhereError struct {
+	Node      bb.NodeID
+	Adoptable bool // it may be written here if that node does not answer
+}
+
+func (e *elsewhereError) Error() string { return "its home is node " + string(e.Node) }
+
+// Owner returns the node.
+func (e *elsewhereError) Owner() bb.NodeID { return e.Node }
