@@ -6,6 +6,7 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
 	"forebay/bbd/dirty"
+	"forebay/bbd/file"
 	"forebay/bbd/forward"
 	"forebay/bbd/freeze"
 	"forebay/bbd/lockrank"
@@ -33,7 +34,7 @@ type buffer struct {
 
 	current atomic.Pointer[bb.Buffer] // what the namespace says of it; replaced, never changed
 
-	open   *openFiles
+	open   *file.Files
 	dirty  *dirty.Files
 	owners owner.Node // of its files
 	parts

@@ -61,7 +61,7 @@ import (
 // I/O; those below it guard state, and are not. Package lockrank has their places, which
 // builds with the tag lockorder check.
 //
-//	openFile.mu            one generation's commits; a rename locks two, in the order of their places
+//	file.File.mu           one generation's commits; a rename locks two, in the order of their places
 //	buffer.directories     a directory is renamed for a transaction
 //	Cache.restores         files that come back from the store, one at a time
 //	readcache.Source.mu    what a flush reads past memory
@@ -71,7 +71,7 @@ import (
 //	alloc.Allocator.mu     writers that wait for a segment
 //	backings.Pool.mu       backing stores of all buffers
 //	Daemon.buffers         buffers by name
-//	openFiles, dirty.Files, readers, copies     the four parts of a buffer, in this order
+//	file.Files, dirty.Files, readers, copies    the four parts of a buffer, in this order
 //	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
 //	alloc.Writer.mu, remoteSpace.mu             one of them
 //	all others             no other mutex of this package is taken under one of these

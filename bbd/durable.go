@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"forebay/bbd/file"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 )
@@ -25,7 +26,7 @@ const settling = 20 * time.Millisecond
 
 // flushedClose waits for what a close has to wait for. The close itself is done: an error
 // says that the store may not have the file yet.
-func (h *handle) flushedClose(ctx context.Context, f *openFile) error {
+func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 	b := h.buf
 	if b.Spec().Durability != bb.DurabilityFlushed {
 		return nil
@@ -94,7 +95,7 @@ func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at bb.Place) er
 		case err != nil:
 			return err
 		case now.Lost:
-			return lost("close", b.address(at.Name), &now)
+			return bb.E(bb.Lost, "close", b.address(at.Name), now.LostReason())
 		case now.State() != bb.StateDirty || now.Generation != e.Generation:
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/dirty"
+	"forebay/bbd/file"
 	"forebay/bbd/paths"
 	"forebay/bbd/replica"
 	"forebay/bbd/store"
@@ -13,12 +14,12 @@ import (
 )
 
 // newOpen makes what has the files of a buffer that are open for writing.
-func newOpen(b *buffer) *openFiles {
+func newOpen(b *buffer) *file.Files {
 	d := b.d
-	return newOpenFiles(d.ctx, fileOptions{
+	return file.New(d.ctx, file.Options{
 		Owners: b.owners, Store: d.store, NextID: d.nextID, After: d.generationAfter, Elsewhere: d.elsewhere,
 		Grace: d.cfg.ResumeGrace, Since: d.since, Go: d.wg.Go, Log: d.log,
-	}, b.name, fileParts{
+	}, b.name, file.Parts{
 		Spec: b.Spec, Revisions: func() bool { return b.log() != nil }, Committed: b.committed,
 		Names: b.ns, Paths: filePaths{b.paths}, Cache: b.cache, Replicas: fileReplicas{b}, Queue: fileQueue{b}, Gate: b.gate,
 	})
@@ -60,7 +61,7 @@ func (p filePaths) Parent(ctx context.Context, c access.Caller, op, path string)
 type fileReplicas struct{ b *buffer }
 
 // Copy returns the copy of a generation that a node is said to have; nil: it is to have none.
-func (r fileReplicas) Copy(at bb.NodeID) Replica {
+func (r fileReplicas) Copy(at bb.NodeID) file.Replica {
 	b := r.b
 	if b.d.cluster == nil || at == "" && !b.replicas.Wanted() {
 		return nil
@@ -84,7 +85,7 @@ type secondCopy struct {
 }
 
 // Commit brings the copy up to date with a commit, where the buffer wants one.
-func (c *secondCopy) Commit(ctx context.Context, g *Generation, extents []store.NewExtent) (second bb.NodeID, moved bool, err error) {
+func (c *secondCopy) Commit(ctx context.Context, g *file.Generation, extents []store.NewExtent) (second bb.NodeID, moved bool, err error) {
 	if !c.of.Wanted() {
 		return "", false, nil
 	}
@@ -111,7 +112,7 @@ func (c *secondCopy) HasTargets(bytes int64, near bb.NodeID) bool {
 type fileQueue struct{ b *buffer }
 
 // Closed queues a closed file for its flush.
-func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second Replica) {
+func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second file.Replica) {
 	b := q.b
 	b.d.emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
 	b.writeback.Enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})

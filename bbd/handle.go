@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"forebay/bbd/file"
 	"forebay/bbd/forward"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
@@ -25,7 +26,7 @@ type handle struct {
 	buf    *buffer
 	path   string          // as it was opened, for messages
 	tier   bb.Tier         // where the bytes of the file belong
-	write  *openFile       // for writing
+	write  *file.File      // for writing
 	relay  *forward.File   // for writing a file whose home is another node
 	view   *readcache.View // for reading
 

@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
+	"forebay/bbd/file"
 	"forebay/bbd/owner"
 	"forebay/bbd/paths"
 	"forebay/bbd/readcache"
@@ -67,14 +68,14 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 }
 
 func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, error) {
-	o := openOptions{
+	o := file.OpenOptions{
 		Path: clean(m.Path), Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate,
 		Mode: fs.FileMode(m.Mode) & paths.PermissionBits, ResumeFile: bb.FileID(m.ResumeFile),
 		ResumeGeneration: bb.Generation(m.ResumeGeneration), ResumeCommitted: m.ResumeCommitted,
 		Fence: m.Fence, Writer: h.s.Client(),
 	}
 	var (
-		f      *openFile
+		f      *file.File
 		closed *bb.Entry
 		err    error
 	)
@@ -83,7 +84,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	} else {
 		f, err = h.buf.open.Open(ctx, *h.s.Caller(), o)
 	}
-	if there := (*elsewhereError)(nil); errors.As(err, &there) {
+	if there := (*file.ElsewhereError)(nil); errors.As(err, &there) {
 		answer, failed := h.openRelay(ctx, there, m)
 		if !there.Adoptable || bb.KindOf(failed) != bb.Unavailable || ctx.Err() != nil {
 			return answer, bb.Wrap("open", h.path, failed)
@@ -113,7 +114,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 }
 
 // openRelay opens a file for writing whose home is another node.
-func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.Open) (*wire.Opened, error) {
+func (h *handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *wire.Open) (*wire.Opened, error) {
 	if h.s.Caller().Relayed {
 		return nil, owner.Changed("open", h.path)
 	}
@@ -212,7 +213,7 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 		return &wire.Committed{Generation: uint64(h.write.Generation()), File: uint64(h.write.ID())}, nil
 	}
 	answer, err := h.commitHere(ctx, data, m, false)
-	for tries := 0; errors.Is(err, errSuperseded) && tries < maxMoves; tries++ {
+	for tries := 0; errors.Is(err, file.ErrSuperseded) && tries < maxMoves; tries++ {
 		if err = h.follow(ctx); err != nil {
 			break
 		}
@@ -247,9 +248,9 @@ func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 
 // follow opens the generation that another node has begun meanwhile, to go on with it.
 func (h *handle) follow(ctx context.Context) error {
-	o := openOptions{Path: clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
+	o := file.OpenOptions{Path: clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
 	f, err := h.buf.open.Open(ctx, *h.s.Caller(), o)
-	if there := (*elsewhereError)(nil); errors.As(err, &there) {
+	if there := (*file.ElsewhereError)(nil); errors.As(err, &there) {
 		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
 		return err
 	}

@@ -51,7 +51,7 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 	case !c.Permits(e.UID, e.GID, e.Mode, access.Read):
 		return e, nil, access.Denied(op, b.address(path), "read it")
 	case e.Lost:
-		return e, nil, lost(op, b.address(path), &e)
+		return e, nil, bb.E(bb.Lost, op, b.address(path), e.LostReason())
 	}
 	v, err := b.cache.Open(ctx, &e, path)
 	if err != nil {
@@ -75,10 +75,6 @@ func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 		return bb.Entry{}, nil, bb.Wrap("open", b.address(path), err)
 	}
 	return *v.Entry(), v, nil
-}
-
-func lost(op, path string, e *bb.Entry) error {
-	return bb.E(bb.Lost, op, path, e.LostReason())
 }
 
 // mayReadQuickly reports whether a range can be answered without waiting.

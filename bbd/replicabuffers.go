@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/file"
 	"forebay/bbd/peer"
 	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
@@ -112,12 +113,20 @@ func (f replicaFiles) ReportLost(ctx context.Context, e *bb.Entry) error {
 
 // replicaFile is a file that is being written, for package replica.
 type replicaFile struct {
-	*openFile
+	of     *file.File
 	second *secondCopy
 }
 
 // File returns the file's number.
-func (r replicaFile) File() bb.FileID { return r.ID() }
+func (r replicaFile) File() bb.FileID { return r.of.ID() }
+
+// Published reports whether the namespace has the generation.
+func (r replicaFile) Published() bool { return r.of.Published() }
 
 // Replica returns where the second copy is.
 func (r replicaFile) Replica() *replica.Copy { return &r.second.Copy }
+
+// Rereplicate makes the second copy again.
+func (r replicaFile) Rereplicate(ctx context.Context) (bytes int64, err error) {
+	return r.of.Rereplicate(ctx)
+}

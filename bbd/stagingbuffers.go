@@ -8,6 +8,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
+	"forebay/bbd/file"
 	"forebay/bbd/owner"
 	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
@@ -78,7 +79,7 @@ func (b stagingBuffer) SetAttr(ctx context.Context, c access.Caller, op, path st
 
 // Create begins a generation.
 func (b stagingBuffer) Create(ctx context.Context, c access.Caller, path string, mode fs.FileMode) (staging.File, error) {
-	f, err := b.open.Open(ctx, c, openOptions{Path: path, Create: true, Truncate: true, Mode: mode})
+	f, err := b.open.Open(ctx, c, file.OpenOptions{Path: path, Create: true, Truncate: true, Mode: mode})
 	if err != nil {
 		return nil, err
 	}
@@ -113,18 +114,18 @@ func (b stagingBuffer) Adoptable(e *bb.Entry) bool { return owner.Adoptable(e) }
 
 // stagingFile is a generation that is staged in, for package staging.
 type stagingFile struct {
-	*openFile
+	*file.File
 	ctx context.Context
 }
 
 // Close shows the generation.
 func (f stagingFile) Close(ctx context.Context, mtime time.Time) error {
-	_, err := f.openFile.Close(ctx, dedup.ID{}, nil, mtime)
+	_, err := f.File.Close(ctx, dedup.ID{}, nil, mtime)
 	return err
 }
 
 // Cancel drops the generation.
-func (f stagingFile) Cancel() { f.openFile.Cancel(f.ctx) }
+func (f stagingFile) Cancel() { f.File.Cancel(f.ctx) }
 
 // Pin opens a closed file, and pins what is in memory of it.
 func (b stagingBuffer) Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error) {

@@ -48,7 +48,7 @@ type (
 
 // Rank returns the place in the order, and what the mutexes of that place are called.
 func (Directories) Rank() (int, string)    { return placeDirectories, "buffer.directories" }
-func (OpenFile) Rank() (int, string)       { return placeOpenFile, "openFile.mu" }
+func (OpenFile) Rank() (int, string)       { return placeOpenFile, "file.File.mu" }
 func (Restores) Rank() (int, string)       { return placeRestores, "readcache.Cache.restores" }
 func (Source) Rank() (int, string)         { return placeSource, "readcache.Source.mu" }
 func (Owner) Rank() (int, string)          { return placeOwner, "origin.Owner.mu" }
@@ -56,7 +56,7 @@ func (Object) Rank() (int, string)         { return placeObject, "origin.Object.
 func (Allocator) Rank() (int, string)      { return placeAllocator, "Allocator.mu" }
 func (Backings) Rank() (int, string)       { return placeBackings, "Pool.mu of backing stores" }
 func (Buffers) Rank() (int, string)        { return placeBuffers, "Daemon.buffers" }
-func (OpenFiles) Rank() (int, string)      { return placeOpenFiles, "openFiles.mu" }
+func (OpenFiles) Rank() (int, string)      { return placeOpenFiles, "file.Files.mu" }
 func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirty.Files.mu" }
 func (Readers) Rank() (int, string)        { return placeReaders, "readcache.readers.mu" }
 func (Copies) Rank() (int, string)         { return placeCopies, "readcache.copies.mu" }

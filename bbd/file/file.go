@@ -1,4 +1,7 @@
-package bbd
+// Package file has the files of a buffer that are open for writing at this daemon: it begins and joins
+// generations, orders the commits of all writers of a file, and closes it. It must never know requests nor
+// sessions, where a second copy goes, nor how a closed file is flushed.
+package file
 
 import (
 	"errors"
@@ -9,7 +12,7 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// openFile is a file that is being written: one generation of it, shared by all of
+// File is a file that is being written: one generation of it, shared by all of
 // its writers.
 //
 //	        open                 first commit            last close
@@ -23,8 +26,8 @@ import (
 // create publishes at once. The mutex is the file's order of commits: it is held
 // while the entry is put into the namespace, and nothing else waits for it but
 // operations on the same file. What is done next follows from the state alone.
-type openFile struct {
-	in         *openFiles
+type File struct {
+	in         *Files
 	file       bb.FileID
 	generation bb.Generation
 	beginning
@@ -58,27 +61,27 @@ type beginning struct {
 // Client is a session of a program of this node that has files open. It is compared with others of its kind.
 type Client any
 
-// errSuperseded says that a generation cannot become the file's, since another node
+// ErrSuperseded says that a generation cannot become the file's, since another node
 // has begun one meanwhile: its writers go on with that.
-var errSuperseded = errors.New("another node has begun a generation of this file meanwhile")
+var ErrSuperseded = errors.New("another node has begun a generation of this file meanwhile")
 
 // ID returns the file's number.
-func (f *openFile) ID() bb.FileID { return f.file }
+func (f *File) ID() bb.FileID { return f.file }
 
 // Generation returns the number of the generation that is being written.
-func (f *openFile) Generation() bb.Generation { return f.generation }
+func (f *File) Generation() bb.Generation { return f.generation }
 
 // Published reports whether the namespace has the generation.
-func (f *openFile) Published() bool { return f.published.Load() }
+func (f *File) Published() bool { return f.published.Load() }
 
 // Replica returns the second copy; nil: there is to be none.
-func (f *openFile) Replica() Replica { return f.second }
+func (f *File) Replica() Replica { return f.second }
 
-// stub reports whether the file only keeps its place: see openFiles.Lock.
-func (f *openFile) stub() bool { return f.file == 0 }
+// stub reports whether the file only keeps its place: see Files.Lock.
+func (f *File) stub() bool { return f.file == 0 }
 
 // advance changes the phase. f is locked.
-func (f *openFile) advance(e event) {
+func (f *File) advance(e event) {
 	was := f.state.phase
 	f.state.phase = was.after(e)
 	if f.state.phase.retired() && !was.retired() {
@@ -87,21 +90,21 @@ func (f *openFile) advance(e event) {
 }
 
 // retire takes the file out of the open ones.
-func (f *openFile) retire() {
+func (f *File) retire() {
 	f.advance(eventRetired)
 	f.in.forget(f)
 }
 
 // giveUp takes a file out of the open ones that another node has removed, replaced, or
 // taken over after this one was declared dead.
-func (f *openFile) giveUp() {
+func (f *File) giveUp() {
 	f.advance(eventUnlinked)
 	f.retire()
 	f.in.o.Store.DropGeneration(f.file, f.generation)
 }
 
 // join adds a writer. It fails when the file was closed meanwhile.
-func (f *openFile) join() bool {
+func (f *File) join() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state.phase.retired() {
@@ -111,10 +114,10 @@ func (f *openFile) join() bool {
 	return true
 }
 
-func (f *openFile) usable(op string) error {
+func (f *File) usable(op string) error {
 	switch f.state.phase {
 	case phaseSuperseded:
-		return errSuperseded
+		return ErrSuperseded
 	case phaseUnlinked, phaseRemoved:
 		return bb.E(bb.NotFound, op, f.path, "the file was removed while it was open for writing")
 	case phaseClosed:
@@ -123,13 +126,13 @@ func (f *openFile) usable(op string) error {
 	return nil
 }
 
-func (f *openFile) leave() {
+func (f *File) leave() {
 	if f.state.writers--; f.state.writers <= 0 && f.state.phase == phaseUnlinked {
 		f.retire()
 	}
 }
 
-func (f *openFile) size() int64 {
+func (f *File) size() int64 {
 	n, err := f.in.o.Store.Size(f.file, f.generation)
 	if err != nil {
 		return 0 // nothing of this generation was committed
@@ -138,7 +141,7 @@ func (f *openFile) size() int64 {
 }
 
 // visibleSize is the size of what a writer builds on.
-func (f *openFile) visibleSize() int64 {
+func (f *File) visibleSize() int64 {
 	switch {
 	case f.state.committed:
 		return f.size()
@@ -151,7 +154,7 @@ func (f *openFile) visibleSize() int64 {
 
 // Attach notes who has opened the file, a client of this node, or of another one if from is not "". It returns the
 // entry with the size of what a writer builds on.
-func (f *openFile) Attach(c Client, from bb.NodeID) bb.Entry {
+func (f *File) Attach(c Client, from bb.NodeID) bb.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if from != "" {
@@ -165,21 +168,21 @@ func (f *openFile) Attach(c Client, from bb.NodeID) bb.Entry {
 }
 
 // Detach notes that a client of this node does not have the file open any more, once of the times that it has.
-func (f *openFile) Detach(c Client) {
+func (f *File) Detach(c Client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.clients[c]--
 }
 
 // OfAlone reports whether a client has the file open, and nobody else has.
-func (f *openFile) OfAlone(c Client) bool {
+func (f *File) OfAlone(c Client) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.clients[c] > 0 && f.state.writers == f.clients[c]
 }
 
 // Writers returns how often the file is open.
-func (f *openFile) Writers() int {
+func (f *File) Writers() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state.writers
@@ -187,7 +190,7 @@ func (f *openFile) Writers() int {
 
 // Ending returns the file's path, what is closed when it is not open any more, and how often a client of this node
 // has it open.
-func (f *openFile) Ending(c Client) (path string, ended <-chan struct{}, own int) {
+func (f *File) Ending(c Client) (path string, ended <-chan struct{}, own int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.path, f.ended, f.clients[c]
@@ -195,7 +198,7 @@ func (f *openFile) Ending(c Client) (path string, ended <-chan struct{}, own int
 
 // Closed returns the entry of a file that has ended, and its place. Not ok: the file was removed, or nothing was
 // written.
-func (f *openFile) Closed() (e bb.Entry, at bb.Place, ok bool) {
+func (f *File) Closed() (e bb.Entry, at bb.Place, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.entry, f.at, !f.state.phase.removed() && f.entry.Generation == f.generation

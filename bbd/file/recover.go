@@ -1,4 +1,4 @@
-package bbd
+package file
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 // Reopen makes a file that was being written open again. Its writer may come back
 // and go on; if it does not in time, the file is closed with what was committed.
-func (s *openFiles) Reopen(e *bb.Entry) {
-	f := &openFile{
+func (s *Files) Reopen(e *bb.Entry) {
+	f := &File{
 		in: s, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name, second: s.p.Replicas.Copy(owner.Replica(e)),
 		entry: *e, state: state{exists: true, committed: true}, ended: make(chan struct{}), clients: make(map[Client]int),
 	}
@@ -33,13 +33,13 @@ func (s *openFiles) Reopen(e *bb.Entry) {
 func foundOpen() time.Time { return time.Now() }
 
 // Remake makes an empty file again of which recovery found nothing, since there was nothing.
-func (s *openFiles) Remake(e *bb.Entry) error {
-	f := openFile{in: s, file: e.File, generation: e.Generation, second: s.p.Replicas.Copy("")}
+func (s *Files) Remake(e *bb.Entry) error {
+	f := File{in: s, file: e.File, generation: e.Generation, second: s.p.Replicas.Copy("")}
 	return f.record(s.ctx, nil)
 }
 
 // expireLater closes the file if nobody comes back to write it in time.
-func (f *openFile) expireLater() {
+func (f *File) expireLater() {
 	s := f.in
 	s.o.Go(func() {
 		select {
@@ -55,7 +55,7 @@ func (f *openFile) expireLater() {
 const comeBack = 2 * time.Second
 
 // CloseAbandoned closes the files that recovery found open and nobody came back to write.
-func (s *openFiles) CloseAbandoned(ctx context.Context) error {
+func (s *Files) CloseAbandoned(ctx context.Context) error {
 	for _, f := range s.All() {
 		f.mu.Lock()
 		abandoned := f.state.abandoned()
@@ -74,7 +74,7 @@ func (s *openFiles) CloseAbandoned(ctx context.Context) error {
 }
 
 // expire closes a file that nobody came back to write.
-func (f *openFile) expire(ctx context.Context) {
+func (f *File) expire(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.lingers = false
@@ -85,7 +85,7 @@ func (f *openFile) expire(ctx context.Context) {
 
 // RestoreEntry makes the entry of a published generation again that the namespace has forgotten. It returns the
 // entry, and the file's path; no entry: there is nothing to restore.
-func (f *openFile) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) {
+func (f *File) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state.phase != phaseOpen || !f.published.Load() {
@@ -103,7 +103,7 @@ func (f *openFile) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) 
 
 // Rereplicate makes the second copy again, unless somebody commits meanwhile, which makes it. It returns how many
 // bytes that took.
-func (f *openFile) Rereplicate(ctx context.Context) (bytes int64, err error) {
+func (f *File) Rereplicate(ctx context.Context) (bytes int64, err error) {
 	if !f.mu.TryLock() {
 		return 0, nil
 	}

@@ -1,4 +1,4 @@
-package bbd
+package file
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // Close commits extents and takes one writer away; the last one closes the
 // generation. A close that fails may be repeated.
-func (f *openFile) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("close"); err != nil {
@@ -42,7 +42,7 @@ func (f *openFile) Close(ctx context.Context, id dedup.ID, extents []store.NewEx
 
 // Abandon takes a writer away who has not closed: what it committed stays, the rest
 // was never part of the file.
-func (f *openFile) Abandon(ctx context.Context) {
+func (f *File) Abandon(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.leave()
@@ -59,7 +59,7 @@ const (
 
 // finishForNobody finishes a file that has no writer, whom its failure could be answered to:
 // it is done again until it succeeds, somebody writes the file, or the daemon ends. f is locked.
-func (f *openFile) finishForNobody(ctx context.Context) {
+func (f *File) finishForNobody(ctx context.Context) {
 	err := f.finish(ctx)
 	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
 		return
@@ -70,7 +70,7 @@ func (f *openFile) finishForNobody(ctx context.Context) {
 }
 
 // finishLater owns the retries of finishForNobody.
-func (f *openFile) finishLater() {
+func (f *File) finishLater() {
 	for pause := finishPause; ; pause = min(2*pause, maxFinishPause) {
 		select {
 		case <-time.After(pause):
@@ -84,7 +84,7 @@ func (f *openFile) finishLater() {
 }
 
 // finishAgain reports whether nothing is left to do.
-func (f *openFile) finishAgain(ctx context.Context) (done bool) {
+func (f *File) finishAgain(ctx context.Context) (done bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state.abandoned() {
@@ -99,7 +99,7 @@ func (f *openFile) finishAgain(ctx context.Context) (done bool) {
 }
 
 // finish closes the generation: one put, and the file is immutable.
-func (f *openFile) finish(ctx context.Context) error {
+func (f *File) finish(ctx context.Context) error {
 	switch f.state.finishing(f.published.Load()) {
 	case stepNothing:
 		return nil
@@ -143,7 +143,7 @@ func (f *openFile) finish(ctx context.Context) error {
 }
 
 // dropOld forgets the generation that this one has taken the place of, here and where the file was before.
-func (f *openFile) dropOld() {
+func (f *File) dropOld() {
 	f.in.o.Store.DropGeneration(f.file, f.old)
 	f.in.p.Replicas.Discard(f.was, f.file, f.old)
 	f.in.p.Replicas.Discard(f.wasReplica, f.file, f.old)
@@ -152,7 +152,7 @@ func (f *openFile) dropOld() {
 // checksum returns that of the whole generation and its size. Where evicted bytes were
 // partly overwritten, it needs what is left of them: they are read from the store's
 // copy of the generation that this one builds on.
-func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err error) {
+func (f *File) checksum(ctx context.Context) (sum uint64, size int64, err error) {
 	s := f.in.o.Store
 	sum, size, err = s.Checksum(f.file, f.generation)
 	if bb.KindOf(err) != bb.Unavailable {
@@ -168,7 +168,7 @@ func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err er
 
 // Linger takes a writer away that may come back, as recovery does: if it does not in
 // time, the file is closed with what was committed.
-func (f *openFile) Linger() {
+func (f *File) Linger() {
 	f.mu.Lock()
 	f.leave()
 	waits := f.state.abandoned()
@@ -181,7 +181,7 @@ func (f *openFile) Linger() {
 
 // Stage records extents without showing them to anybody before the close. It is for
 // content that comes piece by piece from a store.
-func (f *openFile) Stage(ctx context.Context, extents []store.NewExtent) error {
+func (f *File) Stage(ctx context.Context, extents []store.NewExtent) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("stage-in"); err != nil {
@@ -191,14 +191,14 @@ func (f *openFile) Stage(ctx context.Context, extents []store.NewExtent) error {
 }
 
 // StagedSize is how much has been staged.
-func (f *openFile) StagedSize() int64 {
+func (f *File) StagedSize() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.size()
 }
 
 // SetFlushed says that the store has the content already: the file is clean when it is closed.
-func (f *openFile) SetFlushed(flushed bb.Flushed) {
+func (f *File) SetFlushed(flushed bb.Flushed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	flushed.Generation = f.generation
@@ -206,7 +206,7 @@ func (f *openFile) SetFlushed(flushed bb.Flushed) {
 }
 
 // Cancel gives a generation up that was staged and not published.
-func (f *openFile) Cancel(ctx context.Context) {
+func (f *File) Cancel(ctx context.Context) {
 	f.mu.Lock()
 	unpublished := f.state.cancels(f.published.Load())
 	if unpublished {

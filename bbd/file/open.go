@@ -1,4 +1,4 @@
-package bbd
+package file
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // Open opens a file for writing: joins those who write it, or begins a new
 // generation.
-func (s *openFiles) Open(ctx context.Context, c access.Caller, o openOptions) (*openFile, error) {
+func (s *Files) Open(ctx context.Context, c access.Caller, o OpenOptions) (*File, error) {
 	at, mayCreate, err := s.p.Paths.Parent(ctx, c, "open", o.Path)
 	if err == nil {
 		err = s.p.Paths.MayChange("open", o.Path)
@@ -49,7 +49,7 @@ func (s *openFiles) Open(ctx context.Context, c access.Caller, o openOptions) (*
 }
 
 // joinOpen joins a file that others write; again means that it was closed meanwhile.
-func (f *openFile) joinOpen(ctx context.Context, c access.Caller, o openOptions) (again bool, err error) {
+func (f *File) joinOpen(ctx context.Context, c access.Caller, o OpenOptions) (again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	truncates := o.replaces(f.old) && (o.ResumeGeneration == 0 || !f.state.committed)
@@ -77,7 +77,7 @@ func (f *openFile) joinOpen(ctx context.Context, c access.Caller, o openOptions)
 }
 
 // begin looks the file up and starts a generation of it. f is locked.
-func (s *openFiles) begin(ctx context.Context, c access.Caller, f *openFile, mayCreate bool, o openOptions) error {
+func (s *Files) begin(ctx context.Context, c access.Caller, f *File, mayCreate bool, o OpenOptions) error {
 	e, err := s.p.Names.Lookup(ctx, f.at.Dir, f.at.Name)
 	switch bb.KindOf(err) {
 	case bb.NotFound:
@@ -100,7 +100,7 @@ func (s *openFiles) begin(ctx context.Context, c access.Caller, f *openFile, may
 	case e.Lost && !o.Truncate:
 		return bb.E(bb.Lost, "open", o.Path, e.LostReason())
 	case s.o.Owners.Foreign(&e) && !(owner.Adoptable(&e) && (o.Adopt || o.Truncate)):
-		return &elsewhereError{Node: s.o.Owners.Of(&e), Adoptable: owner.Adoptable(&e)}
+		return &ElsewhereError{Node: s.o.Owners.Of(&e), Adoptable: owner.Adoptable(&e)}
 	}
 	f.entry, f.state.exists, f.writer = e, true, o.Writer
 	f.file, f.old, f.base, f.state.fresh = e.File, e.Generation, e.Generation, o.replaces(e.Generation) || e.Lost
@@ -118,13 +118,13 @@ func (s *openFiles) begin(ctx context.Context, c access.Caller, f *openFile, may
 	return nil
 }
 
-func (s *openFiles) beginNew(ctx context.Context, c access.Caller, f *openFile, mayCreate bool, o openOptions) error {
+func (s *Files) beginNew(ctx context.Context, c access.Caller, f *File, mayCreate bool, o OpenOptions) error {
 	if !mayCreate {
 		return access.Denied("create", o.Path, "write the directory")
 	}
 	if !c.Relayed {
 		if node := s.o.Elsewhere(); node != "" {
-			return &elsewhereError{Node: node}
+			return &ElsewhereError{Node: node}
 		}
 	}
 	f.file, f.generation, f.exclusive = bb.FileID(s.o.NextID()), bb.Generation(s.o.NextID()), o.Exclusive
@@ -146,7 +146,7 @@ func (s *openFiles) beginNew(ctx context.Context, c access.Caller, f *openFile, 
 
 // Resume finds the generation that a client was writing when its connection broke.
 // Nil and no error: it was closed, nothing is left to do.
-func (s *openFiles) Resume(ctx context.Context, c access.Caller, o openOptions) (*openFile, *bb.Entry, error) {
+func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*File, *bb.Entry, error) {
 	f := s.Of(o.ResumeFile)
 	if f != nil && f.generation == o.ResumeGeneration && f.join() {
 		if c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write) {
@@ -163,7 +163,7 @@ func (s *openFiles) Resume(ctx context.Context, c access.Caller, o openOptions) 
 		return nil, &e, nil
 	}
 	if err == nil && s.o.Owners.Foreign(&e) && e.File == o.ResumeFile {
-		return nil, nil, &elsewhereError{Node: s.o.Owners.Of(&e)}
+		return nil, nil, &ElsewhereError{Node: s.o.Owners.Of(&e)}
 	}
 	if !o.ResumeCommitted {
 		f, err := s.Open(ctx, c, o)
@@ -176,12 +176,12 @@ func (s *openFiles) Resume(ctx context.Context, c access.Caller, o openOptions) 
 // none. One that is repeated, since the owner has forgotten the generation of which nothing was committed,
 // replaces what that one was to replace. Content that came later is that of others who wrote the file with it:
 // it stays, and so do bytes that they have been told are safe.
-func (o *openOptions) replaces(n bb.Generation) bool {
+func (o *OpenOptions) replaces(n bb.Generation) bool {
 	return o.Truncate && (o.ResumeGeneration == 0 || n < o.ResumeGeneration)
 }
 
-// openOptions say how a file is opened.
-type openOptions struct {
+// OpenOptions say how a file is opened.
+type OpenOptions struct {
 	Path                        string // clean
 	Create, Exclusive, Truncate bool
 	Mode                        fs.FileMode
@@ -193,13 +193,13 @@ type openOptions struct {
 	Writer                      string
 }
 
-// elsewhereError says that a file is to be written at its owner, another node.
-type elsewhereError struct {
+// ElsewhereError says that a file is to be written at its owner, another node.
+type ElsewhereError struct {
 	Node      bb.NodeID
 	Adoptable bool // it may be written here if that node does not answer
 }
 
-func (e *elsewhereError) Error() string { return "its home is node " + string(e.Node) }
+func (e *ElsewhereError) Error() string { return "its home is node " + string(e.Node) }
 
 // Owner returns the node.
-func (e *elsewhereError) Owner() bb.NodeID { return e.Node }
+func (e *ElsewhereError) Owner() bb.NodeID { return e.Node }

@@ -1,4 +1,4 @@
-package bbd
+package file
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 // Commit makes extents part of the file and returns its size. They are visible and
 // survive this daemon's death when it returns. A commit that is repeated is carried out
 // once.
-func (f *openFile) Commit(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *File) Commit(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("sync"); err != nil {
@@ -31,7 +31,7 @@ func (f *openFile) Commit(ctx context.Context, id dedup.ID, extents []store.NewE
 }
 
 // recordOnce is record of a commit that may be repeated.
-func (f *openFile) recordOnce(ctx context.Context, id dedup.ID, extents []store.NewExtent) error {
+func (f *File) recordOnce(ctx context.Context, id dedup.ID, extents []store.NewExtent) error {
 	if f.in.commits.Seen(f.file, f.generation, id) {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (f *openFile) recordOnce(ctx context.Context, id dedup.ID, extents []store.
 
 // record writes the commit records, here and at a second node where the buffer wants
 // that, before anything is acknowledged.
-func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error {
+func (f *File) record(ctx context.Context, extents []store.NewExtent) error {
 	if f.state.committed && len(extents) == 0 {
 		if f.flushed != nil || f.second == nil || f.second.Settled(f.size(), f.near) {
 			return nil
@@ -64,7 +64,7 @@ func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error 
 }
 
 // replicate brings the second copy up to date with a commit, where there is to be one. f is locked.
-func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) error {
+func (f *File) replicate(ctx context.Context, extents []store.NewExtent) error {
 	if f.second == nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 }
 
 // publish puts the generation into the namespace, marked open, if it is not there.
-func (f *openFile) publish(ctx context.Context) error {
+func (f *File) publish(ctx context.Context) error {
 	if f.published.Load() {
 		return nil
 	}
@@ -100,15 +100,15 @@ func (f *openFile) publish(ctx context.Context) error {
 // answer yet: so an identity is proof that the namespace acknowledged the generation. One
 // that was written before would bring back, after a kill in between and later changes of the
 // name, what nobody was ever told to be there.
-func (f *openFile) identify() {
+func (f *File) identify() {
 	if err := f.in.identify(&f.entry, f.path, f.writer); err != nil {
 		f.in.o.Log.Warn("noting whose a file is: it cannot be put back if the namespace forgets it", "path", f.path, "err", err)
 	}
 }
 
 // superseded gives the generation up if err says that another node's is the file's.
-func (f *openFile) superseded(err error) error {
-	if errors.Is(err, errSuperseded) && f.state.phase != phaseSuperseded {
+func (f *File) superseded(err error) error {
+	if errors.Is(err, ErrSuperseded) && f.state.phase != phaseSuperseded {
 		if err := f.in.o.Store.Void(f.file, f.generation); err != nil {
 			f.in.o.Log.Warn("giving up a generation", "path", f.path, "err", err)
 		}
@@ -121,7 +121,7 @@ func (f *openFile) superseded(err error) error {
 // put stores the entry, whether or not the namespace has it. It is carried through
 // although the client may be gone: a change whose outcome nobody learnt would leave
 // the daemon with another idea of the file than the namespace's.
-func (f *openFile) put(ctx context.Context, e bb.Entry) error {
+func (f *File) put(ctx context.Context, e bb.Entry) error {
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap("commit", f.path, err)
 	}
@@ -132,7 +132,7 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 		e.Revision, err = f.in.p.Names.Create(ctx, e)
 		f.state.exists = bb.KindOf(err) == bb.Exists && f.in.made(ctx, &e)
 		if bb.KindOf(err) == bb.Exists && !f.state.exists && !f.in.o.Owners.Alone && !f.exclusive {
-			return errSuperseded
+			return ErrSuperseded
 		}
 	}
 	if f.state.exists {
@@ -154,7 +154,7 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 // named it lost. A namespace that has no entry of it, and no mark of a removal, has
 // forgotten it: what was acknowledged stays in memory, and lookForForgotten makes the entry
 // again.
-func (f *openFile) taken(ctx context.Context, notFound error) error {
+func (f *File) taken(ctx context.Context, notFound error) error {
 	e, err := f.in.p.Names.LookupAgain(ctx, f.at.Dir, f.at.Name)
 	var removed bool
 	switch {
@@ -172,7 +172,7 @@ func (f *openFile) taken(ctx context.Context, notFound error) error {
 
 // made reports whether the entry at a place is that of the file itself: a session that
 // ended while its create was on the way did not hear that it succeeded.
-func (s *openFiles) made(ctx context.Context, e *bb.Entry) bool {
+func (s *Files) made(ctx context.Context, e *bb.Entry) bool {
 	now, err := s.p.Names.Lookup(ctx, e.Parent, e.Name)
 	return err == nil && now.File == e.File
 }
@@ -180,9 +180,9 @@ func (s *openFiles) made(ctx context.Context, e *bb.Entry) bool {
 // update puts an entry whose other attributes may have been changed meanwhile: what
 // the writer decides is taken from e, the rest from the namespace.
 // Old is the generation that e's takes the place of, unless it is published already.
-// Another one there is errSuperseded, or has taken the place of a published one: its
+// Another one there is ErrSuperseded, or has taken the place of a published one: its
 // node was given up for dead.
-func (s *openFiles) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
+func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
 	return s.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		switch {
 		case now.File != e.File:
@@ -191,7 +191,7 @@ func (s *openFiles) update(ctx context.Context, e bb.Entry, old bb.Generation, p
 		case published:
 			return bb.E(bb.NotFound, "commit", e.Name, "this node's generation of the file was given up: "+now.Reason)
 		case now.Generation != old || now.Open && s.o.Owners.Of(now) != s.o.Owners.Of(&e):
-			return errSuperseded
+			return ErrSuperseded
 		}
 		if now.Generation != e.Generation {
 			now.Supersede()

@@ -1,4 +1,4 @@
-package bbd
+package file
 
 import "testing"
 

@@ -1,4 +1,4 @@
-package bbd
+package file
 
 // phase is how far a file that is open for writing has come.
 //

@@ -1,4 +1,4 @@
-package bbd
+package file
 
 import (
 	"forebay/bbd/store"
@@ -7,7 +7,7 @@ import (
 
 // identify writes whose the bytes of a generation are: it is where an entry will say that
 // it lies. The generation is closed if the entry says that.
-func (s *openFiles) identify(e *bb.Entry, path, writer string) error {
+func (s *Files) identify(e *bb.Entry, path, writer string) error {
 	id := store.Identity{
 		File: e.File, Generation: e.Generation, Buffer: s.name, Made: s.p.Spec().Created.UnixNano(), Dir: e.Parent, Name: e.Name, Path: path,
 		UID: e.UID, GID: e.GID, Mode: e.Mode, MTime: e.MTime, Writer: writer,
@@ -24,7 +24,7 @@ func (s *openFiles) identify(e *bb.Entry, path, writer string) error {
 // IdentifyAt follows a rename. Killed before it, this node finds the file's entry under
 // its new name all the same; if the namespace has forgotten that too, the file is made
 // again under its old one.
-func (s *openFiles) IdentifyAt(file bb.FileID, at bb.Place, path string) {
+func (s *Files) IdentifyAt(file bb.FileID, at bb.Place, path string) {
 	id, ok := s.o.Store.IdentityOf(file)
 	if !ok {
 		return
@@ -37,7 +37,7 @@ func (s *openFiles) IdentifyAt(file bb.FileID, at bb.Place, path string) {
 
 // IdentifyFound writes the identity of a dirty file that has none of its generation yet:
 // an older release wrote it, or it was taken over from another node.
-func (s *openFiles) IdentifyFound(e *bb.Entry, path string) {
+func (s *Files) IdentifyFound(e *bb.Entry, path string) {
 	if id, ok := s.o.Store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (bb.Place{Dir: id.Dir, Name: id.Name} == e.Place()) &&
 		(!s.p.Revisions() || id.Revision == e.Revision) { // that of before the log was set back tells nothing any more
 		return
