@@ -57,6 +57,7 @@ type parts struct {
 	replicas    *replica.Buffer
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
+	handles     *Buffer
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
@@ -71,6 +72,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	b.paths = paths.New(b.Spec, ns, b.materializer.Wait)
 	b.open = newOpen(b)
+	b.handles = newHandlesOf(b)
 	return b
 }
 

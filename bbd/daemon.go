@@ -31,7 +31,6 @@ import (
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
 	"forebay/bbd/rpc"
-	"forebay/bbd/share"
 	"forebay/bbd/staging"
 	"forebay/bbd/startup"
 	"forebay/bbd/status"
@@ -91,7 +90,6 @@ type Daemon struct {
 	meta    *meta.Meta
 	health  *kv.Health // of the namespace, before meta is there too
 	server  *rpc.Server
-	shares  *userShares
 	observe *observe.Observer
 	cluster *cluster.Cluster // nil: alone
 
@@ -114,7 +112,8 @@ type Daemon struct {
 		sessions []net.Listener
 	}
 
-	work struct { // besides requests about files
+	work struct { // that requests are for
+		files     *Service
 		batch     *batch.Controller
 		txns      *txn.Service
 		transfers *transfer.Service
@@ -165,7 +164,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.cfg.Meta.Revision = func(buffer string) uint64 { return reassert.NewestRevision(d.store, buffer) }
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.shares, d.server = newShares(&cfg.Limits), d.newServer()
+	d.server = d.newServer()
 	d.buffers.byName = make(map[string]*buffer)
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
@@ -243,8 +242,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.work.drains = d.newDrains()
 	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
-	d.shares.maxPinned = d.alloc.MaxLease()
-	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
+	d.work.files = d.newFileService()
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
 	if err := d.recover(ctx); err != nil {

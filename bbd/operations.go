@@ -38,13 +38,13 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_SETATTR: rpc.Waiting(d.setAttr).WithToken(),
 		wire.Type_TYPE_LOST:    rpc.Waiting(d.lost).WithToken(),
 
-		wire.Type_TYPE_OPEN:    rpc.Opening(d.openHandle).WithToken(),
-		wire.Type_TYPE_COMMIT:  rpc.InOrder(handles, (*handle).mayCommitQuickly, (*handle).commitRequest).WithToken(),
-		wire.Type_TYPE_EXTENTS: rpc.InOrder(handles, (*handle).mayReadQuickly, (*handle).extentsRequest).WithToken(),
-		wire.Type_TYPE_CLOSE:   rpc.InOrder(handles, (*handle).mayCloseQuickly, (*handle).closeRequest).WithToken(),
-		wire.Type_TYPE_UNPIN:   rpc.Quick(d.unpin).WithToken(),
-		wire.Type_TYPE_LEASE:   rpc.Waiting(d.lease).WithToken(),
-		wire.Type_TYPE_RETURN:  rpc.Quick(d.returnLease).WithToken(),
+		wire.Type_TYPE_OPEN:    rpc.Opening(d.openFile).WithToken(),
+		wire.Type_TYPE_COMMIT:  rpc.InOrder(Handles, (*Handle).MayCommitQuickly, (*Handle).CommitRequest).WithToken(),
+		wire.Type_TYPE_EXTENTS: rpc.InOrder(Handles, (*Handle).MayReadQuickly, (*Handle).ExtentsRequest).WithToken(),
+		wire.Type_TYPE_CLOSE:   rpc.InOrder(Handles, (*Handle).MayCloseQuickly, (*Handle).CloseRequest).WithToken(),
+		wire.Type_TYPE_UNPIN:   rpc.Quick(Unpin).WithToken(),
+		wire.Type_TYPE_LEASE:   rpc.Waiting(late(&d.work.files, (*Service).Lease)).WithToken(),
+		wire.Type_TYPE_RETURN:  rpc.Quick(ReturnLease).WithToken(),
 
 		wire.Type_TYPE_DRAIN:     rpc.Waiting(late(&d.work.drains, (*drain.Service).Drain)).WithToken(),
 		wire.Type_TYPE_STAGE_IN:  rpc.Waiting(late(&d.work.stages, (*staging.Service).In)),
@@ -86,6 +86,11 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(d.renamePlace),
 		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(d.removePlace),
 	}
+}
+
+// openFile opens a file for a session.
+func (d *Daemon) openFile(r *rpc.Request, m *wire.Open) (rpc.Ordered, func(context.Context) (proto.Message, []byte, error), error) {
+	return d.work.files.Open(r, m)
 }
 
 // late returns a handler that is a method of a part of the daemon, which is made after the table of

@@ -42,8 +42,7 @@ func (d *Daemon) replicate(ctx context.Context, r *rpc.Request, m *wire.Replicat
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{d: d, s: r.Session(), buf: b, path: b.address("")}
-	extents, written, err := h.newExtents(ctx, r.Data(), m.Extents)
+	extents, written, err := b.handles.NewExtents(ctx, Destination{Session: r.Session(), Path: b.address("")}, r.Data(), m.Extents)
 	if err != nil {
 		return nil, err
 	}

@@ -2,22 +2,13 @@ package bbd
 
 import (
 	"context"
-	"sync/atomic"
 
 	"forebay/bbd/access"
 	"forebay/bbd/fabric"
 	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
-	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-)
-
-// The resources of sessions, in the order in which one that ends releases them.
-const (
-	pins    rpc.Kind = iota // *pin
-	handles                 // *handle
-	leases                  // *heldLease
 )
 
 // newServer returns the server of the daemon's sessions.
@@ -109,77 +100,4 @@ func tokenFits(s *rpc.Session, spec *bb.Buffer) bool {
 func (d *Daemon) maySee(ctx context.Context, s *rpc.Session, name string) bool {
 	_, err := d.bufferFor(ctx, s, "events", name)
 	return err == nil || s.Caller().System
-}
-
-// heldLease is a segment that a session's client fills.
-type heldLease struct {
-	id     bb.LeaseID
-	buffer atomic.Pointer[buffer] // see holdsLease
-}
-
-func newHeldLease(b *buffer, id bb.LeaseID) *heldLease {
-	l := &heldLease{id: id}
-	l.buffer.Store(b)
-	return l
-}
-
-// Release gives the segment back. One of a client that is gone may be written still; while the
-// daemon stops it stays as it is, as its writer copies out of it when the daemon is there again.
-func (l *heldLease) Release(lost bool) {
-	b := l.buffer.Load()
-	switch {
-	case !lost:
-		b.d.alloc.Release(memoryBuffer{b}, l.id)
-	case !b.d.server.Closed():
-		b.d.alloc.Abandon(l.id)
-	}
-}
-
-// holdsLease reports whether a session has a lease for a buffer. A segment is of a buffer's name: a client
-// that keeps one for the next file, while another destroys the buffer and makes it again,
-// fills it for the new one.
-func holdsLease(s *rpc.Session, id bb.LeaseID, b *buffer) bool {
-	l, ok := s.Resource(rpc.Key{Kind: leases, ID: uint64(id)}).(*heldLease)
-	if !ok || l.buffer.Load().name != b.name {
-		return false
-	}
-	l.buffer.Store(b)
-	return true
-}
-
-// pin is a range of an open file that the client reads in place.
-type pin struct {
-	handle *handle
-	held   *store.Pinned
-	bytes  int64 // of the segments that it keeps
-}
-
-// Release lets the range be evicted.
-func (p *pin) Release(bool) {
-	p.held.Release()
-	p.handle.s.Give(p.handle.d.shares.pins, p.bytes)
-}
-
-// regionFor describes a region to a client, with what lets it reach the memory, if it may.
-func (d *Daemon) regionFor(s *rpc.Session, id bb.RegionID) (*wire.Region, error) {
-	info, _, err := d.store.Region(id)
-	if err != nil {
-		return nil, err
-	}
-	m := &wire.Region{Id: uint64(info.ID), Length: info.Bytes}
-	switch {
-	case !mayReach(s, &info):
-	case s.Local():
-		m.Path = info.Path
-	default:
-		m.Key, err = clientOf(s).admission.Key(id)
-	}
-	return m, err
-}
-
-// mayReach reports whether the client may touch all of a region's memory, and can.
-func mayReach(s *rpc.Session, info *store.RegionInfo) bool {
-	way := clientOf(s).admission
-	return (s.Local() || way != nil && (info.Tier == bb.TierMemory || !way.MemoryOnly())) &&
-		(s.Caller().System || info.Owned && info.UID == s.Caller().UID)
 }

@@ -129,7 +129,7 @@ func (f stagingFile) Cancel() { f.File.Cancel(f.ctx) }
 
 // Pin opens a closed file, and pins what is in memory of it.
 func (b stagingBuffer) Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error) {
-	e, view, err := b.openRead(ctx, c, path)
+	e, view, err := b.handles.OpenRead(ctx, c, path)
 	if err != nil {
 		return nil, err
 	}

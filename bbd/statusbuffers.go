@@ -118,7 +118,7 @@ func (d *Daemon) sessionStatus(c access.Caller) []status.Session {
 		}
 		all = append(all, status.Session{
 			ID: s.ID(), Client: s.Client(), UID: s.Caller().UID, PID: s.PID(), Since: s.Since(), Mapped: s.Local(), Path: pathOf(s),
-			Handles: s.Held(handles), Leases: s.Held(leases), InFlight: s.InFlight(),
+			Handles: s.Held(Handles), Leases: s.Held(Leases), InFlight: s.InFlight(),
 		})
 	}
 	return all

@@ -15,19 +15,19 @@ import (
 	"forebay/internal/wire"
 )
 
-// openRead opens the committed content of a file.
-func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, v *readcache.View, err error) {
+// OpenRead opens the committed content of a file.
+func (b *Buffer) OpenRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, v *readcache.View, err error) {
 	for range maxMoves {
 		e, v, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
 		// asking its home, or here or the store, for what it held then.
 		kind := bb.KindOf(err)
-		away := b.d.cluster != nil && !c.Relayed && (kind == bb.Busy || kind == bb.NotFound)
+		away := !b.p.Owners.Alone && !c.Relayed && (kind == bb.Busy || kind == bb.NotFound)
 		gone := kind == bb.Lost || kind == bb.Checksum
 		if !away && !gone {
 			break
 		}
-		now, lookupErr := b.paths.Lookup(ctx, c, "open", path)
+		now, lookupErr := b.p.Lookup(ctx, c, "open", path)
 		if gone && bb.KindOf(lookupErr) == bb.NotFound {
 			return now, nil, lookupErr
 		}
@@ -38,13 +38,13 @@ func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e 
 	return e, v, err
 }
 
-func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string) (bb.Entry, *readcache.View, error) {
+func (b *Buffer) openReadOnce(ctx context.Context, c access.Caller, path string) (bb.Entry, *readcache.View, error) {
 	const op = "open"
-	e, err := b.paths.Lookup(ctx, c, op, path)
+	e, err := b.p.Lookup(ctx, c, op, path)
 	switch {
 	case err != nil:
 		return e, nil, err
-	case c.Relayed && b.owners.Foreign(&e):
+	case c.Relayed && b.p.Owners.Foreign(&e):
 		return e, nil, owner.Changed(op, b.address(path))
 	case e.IsDir():
 		return e, nil, bb.E(bb.IsDirectory, op, b.address(path), "a directory cannot be read as a file")
@@ -53,7 +53,7 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 	case e.Lost:
 		return e, nil, bb.E(bb.Lost, op, b.address(path), e.LostReason())
 	}
-	v, err := b.cache.Open(ctx, &e, path)
+	v, err := b.p.Cache.Open(ctx, &e, path)
 	if err != nil {
 		return e, nil, bb.Wrap(op, b.address(path), err)
 	}
@@ -62,23 +62,23 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 
 // openGeneration opens a generation for a daemon that has found it in the file's entry
 // and whose reader may be older than what the entry says now.
-func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path string, file bb.FileID, n bb.Generation) (bb.Entry, *readcache.View, error) {
+func (b *Buffer) openGeneration(ctx context.Context, c access.Caller, path string, file bb.FileID, n bb.Generation) (bb.Entry, *readcache.View, error) {
 	if !c.Relayed || !c.System {
 		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
 	}
-	e, err := b.paths.Lookup(ctx, c, "open", path)
-	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.owners.Foreign(&e) {
+	e, err := b.p.Lookup(ctx, c, "open", path)
+	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.p.Owners.Foreign(&e) {
 		return b.openReadOnce(ctx, c, path)
 	}
-	v, err := b.cache.OpenGeneration(path, file, n)
+	v, err := b.p.Cache.OpenGeneration(path, file, n)
 	if err != nil {
 		return bb.Entry{}, nil, bb.Wrap("open", b.address(path), err)
 	}
 	return *v.Entry(), v, nil
 }
 
-// mayReadQuickly reports whether a range can be answered without waiting.
-func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
+// MayReadQuickly reports whether a range can be answered without waiting.
+func (h *Handle) MayReadQuickly(m *wire.ExtentsRequest) bool {
 	if h.view == nil || m.Inline || m.Layout || m.Offset < 0 || m.Length <= 0 {
 		return false
 	}
@@ -88,7 +88,8 @@ func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
 // maxWindow bounds what one request may pin.
 const maxWindow = 256 << 20
 
-func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.ExtentsRequest) {
+// ExtentsRequest answers where a range of a file lies, or with its bytes.
+func (h *Handle) ExtentsRequest(ctx context.Context, r *rpc.Request, m *wire.ExtentsRequest) {
 	switch {
 	case h.err != nil:
 		r.Fail(h.err)
@@ -115,14 +116,14 @@ func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 
 // extents answers where a range lies, pinned, or with the bytes themselves where the
 // client asked for them, cannot reach them, or they are few.
-func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
+func (h *Handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
 	size := h.view.Snapshot().Size()
 	length = max(0, min(length, size-offset))
 	answer := &wire.Extents{Size: size}
 	if length == 0 {
 		return answer, nil, nil
 	}
-	length = min(length, h.d.shares.maxPinned)
+	length = min(length, h.of.o.Shares.MaxPinned)
 	at, err := h.view.Reach(ctx, offset, length)
 	if err != nil {
 		return nil, nil, bb.Wrap("read", h.path, err)
@@ -133,13 +134,13 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 		last := &at.Extents[len(at.Extents)-1]
 		length = last.FileOffset + last.Length - offset
 		bytes := at.Pinned.Bytes()
-		if !inline && length > h.d.cfg.Limits.Inline && h.mayReach(at.Extents) && h.s.Take(h.d.shares.pins, bytes) {
+		if !inline && length > h.of.o.Limits.Inline && h.mayReach(at.Extents) && h.s.Take(h.of.o.Shares.Pins, bytes) {
 			if err := h.describeExtents(answer, at.Extents); err != nil {
 				(&pin{h, at.Pinned, bytes}).Release(false)
 				return nil, nil, err
 			}
-			answer.Pin = h.s.HoldNew(pins, &pin{h, at.Pinned, bytes})
-			h.d.observe.Read(at.Extents, length)
+			answer.Pin = h.s.HoldNew(Pins, &pin{h, at.Pinned, bytes})
+			h.of.o.Read(at.Extents, length)
 			return answer, nil, nil
 		}
 		defer at.Pinned.Release()
@@ -149,37 +150,37 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	}
 	data = data[:min(int64(len(data)), length, wire.MaxData)]
 	answer.DataLength = uint32(len(data))
-	h.d.observe.Read(at.Extents, int64(len(data)))
+	h.of.o.Read(at.Extents, int64(len(data)))
 	return answer, data, nil
 }
 
 // mayReach reports whether the client can reach every region that extents lie in.
-func (h *handle) mayReach(extents []store.Extent) bool {
-	if !h.s.Local() && clientOf(h.s).admission == nil {
+func (h *Handle) mayReach(extents []store.Extent) bool {
+	if !h.s.Local() && h.of.o.Admission(h.s) == nil {
 		return false
 	}
-	if h.s.Caller().System && !clientOf(h.s).admission.MemoryOnly() {
+	if h.s.Caller().System && !h.of.o.Admission(h.s).MemoryOnly() {
 		return true
 	}
 	for _, e := range extents {
 		if e.State != store.Resident {
 			continue
 		}
-		if info, _, err := h.d.store.Region(e.Region); err != nil || !mayReach(h.s, &info) {
+		if info, _, err := h.of.o.Store.Region(e.Region); err != nil || !h.of.mayReach(h.s, &info) {
 			return false
 		}
 	}
 	return true
 }
 
-func (h *handle) describeExtents(answer *wire.Extents, extents []store.Extent) error {
+func (h *Handle) describeExtents(answer *wire.Extents, extents []store.Extent) error {
 	for _, e := range extents {
 		m := &wire.Extent{FileOffset: e.FileOffset, Length: e.Length}
 		if e.State == store.Resident {
 			m.Region, m.Offset, m.Checksum = uint64(e.Region), e.RegionOffset, e.Checksum
 			m.CheckOffset, m.CheckLength = e.WholeOffset, e.WholeLength
 			if !slices.ContainsFunc(answer.Regions, func(r *wire.Region) bool { return r.Id == m.Region }) {
-				region, err := h.d.regionFor(h.s, e.Region)
+				region, err := h.of.region(h.s, e.Region)
 				if err != nil {
 					return bb.Wrap("read", h.path, err)
 				}
@@ -192,7 +193,7 @@ func (h *handle) describeExtents(answer *wire.Extents, extents []store.Extent) e
 }
 
 // gather copies a pinned range, verified.
-func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, error) {
+func (h *Handle) gather(ctx context.Context, offset, length int64) ([]byte, error) {
 	if err := h.view.Snapshot().Verify(ctx, offset, length); err != nil {
 		return nil, err
 	}
@@ -203,22 +204,60 @@ func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, erro
 	return mapped.Gather(make([]byte, 0, length), h.path, slices...)
 }
 
-func (d *Daemon) unpin(_ context.Context, r *rpc.Request, m *wire.Unpin) {
+// Unpin releases ranges that a client reads in place.
+func Unpin(_ context.Context, r *rpc.Request, m *wire.Unpin) {
 	for _, id := range m.Pins {
-		r.Session().Release(rpc.Key{Kind: pins, ID: id})
+		r.Session().Release(rpc.Key{Kind: Pins, ID: id})
 	}
 	r.Reply(&wire.Empty{})
 }
 
 // unpinAll releases what a handle's client left pinned.
-func (h *handle) unpinAll() {
+func (h *Handle) unpinAll() {
 	var left []uint64
-	h.s.Each(pins, func(id uint64, p rpc.Resource) {
+	h.s.Each(Pins, func(id uint64, p rpc.Resource) {
 		if p.(*pin).handle == h {
 			left = append(left, id)
 		}
 	})
 	for _, id := range left {
-		h.s.Release(rpc.Key{Kind: pins, ID: id})
+		h.s.Release(rpc.Key{Kind: Pins, ID: id})
 	}
+}
+
+// pin is a range of an open file that the client reads in place.
+type pin struct {
+	handle *Handle
+	held   *store.Pinned
+	bytes  int64 // of the segments that it keeps
+}
+
+// Release lets the range be evicted.
+func (p *pin) Release(bool) {
+	p.held.Release()
+	p.handle.s.Give(p.handle.of.o.Shares.Pins, p.bytes)
+}
+
+// region describes a region to a client, with what lets it reach the memory, if it may.
+func (v *Service) region(s *rpc.Session, id bb.RegionID) (*wire.Region, error) {
+	info, _, err := v.o.Store.Region(id)
+	if err != nil {
+		return nil, err
+	}
+	m := &wire.Region{Id: uint64(info.ID), Length: info.Bytes}
+	switch {
+	case !v.mayReach(s, &info):
+	case s.Local():
+		m.Path = info.Path
+	default:
+		m.Key, err = v.o.Admission(s).Key(id)
+	}
+	return m, err
+}
+
+// mayReach reports whether the client may touch all of a region's memory, and can.
+func (v *Service) mayReach(s *rpc.Session, info *store.RegionInfo) bool {
+	way := v.o.Admission(s)
+	return (s.Local() || way != nil && (info.Tier == bb.TierMemory || !way.MemoryOnly())) &&
+		(s.Caller().System || info.Owned && info.UID == s.Caller().UID)
 }

@@ -26,13 +26,13 @@ const settling = 20 * time.Millisecond
 
 // flushedClose waits for what a close has to wait for. The close itself is done: an error
 // says that the store may not have the file yet.
-func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
+func (h *Handle) flushedClose(ctx context.Context, f *file.File) error {
 	b := h.buf
-	if b.Spec().Durability != bb.DurabilityFlushed {
+	if b.p.Spec().Durability != bb.DurabilityFlushed {
 		return nil
 	}
 	path, ended, own := f.Ending(h.s)
-	if _, kept := plan.Kept(b.Spec().Keep, path); kept {
+	if _, kept := plan.Kept(b.p.Spec().Keep, path); kept {
 		return nil
 	}
 	if err := b.lastClose(ctx, path, ended, own); err != nil {
@@ -47,8 +47,8 @@ func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 
 // closedFlushed is flushedClose for a generation that was closed, which a client whose
 // connection broke does not know.
-func (b *buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) error {
-	if _, kept := plan.Kept(b.Spec().Keep, path); kept {
+func (b *Buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) error {
+	if _, kept := plan.Kept(b.p.Spec().Keep, path); kept {
 		return nil
 	}
 	return b.contentFlushed(ctx, *e, e.Place())
@@ -56,7 +56,7 @@ func (b *buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) er
 
 // lastClose waits until the generation is closed by its last writer. A client that has
 // the file open itself cannot wait for that, and ranks that close in turn cannot for ever.
-func (b *buffer) lastClose(ctx context.Context, path string, ended <-chan struct{}, own int) error {
+func (b *Buffer) lastClose(ctx context.Context, path string, ended <-chan struct{}, own int) error {
 	select {
 	case <-ended:
 		return nil
@@ -66,7 +66,7 @@ func (b *buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 	if own > 0 {
 		return bb.E(bb.Busy, "close", b.address(path), why+" by this client").WithRemedy("the last close of the file waits for the store: check that one")
 	}
-	patience := cmp.Or(b.Spec().DirtyAge, b.d.cfg.Flush.DirtyAge, defaultDirtyAge)
+	patience := cmp.Or(b.p.Spec().DirtyAge, b.p.DirtyAge, defaultDirtyAge)
 	select {
 	case <-ended:
 		return nil
@@ -82,13 +82,13 @@ func (b *buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 const defaultDirtyAge = 5 * time.Minute
 
 // contentFlushed waits until the store has a closed generation, or a newer one of the file.
-func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at bb.Place) error {
+func (b *Buffer) contentFlushed(ctx context.Context, e bb.Entry, at bb.Place) error {
 	for {
-		if err := b.d.flusher.Wait(ctx, b.key(&e)); err != nil {
+		if err := b.p.Flushed(ctx, &e); err != nil {
 			return err
 		}
 		// What is not queued is on the store, or on its way to another node, or renamed.
-		now, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+		now, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 		switch {
 		case bb.KindOf(err) == bb.NotFound || err == nil && now.File != e.File:
 			return nil // renamed or removed, which waits for the store itself
