@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/file"
 	"forebay/bbd/forward"
 	"forebay/bbd/freeze"
+	"forebay/bbd/handle"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/migrate"
 	"forebay/bbd/origin"
@@ -57,7 +58,7 @@ type parts struct {
 	replicas    *replica.Buffer
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
-	handles     *Buffer
+	handles     *handle.Buffer
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {

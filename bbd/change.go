@@ -37,7 +37,7 @@ func (d *Daemon) rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (pr
 		return nil, err
 	}
 	if !r.Caller().Relayed { // else the daemon that asks waits
-		if err := d.work.drains.Flushed(ctx, drainBuffer{b}, *r.Caller(), "rename", clean(m.To)); err != nil {
+		if err := d.work.drains.Flushed(ctx, drainBuffer{b}, *r.Caller(), "rename", paths.Clean(m.To)); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath s
 func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
 	const op = "rename"
 	defer func() { err = b.d.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
-	from, to := clean(fromPath), clean(toPath)
+	from, to := paths.Clean(fromPath), paths.Clean(toPath)
 	if from == to {
 		_, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -186,11 +186,11 @@ func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (pr
 	}
 	if m.Recursive && m.Page > 0 {
 		p := &removePage{most: m.Page}
-		err := b.removeAll(ctx, *r.Caller(), clean(m.Path), p)
+		err := b.removeAll(ctx, *r.Caller(), paths.Clean(m.Path), p)
 		return p.answer(paths.Partly(err))
 	}
 	if m.Recursive {
-		err = paths.Partly(b.removeAll(ctx, *r.Caller(), clean(m.Path), nil))
+		err = paths.Partly(b.removeAll(ctx, *r.Caller(), paths.Clean(m.Path), nil))
 	} else {
 		err = b.remove(ctx, *r.Caller(), m.Path)
 	}
@@ -223,7 +223,7 @@ func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error
 func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
 	const op = "remove"
 	defer func() { err = b.d.dropped(op, b.address(path), err) }() // once nothing is held any more
-	p := clean(path)
+	p := paths.Clean(path)
 	held, err := b.d.flusher.Hold(ctx, b.name, p)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
@@ -340,13 +340,4 @@ func ifPresent(err error) error {
 		return nil
 	}
 	return err
-}
-
-// clean is the form of a path that names in the store are made of; the path was checked.
-func clean(path string) string {
-	p, err := bb.CleanPath(path)
-	if err != nil {
-		return path
-	}
-	return p
 }

@@ -21,6 +21,7 @@ import (
 	"forebay/bbd/cluster"
 	"forebay/bbd/drain"
 	"forebay/bbd/fabric"
+	"forebay/bbd/handle"
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/metrics"
@@ -113,7 +114,7 @@ type Daemon struct {
 	}
 
 	work struct { // that requests are for
-		files     *Service
+		files     *handle.Service
 		batch     *batch.Controller
 		txns      *txn.Service
 		transfers *transfer.Service

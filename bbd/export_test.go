@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/fate"
+	"forebay/bbd/handle"
 	"forebay/bbd/origin"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
@@ -89,13 +90,13 @@ func (d *Daemon) OpenFiles(name string) (files, writers int) {
 }
 
 // PeerHandles returns how many files sessions of other daemons have open here.
-func (d *Daemon) PeerHandles() (n int) { return d.held(Handles, true) }
+func (d *Daemon) PeerHandles() (n int) { return d.held(handle.Handles, true) }
 
 // PeerLeases returns how many leases sessions of other daemons hold here.
-func (d *Daemon) PeerLeases() (n int) { return d.held(Leases, true) }
+func (d *Daemon) PeerLeases() (n int) { return d.held(handle.Leases, true) }
 
 // ClientHandles returns how many files sessions of clients have open here.
-func (d *Daemon) ClientHandles() (n int) { return d.held(Handles, false) }
+func (d *Daemon) ClientHandles() (n int) { return d.held(handle.Handles, false) }
 
 // held returns how many resources of a kind sessions have, of other daemons or of clients.
 func (d *Daemon) held(kind rpc.Kind, peers bool) (n int) {

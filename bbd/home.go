@@ -11,9 +11,6 @@ import (
 	"forebay/internal/bb"
 )
 
-// maxMoves is how often a file's home is looked up again for one request.
-const maxMoves = 5
-
 // atHome carries an operation on a name out where the home of what has the name is:
 // there with ask, or here with local. A clean file whose home does not answer is
 // changed here.
@@ -25,7 +22,7 @@ func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, a
 		asked   bb.NodeID
 		refused error
 	)
-	for range maxMoves {
+	for range owner.MaxMoves {
 		e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
 		switch {
 		case err != nil:

@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/batch"
 	"forebay/bbd/drain"
+	"forebay/bbd/handle"
 	"forebay/bbd/nodes"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
@@ -39,12 +40,12 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_LOST:    rpc.Waiting(d.lost).WithToken(),
 
 		wire.Type_TYPE_OPEN:    rpc.Opening(d.openFile).WithToken(),
-		wire.Type_TYPE_COMMIT:  rpc.InOrder(Handles, (*Handle).MayCommitQuickly, (*Handle).CommitRequest).WithToken(),
-		wire.Type_TYPE_EXTENTS: rpc.InOrder(Handles, (*Handle).MayReadQuickly, (*Handle).ExtentsRequest).WithToken(),
-		wire.Type_TYPE_CLOSE:   rpc.InOrder(Handles, (*Handle).MayCloseQuickly, (*Handle).CloseRequest).WithToken(),
-		wire.Type_TYPE_UNPIN:   rpc.Quick(Unpin).WithToken(),
-		wire.Type_TYPE_LEASE:   rpc.Waiting(late(&d.work.files, (*Service).Lease)).WithToken(),
-		wire.Type_TYPE_RETURN:  rpc.Quick(ReturnLease).WithToken(),
+		wire.Type_TYPE_COMMIT:  handle.CommitHandler().WithToken(),
+		wire.Type_TYPE_EXTENTS: handle.ExtentsHandler().WithToken(),
+		wire.Type_TYPE_CLOSE:   handle.CloseHandler().WithToken(),
+		wire.Type_TYPE_UNPIN:   rpc.Quick(handle.Unpin).WithToken(),
+		wire.Type_TYPE_LEASE:   rpc.Waiting(late(&d.work.files, (*handle.Service).Lease)).WithToken(),
+		wire.Type_TYPE_RETURN:  rpc.Quick(handle.ReturnLease).WithToken(),
 
 		wire.Type_TYPE_DRAIN:     rpc.Waiting(late(&d.work.drains, (*drain.Service).Drain)).WithToken(),
 		wire.Type_TYPE_STAGE_IN:  rpc.Waiting(late(&d.work.stages, (*staging.Service).In)),

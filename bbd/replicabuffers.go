@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/file"
+	"forebay/bbd/handle"
 	"forebay/bbd/peer"
 	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
@@ -42,7 +43,7 @@ func (d *Daemon) replicate(ctx context.Context, r *rpc.Request, m *wire.Replicat
 	if err != nil {
 		return nil, err
 	}
-	extents, written, err := b.handles.NewExtents(ctx, Destination{Session: r.Session(), Path: b.address("")}, r.Data(), m.Extents)
+	extents, written, err := b.handles.NewExtents(ctx, handle.Destination{Session: r.Session(), Path: b.address("")}, r.Data(), m.Extents)
 	if err != nil {
 		return nil, err
 	}

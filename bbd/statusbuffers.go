@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/handle"
 	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/bbd/status"
@@ -118,7 +119,7 @@ func (d *Daemon) sessionStatus(c access.Caller) []status.Session {
 		}
 		all = append(all, status.Session{
 			ID: s.ID(), Client: s.Client(), UID: s.Caller().UID, PID: s.PID(), Since: s.Since(), Mapped: s.Local(), Path: pathOf(s),
-			Handles: s.Held(Handles), Leases: s.Held(Leases), InFlight: s.InFlight(),
+			Handles: s.Held(handle.Handles), Leases: s.Held(handle.Leases), InFlight: s.InFlight(),
 		})
 	}
 	return all

@@ -17,6 +17,9 @@ import "forebay/internal/bb"
 // and that an owner which was given up cannot change the file any more, is decided by
 // compare-and-set in the namespace.
 
+// MaxMoves is how often a file's owner is looked up again for one request.
+const MaxMoves = 5
+
 // Node is a daemon's own view of who owns what.
 type Node struct {
 	Self  bb.NodeID

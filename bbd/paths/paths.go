@@ -52,6 +52,15 @@ func (t *Tree) address(path string) string {
 	return bb.Address{Buffer: t.spec().Name, Path: path}.String()
 }
 
+// Clean returns the form of a path that names in the store are made of; the path was checked.
+func Clean(path string) string {
+	p, err := bb.CleanPath(path)
+	if err != nil {
+		return path
+	}
+	return p
+}
+
 // Dir is a directory with what a right to enter or change it is decided by.
 type Dir struct {
 	ID   bb.DirID

@@ -1,4 +1,4 @@
-package bbd
+package handle
 
 import (
 	"context"
@@ -135,7 +135,7 @@ func (c claimant) Claim(of alloc.Buffer) (has store.Claim, writes int) {
 		}
 	}
 	c.s.Each(Handles, func(_ uint64, r rpc.Resource) {
-		if r.(*Handle).writes == b.name {
+		if r.(*handle).writes == b.name {
 			writes++
 		}
 	})

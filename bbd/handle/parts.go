@@ -1,4 +1,4 @@
-package bbd
+package handle
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // The resources of sessions, in the order in which one that ends releases them.
 const (
 	Pins    rpc.Kind = iota // ranges that a client reads in place
-	Handles                 // *Handle
+	Handles                 // files that a client has open
 	Leases                  // segments that a client fills
 )
 
@@ -33,8 +33,8 @@ type Shares struct {
 	MaxPinned int64 // bytes that one answer to a reader pins
 }
 
-// handleLimits bound what clients may make the daemon hold.
-type handleLimits struct {
+// Limits bound what clients may make the daemon hold.
+type Limits struct {
 	Handles  int   // open files of one session
 	Leases   int   // of one session
 	LeaseMin int64 // bytes
@@ -48,8 +48,8 @@ type Memory interface {
 	Region(id bb.RegionID) (store.RegionInfo, []byte, error)
 }
 
-// handleOptions are what requests on all buffers use. Its functions may be called concurrently.
-type handleOptions struct {
+// Options are what requests on all buffers use. Its functions may be called concurrently.
+type Options struct {
 	// Enter returns a buffer that the session's user may enter.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
 	// BufferOf returns the buffer whose memory this is.
@@ -62,7 +62,7 @@ type handleOptions struct {
 	Store     Memory
 	Alloc     *alloc.Allocator
 	Shares    Shares
-	Limits    handleLimits
+	Limits    Limits
 }
 
 // Relay is a file of another owner that is open for writing. Its methods are called one after the other.
@@ -74,8 +74,8 @@ type Relay interface {
 	Abandon(ctx context.Context)
 }
 
-// handleGate keeps a buffer from changes while it is about to be destroyed. Its methods may be called concurrently.
-type handleGate interface {
+// Gate keeps a buffer from changes while it is about to be destroyed. Its methods may be called concurrently.
+type Gate interface {
 	Enter(ctx context.Context, op string) error
 	TryEnter() bool
 	Leave()
@@ -86,15 +86,15 @@ type Entries interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 }
 
-// handleParts are what requests on the files of a buffer need of the rest of it. Its functions may be called
+// Parts are what requests on the files of a buffer need of the rest of it. Its functions may be called
 // concurrently.
-type handleParts struct {
+type Parts struct {
 	Spec   func() bb.Buffer // its record
 	Owners owner.Node
 	Files  *file.Files // open for writing
 	Names  Entries
 	Cache  *readcache.Cache
-	Gate   handleGate
+	Gate   Gate
 
 	Memory   alloc.Buffer
 	Segments *alloc.Writers // that the daemon fills
@@ -116,20 +116,36 @@ type handleParts struct {
 
 // Service answers requests that open, read, write and close files. Its methods may be called concurrently.
 type Service struct {
-	o   handleOptions
+	o   Options
 	ctx context.Context // ends when the daemon stops
 }
 
-// newHandles returns what answers requests on files until ctx ends.
-func newHandles(ctx context.Context, o handleOptions) *Service { return &Service{o: o, ctx: ctx} }
+// New returns what answers requests on files until ctx ends.
+func New(ctx context.Context, o Options) *Service { return &Service{o: o, ctx: ctx} }
 
 // Buffer has what requests on the files of one buffer use.
 type Buffer struct {
 	name string
-	p    handleParts
+	p    Parts
 }
 
-// newHandleBuffer returns a buffer of a name for requests.
-func newHandleBuffer(name string, p handleParts) *Buffer { return &Buffer{name, p} }
+// NewBuffer returns a buffer of a name for requests.
+func NewBuffer(name string, p Parts) *Buffer { return &Buffer{name, p} }
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
+
+// CommitHandler returns what carries out commits, in the order of their handle. One that waits for nothing is
+// carried out at once.
+func CommitHandler() rpc.Handler {
+	return rpc.InOrder(Handles, (*handle).mayCommitQuickly, (*handle).commitRequest)
+}
+
+// ExtentsHandler returns what answers where a range of a file lies, or with its bytes.
+func ExtentsHandler() rpc.Handler {
+	return rpc.InOrder(Handles, (*handle).mayReadQuickly, (*handle).extentsRequest)
+}
+
+// CloseHandler returns what closes handles.
+func CloseHandler() rpc.Handler {
+	return rpc.InOrder(Handles, (*handle).mayCloseQuickly, (*handle).closeRequest)
+}

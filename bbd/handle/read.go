@@ -1,4 +1,4 @@
-package bbd
+package handle
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // OpenRead opens the committed content of a file.
 func (b *Buffer) OpenRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, v *readcache.View, err error) {
-	for range maxMoves {
+	for range owner.MaxMoves {
 		e, v, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
 		// asking its home, or here or the store, for what it held then.
@@ -77,8 +77,8 @@ func (b *Buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 	return *v.Entry(), v, nil
 }
 
-// MayReadQuickly reports whether a range can be answered without waiting.
-func (h *Handle) MayReadQuickly(m *wire.ExtentsRequest) bool {
+// mayReadQuickly reports whether a range can be answered without waiting.
+func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
 	if h.view == nil || m.Inline || m.Layout || m.Offset < 0 || m.Length <= 0 {
 		return false
 	}
@@ -88,8 +88,8 @@ func (h *Handle) MayReadQuickly(m *wire.ExtentsRequest) bool {
 // maxWindow bounds what one request may pin.
 const maxWindow = 256 << 20
 
-// ExtentsRequest answers where a range of a file lies, or with its bytes.
-func (h *Handle) ExtentsRequest(ctx context.Context, r *rpc.Request, m *wire.ExtentsRequest) {
+// extentsRequest answers where a range of a file lies, or with its bytes.
+func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.ExtentsRequest) {
 	switch {
 	case h.err != nil:
 		r.Fail(h.err)
@@ -116,7 +116,7 @@ func (h *Handle) ExtentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 
 // extents answers where a range lies, pinned, or with the bytes themselves where the
 // client asked for them, cannot reach them, or they are few.
-func (h *Handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
+func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
 	size := h.view.Snapshot().Size()
 	length = max(0, min(length, size-offset))
 	answer := &wire.Extents{Size: size}
@@ -155,7 +155,7 @@ func (h *Handle) extents(ctx context.Context, offset, length int64, inline bool)
 }
 
 // mayReach reports whether the client can reach every region that extents lie in.
-func (h *Handle) mayReach(extents []store.Extent) bool {
+func (h *handle) mayReach(extents []store.Extent) bool {
 	if !h.s.Local() && h.of.o.Admission(h.s) == nil {
 		return false
 	}
@@ -173,7 +173,7 @@ func (h *Handle) mayReach(extents []store.Extent) bool {
 	return true
 }
 
-func (h *Handle) describeExtents(answer *wire.Extents, extents []store.Extent) error {
+func (h *handle) describeExtents(answer *wire.Extents, extents []store.Extent) error {
 	for _, e := range extents {
 		m := &wire.Extent{FileOffset: e.FileOffset, Length: e.Length}
 		if e.State == store.Resident {
@@ -193,7 +193,7 @@ func (h *Handle) describeExtents(answer *wire.Extents, extents []store.Extent) e
 }
 
 // gather copies a pinned range, verified.
-func (h *Handle) gather(ctx context.Context, offset, length int64) ([]byte, error) {
+func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, error) {
 	if err := h.view.Snapshot().Verify(ctx, offset, length); err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func Unpin(_ context.Context, r *rpc.Request, m *wire.Unpin) {
 }
 
 // unpinAll releases what a handle's client left pinned.
-func (h *Handle) unpinAll() {
+func (h *handle) unpinAll() {
 	var left []uint64
 	h.s.Each(Pins, func(id uint64, p rpc.Resource) {
 		if p.(*pin).handle == h {
@@ -227,7 +227,7 @@ func (h *Handle) unpinAll() {
 
 // pin is a range of an open file that the client reads in place.
 type pin struct {
-	handle *Handle
+	handle *handle
 	held   *store.Pinned
 	bytes  int64 // of the segments that it keeps
 }

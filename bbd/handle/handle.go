@@ -1,4 +1,7 @@
-package bbd
+// Package handle answers requests that open, commit, read and close files, and those for segments to fill: what a
+// session's client holds of a file is a handle, with its pins and leases. It must never know how commits are
+// ordered, where bytes come from that are not in memory, nor how they reach another node.
+package handle
 
 import (
 	"context"
@@ -17,9 +20,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// Handle is one open file of a session. Requests on it are carried out one after
+// handle is one open file of a session. Requests on it are carried out one after
 // the other, in the order in which they were read.
-type Handle struct {
+type handle struct {
 	of    *Service
 	s     *rpc.Session
 	id    uint64
@@ -43,10 +46,10 @@ type Handle struct {
 }
 
 // Order has the requests on the handle.
-func (h *Handle) Order() *rpc.Queue { return &h.order }
+func (h *handle) Order() *rpc.Queue { return &h.order }
 
 // Release ends a handle that was closed, or that its session leaves open: see abandon.
-func (h *Handle) Release(lost bool) {
+func (h *handle) Release(lost bool) {
 	if lost {
 		h.abandon()
 	}
@@ -56,7 +59,7 @@ func (h *Handle) Release(lost bool) {
 // Open makes the handle that the client chose, and carries the open out on its queue.
 func (v *Service) Open(r *rpc.Request, m *wire.Open) (rpc.Ordered, func(context.Context) (proto.Message, []byte, error), error) {
 	s := r.Session()
-	h := &Handle{of: v, s: s, id: m.Handle}
+	h := &handle{of: v, s: s, id: m.Handle}
 	if m.Write {
 		h.writes = m.Buffer
 	}
@@ -81,14 +84,14 @@ func (v *Service) Open(r *rpc.Request, m *wire.Open) (rpc.Ordered, func(context.
 	}, nil
 }
 
-func (h *Handle) key() rpc.Key { return rpc.Key{Kind: Handles, ID: h.id} }
+func (h *handle) key() rpc.Key { return rpc.Key{Kind: Handles, ID: h.id} }
 
-func (h *Handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
+func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
 	b, err := h.of.o.Enter(ctx, h.s, "open", m.Buffer)
 	if err != nil {
 		return nil, nil, err
 	}
-	h.buf, h.path, h.opened, h.tier = b, b.address(clean(m.Path)), m, b.p.Tier(ctx, clean(m.Path))
+	h.buf, h.path, h.opened, h.tier = b, b.address(paths.Clean(m.Path)), m, b.p.Tier(ctx, paths.Clean(m.Path))
 	if m.Write {
 		answer, err := h.openWrite(ctx, m)
 		return answer, nil, err
@@ -96,9 +99,9 @@ func (h *Handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 	return h.openRead(ctx, m)
 }
 
-func (h *Handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, error) {
+func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, error) {
 	o := file.OpenOptions{
-		Path: clean(m.Path), Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate,
+		Path: paths.Clean(m.Path), Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate,
 		Mode: fs.FileMode(m.Mode) & paths.PermissionBits, ResumeFile: bb.FileID(m.ResumeFile),
 		ResumeGeneration: bb.Generation(m.ResumeGeneration), ResumeCommitted: m.ResumeCommitted,
 		Fence: m.Fence, Writer: h.s.Client(),
@@ -143,7 +146,7 @@ func (h *Handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 }
 
 // openRelay opens a file for writing whose home is another node.
-func (h *Handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *wire.Open) (*wire.Opened, error) {
+func (h *handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *wire.Open) (*wire.Opened, error) {
 	if h.s.Caller().Relayed {
 		return nil, owner.Changed("open", h.path)
 	}
@@ -159,16 +162,16 @@ func (h *Handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *w
 	return opened, nil
 }
 
-func (h *Handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
+func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
 	var (
 		e    bb.Entry
 		view *readcache.View
 		err  error
 	)
 	if m.File != 0 {
-		e, view, err = h.buf.openGeneration(ctx, *h.s.Caller(), clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
+		e, view, err = h.buf.openGeneration(ctx, *h.s.Caller(), paths.Clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
 	} else {
-		e, view, err = h.buf.OpenRead(ctx, *h.s.Caller(), clean(m.Path))
+		e, view, err = h.buf.OpenRead(ctx, *h.s.Caller(), paths.Clean(m.Path))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -189,7 +192,7 @@ func (h *Handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 }
 
 // forget takes the handle out of its session's.
-func (h *Handle) forget() {
+func (h *handle) forget() {
 	h.closed = true
 	if f := h.write; f != nil && h.s.Peer() == "" {
 		f.Detach(h.s)
@@ -197,11 +200,11 @@ func (h *Handle) forget() {
 	h.s.Release(h.key())
 }
 
-// MayCloseQuickly: closing what was read never waits.
-func (h *Handle) MayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
+// mayCloseQuickly: closing what was read never waits.
+func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
 
-// CloseRequest closes a handle.
-func (h *Handle) CloseRequest(ctx context.Context, r *rpc.Request, _ *wire.Close) {
+// closeRequest closes a handle.
+func (h *handle) closeRequest(ctx context.Context, r *rpc.Request, _ *wire.Close) {
 	h.release(ctx)
 	h.forget()
 	r.Reply(&wire.Empty{})
@@ -209,7 +212,7 @@ func (h *Handle) CloseRequest(ctx context.Context, r *rpc.Request, _ *wire.Close
 
 // release lets go of what the handle has open. A writer that did not commit loses
 // what it had not committed.
-func (h *Handle) release(ctx context.Context) {
+func (h *handle) release(ctx context.Context) {
 	switch {
 	case h.closed || h.err != nil:
 	case h.relay != nil:
@@ -226,7 +229,7 @@ func (h *Handle) release(ctx context.Context) {
 //
 // Another daemon's session may have broken for a moment only: what its clients write
 // here waits for them as it does after a restart.
-func (h *Handle) abandon() {
+func (h *handle) abandon() {
 	if h.s.Peer() != "" && h.write != nil && !h.closed && h.err == nil {
 		h.write.Linger()
 		return

@@ -1,4 +1,4 @@
-package bbd
+package handle
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ const settling = 20 * time.Millisecond
 
 // flushedClose waits for what a close has to wait for. The close itself is done: an error
 // says that the store may not have the file yet.
-func (h *Handle) flushedClose(ctx context.Context, f *file.File) error {
+func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 	b := h.buf
 	if b.p.Spec().Durability != bb.DurabilityFlushed {
 		return nil

@@ -1,4 +1,4 @@
-package bbd
+package handle
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
 	"forebay/bbd/file"
+	"forebay/bbd/owner"
 	"forebay/bbd/paths"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -21,8 +22,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// MayCommitQuickly reports whether a commit waits for nothing but memory.
-func (h *Handle) MayCommitQuickly(m *wire.Commit) bool {
+// mayCommitQuickly reports whether a commit can be carried out at once: of a generation that the namespace has,
+// with bytes that lie in leases.
+func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 	if h.write == nil || m.Close || h.closed || !h.write.Published() {
 		return false
 	}
@@ -37,8 +39,8 @@ func (h *Handle) MayCommitQuickly(m *wire.Commit) bool {
 	return h.entered
 }
 
-// CommitRequest commits what was written, and closes the handle if the client wants that.
-func (h *Handle) CommitRequest(ctx context.Context, r *rpc.Request, m *wire.Commit) {
+// commitRequest commits what was written, and closes the handle if the client wants that.
+func (h *handle) commitRequest(ctx context.Context, r *rpc.Request, m *wire.Commit) {
 	answer, err := h.commit(ctx, r.Data(), m)
 	if h.entered { // it was refused before it came to that
 		h.leave()
@@ -47,7 +49,7 @@ func (h *Handle) CommitRequest(ctx context.Context, r *rpc.Request, m *wire.Comm
 }
 
 // enter begins a change of the handle's buffer, unless the request has.
-func (h *Handle) enter(ctx context.Context) error {
+func (h *handle) enter(ctx context.Context) error {
 	if h.entered {
 		return nil
 	}
@@ -56,12 +58,12 @@ func (h *Handle) enter(ctx context.Context) error {
 	return err
 }
 
-func (h *Handle) leave() {
+func (h *handle) leave() {
 	h.entered = false
 	h.buf.p.Gate.Leave()
 }
 
-func (h *Handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
+func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
 	switch {
 	case h.err != nil:
 		return nil, h.err
@@ -77,7 +79,7 @@ func (h *Handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 		return &wire.Committed{Generation: uint64(h.write.Generation()), File: uint64(h.write.ID())}, nil
 	}
 	answer, err := h.commitHere(ctx, data, m, false)
-	for tries := 0; errors.Is(err, file.ErrSuperseded) && tries < maxMoves; tries++ {
+	for tries := 0; errors.Is(err, file.ErrSuperseded) && tries < owner.MaxMoves; tries++ {
 		if err = h.follow(ctx); err != nil {
 			break
 		}
@@ -93,7 +95,7 @@ func (h *Handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 }
 
 // commitRelay has the file's home carry a commit out.
-func (h *Handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
+func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
 	if m.Abort {
 		h.relay.Abandon(ctx)
 		h.forget()
@@ -111,8 +113,8 @@ func (h *Handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 }
 
 // follow opens the generation that another node has begun meanwhile, to go on with it.
-func (h *Handle) follow(ctx context.Context) error {
-	o := file.OpenOptions{Path: clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
+func (h *handle) follow(ctx context.Context) error {
+	o := file.OpenOptions{Path: paths.Clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
 	f, err := h.buf.p.Files.Open(ctx, *h.s.Caller(), o)
 	if there := (*file.ElsewhereError)(nil); errors.As(err, &there) {
 		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
@@ -126,7 +128,7 @@ func (h *Handle) follow(ctx context.Context) error {
 
 // commitHere commits to a file whose home is this node. Moved: the extents lay in
 // segments for another generation, so their bytes are copied.
-func (h *Handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, moved bool) (proto.Message, error) {
+func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, moved bool) (proto.Message, error) {
 	in := m.Extents
 	if moved {
 		var err error
@@ -165,7 +167,7 @@ func (h *Handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 }
 
 // inlined turns extents that lie in leases into extents that came as data.
-func (h *Handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExtent, all []byte, err error) {
+func (h *handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExtent, all []byte, err error) {
 	for _, e := range in {
 		var p []byte
 		switch {
