@@ -45,8 +45,8 @@ import (
 	"forebay/internal/unixsocket"
 	"forebay/internal/wire"
 	"forebay/meta"
+	"forebay/meta/conn"
 	"forebay/meta/gossip"
-	"forebay/meta/kv"
 )
 
 // Daemon is one running bbd.
@@ -89,7 +89,7 @@ type Daemon struct {
 	memory
 	outflow
 	meta    *meta.Meta
-	health  *kv.Health // of the namespace, before meta is there too
+	health  *conn.Health // of the namespace, before meta is there too
 	server  *rpc.Server
 	observe *observe.Observer
 	cluster *cluster.Cluster // nil: alone
@@ -160,7 +160,7 @@ type outflow struct {
 // New starts a daemon: it adopts what is in memory, reconciles it with the
 // namespace, and serves clients until Stop. An error says what to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &kv.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
+	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &conn.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
 	d.cfg.Meta.Revision = func(buffer string) uint64 { return reassert.NewestRevision(d.store, buffer) }
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))

@@ -12,13 +12,13 @@ import (
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 )
 
 // farServer makes connections to a namespace's server whose answers take some time on their way.
 // Any number is on its way at once.
 type farServer struct {
-	kv.InProcess
+	conn.InProcess
 	delay *atomic.Int64 // time.Duration
 }
 

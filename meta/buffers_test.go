@@ -153,7 +153,7 @@ func repairBuffers(t *testing.T, engine Engine) {
 		if !made {
 			return
 		}
-		in := interface{ Ensure(context.Context) error }(m.conn.Bucket(bucketName(name, id), kv.BucketOptions{}))
+		in := interface{ Ensure(context.Context) error }(kv.New(m.conn, bucketName(name, id), kv.BucketOptions{}))
 		if engine == EngineLog {
 			in = stream.New(m.conn, logPrefix+bucketName(name, id))
 		}

@@ -12,9 +12,11 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/batch"
+	"forebay/meta/conn"
 	"forebay/meta/events"
 	"forebay/meta/ids"
 	"forebay/meta/kv"
+	"forebay/meta/leaders"
 	"forebay/meta/ops"
 )
 
@@ -27,7 +29,7 @@ type Options struct {
 	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
 	// ClusterKeys, if not nil, returns the keys that are in use now, ClusterKey at first.
 	ClusterKeys func() [][]byte
-	InProcess   kv.InProcess
+	InProcess   conn.InProcess
 
 	Name       string    // of this client, as the server's administrators see it; default "forebay"
 	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
@@ -43,7 +45,7 @@ type Options struct {
 	CacheEntries int
 	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect
 	// waits for an answer.
-	Health *kv.Health
+	Health *conn.Health
 	Logger *slog.Logger // default: discard
 }
 
@@ -71,8 +73,8 @@ func (o *Options) validateEngine() error {
 }
 
 // connection returns what the connection has to know.
-func (o *Options) connection() kv.Options {
-	return kv.Options{
+func (o *Options) connection() conn.Options {
+	return conn.Options{
 		URLs: o.URLs, Credentials: o.Credentials, CA: o.CA, Cert: o.Cert, Key: o.Key,
 		ClusterKey: o.ClusterKey, ClusterKeys: o.ClusterKeys, InProcess: o.InProcess,
 		Name: o.Name, Replicas: o.Replicas, Health: o.Health, Logger: o.Logger,
@@ -85,7 +87,7 @@ func (o *Options) connection() kv.Options {
 type Meta struct {
 	opts   Options
 	log    *slog.Logger
-	conn   *kv.Conn
+	conn   *conn.Conn
 	system *kv.Bucket
 	ids    *ids.Source
 	events *events.Publisher
@@ -110,7 +112,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	c, err := kv.Dial(ctx, opts.connection())
+	c, err := conn.Dial(ctx, opts.connection())
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +121,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.spaces = map[string]*space{}
-	m.system = c.Bucket(systemBucket, kv.BucketOptions{Gone: kv.NeverGone})
+	m.system = kv.New(c, systemBucket, kv.BucketOptions{Gone: kv.NeverGone})
 	m.events, m.ids = events.NewPublisher(c), ids.New(m.system)
 	m.ops, m.batch = ops.New(c, m.ids.Next), batch.New(c)
 	m.system.ProbeAlways()
@@ -128,8 +130,8 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 		m.Close()
 		return nil, err
 	}
-	if server, ok := opts.InProcess.(kv.Leads); ok && opts.Replicas > 1 {
-		m.tends.Go(func() { c.KeepEven(tending, server, ourStream) })
+	if server, ok := opts.InProcess.(leaders.Server); ok && opts.Replicas > 1 {
+		m.tends.Go(func() { leaders.Keep(tending, c, server, ourStream) })
 	}
 	return m, nil
 }
@@ -142,7 +144,7 @@ func ourStream(name string) bool {
 // EvenLeaders has servers that lead more than twice their share of the streams hand some
 // over to others that have copies of them, and returns how many it asked for.
 func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
-	return m.conn.EvenLeaders(ctx, ourStream)
+	return leaders.Even(ctx, m.conn, ourStream)
 }
 
 // IDs returns the source of ids.
@@ -200,4 +202,4 @@ func (m *Meta) Stats() Stats {
 }
 
 // Status says how the connection stands, and whether the namespace answers.
-func (m *Meta) Status() kv.Status { return m.conn.Status() }
+func (m *Meta) Status() conn.Status { return m.conn.Status() }

@@ -195,7 +195,7 @@ func (m *Meta) endSpaces() {
 
 // bufferBucket returns the bucket of the namespace of a buffer.
 func (m *Meta) bufferBucket(buffer string, in keptIn) *kv.Bucket {
-	return m.conn.Bucket(bucketName(buffer, in.id), kv.BucketOptions{
+	return kv.New(m.conn, bucketName(buffer, in.id), kv.BucketOptions{
 		Absent: m.opts.Replicas <= 1,
 		Gone: func(ctx context.Context) (bool, error) {
 			b, now, err := m.buffer(ctx, "namespace", buffer)
@@ -219,13 +219,13 @@ func (m *Meta) stored(engine Engine, name string) stored {
 	if engine == EngineLog {
 		return stream.New(m.conn, logPrefix+name)
 	}
-	return m.conn.Bucket(name, kv.BucketOptions{})
+	return kv.New(m.conn, name, kv.BucketOptions{})
 }
 
 // allStored returns the names of all buckets, or logs, of namespaces.
 func (m *Meta) allStored(ctx context.Context, engine Engine) (names []string, err error) {
 	if engine != EngineLog {
-		return m.conn.Buckets(ctx, systemBucket+"-")
+		return kv.Names(ctx, m.conn, systemBucket+"-")
 	}
 	names, err = stream.Names(ctx, m.conn, logPrefix+systemBucket+"-")
 	for i := range names {

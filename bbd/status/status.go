@@ -8,7 +8,7 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 )
 
 // Status is what GET /status and bbctl status show. Sizes are bytes, ages seconds.
@@ -104,7 +104,7 @@ func OfTier(t store.TierStats) Tier {
 }
 
 // OfNamespace describes how the namespace answers at a time.
-func OfNamespace(s kv.Status, now time.Time) Namespace {
+func OfNamespace(s conn.Status, now time.Time) Namespace {
 	n := Namespace{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
 	if t := s.Trouble(); t != nil {
 		n.Trouble = &Trouble{Since: t.Since, For: now.Sub(t.Since).Seconds(), Reason: t.Reason, Remedy: t.Remedy}

@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/embedded"
-	"forebay/meta/kv"
+	"forebay/meta/kv/plain"
 )
 
 // benchPut measures key-value puts, for bbbench: what a daemon's namespace can
@@ -61,7 +62,7 @@ func (b *benchPut) run(ctx context.Context) (_ benchPutAnswer, err error) {
 	if (b.url == "") == (b.dir == "") || b.count < 1 || b.inFlight < 1 || b.bytes < 0 || b.bytes > 1<<20 {
 		return benchPutAnswer{}, bb.E(bb.Invalid, "bench-put", "", "needs --url or --dir, and counts from 1 on")
 	}
-	var server kv.InProcess
+	var server conn.InProcess
 	if b.dir != "" {
 		s, err := embedded.Start(ctx, embedded.Options{Dir: b.dir, SyncInterval: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 		if err != nil {
@@ -70,7 +71,7 @@ func (b *benchPut) run(ctx context.Context) (_ benchPutAnswer, err error) {
 		defer s.Shutdown()
 		server = s
 	}
-	p, err := kv.OpenPlain(ctx, b.url, server)
+	p, err := plain.Open(ctx, b.url, server)
 	if err != nil {
 		return benchPutAnswer{}, err
 	}
@@ -81,7 +82,7 @@ func (b *benchPut) run(ctx context.Context) (_ benchPutAnswer, err error) {
 
 // put puts values under different keys and returns how long all of them took. The first
 // error ends it.
-func (b *benchPut) put(ctx context.Context, p *kv.Plain) (time.Duration, error) {
+func (b *benchPut) put(ctx context.Context, p *plain.Bucket) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	value := make([]byte, b.bytes)

@@ -20,8 +20,10 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
+	"forebay/meta/retry"
 )
 
 const (
@@ -45,7 +47,7 @@ func jobOf(key string) string {
 // Jobs are the batch jobs of a cluster, in a bucket that is made when first needed. It
 // is safe for concurrent use.
 type Jobs struct {
-	c  *kv.Conn
+	c  *conn.Conn
 	mu struct {
 		sync.Mutex
 		records *kv.Bucket // nil until it is needed
@@ -53,7 +55,7 @@ type Jobs struct {
 }
 
 // New returns the batch jobs on a server.
-func New(c *kv.Conn) *Jobs { return &Jobs{c: c} }
+func New(c *conn.Conn) *Jobs { return &Jobs{c: c} }
 
 func (j *Jobs) records(ctx context.Context) (*kv.Bucket, error) {
 	j.mu.Lock()
@@ -62,7 +64,7 @@ func (j *Jobs) records(ctx context.Context) (*kv.Bucket, error) {
 	if b != nil {
 		return b, nil
 	}
-	b = j.c.Bucket(bucketName, kv.BucketOptions{Age: age, Gone: kv.NeverGone})
+	b = kv.New(j.c, bucketName, kv.BucketOptions{Age: age, Gone: kv.NeverGone})
 	if err := b.Ensure(ctx); err != nil {
 		return nil, err
 	}
@@ -278,8 +280,8 @@ func (j *Jobs) change(ctx context.Context, op, key string, change func(*kv.Recor
 	if err != nil {
 		return kv.Wrap(op, key, err)
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		r, err := b.Get(ctx, key)
 		if err != nil {
 			return kv.Wrap(op, key, err)

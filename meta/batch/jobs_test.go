@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 )
@@ -18,7 +18,7 @@ import (
 func TestJob(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
-	m := New(kvtest.Dial(t, kv.Options{URLs: []string{s.URL()}}))
+	m := New(kvtest.Dial(t, conn.Options{URLs: []string{s.URL()}}))
 	ctx, cancel := context.WithCancel(metatest.Context(t))
 	const nodes = 20
 	var watching errgroup.Group

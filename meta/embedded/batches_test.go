@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"forebay/meta/conn"
 	"forebay/meta/embedded/batches"
 	"forebay/meta/kv"
 )
@@ -73,11 +74,11 @@ func moveAndDie() error {
 	}
 	m.Look(time.Now())
 	for g := range 6 {
-		c, err := kv.Dial(ctx, kv.Options{InProcess: s})
+		c, err := conn.Dial(ctx, conn.Options{InProcess: s})
 		if err != nil {
 			return err
 		}
-		b := c.Bucket(movedBucket, kv.BucketOptions{Gone: kv.NeverGone})
+		b := kv.New(c, movedBucket, kv.BucketOptions{Gone: kv.NeverGone})
 		if err := b.Ensure(ctx); err != nil {
 			return err
 		}
@@ -189,13 +190,13 @@ func keysAfterKill(t *testing.T, dir string, life int, restored *restoring) map[
 		t.Fatal(err)
 	}
 	defer s.Shutdown()
-	c, err := kv.Dial(ctx, kv.Options{InProcess: s})
+	c, err := conn.Dial(ctx, conn.Options{InProcess: s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	seen, found := map[string]bool{}, map[string]int{}
-	err = c.Bucket(movedBucket, kv.BucketOptions{Gone: kv.NeverGone}).Scan(ctx, fmt.Sprintf("%d.>", life), func(r *kv.Record) error {
+	err = kv.New(c, movedBucket, kv.BucketOptions{Gone: kv.NeverGone}).Scan(ctx, fmt.Sprintf("%d.>", life), func(r *kv.Record) error {
 		if !seen[r.Key] {
 			seen[r.Key] = true
 			found[r.Key[:strings.LastIndex(r.Key, ".")]]++

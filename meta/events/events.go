@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // Publisher sends events without holding up who publishes them.
 type Publisher struct {
-	c       *kv.Conn
+	c       *conn.Conn
 	dropped atomic.Uint64
 	queue   chan bb.Event
 	done    chan struct{}
@@ -36,7 +36,7 @@ type Publisher struct {
 }
 
 // NewPublisher returns a publisher over a connection. It has to be closed.
-func NewPublisher(c *kv.Conn) *Publisher {
+func NewPublisher(c *conn.Conn) *Publisher {
 	p := &Publisher{c: c, queue: make(chan bb.Event, eventsWaiting), done: make(chan struct{})}
 	go p.run()
 	return p
@@ -103,14 +103,14 @@ func (e *MissedError) Error() string {
 
 // Subscription receives the events of a buffer, or of all.
 type Subscription struct {
-	c       *kv.Conn
-	sub     *kv.Subscription
+	c       *conn.Conn
+	sub     *conn.Subscription
 	reading sync.Mutex
 }
 
 // Subscribe returns a subscription to the events of a buffer, or of all for "".
 // Events published after it returns are received.
-func Subscribe(ctx context.Context, c *kv.Conn, buffer string) (*Subscription, error) {
+func Subscribe(ctx context.Context, c *conn.Conn, buffer string) (*Subscription, error) {
 	subject := subjects + ">"
 	if buffer != "" {
 		if err := bb.CheckBufferName(buffer); err != nil {
@@ -136,7 +136,7 @@ func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 	for {
 		data, err := s.sub.Receive(ctx)
 		switch {
-		case errors.Is(err, kv.ErrUnsubscribed):
+		case errors.Is(err, conn.ErrUnsubscribed):
 			return bb.Event{}, bb.E(bb.Cancelled, "events", "", "the subscription was closed")
 		case errors.Is(err, context.DeadlineExceeded):
 			return bb.Event{}, bb.Wrap("events", "", err)

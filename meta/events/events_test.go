@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 )
 
 // publisherOn returns a publisher over a connection of its own.
-func publisherOn(t *testing.T, server kv.InProcess) *Publisher {
+func publisherOn(t *testing.T, server conn.InProcess) *Publisher {
 	t.Helper()
-	p := NewPublisher(kvtest.Dial(t, kv.Options{InProcess: server}))
+	p := NewPublisher(kvtest.Dial(t, conn.Options{InProcess: server}))
 	t.Cleanup(p.Close)
 	return p
 }
@@ -23,7 +23,7 @@ func publisherOn(t *testing.T, server kv.InProcess) *Publisher {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartServer(t, t.TempDir())
-	m, other := publisherOn(t, s), kvtest.Dial(t, kv.Options{InProcess: s})
+	m, other := publisherOn(t, s), kvtest.Dial(t, conn.Options{InProcess: s})
 	ctx := metatest.Context(t)
 	one, err := Subscribe(ctx, other, "one")
 	if err != nil {

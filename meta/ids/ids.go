@@ -13,6 +13,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
+	"forebay/meta/retry"
 )
 
 const (
@@ -45,7 +46,7 @@ func New(b *kv.Bucket) *Source { return &Source{b: b} }
 func (s *Source) Claim(ctx context.Context) (uint64, error) {
 	for try := 0; ; try++ {
 		if try > 0 {
-			kv.Sleep(ctx, mathrand.N(claimPause<<min(try, 9)))
+			retry.Sleep(ctx, mathrand.N(claimPause<<min(try, 9)))
 		}
 		r, err := s.b.Get(ctx, countersKey)
 		if err != nil {
@@ -100,7 +101,7 @@ func (s *Source) Raise(ctx context.Context, block uint64) error {
 		if err != nil && !errors.Is(err, kv.ErrRevision) && !kv.MayRepeat(ctx, err) {
 			return kv.Wrap("claim ids", "", err)
 		}
-		kv.Yield(ctx, try)
+		retry.Yield(ctx, try)
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 )
@@ -16,7 +16,7 @@ func TestNextIDs(t *testing.T) {
 	seen := map[uint64]bool{}
 	var wg sync.WaitGroup
 	for range 4 {
-		ids := New(kvtest.Bucket(t, kvtest.Dial(t, kv.Options{InProcess: s}), "ids"))
+		ids := New(kvtest.Bucket(t, kvtest.Dial(t, conn.Options{InProcess: s}), "ids"))
 		wg.Go(func() {
 			for range 20 {
 				block, err := ids.Claim(metatest.Context(t))

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
+	"forebay/meta/retry"
 )
 
 const (
@@ -54,7 +56,7 @@ func Check(key string, revision uint64) Change {
 // The server writes a batch message by message; killed in between, it finishes when
 // it starts again.
 func (b *Bucket) Commit(ctx context.Context, changes []Change) ([]uint64, error) {
-	id := b.c.nonce()
+	id := b.c.Nonce()
 	msgs := make([]*nats.Msg, len(changes))
 	for i, c := range changes {
 		msgs[i] = b.batchMessage(id, i, len(changes), c)
@@ -107,7 +109,7 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			lost = true
 		}
 		if errors.Is(err, errBusy) || errors.Is(err, ErrInProcess) {
-			Pause(ctx, try)
+			retry.Pause(ctx, try)
 			err = b.c.Wait(ctx)
 		} else {
 			err = b.retry(ctx, err)
@@ -124,7 +126,7 @@ func (b *Bucket) attempt(ctx context.Context, msgs []*nats.Msg) (uint64, error) 
 		return 0, ErrNoServer
 	}
 	defer b.batches.Release(1)
-	ack, err := b.c.request(ctx, msgs...)
+	ack, err := b.c.Request(ctx, msgs...)
 	if err != nil {
 		return 0, err
 	}
@@ -137,13 +139,13 @@ var errBusy = errors.New("the server cannot take the batch now")
 
 func parseBatchAck(data []byte) (uint64, error) {
 	var ack struct {
-		Error *apiError `json:"error"`
+		Error *conn.APIError `json:"error"`
 	}
 	if json.Unmarshal(data, &ack) == nil && ack.Error != nil &&
 		(ack.Error.ErrCode == codeBatchIncomplete || ack.Error.ErrCode == codeBatchTooMany) {
 		return 0, errBusy
 	}
-	return parseAck(data)
+	return conn.ParseAck(data)
 }
 
 // becameOf finds out what became of a batch that was refused: by a server that had

@@ -1,9 +1,7 @@
 package kv
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
+	"forebay/meta/retry"
 )
 
 const (
@@ -27,20 +27,6 @@ const (
 	hdrOperation       = "KV-Operation"
 	hdrNonce           = "Forebay-Nonce" // tells a change from another one like it
 	hdrGone            = "Forebay-Gone"  // on a deletion: the id of the file that went with it
-
-	codeNoPeers           = 10005
-	codeStreamNotFound    = 10059
-	codeNotClustered      = 10074
-	codeWrongSequence     = 10071
-	codeWrongSequenceOfIt = 10164
-)
-
-var (
-	ErrRevision = errors.New("the key has another revision")
-	ErrNoBucket = errors.New("the bucket does not exist")
-	// ErrInProcess: another change of the key is on its way to the copies. Nothing was
-	// changed, nor is it known yet whether the other change will be.
-	ErrInProcess = errors.New("the key is being changed")
 )
 
 // Bucket is one key-value bucket: a stream KV_name with one message per subject
@@ -49,7 +35,7 @@ var (
 // A value's revision is its message's sequence. A deleted key has a message without
 // data until that expires, then none.
 type Bucket struct {
-	c        *Conn
+	c        *conn.Conn
 	replicas int           // copies that it gets when it is made
 	copies   atomic.Int32  // that it has, once that is known
 	age      time.Duration // see bucketOptions
@@ -87,10 +73,10 @@ type BucketOptions struct {
 // NeverGone is for buckets that nobody deletes.
 func NeverGone(context.Context) (bool, error) { return false, nil }
 
-// Bucket returns a bucket, which need not exist.
-func (c *Conn) Bucket(name string, o BucketOptions) *Bucket {
+// New returns the bucket of a name, which need not exist.
+func New(c *conn.Conn, name string, o BucketOptions) *Bucket {
 	return &Bucket{
-		c: c, replicas: c.opts.Replicas, name: name, age: o.Age, gone: o.Gone, absent: o.Absent,
+		c: c, replicas: c.Replicas(), name: name, age: o.Age, gone: o.Gone, absent: o.Absent,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
 		batches: semaphore.NewWeighted(batchesAtOnce),
@@ -101,7 +87,7 @@ func (c *Conn) Bucket(name string, o BucketOptions) *Bucket {
 func (b *Bucket) Name() string { return b.name }
 
 // Logger returns the log of the connection.
-func (b *Bucket) Logger() *slog.Logger { return b.c.log }
+func (b *Bucket) Logger() *slog.Logger { return b.c.Logger() }
 
 // Unreadable counts and logs a record that cannot be decoded; a nil error is none.
 func (b *Bucket) Unreadable(key string, err error) { b.c.Unreadable(key, err) }
@@ -109,7 +95,7 @@ func (b *Bucket) Unreadable(key string, err error) { b.c.Unreadable(key, err) }
 // Unavailable is the error of an operation whose context ended while the server did not
 // answer: Cancelled if somebody cancelled it, else Unavailable.
 func (b *Bucket) Unavailable(ctx context.Context, op string, cause error) error {
-	return b.c.unavailable(ctx, op, cause)
+	return b.c.Unavailable(ctx, op, cause)
 }
 
 // Reconnects counts how often the connection came back.
@@ -118,8 +104,8 @@ func (b *Bucket) Reconnects() uint64 { return b.c.Status().Reconnects }
 // Ensure makes the bucket if it is not there, and gives it more copies if it has
 // fewer than it should.
 func (b *Bucket) Ensure(ctx context.Context) error {
-	err := b.manage(ctx, func(ctx context.Context) error {
-		s, err := b.c.admin.CreateStream(ctx, jetstream.StreamConfig{
+	err := b.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
+		s, err := js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: "KV_" + b.name, Subjects: []string{b.subject + ">"}, Storage: jetstream.FileStorage,
 			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: true,
 			AllowAtomicPublish: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1, MaxAge: b.age,
@@ -140,7 +126,7 @@ func (b *Bucket) Ensure(ctx context.Context) error {
 
 // find learns how many copies the bucket has.
 func (b *Bucket) find(ctx context.Context) error {
-	s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
+	s, err := b.c.JetStream().Stream(ctx, "KV_"+b.name)
 	if err == nil {
 		b.copies.Store(int32(s.CachedInfo().Config.Replicas))
 	}
@@ -149,8 +135,8 @@ func (b *Bucket) find(ctx context.Context) error {
 
 // raise gives a bucket that was made for fewer servers its copies.
 func (b *Bucket) raise(ctx context.Context) error {
-	return b.manage(ctx, func(ctx context.Context) error {
-		s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
+	return b.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
+		s, err := js.Stream(ctx, "KV_"+b.name)
 		if err != nil {
 			return err
 		}
@@ -159,7 +145,7 @@ func (b *Bucket) raise(ctx context.Context) error {
 			return nil
 		}
 		cfg.Replicas = b.replicas
-		_, err = b.c.admin.UpdateStream(ctx, cfg)
+		_, err = js.UpdateStream(ctx, cfg)
 		return err
 	})
 }
@@ -167,7 +153,7 @@ func (b *Bucket) raise(ctx context.Context) error {
 // Exists reports whether the server has the bucket.
 func (b *Bucket) Exists(ctx context.Context) (bool, error) {
 	found := true
-	err := b.manage(ctx, func(ctx context.Context) error {
+	err := b.manage(ctx, func(ctx context.Context, _ jetstream.JetStream) error {
 		err := b.find(ctx)
 		if found = err == nil; errors.Is(err, jetstream.ErrStreamNotFound) {
 			err = nil
@@ -179,8 +165,8 @@ func (b *Bucket) Exists(ctx context.Context) (bool, error) {
 
 // Destroy deletes the bucket with all that it holds. It may be gone already.
 func (b *Bucket) Destroy(ctx context.Context) error {
-	return b.manage(ctx, func(ctx context.Context) error {
-		err := b.c.admin.DeleteStream(ctx, "KV_"+b.name)
+	return b.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
+		err := js.DeleteStream(ctx, "KV_"+b.name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -190,7 +176,7 @@ func (b *Bucket) Destroy(ctx context.Context) error {
 
 // Created returns when the bucket was made. It does not try again.
 func (b *Bucket) Created(ctx context.Context) (at time.Time, found bool, err error) {
-	s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
+	s, err := b.c.JetStream().Stream(ctx, "KV_"+b.name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return time.Time{}, false, nil
@@ -200,12 +186,12 @@ func (b *Bucket) Created(ctx context.Context) (at time.Time, found bool, err err
 	return s.CachedInfo().Created, true, nil
 }
 
-// Buckets returns the names of the buckets that begin with a prefix. It does not try again.
-func (c *Conn) Buckets(ctx context.Context, prefix string) ([]string, error) {
+// Names returns the names of the buckets that begin with a prefix. It does not try again.
+func Names(ctx context.Context, c *conn.Conn, prefix string) ([]string, error) {
 	var found []string
 	// Names alone: for more the server asks the leader of each stream, and waits for 4 s if
 	// one has none.
-	list := c.admin.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
+	list := c.JetStream().StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
 	for stream := range list.Name() {
 		if name, ok := strings.CutPrefix(stream, "KV_"); ok && strings.HasPrefix(name, prefix) {
 			found = append(found, name)
@@ -217,49 +203,8 @@ func (c *Conn) Buckets(ctx context.Context, prefix string) ([]string, error) {
 	return found, nil
 }
 
-// manageTimeout is how long the first answer of the stream API is waited for, the next
-// one twice as long, up to attemptTimeout: what is asked before the servers have elected
-// a leader is never answered, and a daemon that starts with them asks then.
-const manageTimeout = time.Second
-
-func (b *Bucket) manage(ctx context.Context, do func(context.Context) error) error {
-	return b.c.manage(ctx, "bucket", b.name, do)
-}
-
-// manage calls an idempotent function of the stream API until the server answers. What it
-// is about is a bucket or a queue of a name.
-func (c *Conn) manage(ctx context.Context, what, name string, do func(context.Context) error) error {
-	for try := 0; ; try++ {
-		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), attemptTimeout))
-		err := do(attempt)
-		cancel()
-		var api jetstream.JetStreamError
-		switch {
-		case err == nil:
-			if try > 0 {
-				c.prober.answered(apiName)
-			}
-			return nil
-		case errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == codeNotClustered:
-			return bb.E(bb.Invalid, what, name, api.APIError().Error()).WithRemedy("ask for one replica, or use a cluster of servers")
-		case errors.As(err, &api) && api.APIError() != nil && final(api.APIError()):
-			return bb.E(bb.Internal, what, name, api.APIError().Error())
-		}
-		if ctx.Err() != nil {
-			return c.unavailable(ctx, what+" "+name, err)
-		}
-		c.apiSuspected(err)
-		Pause(ctx, try)
-		if err := c.again(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// final reports whether asking again cannot help. A cluster that is starting has no
-// leader, or too few servers that are known to be up, for a while.
-func final(err *jetstream.APIError) bool {
-	return err.Code < 500 && err.ErrorCode != codeNoPeers
+func (b *Bucket) manage(ctx context.Context, do func(context.Context, jetstream.JetStream) error) error {
+	return b.c.Manage(ctx, "bucket", b.name, do)
 }
 
 // Get returns what is stored under a key: never less than what was acknowledged to
@@ -287,7 +232,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (Record, error) {
 func (b *Bucket) retry(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ErrUncertain):
-		return b.c.unavailable(ctx, "namespace server", err)
+		return b.c.Unavailable(ctx, "namespace server", err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrUncertain):
 		// Either the bucket is gone or the server is not ready. What is sent while a server
 		// drops the bucket is not answered, and it may keep its subscription for good.
@@ -306,19 +251,19 @@ func (b *Bucket) retry(ctx context.Context, err error) error {
 			}
 		}
 		if errors.Is(err, nats.ErrNoResponders) {
-			Pause(ctx, 5)
+			retry.Pause(ctx, 5)
 		}
-		return b.c.again(ctx)
+		return b.c.Again(ctx)
 	case !errors.Is(err, ErrNoServer):
 		return err
 	case ctx.Err() != nil:
-		return b.c.unavailable(ctx, "namespace server", err)
+		return b.c.Unavailable(ctx, "namespace server", err)
 	}
-	return b.c.again(ctx)
+	return b.c.Again(ctx)
 }
 
 func (b *Bucket) getDirect(ctx context.Context, key string) (Record, error) {
-	msg, err := b.c.request(ctx, &nats.Msg{Subject: b.get1 + key})
+	msg, err := b.c.Request(ctx, &nats.Msg{Subject: b.get1 + key})
 	if err != nil {
 		return Record{}, err
 	}
@@ -361,21 +306,11 @@ func writer(h nats.Header) string {
 	return h.Get(hdrNonce)
 }
 
-type apiError struct {
-	Code        int    `json:"code"`
-	ErrCode     int    `json:"err_code"`
-	Description string `json:"description"`
-}
-
-func (e *apiError) Error() string {
-	return fmt.Sprintf("server error %d: %s", e.ErrCode, e.Description)
-}
-
 // Put stores data under a key if its revision is expected (0: it does not exist),
 // and returns the new revision; else errConflict. If the answer is lost, it finds
 // out what became of the change.
 func (b *Bucket) Put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error) {
-	id := b.c.nonce()
+	id := b.c.Nonce()
 	h := nats.Header{hdrExpected: {strconv.FormatUint(expected, 10)}, hdrNonce: {id}}
 	return b.publish(ctx, key, data, h, expected, id)
 }
@@ -387,7 +322,7 @@ func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone 
 		if !errors.Is(err, ErrRevision) {
 			return seq, Record{}, err
 		}
-		Pause(ctx, try)
+		retry.Pause(ctx, try)
 		r, err := b.Get(ctx, key)
 		if err != nil {
 			return 0, Record{}, err
@@ -411,7 +346,7 @@ func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint6
 // RemoveFile is remove of a file's key: the marker names the file, so that whoever holds
 // its bytes can tell that it was removed from that the namespace has forgotten it.
 func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
-	id := b.c.nonce()
+	id := b.c.Nonce()
 	h := nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"}, hdrNonce: {id},
 	}
@@ -421,7 +356,7 @@ func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, fi
 
 // Discard is remove for what does no harm if it stays: it does not wait.
 func (b *Bucket) Discard(key string, expected uint64) {
-	_ = b.c.nc.PublishMsg(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
+	b.c.Send(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"},
 	}})
 }
@@ -436,10 +371,10 @@ func (b *Bucket) Discard(key string, expected uint64) {
 func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {
 	lost := false
 	for try := 0; ; try++ {
-		ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + key, Header: h, Data: data})
+		ack, err := b.c.Request(ctx, &nats.Msg{Subject: b.subject + key, Header: h, Data: data})
 		var seq uint64
 		if err == nil {
-			seq, err = parseAck(ack.Data)
+			seq, err = conn.ParseAck(ack.Data)
 		}
 		switch {
 		case err == nil:
@@ -465,7 +400,7 @@ func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 			lost = true
 		}
 		if errors.Is(err, ErrInProcess) {
-			Pause(ctx, try)
+			retry.Pause(ctx, try)
 			err = b.c.Wait(ctx)
 		} else {
 			err = b.retry(ctx, err)
@@ -483,39 +418,4 @@ func afterLoss(lost bool, err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrMaybeDone, err)
-}
-
-// parseAck reads the acknowledgement of a publish.
-func parseAck(data []byte) (uint64, error) {
-	if !bytes.Contains(data, []byte(`"error"`)) {
-		// {"stream":"KV_x","seq":123} with more fields after a batch
-		if _, rest, ok := bytes.Cut(data, []byte(`"seq":`)); ok {
-			n := 0
-			var seq uint64
-			for n < len(rest) && n < 19 && rest[n] >= '0' && rest[n] <= '9' {
-				seq = seq*10 + uint64(rest[n]-'0')
-				n++
-			}
-			if n > 0 && seq > 0 {
-				return seq, nil
-			}
-		}
-	}
-	var ack struct {
-		Error *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(data, &ack); err != nil || ack.Error == nil {
-		return 0, bb.E(bb.Internal, "put", "", fmt.Sprintf("the server's acknowledgement is malformed: %.80q", data))
-	}
-	switch {
-	case ack.Error.ErrCode == codeWrongSequence:
-		return 0, ErrRevision
-	case ack.Error.ErrCode == codeWrongSequenceOfIt:
-		return 0, ErrInProcess
-	case ack.Error.ErrCode == codeStreamNotFound:
-		return 0, ErrNoBucket
-	case ack.Error.Code == 503:
-		return 0, fmt.Errorf("%w: %w", ErrUncertain, ack.Error)
-	}
-	return 0, &bb.Error{Kind: bb.Internal, Op: "put", Err: ack.Error, Remedy: "see the NATS server's limits and log"}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"forebay/meta/conn"
 	"forebay/meta/metatest"
 )
 
@@ -16,7 +17,7 @@ func TestSilentAfterRemoval(t *testing.T) {
 	if err := b.Destroy(metatest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	b.c.Intercept(func(ctx context.Context, msgs []*Message) (*Message, error) {
+	b.c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 		return nil, ErrUncertain
 	})
 	if _, _, err := b.Create(metatest.Context(t), "x", []byte("x"), 0); !errors.Is(err, ErrNoBucket) {
@@ -25,18 +26,4 @@ func TestSilentAfterRemoval(t *testing.T) {
 	if _, err := b.Get(metatest.Context(t), "x"); !errors.Is(err, ErrNoBucket) {
 		t.Errorf("a read: %v", err)
 	}
-}
-
-func FuzzParseAck(f *testing.F) {
-	for _, s := range []string{
-		`{"stream":"KV_x","seq":123}`, `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"x","seq":0}`,
-		`{"stream":"x","seq":9,"batch":"b","count":2}`, `{"seq":99999999999999999999999}`, ``,
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if seq, err := parseAck(b); (err == nil) != (seq > 0) {
-			t.Fatalf("%q: %d %v", b, seq, err)
-		}
-	})
 }

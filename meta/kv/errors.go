@@ -5,6 +5,19 @@ import (
 	"errors"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
+)
+
+// What package conn says of a request that was not answered, or was refused, is said of a change of a bucket, too.
+var (
+	ErrUncertain = conn.ErrUncertain
+	ErrNoServer  = conn.ErrNoServer
+	ErrMaybeDone = conn.ErrMaybeDone // ErrUncertain of a change
+	ErrRevision  = conn.ErrRevision  // the key has another revision
+	// ErrInProcess: another change of the key is on its way to the copies. Nothing was
+	// changed, nor is it known yet whether the other change will be.
+	ErrInProcess = conn.ErrInProcess
+	ErrNoBucket  = conn.ErrNoStream
 )
 
 // Wrap translates what the connection says into the errors of an operation.
@@ -17,10 +30,8 @@ func Wrap(op, path string, err error) error {
 	case errors.Is(err, ErrNoBucket):
 		return bb.E(bb.NotFound, op, path, "the namespace has no entries of the buffer: it has been destroyed, or the namespace's server has lost them").
 			WithRemedy("if bbctl buffer list shows the buffer, put a copy of the server's folder back: nodes keep what they hold")
-	case errors.Is(err, ErrUncertain) && bb.KindOf(err) == bb.Internal:
-		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "look whether it was done"}
 	}
-	return bb.Wrap(op, path, err)
+	return conn.Wrap(op, path, err)
 }
 
 // ErrConflict is in the chain of the bb.Busy error of a change that was refused

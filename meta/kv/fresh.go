@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"forebay/internal/rounds"
+	"forebay/meta/conn"
+	"forebay/meta/retry"
 )
 
 // barriers makes reads of a bucket with several copies see all that was acknowledged
@@ -61,7 +63,7 @@ func (b *Bucket) barrier(ctx context.Context) (uint64, error) {
 			return seq, nil
 		}
 		if ctx.Err() != nil {
-			return 0, b.c.unavailable(ctx, "namespace server", ErrUncertain)
+			return 0, b.c.Unavailable(ctx, "namespace server", ErrUncertain)
 		}
 		if err := b.retry(ctx, err); err != nil {
 			return 0, err
@@ -70,11 +72,11 @@ func (b *Bucket) barrier(ctx context.Context) (uint64, error) {
 }
 
 func (b *Bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
-	ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + key, Data: []byte("-")})
+	ack, err := b.c.Request(ctx, &nats.Msg{Subject: b.subject + key, Data: []byte("-")})
 	if err != nil {
 		return 0, err
 	}
-	return parseAck(ack.Data)
+	return conn.ParseAck(ack.Data)
 }
 
 // putBarrier puts a barrier under a key of its own.
@@ -115,7 +117,7 @@ func (b *Bucket) Newest(ctx context.Context, filters ...string) ([]Record, bool,
 			return slices.DeleteFunc(records, func(r Record) bool { return IsBarrier(r.Key) }), all, nil
 		}
 		if err == nil {
-			Pause(ctx, try)
+			retry.Pause(ctx, try)
 			err = b.c.Wait(ctx)
 		} else {
 			err = b.retry(ctx, err)

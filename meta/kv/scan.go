@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
+	"forebay/meta/retry"
 )
 
 const (
@@ -28,7 +29,7 @@ var ErrStop = errors.New("stop")
 // keep the record's data but not the record. An error of fn ends the scan; errStop
 // ends it well.
 //
-// Few keys come in one answer; many through an ordered consumer, at the pace of fn.
+// Few keys come in one answer; many through a feed, at the pace of fn.
 func (b *Bucket) Scan(ctx context.Context, filter string, fn func(*Record) error) error {
 	records, all, err := b.Newest(ctx, filter)
 	if err != nil {
@@ -69,110 +70,108 @@ var errTooMany = errors.New("too many keys")
 // many sends a direct get that has up to n answers, all of one moment, and calls fn
 // with each; all tells whether there are no more.
 func (b *Bucket) many(ctx context.Context, query []byte, n int, fn func(*Record) error, all *bool) error {
-	call := &call{answers: make(chan *nats.Msg, n+2), timer: time.NewTimer(attemptTimeout)}
-	defer call.timer.Stop()
-	id := b.c.register(call)
-	defer b.c.unregister(id)
-	err := b.c.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Reply: b.c.reply(id), Data: query})
-	if err != nil {
-		return ErrNoServer
-	}
-	for some := false; ; some = true {
-		msg, err := b.c.answer(ctx, call)
-		if err != nil {
-			return err
-		}
+	some := false
+	msg := &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: query}
+	return b.c.Answers(ctx, msg, n, func(msg *nats.Msg) (last bool, err error) {
 		switch status := msg.Header.Get("Status"); status {
 		case "":
 			r, err := b.message(msg)
 			if err != nil {
-				return err
+				return false, err
 			}
-			if err := fn(&r); err != nil {
-				return err
-			}
+			some = true
+			return false, fn(&r)
 		case "204":
 			*all = msg.Header.Get("Nats-Num-Pending") == "0"
-			return nil
+			return true, nil
 		case "404":
 			if some {
-				return ErrUncertain // one of the records went away meanwhile
+				return false, ErrUncertain // one of the records went away meanwhile
 			}
 			*all = true
-			return nil
+			return true, nil
 		case "413":
-			return errTooMany
+			return false, errTooMany
 		default:
-			return bb.E(bb.Internal, "list", b.name, "server status "+status)
+			return false, bb.E(bb.Internal, "list", b.name, "server status "+status)
 		}
-	}
+	})
 }
 
-// consume is scan through an ordered consumer.
+// consume is scan through a feed. Where that has a gap, the next one goes on.
 func (b *Bucket) consume(ctx context.Context, filter string, fn func(*Record) error) error {
-	ctx, cancel := context.WithCancel(ctx)
+	for from, again := uint64(1), true; again; {
+		var err error
+		if from, again, err = b.consumeOnce(ctx, filter, from, fn); err != nil {
+			return stopped(err)
+		}
+	}
+	return nil
+}
+
+// consumeOnce is consume from a sequence on. It returns where to go on if there is a gap.
+func (b *Bucket) consumeOnce(ctx context.Context, filter string, from uint64, fn func(*Record) error) (next uint64, gap bool, err error) {
+	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()
-	msgs := make(chan *nats.Msg, scanBuffer)
-	sub, err := b.subscribe(ctx, filter, func(msg *nats.Msg) {
+	msgs := make(chan conn.Fed, scanBuffer)
+	feed, err := b.feed(ctx, filter, conn.From(from), func(m conn.Fed) {
 		select {
-		case msgs <- msg:
-		case <-ctx.Done():
+		case msgs <- m:
+		case <-feeding.Done():
 		}
 	})
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	return stopped(b.drain(ctx, filter, msgs, fn))
+	defer feed.Stop(ctx)
+	if next, err = b.drain(ctx, from, msgs, fn); err != nil {
+		return 0, false, err
+	}
+	if feed.Gap() {
+		return next, true, nil
+	}
+	return 0, false, b.rest(ctx, filter, next, fn)
 }
 
-func (b *Bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler, options ...nats.SubOpt) (*nats.Subscription, error) {
-	options = append(options, nats.OrderedConsumer(), nats.BindStream("KV_"+b.name))
-	for {
-		sub, err := b.c.push.Subscribe(b.subject+filter, handler, options...)
-		switch {
-		case err == nil:
-			return sub, nil
-		case errors.Is(err, nats.ErrStreamNotFound):
-			return nil, ErrNoBucket
-		case ctx.Err() != nil:
-			return nil, b.c.unavailable(ctx, "list", err)
-		}
-		if err := b.c.again(ctx); err != nil {
-			return nil, err
-		}
-	}
+func (b *Bucket) feed(ctx context.Context, filter string, from conn.From, handle func(conn.Fed)) (*conn.Feed, error) {
+	return b.c.Feed(ctx, "KV_"+b.name, b.subject+filter, from, handle)
 }
 
-// drain hands messages to fn until the consumer says that it has caught up, or is
-// silent, and then the rest. The consumer cannot be believed about having caught up:
+// fed returns the record of a feed's message.
+func (b *Bucket) fed(m *conn.Fed) (r Record, ok bool) {
+	key, ok := strings.CutPrefix(m.Subject, b.subject)
+	return Record{Key: key, Seq: m.Seq, Data: m.Data, Gone: goneFile(m.Header)}, ok && m.Seq > 0
+}
+
+// drain hands messages to fn until the consumer says that it has caught up, or is silent, and
+// returns the sequence that follows them. The consumer cannot be believed about having caught up:
 // its count of pending messages goes wrong when keys change while it is at work,
 // which moves their messages to the end.
-func (b *Bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg, fn func(*Record) error) error {
+func (b *Bucket) drain(ctx context.Context, from uint64, msgs <-chan conn.Fed, fn func(*Record) error) (uint64, error) {
 	silence := time.NewTimer(scanSilence)
 	defer silence.Stop()
-	last := uint64(0)
-	for caughtUp := false; !caughtUp; {
+	for {
 		select {
-		case msg := <-msgs:
-			r, pending, ok := b.pushed(msg)
+		case m := <-msgs:
+			r, ok := b.fed(&m)
 			if !ok {
-				return bb.E(bb.Internal, "list", b.name, "the server's message is malformed")
+				return from, bb.E(bb.Internal, "list", b.name, "the server's message is malformed")
 			}
 			if !IsBarrier(r.Key) {
 				if err := fn(&r); err != nil {
-					return err
+					return from, err
 				}
 			}
-			last, caughtUp = r.Seq, pending == 0
+			if from = r.Seq + 1; m.Pending == 0 {
+				return from, nil
+			}
 			silence.Reset(scanSilence)
 		case <-silence.C:
-			caughtUp = true
+			return from, nil
 		case <-ctx.Done():
-			return b.c.unavailable(ctx, "list", ErrUncertain)
+			return from, b.c.Unavailable(ctx, "list", ErrUncertain)
 		}
 	}
-	return b.rest(ctx, filter, last+1, fn)
 }
 
 // rest calls fn with the records from a sequence on. Each answer is of one moment, so
@@ -210,7 +209,7 @@ func (b *Bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 		case all && seen:
 			return nil
 		case !seen:
-			Pause(ctx, try)
+			retry.Pause(ctx, try)
 		}
 	}
 }
@@ -243,7 +242,7 @@ func (b *Bucket) ChangedSince(ctx context.Context, filter string, from uint64, f
 		case r.Seq == 0 && seen:
 			return nil
 		case r.Seq == 0: // that copy lacks the barrier
-			Pause(ctx, try)
+			retry.Pause(ctx, try)
 			try++
 			if err := b.c.Wait(ctx); err != nil {
 				return err
@@ -255,24 +254,6 @@ func (b *Bucket) ChangedSince(ctx context.Context, filter string, from uint64, f
 			fn(&r)
 		}
 	}
-}
-
-// pushed reads a consumer's message, whose reply subject tells where it stands:
-//
-//	$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.DELIVERED.SEQUENCE.N.TIME.PENDING[.RANDOM]
-func (b *Bucket) pushed(msg *nats.Msg) (r Record, pending uint64, ok bool) {
-	tokens := strings.Split(msg.Reply, ".")
-	at := 2
-	if len(tokens) >= 11 {
-		at = 4
-	}
-	if len(tokens) < at+7 {
-		return Record{}, 0, false
-	}
-	seq, err := strconv.ParseUint(tokens[at+3], 10, 64)
-	pending, perr := strconv.ParseUint(tokens[at+6], 10, 64)
-	key, ok := strings.CutPrefix(msg.Subject, b.subject)
-	return Record{Key: key, Seq: seq, Data: msg.Data, Gone: goneFile(msg.Header)}, pending, ok && err == nil && perr == nil
 }
 
 // Empty reports whether no key that matches a filter exists.

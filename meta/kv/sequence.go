@@ -38,7 +38,7 @@ func (b *Bucket) askDirect(ctx context.Context, query map[string]any) (Record, e
 	if err != nil {
 		return Record{}, err
 	}
-	msg, err := b.c.request(ctx, &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: body})
+	msg, err := b.c.Request(ctx, &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: body})
 	if err != nil {
 		return Record{}, err
 	}

@@ -5,9 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 )
 
 const (
@@ -28,28 +27,28 @@ type watch struct {
 	round  func() bool // after some were told; true ends it
 	newest map[string]uint64
 	told   bool // since the last round
-	msgs   chan *nats.Msg
+	msgs   chan conn.Fed
 	missed atomic.Bool // there were more than msgs holds
 }
 
 // Watch runs until round says that it is enough, or ctx ends. It costs one consumer on
 // the server.
 func (b *Bucket) Watch(ctx context.Context, filter string, tell func(*Record), round func() bool) error {
-	w := &watch{b: b, filter: filter, tell: tell, round: round, newest: map[string]uint64{}, msgs: make(chan *nats.Msg, watchWaiting)}
+	w := &watch{b: b, filter: filter, tell: tell, round: round, newest: map[string]uint64{}, msgs: make(chan conn.Fed, watchWaiting)}
 	for {
 		// First the consumer, then the list: what comes after the list is not missed.
-		sub, err := b.subscribe(ctx, filter, func(msg *nats.Msg) {
+		feed, err := b.feed(ctx, filter, conn.FromNow, func(m conn.Fed) {
 			select {
-			case w.msgs <- msg:
+			case w.msgs <- m:
 			default:
 				w.missed.Store(true)
 			}
-		}, nats.DeliverNew())
+		})
 		if err != nil {
 			return err
 		}
-		err = w.follow(ctx)
-		_ = sub.Unsubscribe()
+		err = w.follow(ctx, feed)
+		feed.Stop(ctx)
 		if err != nil {
 			return stopped(err)
 		}
@@ -57,7 +56,7 @@ func (b *Bucket) Watch(ctx context.Context, filter string, tell func(*Record), r
 }
 
 // follow lists the records and then tells changes, until the next list is due.
-func (w *watch) follow(ctx context.Context) error {
+func (w *watch) follow(ctx context.Context, feed *conn.Feed) error {
 	reconnects := w.b.c.Status().Reconnects
 	w.missed.Store(false)
 	if err := w.list(ctx); err != nil {
@@ -69,8 +68,8 @@ func (w *watch) follow(ctx context.Context) error {
 	defer pace.Stop()
 	for {
 		select {
-		case msg := <-w.msgs:
-			if r, _, ok := w.b.pushed(msg); ok && !IsBarrier(r.Key) {
+		case m := <-w.msgs:
+			if r, ok := w.b.fed(&m); ok && !IsBarrier(r.Key) {
 				w.see(&r)
 			}
 		case <-pace.C:
@@ -78,12 +77,12 @@ func (w *watch) follow(ctx context.Context) error {
 				return ErrStop
 			}
 			w.told = false
-			if w.missed.Load() || w.b.c.Status().Reconnects != reconnects {
+			if w.missed.Load() || feed.Gap() || feed.Silent() || w.b.c.Status().Reconnects != reconnects {
 				return nil
 			}
 		case <-due.C:
 			return nil
-		case <-w.b.c.closed:
+		case <-w.b.c.Closed():
 			return bb.E(bb.Cancelled, "watch", w.b.name, "the connection was closed")
 		case <-ctx.Done():
 			return &bb.Error{Kind: bb.Cancelled, Op: "watch", Path: w.b.name, Err: ctx.Err()}

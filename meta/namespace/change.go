@@ -9,6 +9,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace/cache"
+	"forebay/meta/retry"
 )
 
 // Create stores an entry whose name must not be taken, and returns its revision:
@@ -58,8 +59,8 @@ func exists(op, name string) error {
 
 // confirm is step C2 of the creation of an entry.
 func (ns *Namespace) confirm(ctx context.Context, op string, id entryID) error {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		switch _, gone, err := ns.settledDir(ctx, id.dir); {
 		case errors.Is(err, kv.ErrRevision):
 			continue
@@ -94,8 +95,8 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 // had it from its creator, and its directory is gone for them too.
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 	key := entryKey(id.dir, id.name)
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		r, err := ns.b.Get(ctx, key)
 		if err != nil {
 			return err
@@ -210,8 +211,8 @@ func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Ent
 
 // enter returns the directory of a name, made if it is not there.
 func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:
@@ -246,8 +247,8 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:

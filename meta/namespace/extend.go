@@ -6,6 +6,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/retry"
 )
 
 // What follows is for packages that keep records of their own in a namespace's bucket, as
@@ -73,8 +74,8 @@ func (ns *Namespace) PutWith(ctx context.Context, e *bb.Entry, records ...kv.Cha
 // EntryOf returns the entry of a directory below the root, wherever it is. NotFound if it
 // was removed.
 func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error) {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		d, err := ns.fetchDir(ctx, dir)
 		if err != nil {
 			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -38,7 +39,7 @@ var modes = []mode{{"sole writer", true, 1}, {"several writers", false, 1}, {"se
 
 // testIDs are the ids of one process, and its connection.
 type testIDs struct {
-	conn *kv.Conn
+	conn *conn.Conn
 	base uint64
 	last atomic.Uint64
 }
@@ -46,13 +47,13 @@ type testIDs struct {
 func (i *testIDs) Next(context.Context) (uint64, error) { return i.base + i.last.Add(1), nil }
 
 // connOf returns the connection of a namespace that start has opened.
-func connOf(ns *Namespace) *kv.Conn { return ns.ids.(*testIDs).conn }
+func connOf(ns *Namespace) *conn.Conn { return ns.ids.(*testIDs).conn }
 
 // start opens the namespace on a server as a process of a node does.
-func start(t testing.TB, server kv.InProcess, m mode, node bb.NodeID) *Namespace {
+func start(t testing.TB, server conn.InProcess, m mode, node bb.NodeID) *Namespace {
 	t.Helper()
-	c := kvtest.Dial(t, kv.Options{InProcess: server})
-	b := c.Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+	c := kvtest.Dial(t, conn.Options{InProcess: server})
+	b := kv.New(c, "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
 	ns := Open(b, &testIDs{conn: c, base: kv.Random64() >> 1}, Options{Buffer: "buf", Node: node, SoleWriter: m.sole})
 	if err := ns.Prepare(metatest.Context(t), &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
 	"forebay/meta/namespace/cache"
+	"forebay/meta/retry"
 )
 
 // maxAncestors bounds the way up from a directory. Paths are shorter (bb.MaxDepth),
@@ -380,8 +381,8 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 			return bb.Entry{}, err
 		}
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		c, err := ns.load(ctx, dir, name)
 		if err != nil {
 			return bb.Entry{}, kv.Wrap("update", name, err)

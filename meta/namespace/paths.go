@@ -11,6 +11,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace/cache"
+	"forebay/meta/retry"
 )
 
 // Paths of directories follow from their reverse records, of which several must be
@@ -94,8 +95,8 @@ func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 // pathOf also returns the revision of the paths key at which the path is right. It
 // always asks the server.
 func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, error) {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		before, err := ns.paths(ctx)
 		if err != nil {
 			return "", 0, err

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/metatest"
 )
@@ -121,7 +122,7 @@ func TestPendingOpsCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := 0
-		connOf(ns).Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		connOf(ns).Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 			asked += len(msgs)
 			return connOf(ns).Deliver(ctx, msgs)
 		})
@@ -151,7 +152,7 @@ func TestPendingOpsFailed(t *testing.T) {
 		}
 		short, cancel := context.WithCancelCause(ctx)
 		asked, stopped := 0, errors.New("stopped half way")
-		connOf(ns).Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		connOf(ns).Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 			if asked++; asked == 3 {
 				cancel(stopped)
 				return nil, kv.ErrUncertain

@@ -10,6 +10,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metatest"
+	"forebay/meta/retry"
 )
 
 // holdRemovals keeps batches of removals from beginning until the function that it returns is
@@ -31,7 +32,7 @@ func holdRemovals(ctx context.Context, ns *Namespace) (release func()) {
 // queued waits until n removals wait for a batch.
 func queued(ctx context.Context, t *testing.T, ns *Namespace, n int) {
 	t.Helper()
-	for there := -1; there != n; kv.Pause(ctx, 1) {
+	for there := -1; there != n; retry.Pause(ctx, 1) {
 		ns.removals.mu.Lock()
 		there = len(ns.removals.queue)
 		ns.removals.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/retry"
 )
 
 const (
@@ -30,7 +31,7 @@ func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string
 		return err
 	}
 	o.Revision = 0
-	for range kv.MaxTries {
+	for range retry.MaxTries {
 		if e.IsDir() {
 			if err := ns.removeTree(ctx, e.Dir, o, fn, 0); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/namespace/cache"
+	"forebay/meta/retry"
 )
 
 // RenameOptions say how Rename goes about it.
@@ -40,8 +41,8 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 		return Renamed{}, err
 	}
 	src, dst := entryID{srcDir, srcName}, entryID{dstDir, dstName}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		r, err := ns.tryRename(ctx, src, dst, o)
 		if !errors.Is(err, kv.ErrRevision) {
 			return r, kv.Wrap("rename", srcName, err)

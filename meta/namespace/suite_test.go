@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -36,7 +37,7 @@ func TestConformance(t *testing.T) {
 					if only != nil {
 						return only
 					}
-					b := kvtest.Dial(t, kv.Options{InProcess: server}).Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+					b := kv.New(kvtest.Dial(t, conn.Options{InProcess: server}), "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
 					ns := namespace.Open(b, &ids{base: kv.Random64() >> 1}, namespace.Options{Buffer: "buf", Node: node, SoleWriter: m.sole})
 					if err := ns.Prepare(metatest.Context(t), &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}); err != nil {
 						t.Fatal(err)

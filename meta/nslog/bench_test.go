@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
@@ -35,7 +35,7 @@ func flushedFile(dir bb.DirID, i int) bb.Entry {
 // BenchmarkChanges compares creations with plain puts of as many bytes to a key-value bucket of
 // the same server, with 1 and 64 callers.
 func BenchmarkChanges(b *testing.B) {
-	c := kvtest.Dial(b, kv.Options{InProcess: metatest.StartServer(b, b.TempDir())})
+	c := kvtest.Dial(b, conn.Options{InProcess: metatest.StartServer(b, b.TempDir())})
 	s := stream.New(c, "NS_buf")
 	if err := s.Ensure(metatest.Context(b)); err != nil {
 		b.Fatal(err)

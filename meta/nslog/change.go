@@ -11,6 +11,7 @@ import (
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
+	"forebay/meta/retry"
 )
 
 func exists(op, name string) error {
@@ -123,8 +124,8 @@ func (e *Engine) Update(ctx context.Context, dir bb.DirID, name string, fn func(
 	if r, done, err := e.answered(ctx); done || err != nil {
 		return r.entry, err
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		var now bb.Entry
 		err := e.owner.Read(ctx, "update", name, func(t *table.Table) (err error) {
 			var ok bool
@@ -203,8 +204,8 @@ func (e *Engine) MkdirAll(ctx context.Context, path string, o namespace.Owner) (
 
 // enter returns the directory of a name, made if it is not there.
 func (e *Engine) enter(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error) {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		found, err := e.Lookup(ctx, parent, name)
 		switch {
 		case err == nil && !found.IsDir():

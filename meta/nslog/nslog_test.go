@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -46,9 +47,9 @@ func openOn(t testing.TB, log owner.Log, o nslog.Options) *nslog.Engine {
 }
 
 // newStream returns a stream on a server.
-func newStream(t testing.TB, server kv.InProcess) *stream.Stream {
+func newStream(t testing.TB, server conn.InProcess) *stream.Stream {
 	t.Helper()
-	s := stream.New(kvtest.Dial(t, kv.Options{InProcess: server}), "NS_buf")
+	s := stream.New(kvtest.Dial(t, conn.Options{InProcess: server}), "NS_buf")
 	if err := s.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
 	}

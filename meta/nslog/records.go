@@ -12,6 +12,7 @@ import (
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
+	"forebay/meta/retry"
 )
 
 // Records are those that another package keeps beside the entries, each under a key, which is
@@ -86,8 +87,8 @@ func matches(key, filter string) bool {
 // Create stores data under a key that has no record; else kv.ErrRevision, and the record that
 // there is.
 func (r *Records) Create(ctx context.Context, key string, data []byte, _ uint64) (uint64, kv.Record, error) {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		revision, err := r.Put(ctx, key, data, 0)
 		if !errors.Is(err, kv.ErrRevision) {
 			return revision, kv.Record{}, err

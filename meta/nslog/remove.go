@@ -9,6 +9,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
+	"forebay/meta/retry"
 )
 
 const (
@@ -79,7 +80,7 @@ func (e *Engine) RemoveAll(ctx context.Context, parent bb.DirID, name string, o 
 		return err
 	}
 	o.Revision = 0
-	for range kv.MaxTries {
+	for range retry.MaxTries {
 		found, err := e.Lookup(ctx, parent, name)
 		if err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
@@ -331,14 +331,14 @@ func TestOutcomesGo(t *testing.T) {
 // on its way has an unknown outcome.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
-	c := kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	s := stream.New(c, "NS_buf")
 	if err := s.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	e := openOn(t, s, nslog.Options{Node: "me"})
 	arrived, held := make(chan struct{}, 16), make(chan struct{})
-	c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+	c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 		if msgs[0].Subject == "NS_buf.log" {
 			arrived <- struct{}{}
 			<-held

@@ -3,7 +3,7 @@ package ops
 import (
 	"testing"
 
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metapb"
 	"forebay/meta/metatest"
@@ -12,7 +12,7 @@ import (
 func TestNewerFieldsStay(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartServer(t, t.TempDir())
-	m := operationsOn(t, kv.Options{InProcess: s})
+	m := operationsOn(t, conn.Options{InProcess: s})
 	ctx := metatest.Context(t)
 	id := submit(t, m, Operation{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
 	b, err := m.records(ctx)

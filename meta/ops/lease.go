@@ -12,6 +12,8 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/queue"
+	"forebay/meta/retry"
 )
 
 const (
@@ -31,7 +33,7 @@ type Lease struct {
 	Attempt   uint64 // 1 at first, more if it was begun before
 
 	b      *kv.Bucket
-	msg    *kv.Delivery
+	msg    *queue.Delivery
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	beat   chan struct{} // closed when the heartbeat has ended
@@ -87,7 +89,7 @@ func (o *Operations) Next(ctx context.Context, of, node bb.NodeID) (*Lease, erro
 		msg, err := o.pull(ctx, of)
 		if err != nil {
 			o.c.Logger().Debug("no tasks can be had", "node", node, "err", err)
-			kv.Pause(ctx, 8)
+			retry.Pause(ctx, 8)
 			continue
 		}
 		if msg == nil {
@@ -102,7 +104,7 @@ func (o *Operations) Next(ctx context.Context, of, node bb.NodeID) (*Lease, erro
 
 // pull returns the next message for a node ("": for anybody), nil if there was none for
 // a while.
-func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*kv.Delivery, error) {
+func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*queue.Delivery, error) {
 	worker := anyWorker
 	if of != "" {
 		sum := sha256.Sum256([]byte(of))
@@ -112,14 +114,14 @@ func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*kv.Delivery, erro
 }
 
 // lease makes a message's task this node's; nil if there is nothing to do for it.
-func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *kv.Delivery, node bb.NodeID) (*Lease, error) {
+func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *queue.Delivery, node bb.NodeID) (*Lease, error) {
 	deliveries := msg.Count()
 	tokens := strings.Split(msg.Subject(), ".")
 	if len(tokens) != 3 {
 		return nil, msg.Drop()
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		job, t, err := o.taskToDo(ctx, b, tokens[1], tokens[2])
 		if err != nil {
 			return nil, err
@@ -303,8 +305,8 @@ func (l *Lease) Done(ctx context.Context, result Tally) error {
 		return nil
 	}
 	const op = "task"
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		r, err := l.b.Get(ctx, taskKey(l.Operation.ID, l.Task.ID))
 		if err != nil {
 			return kv.Wrap(op, l.Task.ID, err)

@@ -42,7 +42,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
+	"forebay/meta/queue"
+	"forebay/meta/retry"
 )
 
 const (
@@ -173,9 +176,9 @@ func operationOf(key string) string {
 // Operations are the operations of a cluster, in a bucket and a queue that are made when
 // first needed. It is safe for concurrent use.
 type Operations struct {
-	c     *kv.Conn
+	c     *conn.Conn
 	newID func(context.Context) (uint64, error)
-	queue *kv.Queue
+	queue *queue.Queue
 	mu    struct {
 		sync.Mutex
 		records *kv.Bucket // nil until it is needed
@@ -183,8 +186,8 @@ type Operations struct {
 }
 
 // New returns the operations on a server. IDs gives ids that are used nowhere else.
-func New(c *kv.Conn, ids func(context.Context) (uint64, error)) *Operations {
-	return &Operations{c: c, newID: ids, queue: c.Queue(Stream, taskSubject, kv.QueueOptions{Age: age, AckWait: ackWait})}
+func New(c *conn.Conn, ids func(context.Context) (uint64, error)) *Operations {
+	return &Operations{c: c, newID: ids, queue: queue.New(c, Stream, taskSubject, queue.Options{Age: age, AckWait: ackWait})}
 }
 
 // records returns the bucket; it and the queue are made when first needed.
@@ -195,7 +198,7 @@ func (o *Operations) records(ctx context.Context) (*kv.Bucket, error) {
 	if b != nil {
 		return b, nil
 	}
-	b = o.c.Bucket(bucketName, kv.BucketOptions{Age: age, Gone: kv.NeverGone})
+	b = kv.New(o.c, bucketName, kv.BucketOptions{Age: age, Gone: kv.NeverGone})
 	if err := b.Ensure(ctx); err != nil {
 		return nil, err
 	}
@@ -318,8 +321,8 @@ func (o *Operations) Cancel(ctx context.Context, id string) error {
 	if err != nil {
 		return kv.Wrap(op, id, err)
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		status, seq, err := o.status(ctx, b, op, id)
 		if err != nil {
 			return err

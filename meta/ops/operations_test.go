@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 )
 
 // operationsOn returns operations over a connection of their own.
-func operationsOn(t *testing.T, o kv.Options) *Operations {
+func operationsOn(t *testing.T, o conn.Options) *Operations {
 	t.Helper()
 	var last atomic.Uint64
 	base := kv.Random64()
@@ -65,7 +66,7 @@ func wantOperation(t *testing.T, m *Operations, id string, state State, done int
 func TestOperation(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
-	o := kv.Options{URLs: []string{s.URL()}}
+	o := conn.Options{URLs: []string{s.URL()}}
 	m := operationsOn(t, o)
 	j := Operation{Kind: StageIn, Buffer: "buf", Path: "in", URL: "file:///data", UID: 7, GID: 8, Options: map[string]string{"parallel": "4"}}
 	id := submit(t, m, j, Task{ID: "plan"})
@@ -179,7 +180,7 @@ func TestOperation(t *testing.T) {
 func TestWorkerDies(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
-	o := kv.Options{URLs: []string{s.URL()}}
+	o := conn.Options{URLs: []string{s.URL()}}
 	m, dies := operationsOn(t, o), operationsOn(t, o)
 	id := submit(t, m, Operation{Kind: Drain}, someTasks(1)...)
 	ctx, kill := context.WithCancel(metatest.Context(t))
@@ -216,7 +217,7 @@ func TestWorkerDies(t *testing.T) {
 
 func TestNak(t *testing.T) {
 	t.Parallel()
-	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	m := operationsOn(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	id := submit(t, m, Operation{Kind: Drain}, someTasks(1)...)
 	l := nextTask(t, m, "n")
 	began := time.Now()
@@ -240,7 +241,7 @@ func TestNak(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	m := operationsOn(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	id := submit(t, m, Operation{Kind: StageOut}, someTasks(5)...)
 	l := nextTask(t, m, "n")
 	defer l.Release(metatest.Context(t))
@@ -271,7 +272,7 @@ func TestOverRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := metatest.StartListening(t, dir, "127.0.0.1:0")
 	url := s.URL()
-	m := operationsOn(t, kv.Options{URLs: []string{url}})
+	m := operationsOn(t, conn.Options{URLs: []string{url}})
 	id := submit(t, m, Operation{Kind: Drain}, someTasks(3)...)
 	l := nextTask(t, m, "n")
 	watched := make(chan error, 1)
@@ -296,7 +297,7 @@ func TestOverRestart(t *testing.T) {
 // Operations that ended a day ago are forgotten.
 func TestOldOperations(t *testing.T) {
 	t.Parallel()
-	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	m := operationsOn(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	id := submit(t, m, Operation{Kind: Drain}, someTasks(3)...)
 	stays := submit(t, m, Operation{Kind: Drain}, someTasks(1)...)
 	b, err := m.records(metatest.Context(t))

@@ -1,8 +1,7 @@
 // Package stream is append-only logs over NATS JetStream: messages under subjects, each
 // appended only if nobody else has appended meanwhile, read in their order, and purged from
-// the front. It imports nats.go, as meta/kv does, since a log is no bucket: its messages stay
-// beside each other, and one fence covers several subjects. It must never know what a message
-// means.
+// the front. A log is no bucket (meta/kv): its messages stay beside each other, and one fence
+// covers several subjects. It must never know what a message means.
 //
 // An append whose answer was lost is looked for and sent again until it is known what became
 // of it. While the server is away, calls wait for it until their context ends.
@@ -22,7 +21,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
+	"forebay/meta/retry"
 )
 
 const (
@@ -64,14 +64,14 @@ type Message struct {
 // Stream is a stream of messages under subjects, which callers name without the stream's own
 // prefix. It is safe for concurrent use.
 type Stream struct {
-	c      *kv.Conn
+	c      *conn.Conn
 	name   string
 	prefix string
 	copies int
 }
 
 // New returns the stream of a name, which need not exist. A name has neither dots nor spaces.
-func New(c *kv.Conn, name string) *Stream {
+func New(c *conn.Conn, name string) *Stream {
 	return &Stream{c: c, name: name, prefix: name + ".", copies: c.Replicas()}
 }
 
@@ -114,22 +114,22 @@ func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fenc
 		switch {
 		case err == nil:
 			return seq, nil
-		case errors.Is(err, kv.ErrRevision):
+		case errors.Is(err, conn.ErrRevision):
 			var settled bool
 			if seq, settled, err = s.settle(ctx, subject, data, f, lost); settled || err != nil {
 				return seq, err
 			}
-			kv.Pause(ctx, try)
+			retry.Pause(ctx, try)
 			err = s.c.Wait(ctx)
 		default:
-			lost = lost || errors.Is(err, kv.ErrUncertain)
+			lost = lost || errors.Is(err, conn.ErrUncertain)
 			err = s.retry(ctx, try, err)
 		}
 		if err == nil && ctx.Err() != nil {
-			err = kv.Wrap("append", s.name, context.Cause(ctx))
+			err = conn.Wrap("append", s.name, context.Cause(ctx))
 		}
 		if err != nil && lost {
-			err = fmt.Errorf("%w: %w", kv.ErrMaybeDone, err)
+			err = fmt.Errorf("%w: %w", conn.ErrMaybeDone, err)
 		}
 		if err != nil {
 			return 0, err
@@ -143,7 +143,7 @@ func (s *Stream) publish(ctx context.Context, subject string, data []byte, h nat
 	if err != nil {
 		return 0, err
 	}
-	return kv.ParseAck(ack.Data)
+	return conn.ParseAck(ack.Data)
 }
 
 // settle finds out why an append was refused: an earlier try of it was stored, the fence has
@@ -169,17 +169,17 @@ func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fenc
 // retry returns nil if a request that failed with err should be sent again.
 func (s *Stream) retry(ctx context.Context, try int, err error) error {
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, kv.ErrUncertain):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, conn.ErrUncertain):
 		if found, ferr := s.Exists(ctx); ferr != nil {
 			return ferr
 		} else if !found {
 			return ErrGone
 		}
-	case errors.Is(err, kv.ErrInProcess):
-	case !errors.Is(err, kv.ErrNoServer):
+	case errors.Is(err, conn.ErrInProcess):
+	case !errors.Is(err, conn.ErrNoServer):
 		return err
 	}
-	kv.Pause(ctx, min(try, 5))
+	retry.Pause(ctx, min(try, 5))
 	return s.c.Wait(ctx)
 }
 
@@ -212,7 +212,7 @@ func (s *Stream) Created(ctx context.Context) (at time.Time, found bool, err err
 }
 
 // Names returns the names of the streams that begin with a prefix.
-func Names(ctx context.Context, c *kv.Conn, prefix string) (found []string, err error) {
+func Names(ctx context.Context, c *conn.Conn, prefix string) (found []string, err error) {
 	err = c.Manage(ctx, "logs", prefix, func(ctx context.Context, js jetstream.JetStream) error {
 		found = nil
 		list := js.StreamNames(ctx)
@@ -251,7 +251,7 @@ func (s *Stream) next(ctx context.Context, subject string, from uint64) (Message
 	return s.ask(ctx, func() (Message, error) {
 		m, err := s.direct(ctx, map[string]any{"seq": from, "next_by_subj": s.prefix + subject})
 		if err == nil && m.Seq == 0 {
-			err = kv.ErrRevision // that copy lacks it
+			err = conn.ErrRevision // that copy lacks it
 		}
 		return m, err
 	})
@@ -264,14 +264,14 @@ func (s *Stream) ask(ctx context.Context, question func() (Message, error)) (Mes
 		switch {
 		case err == nil:
 			return m, nil
-		case errors.Is(err, kv.ErrRevision):
-			kv.Pause(ctx, try)
+		case errors.Is(err, conn.ErrRevision):
+			retry.Pause(ctx, try)
 			err = s.c.Wait(ctx)
 		default:
 			err = s.retry(ctx, try, err)
 		}
 		if err == nil && ctx.Err() != nil {
-			err = kv.Wrap("read", s.name, context.Cause(ctx))
+			err = conn.Wrap("read", s.name, context.Cause(ctx))
 		}
 		if err != nil {
 			return Message{}, err
@@ -351,7 +351,7 @@ func (s *Stream) read(ctx context.Context, cfg jetstream.OrderedConsumerConfig, 
 	for last := uint64(0); last < to; {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return kv.Wrap("read", s.name, err)
+			return conn.Wrap("read", s.name, err)
 		}
 		meta, err := msg.Metadata()
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"forebay/meta/kv"
+	"forebay/meta/conn"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/stream"
@@ -17,9 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T) (*kv.Conn, *stream.Stream) {
+func open(t *testing.T) (*conn.Conn, *stream.Stream) {
 	t.Helper()
-	c := kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	s := stream.New(c, "NS_test")
 	if err := s.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestLostAnswers(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		c, s := open(t)
 		lose := true
-		c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 			if msgs[0].Subject == "NS_test.log" && lose {
 				lose = false
 				if sent {
@@ -126,7 +126,7 @@ func TestLostAnswers(t *testing.T) {
 						return nil, err
 					}
 				}
-				return nil, kv.ErrUncertain
+				return nil, conn.ErrUncertain
 			}
 			return c.Deliver(ctx, msgs)
 		})
@@ -148,7 +148,7 @@ func TestLostAndMoved(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		c, s := open(t)
 		lose := true
-		c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 			if msgs[0].Subject != "NS_test.log" || !lose {
 				return c.Deliver(ctx, msgs)
 			}
@@ -162,7 +162,7 @@ func TestLostAndMoved(t *testing.T) {
 			if err == nil {
 				_, err = s.Append(ctx, "log", []byte("other"), stream.Fence{Subject: "log", Last: last.Seq})
 			}
-			return nil, errors.Join(kv.ErrUncertain, err)
+			return nil, errors.Join(conn.ErrUncertain, err)
 		})
 		seq, err := s.Append(metatest.Context(t), "log", []byte("mine"), stream.Fence{Subject: "log"})
 		var moved *stream.Moved
@@ -180,9 +180,9 @@ func TestLostAndMoved(t *testing.T) {
 func TestInProcess(t *testing.T) {
 	c, s := open(t)
 	refused := 0
-	c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+	c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 		if refused++; refused%2 == 1 && msgs[0].Subject == "NS_test.log" {
-			return &kv.Message{Data: []byte(`{"error":{"code":400,"err_code":10164,"description":"in process"}}`)}, nil
+			return &conn.Message{Data: []byte(`{"error":{"code":400,"err_code":10164,"description":"in process"}}`)}, nil
 		}
 		return c.Deliver(ctx, msgs)
 	})

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
+	"forebay/meta/conn"
+	"forebay/meta/kv/plain"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 )
@@ -31,7 +32,7 @@ func BenchmarkJob(b *testing.B) {
 			s := &space{mode: m, server: metatest.StartServer(b, b.TempDir())}
 			ns := s.start(b)
 			var messages atomic.Int64
-			ns.conn.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+			ns.conn.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 				messages.Add(int64(len(msgs)))
 				return ns.conn.Deliver(ctx, msgs)
 			})
@@ -69,7 +70,7 @@ func BenchmarkJob(b *testing.B) {
 
 // plainPuts puts keys, with many callers, and returns how long that takes.
 func plainPuts(b *testing.B, s *space, n int) time.Duration {
-	p, err := kv.OpenPlain(b.Context(), "", s.server)
+	p, err := plain.Open(b.Context(), "", s.server)
 	if err != nil {
 		b.Fatal(err)
 	}

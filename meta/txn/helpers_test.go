@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -47,14 +48,14 @@ func eachMode(t *testing.T, of []mode, test func(*testing.T, *space)) {
 // space is a namespace on a server.
 type space struct {
 	mode
-	server kv.InProcess
+	server conn.InProcess
 	only   *process // that uses it, where others may not
 }
 
 // process is a process that uses a namespace.
 type process struct {
 	*Tree
-	conn    *kv.Conn
+	conn    *conn.Conn
 	bucket  *kv.Bucket // nil: it is a log
 	changes string     // prefix of the subjects of changes
 }
@@ -78,7 +79,7 @@ func (s *space) start(t testing.TB) *process {
 	if s.only != nil {
 		return s.only
 	}
-	c := kvtest.Dial(t, kv.Options{InProcess: s.server})
+	c := kvtest.Dial(t, conn.Options{InProcess: s.server})
 	p := s.startOnBucket
 	if s.log {
 		p = s.startOnLog
@@ -90,7 +91,7 @@ func (s *space) start(t testing.TB) *process {
 	return started
 }
 
-func (s *space) startOnLog(t testing.TB, c *kv.Conn) *process {
+func (s *space) startOnLog(t testing.TB, c *conn.Conn) *process {
 	log := stream.New(c, "NS_buf")
 	if err := log.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
@@ -106,8 +107,8 @@ func (s *space) startOnLog(t testing.TB, c *kv.Conn) *process {
 	return &process{Tree: &Tree{e, New(e, e.Records())}, conn: c, changes: "NS_buf.log"}
 }
 
-func (s *space) startOnBucket(t testing.TB, c *kv.Conn) *process {
-	b := c.Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+func (s *space) startOnBucket(t testing.TB, c *conn.Conn) *process {
+	b := kv.New(c, "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
 	ns := namespace.Open(b, newIDs(), namespace.Options{Buffer: "buf", Node: "me", SoleWriter: s.sole})
 	if err := ns.Prepare(metatest.Context(t), buffer); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -347,7 +348,7 @@ func TestHistory(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
-	conn := kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	conn := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	for round := range rounds {
 		s := stream.New(conn, fmt.Sprint("NS_", round))
 		if err := s.Ensure(metatest.Context(t)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -149,7 +150,7 @@ func (j *job) check(what string, ns *process) {
 // stored, and another one take its place, which goes on with the job.
 func TestOwnerKilled(t *testing.T) {
 	t.Parallel()
-	c := kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	step := 1
 	if testing.Short() {
 		step = 4
@@ -167,7 +168,7 @@ func TestOwnerKilled(t *testing.T) {
 }
 
 // killedAt carries a job out whose owner is killed at an append, and reports whether it was.
-func killedAt(t *testing.T, c *kv.Conn, at int, after bool) bool {
+func killedAt(t *testing.T, c *conn.Conn, at int, after bool) bool {
 	t.Helper()
 	what := fmt.Sprintf("killed at append %d, stored %v", at, after)
 	s := stream.New(c, fmt.Sprintf("NS_%d_%v", at, after))

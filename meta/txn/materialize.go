@@ -13,6 +13,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
 	"forebay/meta/namespace"
+	"forebay/meta/retry"
 )
 
 // What is adopted is merged into a transaction's output, and the output of one that is
@@ -169,8 +170,8 @@ func (f *materializer) merge(ctx context.Context, from, to bb.DirID) error {
 }
 
 func (f *materializer) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		err := f.tryMerge(ctx, e, to)
 		switch bb.KindOf(err) {
 		case bb.Exists, bb.IsDirectory, bb.NotEmpty:
@@ -224,8 +225,8 @@ func (f *materializer) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) e
 
 // clear removes an entry with all that it holds.
 func (f *materializer) clear(ctx context.Context, e *bb.Entry) error {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		if e.IsDir() {
 			if err := f.each(ctx, e.Dir, f.clear); err != nil {
 				return err
@@ -304,8 +305,8 @@ func (x *Transactions) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) er
 // *Unfolded names another transaction that has to be folded first.
 func (x *Transactions) MaterializeTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 	f := x.materializer(mv)
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		t, err := x.Txn(ctx, id)
 		if errors.Is(err, bb.NotFound) {
 			return nil

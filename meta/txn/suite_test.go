@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -40,7 +41,7 @@ func TestEngines(t *testing.T) {
 					if only != nil {
 						return *only
 					}
-					b := kvtest.Dial(t, kv.Options{InProcess: server}).Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+					b := kv.New(kvtest.Dial(t, conn.Options{InProcess: server}), "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
 					ns := namespace.Open(b, &ids{base: kv.Random64() >> 1}, namespace.Options{Buffer: "buf", Node: "me", SoleWriter: m.sole})
 					if err := ns.Prepare(metatest.Context(t), buffer); err != nil {
 						t.Fatal(err)
@@ -58,7 +59,7 @@ func TestEngines(t *testing.T) {
 	for name, size := range map[string]int{"log": 1 << 30, "log with many checkpoints": 2000} {
 		t.Run(name, func(t *testing.T) {
 			txntest.Test(t, func(t *testing.T) txntest.Open {
-				s := stream.New(kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())}), "NS_buf")
+				s := stream.New(kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())}), "NS_buf")
 				if err := s.Ensure(metatest.Context(t)); err != nil {
 					t.Fatal(err)
 				}

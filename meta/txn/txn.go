@@ -43,6 +43,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
 	"forebay/meta/namespace"
+	"forebay/meta/retry"
 )
 
 const (
@@ -361,8 +362,8 @@ func (x *Transactions) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt 
 	if err != nil {
 		return "", err
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		t, err := x.Txn(ctx, id)
 		if err != nil {
 			return "", err
@@ -454,8 +455,8 @@ func (x *Transactions) AbortTxn(ctx context.Context, id bb.TxnID, reason string)
 
 // changeTxn changes a transaction's record by compare-and-set, if change says so.
 func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, change func(*bb.Txn) (bool, error)) (bb.Txn, error) {
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		t, err := x.Txn(ctx, id)
 		if err != nil {
 			return t, err
@@ -481,8 +482,8 @@ func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, ch
 // the destination is gone; Cancelled: it was aborted.
 func (x *Transactions) DecideTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "commit transaction"
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		t, err := x.tryDecide(ctx, id)
 		if !errors.Is(err, kv.ErrRevision) {
 			return t, kv.Wrap(op, id.String(), err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
 	"forebay/meta/metatest"
@@ -41,13 +42,13 @@ var faults = []fault{
 // losing stands between a namespace and the server.
 type losing struct {
 	mu      sync.Mutex
-	c       *kv.Conn
+	c       *conn.Conn
 	subject string // prefix of the subjects of changes
 	fault   *fault // nil: none
 	at      int    // the change that it happens to, from 1 on
 	seen    int    // changes so far
 	cancel  func()
-	held    []*kv.Message
+	held    []*conn.Message
 }
 
 // arm makes a fault happen to the n-th change from now on; 0: none.
@@ -57,7 +58,7 @@ func (l *losing) arm(f *fault, n int, cancel func()) {
 	l.fault, l.at, l.seen, l.cancel, l.held = f, n, 0, cancel, nil
 }
 
-func (l *losing) intercept(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+func (l *losing) intercept(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
 	l.mu.Lock()
 	key, changes := strings.CutPrefix(msgs[0].Subject, l.subject)
 	hit := false
@@ -68,7 +69,7 @@ func (l *losing) intercept(ctx context.Context, msgs []*kv.Message) (*kv.Message
 	f, cancel := l.fault, l.cancel
 	if hit && f.late {
 		for _, m := range msgs {
-			l.held = append(l.held, &kv.Message{Subject: m.Subject, Header: maps.Clone(m.Header), Data: m.Data})
+			l.held = append(l.held, &conn.Message{Subject: m.Subject, Header: maps.Clone(m.Header), Data: m.Data})
 		}
 	}
 	l.mu.Unlock()

@@ -8,15 +8,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/metatest"
 )
 
 // Dial returns a connection that ends with the test.
-func Dial(t testing.TB, o kv.Options) *kv.Conn {
+func Dial(t testing.TB, o conn.Options) *conn.Conn {
 	t.Helper()
 	o.Logger = metatest.Logger(t)
-	c, err := kv.Dial(metatest.Context(t), o)
+	c, err := conn.Dial(metatest.Context(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,9 +26,9 @@ func Dial(t testing.TB, o kv.Options) *kv.Conn {
 }
 
 // Bucket returns a bucket of a name, which is made if it is not there.
-func Bucket(t testing.TB, c *kv.Conn, name string) *kv.Bucket {
+func Bucket(t testing.TB, c *conn.Conn, name string) *kv.Bucket {
 	t.Helper()
-	b := c.Bucket(name, kv.BucketOptions{Gone: kv.NeverGone})
+	b := kv.New(c, name, kv.BucketOptions{Gone: kv.NeverGone})
 	if err := b.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
 	"forebay/meta/nslog/record"
+	"forebay/meta/retry"
 	"forebay/meta/stream"
 )
 
@@ -159,7 +159,7 @@ func (w *Owner) restore() error {
 			return err
 		}
 		w.o.Logger.Error("storing the namespace again failed, it is tried again", "buffer", w.o.Buffer, "err", err)
-		kv.Pause(w.ctx, min(try, 5))
+		retry.Pause(w.ctx, min(try, 5))
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
+	"forebay/meta/retry"
 )
 
 // ask sends a call until an owner answers, or the context ends.
@@ -34,7 +34,7 @@ func (t *Tree) ask(ctx context.Context, c *Call) (*Answer, error) {
 				t.find(ctx, to)
 			}
 		}
-		kv.Pause(ctx, try)
+		retry.Pause(ctx, try)
 		if ctx.Err() != nil {
 			return nil, t.gaveUp(ctx, sent && c.Op >= opPrepare)
 		}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/internal/bb"
+	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
@@ -288,7 +289,7 @@ func (f *faulty) PurgeBelow(ctx context.Context, filter string, seq uint64) erro
 type cluster struct {
 	t       *testing.T
 	net     *network
-	connect func(node int) *kv.Conn
+	connect func(node int) *conn.Conn
 	o       shared.Options
 	fault   fault
 	ids     *ids
@@ -353,6 +354,6 @@ func inProcess(t *testing.T, net *network, o shared.Options) *cluster {
 	t.Cleanup(net.late.Wait)
 	return &cluster{
 		t: t, net: net, o: o, ids: &ids{}, failed: t.Errorf, patience: 5 * time.Minute,
-		connect: func(int) *kv.Conn { return kvtest.Dial(t, kv.Options{InProcess: server}) },
+		connect: func(int) *conn.Conn { return kvtest.Dial(t, conn.Options{InProcess: server}) },
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/porttest"
+	"forebay/meta/conn"
 	"forebay/meta/embedded"
-	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
@@ -446,7 +446,7 @@ func TestHistoryServerRestarted(t *testing.T) {
 	}
 	o := embedded.Options{Dir: t.TempDir(), Listen: address}
 	s := startServers(t, []embedded.Options{o})
-	s.check(t, kv.Options{URLs: []string{"nats://" + address}}, 0)
+	s.check(t, conn.Options{URLs: []string{"nats://" + address}}, 0)
 }
 
 // TestHistoryThreeServers is TestHistory on three servers, of which one after the other is stopped
@@ -473,7 +473,7 @@ func TestHistoryThreeServers(t *testing.T) {
 		urls = append(urls, "tls://"+addresses[i])
 	}
 	s := startServers(t, options)
-	s.check(t, kv.Options{URLs: urls, ClusterKey: key, Replicas: 3}, 2)
+	s.check(t, conn.Options{URLs: urls, ClusterKey: key, Replicas: 3}, 2)
 }
 
 // servers are those of a namespace, in this process.
@@ -509,13 +509,13 @@ func (s *servers) start(t *testing.T, i int) {
 }
 
 // check plays a history during which servers are restarted.
-func (s *servers) check(t *testing.T, o kv.Options, last int) {
+func (s *servers) check(t *testing.T, o conn.Options, last int) {
 	t.Helper()
 	net := newNetwork(1, 15)
 	t.Cleanup(net.late.Wait)
 	c := &cluster{
 		t: t, net: net, o: historyOptions(), ids: &ids{}, failed: t.Errorf, patience: 5 * time.Minute,
-		connect: func(int) *kv.Conn { return kvtest.Dial(t, o) },
+		connect: func(int) *conn.Conn { return kvtest.Dial(t, o) },
 	}
 	result, n := c.history(1, 60, func() {
 		for i := range last + 1 {

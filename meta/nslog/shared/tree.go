@@ -12,6 +12,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/retry"
 )
 
 const (
@@ -112,8 +113,8 @@ func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*b
 	if e, done, err := t.outcome(ctx); done || err != nil {
 		return e, err
 	}
-	for try := range kv.MaxTries {
-		kv.Yield(ctx, try)
+	for try := range retry.MaxTries {
+		retry.Yield(ctx, try)
 		var now bb.Entry
 		var err error
 		if dir == 0 && name == "" {
@@ -199,7 +200,7 @@ func (t *Tree) RemoveAll(ctx context.Context, parent bb.DirID, name string, o na
 		return err
 	}
 	o.Revision = 0
-	for range kv.MaxTries {
+	for range retry.MaxTries {
 		found, err := t.Lookup(ctx, parent, name)
 		if err != nil {
 			return err

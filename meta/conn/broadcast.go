@@ -1,4 +1,4 @@
-package kv
+package conn
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func (c *Conn) Subscribe(ctx context.Context, subject string, unread int) (*Subs
 			return nil, bb.Wrap("subscribe", subject, err)
 		}
 		// nats.go flushes only with a deadline; without an answer by then it is asked again.
-		flushing, cancel := context.WithTimeout(ctx, attemptTimeout)
+		flushing, cancel := context.WithTimeout(ctx, AttemptTimeout)
 		err = c.nc.FlushWithContext(flushing)
 		cancel()
 		if err == nil {
@@ -58,12 +58,12 @@ func (c *Conn) Subscribe(ctx context.Context, subject string, unread int) (*Subs
 		}
 		_ = sub.Unsubscribe()
 		if ctx.Err() != nil {
-			return nil, c.unavailable(ctx, "subscribe", err)
+			return nil, c.Unavailable(ctx, "subscribe", err)
 		}
 	}
 }
 
-// Receive waits for the next message and returns its data. errUnsubscribed after close, or
+// Receive waits for the next message and returns its data. ErrUnsubscribed after close, or
 // the error of ctx.
 func (s *Subscription) Receive(ctx context.Context) ([]byte, error) {
 	select {

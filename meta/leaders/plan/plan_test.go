@@ -1,4 +1,4 @@
-package leaders
+package plan
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func TestEvenOut(t *testing.T) {
 		for _, s := range x.streams {
 			leader[s.Name] = s.Leader
 		}
-		all := Plan(x.streams, x.most)
+		all := HandOvers(x.streams, x.most)
 		for _, h := range all {
 			if leader[h.Stream] != h.From {
 				t.Errorf("%s: %s is not led by %s", x.what, h.Stream, h.From)

@@ -1,4 +1,4 @@
-package kv
+package conn
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -25,23 +24,11 @@ import (
 
 const (
 	reconnectWait  = 100 * time.Millisecond
-	attemptTimeout = 5 * time.Second // an answer that takes longer is asked for again
+	AttemptTimeout = 5 * time.Second // an answer that takes longer is asked for again
 	callShards     = 16
 )
 
-// MaxTries bounds how often a change is tried again because others keep changing
-// the same thing; then it fails with Busy.
-const MaxTries = 200
-
-var (
-	// ErrUncertain: the connection broke, or the server was silent, after a request
-	// was sent; it may have been carried out.
-	ErrUncertain = errors.New("the server did not answer")
-	ErrNoServer  = errors.New("no connection to the server")
-	errClosed    = errors.New("the connection was closed")
-	// ErrMaybeDone is errUncertain of a change.
-	ErrMaybeDone = fmt.Errorf("%w: %w", ErrUncertain, bb.ErrUnknownOutcome)
-)
+var errClosed = errors.New("the connection was closed")
 
 // Conn is one connection to the server with all requests multiplexed over one
 // subscription.
@@ -51,8 +38,7 @@ var (
 // when the server is back.
 type Conn struct {
 	nc     *nats.Conn
-	push   nats.JetStreamContext // ordered consumers
-	admin  jetstream.JetStream   // streams
+	js     jetstream.JetStream
 	log    *slog.Logger
 	server string
 
@@ -68,8 +54,9 @@ type Conn struct {
 	pool sync.Pool
 	// intercept, if not nil, stands before deliver: tests lose requests and answers in it.
 	intercept func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
-	closing   atomic.Bool   // by us
-	closed    chan struct{} // by nats.go, when its goroutines are told to end
+	lose      func(Fed) bool // of feeds: tests lose messages in it; nil: none
+	closing   atomic.Bool    // by us
+	closed    chan struct{}  // by nats.go, when its goroutines are told to end
 
 	health *Health // of this connection and, by the prober, of the namespace
 	prober *prober
@@ -81,13 +68,6 @@ type Conn struct {
 		sync.Mutex
 		up chan struct{} // closed while connected
 	}
-}
-
-// call is one request that waits for answers. Its channel is only ever written
-// under the lock of its shard, and never blocks the writer.
-type call struct {
-	answers chan *nats.Msg // nil stands for a broken connection
-	timer   *time.Timer
 }
 
 // Dial connects to the server.
@@ -119,10 +99,7 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 		err = c.sub.SetPendingLimits(-1, -1) // bounded by the answers that are asked for
 	}
 	if err == nil {
-		c.push, err = c.nc.JetStream(nats.MaxWait(attemptTimeout))
-	}
-	if err == nil {
-		c.admin, err = jetstream.New(c.nc)
+		c.js, err = jetstream.New(c.nc)
 	}
 	if err != nil {
 		c.Close()
@@ -188,7 +165,7 @@ func (c *Conn) connect(ctx context.Context, opts Options) error {
 		select {
 		case <-time.After(reconnectWait):
 		case <-ctx.Done():
-			return c.unavailable(ctx, "connect", err)
+			return c.Unavailable(ctx, "connect", err)
 		}
 	}
 }
@@ -346,6 +323,9 @@ func (c *Conn) UnreadableCount() uint64 { return c.garbage.Load() }
 // Probe asks the server from time to time whether it answers, until ctx ends.
 func (c *Conn) Probe(ctx context.Context) { c.prober.run(ctx) }
 
+// Closed is closed when the connection has ended for good.
+func (c *Conn) Closed() <-chan struct{} { return c.closed }
+
 // Wait returns when there is a connection, or why there was none until ctx ended.
 func (c *Conn) Wait(ctx context.Context) error {
 	c.mu.Lock()
@@ -353,7 +333,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 	c.mu.Unlock()
 	select {
 	case <-ctx.Done():
-		return c.unavailable(ctx, "namespace server", ErrNoServer)
+		return c.Unavailable(ctx, "namespace server", ErrNoServer)
 	default:
 	}
 	select {
@@ -362,13 +342,13 @@ func (c *Conn) Wait(ctx context.Context) error {
 	case <-c.closed:
 		return &bb.Error{Kind: bb.Unavailable, Op: "namespace server", Path: c.server, Err: errClosed}
 	case <-ctx.Done():
-		return c.unavailable(ctx, "namespace server", ErrNoServer)
+		return c.Unavailable(ctx, "namespace server", ErrNoServer)
 	}
 }
 
-// again returns when it makes sense to ask again, or why not. It pauses a little:
+// Again returns when it makes sense to ask again, or why not. It pauses a little:
 // a broken connection is noticed a moment after requests begin to fail.
-func (c *Conn) again(ctx context.Context) error {
+func (c *Conn) Again(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
 	case <-ctx.Done():
@@ -376,39 +356,14 @@ func (c *Conn) again(ctx context.Context) error {
 	return c.Wait(ctx)
 }
 
-// Pause waits a moment before the n-th next try, longer each time and never as long
-// as others that try the same.
-func Pause(ctx context.Context, n int) {
-	most := 250 * time.Microsecond << min(n, 8)
-	Sleep(ctx, most/2+mathrand.N(most/2))
-}
-
-// Sleep waits for a while, or until ctx ends.
-func Sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// Yield pauses before another try of a change that others were ahead of, so that
-// many who want the same get their turns.
-func Yield(ctx context.Context, try int) {
-	if try > 1 {
-		Pause(ctx, min(try-2, 5))
-	}
-}
-
-// nonce returns an id that nobody else's change has, ever.
-func (c *Conn) nonce() string {
+// Nonce returns an id that nobody else's change has, ever.
+func (c *Conn) Nonce() string {
 	return c.name + strconv.FormatUint(c.nonces.Add(1), 36)
 }
 
-// unavailable is the error of an operation whose context ended while the server
+// Unavailable is the error of an operation whose context ended while the server
 // did not answer: Cancelled if somebody cancelled it, else Unavailable.
-func (c *Conn) unavailable(ctx context.Context, op string, cause error) error {
+func (c *Conn) Unavailable(ctx context.Context, op string, cause error) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return &bb.Error{Kind: bb.Cancelled, Op: op, Path: c.server, Err: fmt.Errorf("%w: %w", err, cause)}
 	}
@@ -418,117 +373,4 @@ func (c *Conn) unavailable(ctx context.Context, op string, cause error) error {
 		why = fmt.Errorf("%w since %s: %s", cause, s.Since.Format(time.TimeOnly), s.LastError)
 	}
 	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: s.Server, Err: why, Remedy: "see whether the NATS server runs and can be reached"}
-}
-
-// dispatch hands an answer to its call. It runs on the subscription's goroutine.
-func (c *Conn) dispatch(msg *nats.Msg) {
-	id, err := strconv.ParseUint(msg.Subject[len(c.prefix):], 36, 64)
-	if err != nil {
-		return
-	}
-	s := &c.shards[id%callShards]
-	s.Lock()
-	defer s.Unlock()
-	if call := s.calls[id]; call != nil {
-		call.push(msg)
-	}
-}
-
-func (c *call) push(msg *nats.Msg) {
-	select {
-	case c.answers <- msg:
-	default: // more than was asked for
-	}
-}
-
-// failCalls tells every call in flight that its answer will not come.
-func (c *Conn) failCalls() {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.Lock()
-		for _, call := range s.calls {
-			call.push(nil)
-		}
-		s.Unlock()
-	}
-}
-
-func (c *Conn) register(call *call) uint64 {
-	id := c.last.Add(1)
-	s := &c.shards[id%callShards]
-	s.Lock()
-	s.calls[id] = call
-	s.Unlock()
-	return id
-}
-
-func (c *Conn) unregister(id uint64) {
-	s := &c.shards[id%callShards]
-	s.Lock()
-	delete(s.calls, id)
-	s.Unlock()
-}
-
-func (c *Conn) reply(id uint64) string {
-	b := make([]byte, 0, len(c.prefix)+13)
-	return string(strconv.AppendUint(append(b, c.prefix...), id, 36))
-}
-
-// request sends messages, of which the last is answered, and returns the answer.
-// It does not try again: errUncertain means that the server may have acted on it,
-// errNoServer that it cannot have, nats.ErrNoResponders that nobody listens.
-func (c *Conn) request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
-	if c.intercept != nil {
-		return c.intercept(ctx, msgs)
-	}
-	return c.Deliver(ctx, msgs)
-}
-
-// Deliver is request without what stands before it.
-func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
-	call := c.pool.Get().(*call)
-	id := c.register(call)
-	defer func() {
-		c.unregister(id)
-		call.timer.Stop()
-		for len(call.answers) > 0 {
-			<-call.answers
-		}
-		c.pool.Put(call)
-	}()
-	msgs[len(msgs)-1].Reply = c.reply(id)
-	for i, msg := range msgs {
-		if err := c.nc.PublishMsg(msg); err != nil {
-			if i > 0 || !notSent(err) {
-				return nil, fmt.Errorf("%w: %w", ErrUncertain, err)
-			}
-			return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
-		}
-	}
-	call.timer.Reset(attemptTimeout)
-	return c.answer(ctx, call)
-}
-
-// answer waits for the next answer to a call.
-func (c *Conn) answer(ctx context.Context, call *call) (*nats.Msg, error) {
-	select {
-	case msg := <-call.answers:
-		if msg == nil {
-			return nil, ErrUncertain
-		}
-		if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
-			return nil, nats.ErrNoResponders
-		}
-		return msg, nil
-	case <-call.timer.C:
-		return nil, ErrUncertain
-	case <-ctx.Done():
-		return nil, c.unavailable(ctx, "namespace server", ErrUncertain)
-	}
-}
-
-// notSent reports whether an error of Publish says that nothing left the process.
-func notSent(err error) bool {
-	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
-		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining)
 }

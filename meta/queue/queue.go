@@ -1,4 +1,6 @@
-package kv
+// Package queue is work queues over NATS JetStream: messages without data, each of which one worker gets at
+// a time, until it has been acknowledged. It must never know what the work is.
+package queue
 
 import (
 	"context"
@@ -8,19 +10,21 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/meta/conn"
 )
 
 const (
-	pullWait   = 4 * time.Second // of one request to the server
-	maxPulls   = 1 << 14         // workers that wait at a time
-	queueDedup = 30 * time.Minute
+	pullWait = 4 * time.Second // of one request to the server
+	maxPulls = 1 << 14         // workers that wait at a time
+	dedup    = 30 * time.Minute
 )
 
 // Queue is a work queue: a stream of messages without data, each of which the server gives
 // to one worker, and to another if the first is silent for ackWait. A message is gone once
 // it was acknowledged.
 type Queue struct {
-	c       *Conn
+	c       *conn.Conn
 	name    string
 	subject string // prefix of its subjects
 	age     time.Duration
@@ -31,23 +35,23 @@ type Queue struct {
 	}
 }
 
-// QueueOptions say how long a queue's messages stay, and when they are given to another worker.
-type QueueOptions struct {
+// Options say how long a queue's messages stay, and when they are given to another worker.
+type Options struct {
 	Age     time.Duration // of its oldest message
 	AckWait time.Duration
 }
 
-// Queue returns a queue, which need not exist, of subjects with a prefix.
-func (c *Conn) Queue(name, prefix string, o QueueOptions) *Queue {
+// New returns the queue of a name, which need not exist, of subjects with a prefix.
+func New(c *conn.Conn, name, prefix string, o Options) *Queue {
 	return &Queue{c: c, name: name, subject: prefix, age: o.Age, ackWait: o.AckWait}
 }
 
 // Ensure makes the queue if it is not there.
 func (q *Queue) Ensure(ctx context.Context) error {
-	return q.manage(ctx, func(ctx context.Context) error {
-		_, err := q.c.admin.CreateStream(ctx, jetstream.StreamConfig{
+	return q.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: q.name, Subjects: []string{q.subject + ">"}, Storage: jetstream.FileStorage,
-			Retention: jetstream.WorkQueuePolicy, Replicas: q.c.opts.Replicas, MaxAge: q.age, Duplicates: queueDedup,
+			Retention: jetstream.WorkQueuePolicy, Replicas: q.c.Replicas(), MaxAge: q.age, Duplicates: dedup,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil
@@ -56,21 +60,21 @@ func (q *Queue) Ensure(ctx context.Context) error {
 	})
 }
 
-func (q *Queue) manage(ctx context.Context, do func(context.Context) error) error {
-	return q.c.manage(ctx, "queue", q.name, do)
+func (q *Queue) manage(ctx context.Context, do func(context.Context, jetstream.JetStream) error) error {
+	return q.c.Manage(ctx, "queue", q.name, do)
 }
 
 // Add puts a message into the queue. One with the same id within half an hour is dropped.
 func (q *Queue) Add(ctx context.Context, subject, id string) error {
-	return q.manage(ctx, func(ctx context.Context) error {
-		_, err := q.c.admin.PublishMsg(ctx, &nats.Msg{Subject: q.subject + subject}, jetstream.WithMsgID(id))
+	return q.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
+		_, err := js.PublishMsg(ctx, &nats.Msg{Subject: q.subject + subject}, jetstream.WithMsgID(id))
 		return err
 	})
 }
 
 // Purge drops the messages whose subjects match a filter. It does not try again.
 func (q *Queue) Purge(ctx context.Context, filter string) error {
-	stream, err := q.c.admin.Stream(ctx, q.name)
+	stream, err := q.c.JetStream().Stream(ctx, q.name)
 	if err != nil {
 		return err
 	}
@@ -117,9 +121,9 @@ func (q *Queue) consumer(ctx context.Context, name, filter string) (jetstream.Co
 	if c != nil {
 		return c, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, conn.AttemptTimeout)
 	defer cancel()
-	c, err := q.c.admin.CreateOrUpdateConsumer(ctx, q.name, jetstream.ConsumerConfig{
+	c, err := q.c.JetStream().CreateOrUpdateConsumer(ctx, q.name, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.ackWait,
 		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: maxPulls,
 	})
@@ -154,7 +158,7 @@ func (d *Delivery) Count() uint64 {
 
 // Ack takes the message out of the queue. If that is not confirmed, it comes again.
 func (d *Delivery) Ack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, conn.AttemptTimeout)
 	defer cancel()
 	_ = d.msg.DoubleAck(ctx)
 }

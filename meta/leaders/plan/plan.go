@@ -1,6 +1,6 @@
-// Package leaders plans which servers hand over streams that they lead. It is pure: it must never ask a server, nor
+// Package plan plans which servers hand over streams that they lead. It is pure: it must never ask a server, nor
 // know what a stream holds.
-package leaders
+package plan
 
 import (
 	"cmp"
@@ -17,11 +17,11 @@ type Stream struct {
 // HandOver is a change of a stream's leader.
 type HandOver struct{ Stream, From, To string }
 
-// Plan returns what to hand over, at most so much. Nobody hands over who leads no more
+// HandOvers returns what to hand over, at most so much. Nobody hands over who leads no more
 // than twice their share of the streams, since each costs writers a moment, and those
 // that are drawn at random are seldom even. Who does, does so until the one with most
 // leads one more than another, as far as that has copies of what the first one leads.
-func Plan(streams []Stream, most int) (all []HandOver) {
+func HandOvers(streams []Stream, most int) (all []HandOver) {
 	streams = slices.Clone(streams)
 	slices.SortFunc(streams, func(a, b Stream) int { return cmp.Compare(a.Name, b.Name) })
 	count := map[string]int{}

@@ -1,4 +1,4 @@
-package kv
+package conn
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"forebay/internal/bb"
 )
@@ -94,8 +93,8 @@ func (h *Health) change(fn func(*Status)) {
 	fn(&h.status)
 }
 
-// ask makes one request that only a namespace that works answers. It does not try again.
-type ask func(context.Context) error
+// Ask makes one request that only a namespace that works answers. It does not try again.
+type Ask func(context.Context) error
 
 // prober asks the namespace whether it answers, and keeps the outcome in Health. Its
 // goroutine (run) alone decides what counts as silence.
@@ -110,14 +109,14 @@ type prober struct {
 // suspicion is something that did not answer, and is asked until it does.
 type suspicion struct {
 	name   string
-	ask    ask
+	ask    Ask
 	since  time.Time
 	reason string
 	always bool // it is asked whether or not it has answered
 }
 
 // suspects notes that something has left a request without an answer. The next round asks it.
-func (p *prober) suspects(name string, err error, ask ask) {
+func (p *prober) suspects(name string, err error, ask Ask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.suspect[name] == nil && len(p.suspect) < maxSuspects {
@@ -135,7 +134,7 @@ func (p *prober) answered(name string) {
 }
 
 // always makes something be asked in every round.
-func (p *prober) always(name string, ask ask) {
+func (p *prober) always(name string, ask Ask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.suspect[name] = &suspicion{name: name, ask: ask, always: true}
@@ -282,7 +281,7 @@ func (p *prober) report(said time.Time) time.Time {
 // silenceOf says in a few words what a probe's error means.
 func silenceOf(err error) string {
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrNoBucket):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrNoStream):
 		return "no server serves it"
 	case errors.Is(err, ErrUncertain), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return fmt.Sprintf("no answer within %v: fewer than half of its servers work, or they have no leader", probeTimeout)
@@ -300,45 +299,16 @@ func remedyFor(o *Options) string {
 
 const apiName = "JetStream's API"
 
-// probe asks the bucket for something that needs all that a change needs: with copies, a
-// leader that a majority follows.
-func (b *Bucket) probe(ctx context.Context) error {
-	const key = "x." + barrierToken
-	if !b.Replicated() {
-		_, err := b.c.Deliver(ctx, []*nats.Msg{{Subject: b.get1 + key}}) // that there is no such key is an answer
-		return err
-	}
-	ack, err := b.c.Deliver(ctx, []*nats.Msg{{Subject: b.subject + key, Data: []byte("-")}})
-	if err == nil {
-		_, err = parseAck(ack.Data)
-	}
-	return err
-}
-
-// ProbeAlways makes the connection's probe ask the bucket in every round.
-func (b *Bucket) ProbeAlways() { b.c.prober.always("stream KV_"+b.name, b.probe) }
-
-// probeOrGone is probe of a bucket that may have been deleted since: then nobody waits for it.
-func (b *Bucket) probeOrGone(ctx context.Context) error {
-	err := b.probe(ctx)
-	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, ErrNoBucket) {
-		return err
-	}
-	if errors.Is(b.find(ctx), jetstream.ErrStreamNotFound) {
-		return nil
-	}
-	return err
-}
-
-// suspected notes that the bucket has left a request without an answer.
-func (b *Bucket) suspected(err error) {
-	b.c.prober.suspects("stream KV_"+b.name, err, b.probeOrGone)
-}
-
 // apiSuspected notes that the stream API has left a request without an answer.
 func (c *Conn) apiSuspected(err error) {
 	c.prober.suspects(apiName, err, func(ctx context.Context) error {
-		_, err := c.admin.AccountInfo(ctx)
+		_, err := c.js.AccountInfo(ctx)
 		return err
 	})
 }
+
+// ProbeAlways makes Probe ask something in every round.
+func (c *Conn) ProbeAlways(name string, ask Ask) { c.prober.always(name, ask) }
+
+// Suspect notes that something has left a request without an answer: Probe asks it until it answers.
+func (c *Conn) Suspect(name string, err error, ask Ask) { c.prober.suspects(name, err, ask) }

@@ -1,4 +1,6 @@
-package kv
+// Package leaders evens out which of the namespace's servers lead its streams. It must never know what a
+// stream holds.
+package leaders
 
 import (
 	"context"
@@ -10,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"forebay/meta/kv/leaders"
+	"forebay/meta/conn"
+	"forebay/meta/leaders/plan"
 )
 
 // Each stream has one leader, which does most of the work for it. The server draws one
@@ -19,8 +22,8 @@ import (
 // and whoever started last none. Embedded servers can hardly be told otherwise by hand:
 // the daemon whose server leads the cluster has them hand leaders over.
 
-// Leads is what a server in this process may be asked besides.
-type Leads interface {
+// Server is what a server in this process may be asked besides.
+type Server interface {
 	// Leads reports whether it leads its cluster: true of one server at most, or of none
 	// or two for a moment.
 	Leads() bool
@@ -33,9 +36,9 @@ const (
 	evenAtOnce = 8
 )
 
-// KeepEven evens out who leads the streams, of which ours tells by their names, while the
+// Keep evens out who leads the streams, of which ours tells by their names, while the
 // server in this process leads its cluster.
-func (c *Conn) KeepEven(ctx context.Context, server Leads, ours func(stream string) bool) {
+func Keep(ctx context.Context, c *conn.Conn, server Server, ours func(stream string) bool) {
 	tick := time.NewTicker(evenEvery)
 	defer tick.Stop()
 	for {
@@ -47,23 +50,23 @@ func (c *Conn) KeepEven(ctx context.Context, server Leads, ours func(stream stri
 		if !server.Leads() {
 			continue
 		}
-		if moved, err := c.EvenLeaders(ctx, ours); err != nil && ctx.Err() == nil {
-			c.log.Debug("spreading what servers lead", "moved", moved, "err", err)
+		if moved, err := Even(ctx, c, ours); err != nil && ctx.Err() == nil {
+			c.Logger().Debug("spreading what servers lead", "moved", moved, "err", err)
 		}
 	}
 }
 
-// EvenLeaders has servers that lead more than twice their share of the streams hand some
+// Even has servers that lead more than twice their share of the streams hand some
 // over to others that have copies of them, and returns how many it asked for. Nothing is
 // lost by that, nor if two do it at once.
-func (c *Conn) EvenLeaders(ctx context.Context, ours func(stream string) bool) (moved int, err error) {
-	var streams []leaders.Stream
-	list := c.admin.ListStreams(ctx)
+func Even(ctx context.Context, c *conn.Conn, ours func(stream string) bool) (moved int, err error) {
+	var streams []plan.Stream
+	list := c.JetStream().ListStreams(ctx)
 	for s := range list.Info() {
 		if s.Cluster == nil || !ours(s.Config.Name) {
 			continue
 		}
-		led := leaders.Stream{Name: s.Config.Name, Leader: s.Cluster.Leader}
+		led := plan.Stream{Name: s.Config.Name, Leader: s.Cluster.Leader}
 		for _, p := range s.Cluster.Replicas {
 			if p.Current && !p.Offline {
 				led.Able = append(led.Able, p.Name)
@@ -72,10 +75,10 @@ func (c *Conn) EvenLeaders(ctx context.Context, ours func(stream string) bool) (
 		streams = append(streams, led)
 	}
 	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		return 0, Wrap("list streams", "", err)
+		return 0, conn.Wrap("list streams", "", err)
 	}
-	for _, h := range leaders.Plan(streams, evenAtOnce) {
-		if err := c.handOver(ctx, h); err != nil {
+	for _, h := range plan.HandOvers(streams, evenAtOnce) {
+		if err := handOver(ctx, c, h); err != nil {
 			return moved, err
 		}
 		moved++
@@ -83,24 +86,24 @@ func (c *Conn) EvenLeaders(ctx context.Context, ours func(stream string) bool) (
 	return moved, nil
 }
 
-func (c *Conn) handOver(ctx context.Context, h leaders.HandOver) error {
+func handOver(ctx context.Context, c *conn.Conn, h plan.HandOver) error {
 	body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": h.To}})
 	if err != nil {
 		return err
 	}
-	answer, err := c.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.LEADER.STEPDOWN." + h.Stream, Data: body})
+	answer, err := c.Request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.LEADER.STEPDOWN." + h.Stream, Data: body})
 	if err != nil {
-		return Wrap("hand over", h.Stream, err)
+		return conn.Wrap("hand over", h.Stream, err)
 	}
 	var reply struct {
-		Error *apiError `json:"error"`
+		Error *conn.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return Wrap("hand over", h.Stream, err)
+		return conn.Wrap("hand over", h.Stream, err)
 	}
 	if reply.Error != nil {
-		return Wrap("hand over", h.Stream, fmt.Errorf("to %s: %w", h.To, reply.Error))
+		return conn.Wrap("hand over", h.Stream, fmt.Errorf("to %s: %w", h.To, reply.Error))
 	}
-	c.log.Info("a namespace server hands over", "stream", h.Stream, "from", h.From, "to", h.To)
+	c.Logger().Info("a namespace server hands over", "stream", h.Stream, "from", h.From, "to", h.To)
 	return nil
 }

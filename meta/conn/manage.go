@@ -1,0 +1,64 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/internal/bb"
+	"forebay/meta/retry"
+)
+
+const (
+	codeNoPeers      = 10005
+	codeNotClustered = 10074
+)
+
+// JetStream returns the stream API, for calls that are not tried again.
+func (c *Conn) JetStream() jetstream.JetStream { return c.js }
+
+// Replicas returns how many copies a new stream gets.
+func (c *Conn) Replicas() int { return c.opts.Replicas }
+
+// manageTimeout is how long the first answer of the stream API is waited for, the next
+// one twice as long, up to AttemptTimeout: what is asked before the servers have elected
+// a leader is never answered, and a daemon that starts with them asks then.
+const manageTimeout = time.Second
+
+// Manage calls an idempotent function of the stream API until the server answers. What it
+// is about is a bucket, a queue or a log of a name.
+func (c *Conn) Manage(ctx context.Context, what, name string, do func(context.Context, jetstream.JetStream) error) error {
+	for try := 0; ; try++ {
+		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), AttemptTimeout))
+		err := do(attempt, c.js)
+		cancel()
+		var api jetstream.JetStreamError
+		switch {
+		case err == nil:
+			if try > 0 {
+				c.prober.answered(apiName)
+			}
+			return nil
+		case errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == codeNotClustered:
+			return bb.E(bb.Invalid, what, name, api.APIError().Error()).WithRemedy("ask for one replica, or use a cluster of servers")
+		case errors.As(err, &api) && api.APIError() != nil && final(api.APIError()):
+			return bb.E(bb.Internal, what, name, api.APIError().Error())
+		}
+		if ctx.Err() != nil {
+			return c.Unavailable(ctx, what+" "+name, err)
+		}
+		c.apiSuspected(err)
+		retry.Pause(ctx, try)
+		if err := c.Again(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// final reports whether asking again cannot help. A cluster that is starting has no
+// leader, or too few servers that are known to be up, for a while.
+func final(err *jetstream.APIError) bool {
+	return err.Code < 500 && err.ErrorCode != codeNoPeers
+}

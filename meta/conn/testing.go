@@ -1,0 +1,22 @@
+package conn
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+)
+
+// What tests of the packages above need to lose requests and answers. No program uses it.
+
+// Message is a request to the server, or an answer.
+type Message = nats.Msg
+
+// Intercept puts f before all requests that have one answer; nil: nothing. F passes on
+// with deliver what the server is to get.
+func (c *Conn) Intercept(f func(context.Context, []*Message) (*Message, error)) { c.intercept = f }
+
+// LoseFed loses the messages of feeds, begun afterwards, of which f says so.
+func (c *Conn) LoseFed(f func(Fed) bool) { c.lose = f }
+
+// Reconnected does to what is counted what a new connection does.
+func (c *Conn) Reconnected() { c.setUp("") }
