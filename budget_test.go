@@ -33,7 +33,6 @@ var overBudget = map[string]over{
 	"lines of bbd":                {4700, ""},
 	"lines of bbd/store":          {7200, ""},
 	"lines of flusher":            {3300, ""},
-	"lines of meta/namespace":     {2700, ""},
 	"struct bbd/status.Buffer":    {24, "a record, a field for each stored or printed value"},
 	"struct bbd.Config":           {24, "options, a field for each setting"},
 	"struct flusher.BufferStats":  {24, "a record, a field for each stored or printed value"},

@@ -203,7 +203,7 @@ func (b *buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 		return bb.Wrap(op, at.Name, err)
 	}
 	if e.IsDir() {
-		// They go one after the other in any case (namespace.Namespace.Rename).
+		// They go one after the other in any case (nsbucket.Namespace.Rename).
 		b.directories.Lock()
 		defer b.directories.Unlock()
 	}

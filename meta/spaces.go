@@ -8,7 +8,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/namespace"
+	"forebay/meta/nsbucket"
 	"forebay/meta/nslog"
 	"forebay/meta/stream"
 	"forebay/meta/txn"
@@ -97,7 +97,7 @@ func (m *Meta) openSpace(ctx context.Context, b *bb.Buffer, in keptIn) (*space, 
 }
 
 func (m *Meta) openBucket(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
-	ns := namespace.Open(m.bufferBucket(b.Name, in), m.ids, namespace.Options{
+	ns := nsbucket.Open(m.bufferBucket(b.Name, in), m.ids, nsbucket.Options{
 		Buffer: b.Name, Node: m.opts.Node, SoleWriter: m.opts.SoleWriter, CacheEntries: m.opts.CacheEntries,
 	})
 	if err := ns.Prepare(ctx, b); err != nil {

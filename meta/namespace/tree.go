@@ -1,3 +1,8 @@
+// Package namespace is what a namespace of a buffer promises: the tree of its directories and files, and the
+// renames and removals that its backing store has yet to follow. It must never know how an engine keeps them
+// (meta/nsbucket, meta/nslog), nor buffers, transactions or the connection to the server.
+//
+// Tree is what callers use; namespacetest holds every engine to that.
 package namespace
 
 import (
@@ -8,7 +13,7 @@ import (
 
 // Tree is what callers need of the namespace of a buffer: its directories and files, and what
 // the backing store has yet to follow. It is safe for concurrent use; namespacetest is its
-// conformance suite. Namespace says what each method promises.
+// conformance suite. nsbucket.Namespace says what each method promises.
 type Tree interface {
 	Buffer() string
 
@@ -58,5 +63,3 @@ type OpReader interface {
 	// the order in which they happened, and those that were and are not any more.
 	Read(ctx context.Context) (came, went []StoreOp, err error)
 }
-
-var _ Tree = (*Namespace)(nil)

@@ -9,7 +9,7 @@ import (
 )
 
 // Namespace is an engine as transactions need it: a tree whose entries change together with
-// Records, and whose directories can be listed as one. *namespace.Namespace and *nslog.Engine are
+// Records, and whose directories can be listed as one. *nsbucket.Namespace and *nslog.Engine are
 // such. It is safe for concurrent use.
 type Namespace interface {
 	namespace.Tree

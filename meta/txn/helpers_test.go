@@ -12,7 +12,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
-	"forebay/meta/namespace"
+	"forebay/meta/nsbucket"
 	"forebay/meta/nslog"
 	"forebay/meta/stream"
 )
@@ -109,7 +109,7 @@ func (s *space) startOnLog(t testing.TB, c *conn.Conn) *process {
 
 func (s *space) startOnBucket(t testing.TB, c *conn.Conn) *process {
 	b := kv.New(c, "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
-	ns := namespace.Open(b, newIDs(), namespace.Options{Buffer: "buf", Node: "me", SoleWriter: s.sole})
+	ns := nsbucket.Open(b, newIDs(), nsbucket.Options{Buffer: "buf", Node: "me", SoleWriter: s.sole})
 	if err := ns.Prepare(metatest.Context(t), buffer); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
-	"forebay/meta/namespace"
+	"forebay/meta/nsbucket"
 	"forebay/meta/nslog"
 	"forebay/meta/stream"
 	"forebay/meta/txn/txntest"
@@ -42,7 +42,7 @@ func TestEngines(t *testing.T) {
 						return *only
 					}
 					b := kv.New(kvtest.Dial(t, conn.Options{InProcess: server}), "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
-					ns := namespace.Open(b, &ids{base: kv.Random64() >> 1}, namespace.Options{Buffer: "buf", Node: "me", SoleWriter: m.sole})
+					ns := nsbucket.Open(b, &ids{base: kv.Random64() >> 1}, nsbucket.Options{Buffer: "buf", Node: "me", SoleWriter: m.sole})
 					if err := ns.Prepare(metatest.Context(t), buffer); err != nil {
 						t.Fatal(err)
 					}

@@ -496,7 +496,7 @@ func (u *unanswered) goesOn(what string, dir bb.Entry) {
 }
 
 // checkRecords checks the records of a bucket against each other: e.PARENT.NAME are entries,
-// d.DIR are directories (namespace/names.go).
+// d.DIR are directories (nsbucket/record/names.go).
 func checkRecords(t *testing.T, ns *process) {
 	t.Helper()
 	dirs, entries := map[string]bool{}, []kv.Record{}

@@ -1,14 +1,15 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/namespace/cache"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/cache"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
 
@@ -26,8 +27,8 @@ func (ns *Namespace) Create(ctx context.Context, e bb.Entry) (uint64, error) {
 }
 
 func (ns *Namespace) create(ctx context.Context, op string, e *bb.Entry) (uint64, error) {
-	id, key := entryID{e.Parent, e.Name}, entryKey(e.Parent, e.Name)
-	data, err := sealEntry(key, e)
+	id, key := entryID{e.Parent, e.Name}, record.EntryKey(e.Parent, e.Name)
+	data, err := record.SealEntry(key, e)
 	if err != nil {
 		return 0, err
 	}
@@ -82,11 +83,11 @@ func dirGone(op, name string) error {
 // removal, which it takes off; errConflict if it must be called again.
 func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, gone bool, err error) {
 	c, err := ns.loadDir(ctx, dir)
-	if err != nil || !c.Live || !c.Value.removing {
+	if err != nil || !c.Live || !c.Value.Removing {
 		return c.Seq, err == nil && !c.Live, err
 	}
 	d := c.Value
-	d.removing = false
+	d.Removing = false
 	seq, err = ns.putDir(ctx, dir, d, c.Seq)
 	return seq, false, err
 }
@@ -94,7 +95,7 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 // withdraw deletes an entry from a directory that is gone: whoever changed it since
 // had it from its creator, and its directory is gone for them too.
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
-	key := entryKey(id.dir, id.name)
+	key := record.EntryKey(id.dir, id.name)
 	for try := range retry.MaxTries {
 		retry.Yield(ctx, try)
 		r, err := ns.b.Get(ctx, key)
@@ -113,7 +114,7 @@ func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 
 func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint64, file bb.FileID) error {
 	t := ns.entries.Begin(id)
-	seq, err := ns.b.RemoveFile(ctx, entryKey(id.dir, id.name), expected, file)
+	seq, err := ns.b.RemoveFile(ctx, record.EntryKey(id.dir, id.name), expected, file)
 	settle(ns.entries, id, cache.Known[bb.Entry]{Seq: seq}, t, err)
 	return err
 }
@@ -134,8 +135,8 @@ func (ns *Namespace) Put(ctx context.Context, e bb.Entry) (uint64, error) {
 }
 
 func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
-	id, key := entryID{e.Parent, e.Name}, entryKey(e.Parent, e.Name)
-	data, err := sealEntry(key, e)
+	id, key := entryID{e.Parent, e.Name}, record.EntryKey(e.Parent, e.Name)
+	data, err := record.SealEntry(key, e)
 	if err != nil {
 		return 0, err
 	}
@@ -147,15 +148,9 @@ func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
 	return seq, err
 }
 
-// Owner is who a new directory belongs to, and what its users may do.
-type Owner struct {
-	UID, GID uint32
-	Mode     fs.FileMode // permission bits
-}
-
 // Mkdir makes a directory and returns its entry. Exists if there is an entry of
 // that name, NotFound if the parent is gone.
-func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
+func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
 	}
@@ -173,14 +168,14 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	}
 	// The reverse record first: nobody knows the id yet, so two puts need not be one
 	// batch. A crash in between leaves a record that nothing leads to.
-	record, err := ns.putDir(ctx, dir, directory{parent: parent, name: name}, 0)
+	made, err := ns.putDir(ctx, dir, record.Directory{Parent: parent, Name: name}, 0)
 	if err != nil {
 		return bb.Entry{}, kv.Wrap("mkdir", name, err)
 	}
 	e.Revision, err = ns.create(ctx, "mkdir", &e)
 	if err != nil {
 		if errors.Is(err, bb.Exists) || errors.Is(err, bb.NotFound) {
-			ns.b.Discard(dirKey(dir), record)
+			ns.b.Discard(record.DirKey(dir), made)
 			ns.dirs.Forget(dir)
 		}
 		return bb.Entry{}, err
@@ -190,7 +185,7 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 
 // MkdirAll makes a directory and its missing ancestors and returns its entry, or
 // that of the directory that was there already.
-func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Entry, error) {
+func (ns *Namespace) MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return bb.Entry{}, err
@@ -210,7 +205,7 @@ func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Ent
 }
 
 // enter returns the directory of a name, made if it is not there.
-func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
+func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error) {
 	for try := range retry.MaxTries {
 		retry.Yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
@@ -231,19 +226,10 @@ func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o 
 	return bb.Entry{}, kv.Wrap("mkdir", name, kv.ErrRevision)
 }
 
-// RemoveOptions say how Remove and RemoveAll go about it.
-type RemoveOptions struct {
-	// StoreOp leaves a StoreOp for what is removed, in the same atomic change.
-	StoreOp bool
-	// Revision, if not 0, is the one that Remove expects the entry to have; else
-	// Busy with ErrConflict.
-	Revision uint64
-}
-
 // Remove removes a file or an empty directory and returns the entry that it was.
 // NotEmpty for a directory that holds something; *Unfolded for one that a transaction is
 // committed into, whose output is not in it yet.
-func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o RemoveOptions) (bb.Entry, error) {
+func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
 	}
@@ -271,7 +257,7 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 	return bb.Entry{}, kv.Wrap("remove", name, kv.ErrRevision)
 }
 
-func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
+func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o namespace.RemoveOptions) error {
 	if o.StoreOp {
 		return ns.removeFollowed(ctx, e)
 	}
@@ -279,9 +265,9 @@ func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOption
 }
 
 // removeDir is the remover's part of what Namespace describes.
-func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
+func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o namespace.RemoveOptions) error {
 	if e.Txn != 0 {
-		return &Unfolded{e.Txn}
+		return &namespace.Unfolded{ID: e.Txn}
 	}
 	marked, err := ns.markEmpty(ctx, "remove", e)
 	if err != nil {
@@ -298,8 +284,8 @@ func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o RemoveOptions
 	n := len(changes)
 	changes = append(
 		changes,
-		kv.Change{Key: dirKey(e.Dir), Expected: marked},
-		kv.Change{Key: entryKey(e.Parent, e.Name), Expected: e.Revision},
+		kv.Change{Key: record.DirKey(e.Dir), Expected: marked},
+		kv.Change{Key: record.EntryKey(e.Parent, e.Name), Expected: e.Revision},
 	)
 	return ns.commit(ctx, changes, []entryChange{{id: entryID{e.Parent, e.Name}, change: n + 1}}, []dirChange{{dir: e.Dir, change: n}})
 }
@@ -316,17 +302,17 @@ func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uin
 		return 0, kv.ErrRevision // removed a moment ago: its entry is gone too
 	}
 	marked, d := c.Seq, c.Value
-	if !d.removing {
-		d.removing = true
+	if !d.Removing {
+		d.Removing = true
 		if marked, err = ns.putDir(ctx, e.Dir, d, c.Seq); err != nil {
 			return 0, err
 		}
 	}
-	empty, err := ns.b.Empty(ctx, entriesOf(e.Dir))
+	empty, err := ns.b.Empty(ctx, record.EntriesOf(e.Dir))
 	if err != nil || empty {
 		return marked, err
 	}
-	d.removing = false
+	d.Removing = false
 	if _, err := ns.putDir(ctx, e.Dir, d, marked); err != nil && !errors.Is(err, kv.ErrRevision) {
 		return 0, err
 	}
@@ -343,7 +329,7 @@ type entryChange struct {
 type dirChange struct {
 	dir    bb.DirID
 	change int
-	record *directory // nil: it was deleted
+	record *record.Directory // nil: it was deleted
 }
 
 // commit carries out a batch and keeps what became of it in the caches.
@@ -360,7 +346,7 @@ func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []
 		seqs = make([]uint64, len(changes))
 	}
 	if errors.Is(err, kv.ErrRevision) && !errors.Is(err, kv.ErrUncertain) {
-		ns.giveBackOps(changes)
+		ns.ops.GiveBack(changes)
 	}
 	for i, c := range entries {
 		known := cache.Known[bb.Entry]{Seq: seqs[c.change], Live: c.entry != nil}
@@ -371,7 +357,7 @@ func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []
 		settle(ns.entries, c.id, known, entryTickets[i], err)
 	}
 	for i, c := range dirs {
-		known := cache.Known[directory]{Seq: seqs[c.change], Live: c.record != nil}
+		known := cache.Known[record.Directory]{Seq: seqs[c.change], Live: c.record != nil}
 		if c.record != nil {
 			known.Value = *c.record
 		}

@@ -1,4 +1,6 @@
-package namespace
+// Package record is the keys of a namespace's bucket and the records under them. It is pure: it must never ask the
+// server, nor know which change needs which record.
+package record
 
 import (
 	"fmt"
@@ -8,12 +10,12 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
+	"forebay/meta/namespace"
 )
 
-const maxHolders = 1024
-
-func sealEntry(key string, e *bb.Entry) ([]byte, error) {
-	if err := CheckEntry(e); err != nil {
+// SealEntry encodes an entry as the record of a key.
+func SealEntry(key string, e *bb.Entry) ([]byte, error) {
+	if err := namespace.CheckEntry(e); err != nil {
 		return nil, err
 	}
 	m := &metapb.Entry{
@@ -32,9 +34,9 @@ func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 	return kv.SealAs(format, key, kv.WithRest(m, e.Rest))
 }
 
-// openEntry decodes an entry's record; seq is its revision.
-func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
-	parent, name, ok := parseEntryKey(key)
+// OpenEntry decodes an entry's record; seq is its revision.
+func OpenEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
+	parent, name, ok := ParseEntryKey(key)
 	if !ok {
 		return bb.Entry{}, bb.E(bb.Checksum, "decode", fmt.Sprintf("%q", key), "is not an entry's key")
 	}
@@ -59,37 +61,11 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 	if m.GetType() > math.MaxUint8 {
 		e.Type = 0
 	}
-	if err := CheckEntry(&e); err != nil {
+	if err := namespace.CheckEntry(&e); err != nil {
 		return bb.Entry{}, &bb.Error{Kind: bb.Checksum, Op: "decode", Path: key, Err: err}
 	}
 	return e, nil
 }
-
-// CheckEntry refuses what may neither be stored nor be believed.
-func CheckEntry(e *bb.Entry) error {
-	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
-	switch {
-	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory:
-		return invalid("is neither a file nor a directory")
-	case e.Type == bb.TypeFile && e.File == 0:
-		return invalid("is a file without an id")
-	case e.Type == bb.TypeDirectory && e.Dir == 0:
-		return invalid("is a directory without an id")
-	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
-		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
-	case len(e.Attempts) > bb.MaxAttempts:
-		return invalid(fmt.Sprintf("has %s to flush it, at most %d are allowed", bb.Count(len(e.Attempts), "attempt"), bb.MaxAttempts))
-	case len(e.Holders) > maxHolders:
-		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
-	case len(e.Reason) > kv.MaxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
-		return invalid("has a text that is too long")
-	case !kv.Representable(e.MTime) || !kv.Representable(e.Flushed.At) || !kv.Representable(e.Replaced.At):
-		return invalid("has a time before 1678 or after 2261")
-	}
-	return nil
-}
-
-func tooLong(f *bb.Flushed) bool { return len(f.ETag) > kv.MaxText || len(f.Codec) > kv.MaxText }
 
 func replacedRecord(key string, e *bb.Entry) *metapb.Replaced {
 	if e.Replaced.Generation == 0 || e.Flushed.Generation != 0 {

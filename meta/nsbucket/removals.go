@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/rounds"
 	"forebay/meta/kv"
+	"forebay/meta/nsbucket/record"
 )
 
 // removals gathers the files that callers remove at one time, each with a StoreOp, into shared
@@ -147,7 +148,7 @@ func (ns *Namespace) removeBatch(ctx context.Context, files []*bb.Entry) error {
 		if !ok {
 			path, paths, err := ns.pathOf(ctx, e.Parent)
 			if err != nil {
-				ns.giveBackOps(changes)
+				ns.ops.GiveBack(changes)
 				return gone(err)
 			}
 			dir = located{path, paths}
@@ -155,11 +156,11 @@ func (ns *Namespace) removeBatch(ctx context.Context, files []*bb.Entry) error {
 		}
 		op, err := ns.removalOpIn(ctx, dir.path, dir.paths, e)
 		if err != nil {
-			ns.giveBackOps(changes)
+			ns.ops.GiveBack(changes)
 			return err
 		}
 		entries = append(entries, entryChange{id: entryID{e.Parent, e.Name}, change: len(changes) + 1})
-		changes = append(changes, op, kv.Change{Key: entryKey(e.Parent, e.Name), Expected: e.Revision, Gone: e.File})
+		changes = append(changes, op, kv.Change{Key: record.EntryKey(e.Parent, e.Name), Expected: e.Revision, Gone: e.File})
 	}
 	return ns.commit(ctx, changes, entries, nil)
 }

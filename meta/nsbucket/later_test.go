@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"testing"
@@ -10,6 +10,8 @@ import (
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metapb"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/record"
 )
 
 // A daemon that changes a record keeps what it does not know of it.
@@ -26,26 +28,26 @@ func TestNewerFieldsStay(t *testing.T) {
 
 	var entry metapb.Entry
 	flushed := func() proto.Message { return entry.Flushed }
-	kvtest.AddUnknown(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
+	kvtest.AddUnknown(t, ns.b, record.EntryKey(bb.RootDir, "f"), &entry, flushed)
 	var dir, other metapb.Directory
-	kvtest.AddUnknown(t, ns.b, dirKey(d.Dir), &dir)
+	kvtest.AddUnknown(t, ns.b, record.DirKey(d.Dir), &dir)
 
 	if _, err := ns.Update(ctx, bb.RootDir, "f", func(e *bb.Entry) error { e.Mode = 0o600; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	kvtest.WantUnknown(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
-	if _, err := ns.Rename(ctx, bb.RootDir, "f", d.Dir, "g", RenameOptions{}); err != nil {
+	kvtest.WantUnknown(t, ns.b, record.EntryKey(bb.RootDir, "f"), &entry, flushed)
+	if _, err := ns.Rename(ctx, bb.RootDir, "f", d.Dir, "g", namespace.RenameOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kvtest.WantUnknown(t, ns.b, entryKey(d.Dir, "g"), &entry, flushed)
-	if _, err := ns.Remove(ctx, bb.RootDir, "d", RemoveOptions{}); bb.KindOf(err) != bb.NotEmpty {
+	kvtest.WantUnknown(t, ns.b, record.EntryKey(d.Dir, "g"), &entry, flushed)
+	if _, err := ns.Remove(ctx, bb.RootDir, "d", namespace.RemoveOptions{}); bb.KindOf(err) != bb.NotEmpty {
 		t.Fatalf("removing a directory with a file: %v", err)
 	}
-	kvtest.WantUnknown(t, ns.b, dirKey(d.Dir), &dir)
-	if _, err := ns.Rename(ctx, bb.RootDir, "d", bb.RootDir, "e", RenameOptions{}); err != nil {
+	kvtest.WantUnknown(t, ns.b, record.DirKey(d.Dir), &dir)
+	if _, err := ns.Rename(ctx, bb.RootDir, "d", bb.RootDir, "e", namespace.RenameOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kvtest.WantUnknown(t, ns.b, dirKey(d.Dir), &other)
+	kvtest.WantUnknown(t, ns.b, record.DirKey(d.Dir), &other)
 }
 
 // A node that takes an operation over makes it one that older daemons refuse.
@@ -54,14 +56,14 @@ func TestOperationsOfNewerFormats(t *testing.T) {
 	ctx := metatest.Context(t)
 	ns := start(t, metatest.StartServer(t, t.TempDir()), modes[1], "me")
 	e := create(t, ns, bb.RootDir, "f")
-	op, err := ns.storeOp(ctx, StoreOp{Op: OpRemove, OldPath: "f", File: e.File}, 0)
+	op, err := ns.ops.Change(ctx, namespace.StoreOp{Op: namespace.OpRemove, OldPath: "f", File: e.File}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ns.b.Put(ctx, op.Key, op.Data, op.Own); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := ns.TakeOverStoreOps(ctx, ns.node); err != nil || n != 1 {
+	if n, err := ns.TakeOverStoreOps(ctx, "me"); err != nil || n != 1 {
 		t.Fatalf("took over %d: %v", n, err)
 	}
 	taken, err := ns.b.Get(ctx, op.Key)

@@ -1,10 +1,11 @@
-package namespace
+package nsbucket
 
 import (
 	"testing"
 
 	"forebay/internal/bb"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 )
 
 func TestMarkLeftByACrash(t *testing.T) {
@@ -14,12 +15,12 @@ func TestMarkLeftByACrash(t *testing.T) {
 		for i, use := range []func(*testing.T, bb.Entry) error{
 			func(t *testing.T, d bb.Entry) error { _, err := ns.Create(ctx, file(ns, d.Dir, "f")); return err },
 			func(t *testing.T, d bb.Entry) error {
-				_, err := ns.Mkdir(ctx, d.Dir, "f", Owner{})
+				_, err := ns.Mkdir(ctx, d.Dir, "f", namespace.Owner{})
 				return err
 			},
 			func(t *testing.T, d bb.Entry) error {
 				create(t, ns, bb.RootDir, "from")
-				_, err := ns.Rename(ctx, bb.RootDir, "from", d.Dir, "f", RenameOptions{})
+				_, err := ns.Rename(ctx, bb.RootDir, "from", d.Dir, "f", namespace.RenameOptions{})
 				return err
 			},
 		} {
@@ -31,7 +32,7 @@ func TestMarkLeftByACrash(t *testing.T) {
 			if err := use(t, d); err != nil {
 				t.Errorf("%d: %v", i, err)
 			}
-			_, err := ns.Remove(ctx, bb.RootDir, name, RemoveOptions{})
+			_, err := ns.Remove(ctx, bb.RootDir, name, namespace.RemoveOptions{})
 			metatest.WantKind(t, "remove after use", err, bb.NotEmpty)
 		}
 	})

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,7 +89,7 @@ func create(t testing.TB, ns *Namespace, dir bb.DirID, name string) bb.Entry {
 
 func mkdir(t testing.TB, ns *Namespace, dir bb.DirID, name string) bb.Entry {
 	t.Helper()
-	e, err := ns.Mkdir(metatest.Context(t), dir, name, Owner{Mode: 0o755})
+	e, err := ns.Mkdir(metatest.Context(t), dir, name, namespace.Owner{Mode: 0o755})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -6,27 +6,14 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
 
 // What follows is for packages that keep records of their own in a namespace's bucket, as
 // transactions do. Callers of a namespace use Tree.
 
-// Unfolded is the error of a change that has to wait until a transaction, which is committed
-// into the same directory, is folded: the directory's entry names it.
-type Unfolded struct{ ID bb.TxnID }
-
-// Error says so.
-func (e *Unfolded) Error() string { return "transaction " + e.ID.String() + " has to be folded first" }
-
-// Is makes it one of kind Busy.
-func (e *Unfolded) Is(target error) bool { return target == bb.Busy }
-
-// ErrConflict is in the chain of the bb.Busy error of a change that was refused because
-// somebody else changed the same thing first.
-var ErrConflict = kv.ErrConflict
-
-// Bucket returns the bucket of the namespace. Its keys are drawn in names.go: others' begin
+// Bucket returns the bucket of the namespace. Its keys are drawn in record/names.go: others' begin
 // differently.
 func (ns *Namespace) Bucket() *kv.Bucket { return ns.b }
 
@@ -57,8 +44,8 @@ func (ns *Namespace) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
 // PutWith is Put that also changes records of another package in the same atomic change. A
 // conflict is kv.ErrRevision, after which the entry is looked up anew.
 func (ns *Namespace) PutWith(ctx context.Context, e *bb.Entry, records ...kv.Change) error {
-	id, key := entryID{e.Parent, e.Name}, entryKey(e.Parent, e.Name)
-	data, err := sealEntry(key, e)
+	id, key := entryID{e.Parent, e.Name}, record.EntryKey(e.Parent, e.Name)
+	data, err := record.SealEntry(key, e)
 	if err != nil {
 		return err
 	}
@@ -83,7 +70,7 @@ func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error
 		if !d.Live {
 			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
 		}
-		c, err := ns.load(ctx, d.Value.parent, d.Value.name)
+		c, err := ns.load(ctx, d.Value.Parent, d.Value.Name)
 		if err != nil {
 			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
 		}
@@ -91,8 +78,8 @@ func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error
 			return c.Value, nil
 		}
 		// It was renamed or removed between the two reads, or lies in a directory that was removed.
-		ns.entries.Forget(entryID{d.Value.parent, d.Value.name})
-		if up, err := ns.fetchDir(ctx, d.Value.parent); err == nil && d.Value.parent != bb.RootDir && !up.Live {
+		ns.entries.Forget(entryID{d.Value.Parent, d.Value.Name})
+		if up, err := ns.fetchDir(ctx, d.Value.Parent); err == nil && d.Value.Parent != bb.RootDir && !up.Live {
 			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
 		}
 	}

@@ -1,22 +1,20 @@
-// Package namespace is the tree of directories and files of one buffer, and the renames and
-// removals that its backing store has yet to follow. It is given a bucket and ids, and must
-// never know buffers, transactions or the connection to the server.
-//
-// Tree is what its callers use; namespacetest holds every engine to that.
-package namespace
+// Package nsbucket is the engine of namespaces that keeps a record for each directory and file in a bucket. It is given the
+// bucket and ids, and must never know buffers, transactions or the connection to the server.
+package nsbucket
 
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/metapb"
-	"forebay/meta/namespace/cache"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/cache"
+	"forebay/meta/nsbucket/listing"
+	"forebay/meta/nsbucket/oplog"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
 
@@ -51,25 +49,20 @@ const maxAncestors = 16 * bb.MaxDepth
 // Rename puts an entry into its new directory in a batch that checks that d.D has
 // the revision that was read, unmarked; a mark is taken off first.
 type Namespace struct {
+	namespace.StoreLog // ops
+
 	b       *kv.Bucket
-	ids     IDs
+	ids     namespace.IDs
 	buffer  string
-	node    bb.NodeID
 	sole    bool
 	entries *cache.Cache[entryID, bb.Entry]
-	dirs    *cache.Cache[bb.DirID, directory]
+	dirs    *cache.Cache[bb.DirID, record.Directory]
 
-	known      knownPaths
-	opKeys     opKeys
-	removals   removals
-	listings   listings
-	distrusted atomic.Uint64 // how often the server has been found to have gone back
-	destroyed  atomic.Bool   // by this process: the caches must not answer any more
-}
-
-// IDs gives ids that are used nowhere else, ever.
-type IDs interface {
-	Next(ctx context.Context) (uint64, error)
+	known     knownPaths
+	ops       *oplog.Log
+	removals  removals
+	listings  listing.Kept
+	destroyed atomic.Bool // by this process: the caches must not answer any more
 }
 
 // Options say whose namespace it is and how to use it.
@@ -84,15 +77,16 @@ type Options struct {
 }
 
 // Open returns the namespace in a bucket, which need not exist: see Prepare.
-func Open(b *kv.Bucket, ids IDs, o Options) *Namespace {
-	ns := &Namespace{b: b, ids: ids, buffer: o.Buffer, node: o.Node, sole: o.SoleWriter}
+func Open(b *kv.Bucket, ids namespace.IDs, o Options) *Namespace {
+	ops := oplog.New(b, ids, o.Buffer, o.Node)
+	ns := &Namespace{StoreLog: ops, ops: ops, b: b, ids: ids, buffer: o.Buffer, sole: o.SoleWriter}
 	if o.SoleWriter {
 		entries := o.CacheEntries
 		if entries <= 0 {
 			entries = 1 << 15
 		}
 		ns.entries = cache.New[entryID, bb.Entry](entries)
-		ns.dirs = cache.New[bb.DirID, directory](entries)
+		ns.dirs = cache.New[bb.DirID, record.Directory](entries)
 	}
 	return ns
 }
@@ -103,14 +97,6 @@ func (ns *Namespace) MarkDestroyed() { ns.destroyed.Store(true) }
 type entryID struct {
 	dir  bb.DirID
 	name string
-}
-
-// directory is the reverse record of a directory.
-type directory struct {
-	parent   bb.DirID
-	name     string
-	removing bool
-	rest     string
 }
 
 // Prepare makes the bucket and the root directory, with the attributes of a buffer, where
@@ -124,11 +110,11 @@ func (ns *Namespace) Prepare(ctx context.Context, b *bb.Buffer) error {
 		}
 	}
 	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
-	data, err := sealEntry(rootKey, &root)
+	data, err := record.SealEntry(record.RootKey, &root)
 	if err != nil {
 		return err
 	}
-	if _, _, err := ns.b.Create(ctx, rootKey, data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
+	if _, _, err := ns.b.Create(ctx, record.RootKey, data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
 		return err
 	}
 	return nil
@@ -151,14 +137,14 @@ func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache
 		return c, nil
 	}
 	t := ns.entries.Begin(id)
-	key := entryKey(dir, name)
+	key := record.EntryKey(dir, name)
 	r, err := ns.b.Get(ctx, key)
 	if err != nil {
 		return cache.Known[bb.Entry]{}, err
 	}
 	c := cache.Known[bb.Entry]{Seq: r.Seq, Live: r.Live()}
 	if c.Live {
-		if c.Value, err = openEntry(key, r.Data, r.Seq); err != nil {
+		if c.Value, err = record.OpenEntry(key, r.Data, r.Seq); err != nil {
 			ns.b.Unreadable(key, err)
 			return c, err
 		}
@@ -167,12 +153,12 @@ func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache
 	return c, nil
 }
 
-func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cache.Known[directory], error) {
+func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cache.Known[record.Directory], error) {
 	if ns.destroyed.Load() {
-		return cache.Known[directory]{}, kv.ErrNoBucket
+		return cache.Known[record.Directory]{}, kv.ErrNoBucket
 	}
 	if dir == bb.RootDir {
-		return cache.Known[directory]{Live: true}, nil
+		return cache.Known[record.Directory]{Live: true}, nil
 	}
 	if c, ok := ns.dirs.Get(dir); ok {
 		return c, nil
@@ -181,39 +167,33 @@ func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cache.Known[dir
 }
 
 // fetchDir is loadDir that always asks the server.
-func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cache.Known[directory], error) {
+func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cache.Known[record.Directory], error) {
 	t := ns.dirs.Begin(dir)
-	key := dirKey(dir)
+	key := record.DirKey(dir)
 	r, err := ns.b.Get(ctx, key)
 	if err != nil {
-		return cache.Known[directory]{}, err
+		return cache.Known[record.Directory]{}, err
 	}
-	c := cache.Known[directory]{Seq: r.Seq, Live: r.Live()}
+	c := cache.Known[record.Directory]{Seq: r.Seq, Live: r.Live()}
 	if c.Live {
-		var m metapb.Directory
-		if err := kv.Open(key, r.Data, &m); err != nil {
+		if c.Value, err = record.OpenDir(key, r.Data); err != nil {
 			ns.b.Unreadable(key, err)
 			return c, err
 		}
-		c.Value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: kv.Rest(&m)}
 	}
 	ns.dirs.Store(dir, c, t)
 	return c, nil
 }
 
-func sealDir(dir bb.DirID, d directory) ([]byte, error) {
-	return kv.Seal(dirKey(dir), kv.WithRest(&metapb.Directory{Parent: uint64(d.parent), Name: d.name, Removing: d.removing}, d.rest))
-}
-
 // putDir stores a directory's record if its revision is expected.
-func (ns *Namespace) putDir(ctx context.Context, dir bb.DirID, d directory, expected uint64) (uint64, error) {
-	data, err := sealDir(dir, d)
+func (ns *Namespace) putDir(ctx context.Context, dir bb.DirID, d record.Directory, expected uint64) (uint64, error) {
+	data, err := record.SealDir(dir, d)
 	if err != nil {
 		return 0, err
 	}
 	t := ns.dirs.Begin(dir)
-	seq, err := ns.b.Put(ctx, dirKey(dir), data, expected)
-	settle(ns.dirs, dir, cache.Known[directory]{Value: d, Seq: seq, Live: true}, t, err)
+	seq, err := ns.b.Put(ctx, record.DirKey(dir), data, expected)
+	settle(ns.dirs, dir, cache.Known[record.Directory]{Value: d, Seq: seq, Live: true}, t, err)
 	return seq, err
 }
 
@@ -231,7 +211,7 @@ func settle[K comparable, V any](c *cache.Cache[K, V], key K, known cache.Known[
 
 // Distrust forgets what is cached: the server has been found to have gone back behind it.
 func (ns *Namespace) Distrust() {
-	ns.distrusted.Add(1)
+	ns.ops.Distrust()
 	ns.entries.ForgetAll()
 	ns.dirs.ForgetAll()
 }
@@ -274,7 +254,7 @@ func (ns *Namespace) Removed(ctx context.Context, dir bb.DirID, name string, fil
 	if err := checkPlace(dir, name); err != nil {
 		return false, err
 	}
-	r, err := ns.b.Get(ctx, entryKey(dir, name))
+	r, err := ns.b.Get(ctx, record.EntryKey(dir, name))
 	if err != nil {
 		return false, kv.Wrap("lookup", name, err)
 	}
@@ -344,17 +324,9 @@ func (ns *Namespace) walk(ctx context.Context, names []string) (bb.DirID, error)
 	return dir, nil
 }
 
-// Attr are the attributes that SetAttr changes; nil leaves one as it is.
-type Attr struct {
-	Mode  *fs.FileMode // permission bits
-	UID   *uint32
-	GID   *uint32
-	MTime *time.Time
-}
-
 // SetAttr changes attributes of the entry of a name in a directory, or of the root
 // (directory 0, no name), and returns it.
-func (ns *Namespace) SetAttr(ctx context.Context, dir bb.DirID, name string, a Attr) (bb.Entry, error) {
+func (ns *Namespace) SetAttr(ctx context.Context, dir bb.DirID, name string, a namespace.Attr) (bb.Entry, error) {
 	return ns.Update(ctx, dir, name, func(e *bb.Entry) error {
 		if a.Mode != nil {
 			e.Mode = a.Mode.Perm()
@@ -401,3 +373,5 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 	}
 	return bb.Entry{}, kv.Wrap("update", name, kv.ErrRevision)
 }
+
+var _ namespace.Tree = (*Namespace)(nil)

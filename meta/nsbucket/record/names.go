@@ -1,4 +1,4 @@
-package namespace
+package record
 
 import (
 	"strconv"
@@ -16,37 +16,41 @@ import (
 //	d.DIR           the reverse record of a directory
 //	o.ID            a pending operation on the backing store; ordered by sequence
 //	x.paths         rewritten by each rename of a directory: paths are stable while it is
-//	t.ID.…          a transaction (txn.go)
+//	t.ID.…          a transaction (meta/txn)
 //	x.decided       rewritten when a transaction is decided
 //	x.check         carries a batch's check of a key that the batch does not write
 const (
-	entryPrefix = "e."
-	dirPrefix   = "d."
-	opPrefix    = "o."
-	pathsKey    = "x.paths"
-	rootKey     = "e.0.root"
+	EntryPrefix = "e."
+	DirPrefix   = "d."
+	OpPrefix    = "o."
+	PathsKey    = "x.paths"
+	RootKey     = "e.0.root"
 )
 
-func entryKey(dir bb.DirID, name string) string {
+// EntryKey is the key of an entry.
+func EntryKey(dir bb.DirID, name string) string {
 	if dir == 0 {
-		return rootKey
+		return RootKey
 	}
-	b := make([]byte, 0, len(entryPrefix)+17+len(name)+8)
-	b = append(b, entryPrefix...)
+	b := make([]byte, 0, len(EntryPrefix)+17+len(name)+8)
+	b = append(b, EntryPrefix...)
 	b = strconv.AppendUint(b, uint64(dir), 16)
 	b = append(b, '.')
 	return string(kv.AppendToken(b, name))
 }
 
-func entriesOf(dir bb.DirID) string { return entryPrefix + strconv.FormatUint(uint64(dir), 16) + ".*" }
+// EntriesOf is a filter of the keys of a directory's entries.
+func EntriesOf(dir bb.DirID) string { return EntryPrefix + strconv.FormatUint(uint64(dir), 16) + ".*" }
 
-func dirKey(dir bb.DirID) string { return dirPrefix + strconv.FormatUint(uint64(dir), 16) }
+// DirKey is the key of a directory's record.
+func DirKey(dir bb.DirID) string { return DirPrefix + strconv.FormatUint(uint64(dir), 16) }
 
-func parseEntryKey(key string) (bb.DirID, string, bool) {
-	if key == rootKey {
+// ParseEntryKey reads what EntryKey writes, and nothing else.
+func ParseEntryKey(key string) (bb.DirID, string, bool) {
+	if key == RootKey {
 		return 0, "", true
 	}
-	rest, ok := strings.CutPrefix(key, entryPrefix)
+	rest, ok := strings.CutPrefix(key, EntryPrefix)
 	if !ok {
 		return 0, "", false
 	}

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/namespace/cache"
+	"forebay/meta/nsbucket/cache"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
 
@@ -118,15 +119,15 @@ func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, 
 
 // paths returns the revision of the paths key.
 func (ns *Namespace) paths(ctx context.Context) (uint64, error) {
-	r, err := ns.b.Get(ctx, pathsKey)
+	r, err := ns.b.Get(ctx, record.PathsKey)
 	return r.Seq, err
 }
 
 // ancestors returns the names from the root down to a directory.
 func (ns *Namespace) ancestors(ctx context.Context, dir bb.DirID) ([]string, error) {
 	var names []string
-	err := ns.climb(ctx, dir, func(_ bb.DirID, d directory) bool {
-		names = append(names, d.name)
+	err := ns.climb(ctx, dir, func(_ bb.DirID, d record.Directory) bool {
+		names = append(names, d.Name)
 		return true
 	})
 	slices.Reverse(names)
@@ -136,7 +137,7 @@ func (ns *Namespace) ancestors(ctx context.Context, dir bb.DirID) ([]string, err
 // within reports whether dir is top or below it.
 func (ns *Namespace) within(ctx context.Context, dir, top bb.DirID) (bool, error) {
 	found := false
-	err := ns.climb(ctx, dir, func(d bb.DirID, _ directory) bool {
+	err := ns.climb(ctx, dir, func(d bb.DirID, _ record.Directory) bool {
 		found = d == top
 		return !found
 	})
@@ -145,7 +146,7 @@ func (ns *Namespace) within(ctx context.Context, dir, top bb.DirID) (bool, error
 
 // climb calls fn with a directory and each of its ancestors below the root, until
 // fn returns false.
-func (ns *Namespace) climb(ctx context.Context, dir bb.DirID, fn func(bb.DirID, directory) bool) error {
+func (ns *Namespace) climb(ctx context.Context, dir bb.DirID, fn func(bb.DirID, record.Directory) bool) error {
 	for range maxAncestors {
 		if dir == bb.RootDir {
 			return nil
@@ -160,7 +161,7 @@ func (ns *Namespace) climb(ctx context.Context, dir bb.DirID, fn func(bb.DirID, 
 		if !fn(dir, c.Value) {
 			return nil
 		}
-		dir = c.Value.parent
+		dir = c.Value.Parent
 	}
 	return bb.E(bb.Internal, "path", dir.String(), "is nested too deep")
 }

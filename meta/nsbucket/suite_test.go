@@ -1,4 +1,4 @@
-package namespace_test
+package nsbucket_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/nsbucket"
 )
 
 // ids are those of one process.
@@ -38,7 +39,7 @@ func TestConformance(t *testing.T) {
 						return only
 					}
 					b := kv.New(kvtest.Dial(t, conn.Options{InProcess: server}), "forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
-					ns := namespace.Open(b, &ids{base: kv.Random64() >> 1}, namespace.Options{Buffer: "buf", Node: node, SoleWriter: m.sole})
+					ns := nsbucket.Open(b, &ids{base: kv.Random64() >> 1}, nsbucket.Options{Buffer: "buf", Node: node, SoleWriter: m.sole})
 					if err := ns.Prepare(metatest.Context(t), &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}); err != nil {
 						t.Fatal(err)
 					}

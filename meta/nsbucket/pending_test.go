@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -12,15 +12,20 @@ import (
 	"forebay/meta/conn"
 	"forebay/meta/kv"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/oplog"
 )
 
 // followed keeps what a follower has returned, as its user would.
 type followed struct {
-	*pendingOps
-	ops map[uint64]StoreOp // by revision
+	namespace.OpReader
+	ns  *Namespace
+	ops map[uint64]namespace.StoreOp // by revision
 }
 
-func following(ns *Namespace) *followed { return &followed{ns.pendingOps(), map[uint64]StoreOp{}} }
+func following(ns *Namespace) *followed {
+	return &followed{ns.PendingOps(), ns, map[uint64]namespace.StoreOp{}}
+}
 
 // read reads on, and compares with all that is pending.
 func (f *followed) read(ctx context.Context, t *testing.T) {
@@ -48,7 +53,7 @@ func (f *followed) read(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[uint64]StoreOp{}
+	want := map[uint64]namespace.StoreOp{}
 	for _, op := range all {
 		want[op.Revision] = op
 	}
@@ -78,7 +83,7 @@ func TestPendingOpsAny(t *testing.T) {
 				switch rnd.IntN(8) {
 				case 0, 1, 2, 3:
 					create(t, ns, bb.RootDir, fmt.Sprint(i))
-					_, err = ns.Remove(ctx, bb.RootDir, fmt.Sprint(i), RemoveOptions{StoreOp: true})
+					_, err = ns.Remove(ctx, bb.RootDir, fmt.Sprint(i), namespace.RemoveOptions{StoreOp: true})
 				case 4, 5:
 					for revision := range f.ops {
 						_, err = ns.DoneStoreOp(ctx, revision)
@@ -112,13 +117,13 @@ func TestPendingOpsCost(t *testing.T) {
 		for i := range 200 {
 			create(t, ns, dir.Dir, fmt.Sprint(i))
 		}
-		if err := ns.RemoveAll(ctx, bb.RootDir, "d", RemoveOptions{StoreOp: true}, nil); err != nil {
+		if err := ns.RemoveAll(ctx, bb.RootDir, "d", namespace.RemoveOptions{StoreOp: true}, nil); err != nil {
 			t.Fatal(err)
 		}
 		f := following(ns)
 		f.read(ctx, t)
 		create(t, ns, bb.RootDir, "one")
-		if _, err := ns.Remove(ctx, bb.RootDir, "one", RemoveOptions{StoreOp: true}); err != nil {
+		if _, err := ns.Remove(ctx, bb.RootDir, "one", namespace.RemoveOptions{StoreOp: true}); err != nil {
 			t.Fatal(err)
 		}
 		asked := 0
@@ -146,7 +151,7 @@ func TestPendingOpsFailed(t *testing.T) {
 		f.read(ctx, t)
 		for i := range 3 {
 			create(t, ns, bb.RootDir, fmt.Sprint(i))
-			if _, err := ns.Remove(ctx, bb.RootDir, fmt.Sprint(i), RemoveOptions{StoreOp: true}); err != nil {
+			if _, err := ns.Remove(ctx, bb.RootDir, fmt.Sprint(i), namespace.RemoveOptions{StoreOp: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -175,10 +180,10 @@ func TestPendingOpsSetBack(t *testing.T) {
 		f := following(ns)
 		f.read(ctx, t)
 		create(t, ns, bb.RootDir, "f")
-		if _, err := ns.Remove(ctx, bb.RootDir, "f", RemoveOptions{StoreOp: true}); err != nil {
+		if _, err := ns.Remove(ctx, bb.RootDir, "f", namespace.RemoveOptions{StoreOp: true}); err != nil {
 			t.Fatal(err)
 		}
-		f.from += 1000 // as if it had read what the server has forgotten
+		oplog.Ahead(f.OpReader, 1000) // as if it had read what the server has forgotten
 		if !ns.b.Replicated() {
 			connOf(ns).Reconnected() // after a server of one copy was set back, there is a new connection
 		}

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
 
@@ -54,7 +56,7 @@ func TestRemovalsAreGrouped(t *testing.T) {
 			create(t, ns, []bb.DirID{bb.RootDir, dir.Dir}[i%2], fmt.Sprint(i))
 		}
 		remove := func(i int) error {
-			_, err := ns.Remove(ctx, []bb.DirID{bb.RootDir, dir.Dir}[i%2], fmt.Sprint(i), RemoveOptions{StoreOp: true})
+			_, err := ns.Remove(ctx, []bb.DirID{bb.RootDir, dir.Dir}[i%2], fmt.Sprint(i), namespace.RemoveOptions{StoreOp: true})
 			return err
 		}
 		release := holdRemovals(ctx, ns)
@@ -65,13 +67,14 @@ func TestRemovalsAreGrouped(t *testing.T) {
 		queued(ctx, t, ns, files)
 		release()
 		wg.Wait()
-		records, _, err := ns.opRecords(ctx)
-		if err != nil || len(records) != files {
-			t.Fatalf("%d operations: %v", len(records), err)
-		}
-		batches := map[string]bool{}
-		for _, r := range records {
+		batches, n := map[string]bool{}, 0
+		err := ns.b.Scan(ctx, record.OpPrefix+"*", func(r *kv.Record) error {
 			batches[r.By] = true
+			n++
+			return nil
+		})
+		if err != nil || n != files {
+			t.Fatalf("%d operations: %v", n, err)
 		}
 		if len(batches) != 1 {
 			t.Errorf("%d changes of the server for %d removals at one time", len(batches), files)
@@ -97,22 +100,24 @@ func TestRemovalsApart(t *testing.T) {
 		}
 		dir := mkdir(t, ns, bb.RootDir, "d")
 		homeless := create(t, ns, dir.Dir, "f")
-		if err := ns.RemoveAll(ctx, bb.RootDir, "d", RemoveOptions{}, nil); err != nil {
+		if err := ns.RemoveAll(ctx, bb.RootDir, "d", namespace.RemoveOptions{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		release := holdRemovals(ctx, ns)
 		var wg sync.WaitGroup
 		for _, e := range []*bb.Entry{&stale, &homeless} {
 			wg.Go(func() {
-				if err := ns.removeFile(ctx, e, RemoveOptions{StoreOp: true}); !errors.Is(err, kv.ErrRevision) {
+				if err := ns.removeFile(ctx, e, namespace.RemoveOptions{StoreOp: true}); !errors.Is(err, kv.ErrRevision) {
 					t.Errorf("%s: %v", e.Name, err)
 				}
 			})
 		}
-		wg.Go(func() { metatest.WantKind(t, "good", ns.removeFile(ctx, &good, RemoveOptions{StoreOp: true}), 0) })
+		wg.Go(func() {
+			metatest.WantKind(t, "good", ns.removeFile(ctx, &good, namespace.RemoveOptions{StoreOp: true}), 0)
+		})
 		var errs [2]error
 		for i := range errs {
-			wg.Go(func() { errs[i] = ns.removeFile(ctx, &twice, RemoveOptions{StoreOp: true}) })
+			wg.Go(func() { errs[i] = ns.removeFile(ctx, &twice, namespace.RemoveOptions{StoreOp: true}) })
 		}
 		queued(ctx, t, ns, 5)
 		release()
@@ -143,13 +148,15 @@ func TestRemovalGivenUp(t *testing.T) {
 			e := create(t, ns, bb.RootDir, fmt.Sprint(i))
 			if ctx == impatient {
 				wg.Go(func() {
-					err := ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true})
+					err := ns.removeFile(ctx, &e, namespace.RemoveOptions{StoreOp: true})
 					if bb.KindOf(err) != bb.Cancelled || errors.Is(err, kv.ErrUncertain) {
 						t.Errorf("a removal that was given up: %v", err)
 					}
 				})
 			} else {
-				others.Go(func() { metatest.WantKind(t, "remove", ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true}), 0) })
+				others.Go(func() {
+					metatest.WantKind(t, "remove", ns.removeFile(ctx, &e, namespace.RemoveOptions{StoreOp: true}), 0)
+				})
 			}
 			queued(ctx, t, ns, i+1) // the first one leads
 		}

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
 
@@ -22,7 +24,7 @@ const (
 // each entry after it was removed. It holds a page of one directory per level.
 // Stopped anywhere it has removed a part, and can be called again. NotEmpty if
 // others keep adding entries.
-func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string, o RemoveOptions, fn func(bb.Entry)) error {
+func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions, fn func(bb.Entry)) error {
 	if fn == nil {
 		fn = func(bb.Entry) {}
 	}
@@ -53,7 +55,7 @@ func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string
 }
 
 // removeTree removes what a directory holds.
-func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o RemoveOptions, fn func(bb.Entry), depth int) error {
+func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveOptions, fn func(bb.Entry), depth int) error {
 	if depth > maxAncestors {
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
 	}
@@ -88,7 +90,7 @@ func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o RemoveOptio
 // Sample returns some entries of a directory; none if it is empty or gone.
 func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
 	found := map[string]bb.Entry{}
-	err := ns.scanEntries(ctx, entriesOf(dir), func(e bb.Entry) error {
+	err := ns.scanEntries(ctx, record.EntriesOf(dir), func(e bb.Entry) error {
 		found[e.Name] = e
 		if len(found) == removePage {
 			return kv.ErrStop
@@ -108,7 +110,7 @@ func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, erro
 // removeFiles removes files of one directory: with StoreOps in one batch, so that
 // each file leaves with its operation, else one by one, many at a time. Files that
 // changed meanwhile are left for the next pass.
-func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.Entry, o RemoveOptions, fn func(bb.Entry)) error {
+func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.Entry, o namespace.RemoveOptions, fn func(bb.Entry)) error {
 	if len(files) == 0 {
 		return nil
 	}
@@ -131,13 +133,13 @@ func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.E
 	return ns.removeEach(ctx, files, o, fn)
 }
 
-func (ns *Namespace) removeEach(ctx context.Context, files []bb.Entry, o RemoveOptions, fn func(bb.Entry)) error {
+func (ns *Namespace) removeEach(ctx context.Context, files []bb.Entry, o namespace.RemoveOptions, fn func(bb.Entry)) error {
 	removed := make([]bool, len(files))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(removeAtOnce)
 	for i := range files {
 		g.Go(func() error {
-			_, err := ns.Remove(gctx, files[i].Parent, files[i].Name, RemoveOptions{StoreOp: o.StoreOp, Revision: files[i].Revision})
+			_, err := ns.Remove(gctx, files[i].Parent, files[i].Name, namespace.RemoveOptions{StoreOp: o.StoreOp, Revision: files[i].Revision})
 			removed[i] = err == nil
 			if errors.Is(err, bb.NotFound) || errors.Is(err, kv.ErrConflict) {
 				return nil

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"context"
@@ -8,24 +8,11 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/namespace/cache"
+	"forebay/meta/namespace"
+	"forebay/meta/nsbucket/cache"
+	"forebay/meta/nsbucket/record"
 	"forebay/meta/retry"
 )
-
-// RenameOptions say how Rename goes about it.
-type RenameOptions struct {
-	// Replace lets a file replace a file and a directory an empty directory, as
-	// rename(2) does; without it any entry at the new place is Exists.
-	Replace bool
-	// StoreOp leaves a StoreOp in the same atomic change.
-	StoreOp bool
-}
-
-// Renamed is what a rename did.
-type Renamed struct {
-	Entry    bb.Entry  // at its new place
-	Replaced *bb.Entry // what was there before; nil if nothing
-}
 
 // Rename moves a file or a directory, with all that it holds, to a new name, in one
 // atomic batch whatever it holds. Invalid if a directory would come to lie below
@@ -36,9 +23,9 @@ type Renamed struct {
 // All renames of directories in a buffer go one after the other: each expects, and
 // rewrites, the paths key, which it reads before it climbs from the new place to the
 // root. So no two of them can together make a directory its own ancestor.
-func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o RenameOptions) (Renamed, error) {
+func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
 	if err := errors.Join(checkPlace(srcDir, srcName), checkPlace(dstDir, dstName)); err != nil {
-		return Renamed{}, err
+		return namespace.Renamed{}, err
 	}
 	src, dst := entryID{srcDir, srcName}, entryID{dstDir, dstName}
 	for try := range retry.MaxTries {
@@ -51,7 +38,7 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 		ns.entries.Forget(dst)
 		ns.dirs.Forget(dstDir)
 	}
-	return Renamed{}, kv.Wrap("rename", srcName, kv.ErrRevision)
+	return namespace.Renamed{}, kv.Wrap("rename", srcName, kv.ErrRevision)
 }
 
 // rename is one attempt: what was read, and the batch that it leads to.
@@ -67,16 +54,16 @@ type rename struct {
 	dirs    []dirChange
 }
 
-func (ns *Namespace) tryRename(ctx context.Context, src, dst entryID, o RenameOptions) (Renamed, error) {
+func (ns *Namespace) tryRename(ctx context.Context, src, dst entryID, o namespace.RenameOptions) (namespace.Renamed, error) {
 	r := &rename{ns: ns, src: src, dst: dst}
 	if err := r.read(ctx); err != nil {
-		return Renamed{}, err
+		return namespace.Renamed{}, err
 	}
 	if src == dst {
-		return Renamed{Entry: r.from.Value}, nil
+		return namespace.Renamed{Entry: r.from.Value}, nil
 	}
 	if err := r.allowed(o); err != nil {
-		return Renamed{}, err
+		return namespace.Renamed{}, err
 	}
 	if r.from.Value.IsDir() {
 		done := ns.known.renaming()
@@ -88,16 +75,16 @@ func (ns *Namespace) tryRename(ctx context.Context, src, dst entryID, o RenameOp
 		return r.result(err)
 	}
 	if err := r.plan(ctx, o); err != nil {
-		return Renamed{}, err
+		return namespace.Renamed{}, err
 	}
 	return r.result(ns.commit(ctx, r.changes, r.entries, r.dirs))
 }
 
-func (r *rename) result(err error) (Renamed, error) {
+func (r *rename) result(err error) (namespace.Renamed, error) {
 	if err != nil {
-		return Renamed{}, err
+		return namespace.Renamed{}, err
 	}
-	out := Renamed{Entry: r.moved}
+	out := namespace.Renamed{Entry: r.moved}
 	if r.to.Live {
 		out.Replaced = &r.to.Value
 	}
@@ -126,7 +113,7 @@ func (r *rename) read(ctx context.Context) error {
 }
 
 // allowed holds the rules of rename(2) about what may replace what.
-func (r *rename) allowed(o RenameOptions) error {
+func (r *rename) allowed(o namespace.RenameOptions) error {
 	switch {
 	case !r.to.Live:
 		return nil
@@ -137,7 +124,7 @@ func (r *rename) allowed(o RenameOptions) error {
 	case !r.from.Value.IsDir() && r.to.Value.IsDir():
 		return bb.E(bb.IsDirectory, "rename", r.dst.name, "a file cannot replace a directory")
 	case r.to.Value.Txn != 0:
-		return &Unfolded{r.to.Value.Txn}
+		return &namespace.Unfolded{ID: r.to.Value.Txn}
 	}
 	return nil
 }
@@ -151,19 +138,19 @@ func (r *rename) allowed(o RenameOptions) error {
 //	d.OLD    of a replaced empty directory: deleted, as it was marked
 //	o.ID     the StoreOp                     checks x.paths
 //	e.OLD    deleted, last                   as it was read; names the file that was replaced
-func (r *rename) plan(ctx context.Context, o RenameOptions) error {
+func (r *rename) plan(ctx context.Context, o namespace.RenameOptions) error {
 	r.moved = r.from.Value
 	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
 	r.moved.Replaced, r.moved.Attempts = r.kept(), r.attempts()
-	key := entryKey(r.dst.dir, r.dst.name)
-	data, err := sealEntry(key, &r.moved)
+	key := record.EntryKey(r.dst.dir, r.dst.name)
+	data, err := record.SealEntry(key, &r.moved)
 	if err != nil {
 		return err
 	}
 	r.entries = append(r.entries, entryChange{r.dst, len(r.changes), &r.moved})
 	r.changes = append(r.changes, kv.Change{Key: key, Data: data, Expected: r.to.Seq})
 	if r.dst.dir != bb.RootDir {
-		r.changes = append(r.changes, kv.Check(dirKey(r.dst.dir), r.dstSeq))
+		r.changes = append(r.changes, kv.Check(record.DirKey(r.dst.dir), r.dstSeq))
 	}
 	if r.moved.IsDir() {
 		if err := r.planDir(ctx, o); err != nil {
@@ -179,7 +166,7 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	}
 	r.entries = append(r.entries, entryChange{r.src, len(r.changes), nil})
 	// What is replaced leaves no marker of its own.
-	r.changes = append(r.changes, kv.Change{Key: entryKey(r.src.dir, r.src.name), Expected: r.from.Seq, Gone: r.to.Value.File})
+	r.changes = append(r.changes, kv.Change{Key: record.EntryKey(r.src.dir, r.src.name), Expected: r.from.Seq, Gone: r.to.Value.File})
 	return nil
 }
 
@@ -206,7 +193,7 @@ func (r *rename) attempts() []bb.Content {
 	return all
 }
 
-func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
+func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
 	dir := r.moved.Dir
 	paths, err := r.ns.paths(ctx)
 	if err != nil {
@@ -231,16 +218,16 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 	if !c.Live {
 		return kv.ErrRevision
 	}
-	record := directory{parent: r.dst.dir, name: r.dst.name, rest: c.Value.rest}
-	data, err := sealDir(dir, record)
+	place := record.Directory{Parent: r.dst.dir, Name: r.dst.name, Rest: c.Value.Rest}
+	data, err := record.SealDir(dir, place)
 	if err != nil {
 		return err
 	}
-	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), &record})
+	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), &place})
 	r.changes = append(
 		r.changes,
-		kv.Change{Key: dirKey(dir), Data: data, Expected: c.Seq},
-		kv.Change{Key: pathsKey, Data: strconv.AppendUint(nil, uint64(dir), 16), Expected: paths},
+		kv.Change{Key: record.DirKey(dir), Data: data, Expected: c.Seq},
+		kv.Change{Key: record.PathsKey, Data: strconv.AppendUint(nil, uint64(dir), 16), Expected: paths},
 	)
 	if !r.to.Live {
 		return nil
@@ -250,7 +237,7 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 		return err
 	}
 	r.dirs = append(r.dirs, dirChange{r.to.Value.Dir, len(r.changes), nil})
-	r.changes = append(r.changes, kv.Change{Key: dirKey(r.to.Value.Dir), Expected: marked})
+	r.changes = append(r.changes, kv.Change{Key: record.DirKey(r.to.Value.Dir), Expected: marked})
 	return nil
 }
 
@@ -268,20 +255,20 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (kv.Change, error)
 	if paths != again {
 		return kv.Change{}, kv.ErrRevision
 	}
-	op := StoreOp{
-		Op: OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
+	op := namespace.StoreOp{
+		Op: namespace.OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
 		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.Value.Flushed, Left: r.from.Value.Replaced,
 		Attempts: r.from.Value.Unrecorded(),
 	}
 	if r.to.Live && op.Flushed.Generation != 0 {
 		op.Replaced, op.ReplacedAttempts = r.to.Value.Stored(), r.to.Value.Unrecorded()
 	}
-	c, err := ns.storeOp(ctx, op, paths)
+	c, err := ns.ops.Change(ctx, op, paths)
 	if !op.IsDir || err != nil {
 		return c, err
 	}
 	for _, other := range r.changes {
-		if other.Key == pathsKey && other.Expected != paths {
+		if other.Key == record.PathsKey && other.Expected != paths {
 			return kv.Change{}, kv.ErrRevision
 		}
 	}

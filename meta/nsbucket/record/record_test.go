@@ -1,4 +1,4 @@
-package namespace
+package record
 
 import (
 	"bytes"
@@ -32,28 +32,28 @@ func TestEntryRecord(t *testing.T) {
 		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Replaced: fullEntry().Flushed, Revision: 77},
 		"directory": {Parent: 1, Name: "d", Type: bb.TypeDirectory, Dir: 2, MTime: time.Unix(0, 0).UTC(), Revision: 77},
 	} {
-		key := entryKey(e.Parent, e.Name)
-		b, err := sealEntry(key, &e)
+		key := EntryKey(e.Parent, e.Name)
+		b, err := SealEntry(key, &e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := openEntry(key, b, 77)
+		got, err := OpenEntry(key, b, 77)
 		if diff := cmp.Diff(e, got); diff != "" || err != nil {
 			t.Errorf("%s: %v %s", what, err, diff)
 		}
 		for i := range b {
 			bad := bytes.Clone(b)
 			bad[i] ^= 0x10
-			_, err := openEntry(key, bad, 77)
+			_, err := OpenEntry(key, bad, 77)
 			if i == 0 {
 				metatest.WantKind(t, what+": another format", err, bb.Unsupported)
 			} else {
 				metatest.WantKind(t, what+": a flipped bit", err, bb.Checksum)
 			}
-			_, err = openEntry(key, b[:i], 77)
+			_, err = OpenEntry(key, b[:i], 77)
 			metatest.WantKind(t, what+": truncated", err, bb.Checksum)
 		}
-		_, err = openEntry(entryKey(e.Parent, "other"), b, 77)
+		_, err = OpenEntry(EntryKey(e.Parent, "other"), b, 77)
 		metatest.WantKind(t, what+": under another key", err, bb.Checksum)
 	}
 }
@@ -63,7 +63,7 @@ func TestEntryRecord(t *testing.T) {
 func TestReplacedCounts(t *testing.T) {
 	t.Parallel()
 	was := fullEntry().Flushed
-	key, other := entryKey(1, "f"), entryKey(1, "g")
+	key, other := EntryKey(1, "f"), EntryKey(1, "g")
 	for name, test := range map[string]struct {
 		key     string
 		flushed bb.Flushed
@@ -81,7 +81,7 @@ func TestReplacedCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err := openEntry(test.key, b, 1); err != nil || e.Replaced != test.want {
+		if e, err := OpenEntry(test.key, b, 1); err != nil || e.Replaced != test.want {
 			t.Errorf("%s: %+v, want %+v (%v)", name, e.Replaced, test.want, err)
 		}
 	}
@@ -92,58 +92,22 @@ func TestKeys(t *testing.T) {
 	for name, want := range map[string]string{
 		"part-00001.parquet": "e.5.part-00001/parquet", "A_b-9": "e.5.A_b-9", "a b=c": "e.5.a=20b=3Dc", "ü": "e.5.=C3=BC", "...": "e.5.///", "*>": "e.5.=2A=3E",
 	} {
-		if got := entryKey(5, name); got != want {
+		if got := EntryKey(5, name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
-		if dir, got, ok := parseEntryKey(want); !ok || dir != 5 || got != name {
+		if dir, got, ok := ParseEntryKey(want); !ok || dir != 5 || got != name {
 			t.Errorf("%q: %v %q %v", want, dir, got, ok)
 		}
 	}
 	long := strings.Repeat("\xc3\xbc", 127)
-	if dir, got, ok := parseEntryKey(entryKey(5, long)); !ok || dir != 5 || got != long {
+	if dir, got, ok := ParseEntryKey(EntryKey(5, long)); !ok || dir != 5 || got != long {
 		t.Errorf("%v %q %v", dir, got, ok)
 	}
 	for _, bad := range []string{"", "e.", "e.5", "e.5.", "e.05.a", "e.5.a.b", "e.5.a=2", "e.5.=61", "e.5.=2E", "e.5.=c3=bc", "e.5./", "e.5.//", "d.5", "e.G.a", "e.0.a", "e.5.=00"} {
-		if dir, name, ok := parseEntryKey(bad); ok {
+		if dir, name, ok := ParseEntryKey(bad); ok {
 			t.Errorf("%q was taken for %v %q", bad, dir, name)
 		}
 	}
-}
-
-func TestGarbageInTheBucket(t *testing.T) {
-	t.Parallel()
-	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := metatest.Context(t)
-		create(t, ns, bb.RootDir, "good")
-		for key, data := range map[string]string{
-			entryKey(bb.RootDir, "bad"):   "\x01garbage, not a record",
-			entryKey(bb.RootDir, "new"):   "\x7fof a later version",
-			"e.1.=61":                     "a name that is not written like that",
-			opPrefix + "5":                "garbage",
-			entryKey(bb.RootDir, "good2"): "",
-		} {
-			if _, err := ns.b.Put(ctx, key, []byte(data), 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := names(t, ns, bb.RootDir); len(got) != 1 || got[0] != "good" {
-			t.Errorf("listed %q", got)
-		}
-		n := 0
-		if err := ns.ScanAll(ctx, func(bb.Entry) error { n++; return nil }); err != nil || n != 1 {
-			t.Errorf("scanned %d: %v", n, err)
-		}
-		_, err := ns.Lookup(ctx, bb.RootDir, "bad")
-		metatest.WantKind(t, "lookup of garbage", err, bb.Checksum)
-		_, err = ns.Lookup(ctx, bb.RootDir, "new")
-		metatest.WantKind(t, "lookup of a later version", err, bb.Unsupported)
-		if ops, err := ns.StoreOps(ctx); err != nil || len(ops) != 0 {
-			t.Errorf("%v %v", ops, err)
-		}
-		if connOf(ns).UnreadableCount() < 6 {
-			t.Errorf("counted %d", connOf(ns).UnreadableCount())
-		}
-	})
 }
 
 func FuzzToken(f *testing.F) {
@@ -168,8 +132,8 @@ func FuzzToken(f *testing.F) {
 
 func FuzzEntryRecord(f *testing.F) {
 	e := fullEntry()
-	key := entryKey(e.Parent, e.Name)
-	b, err := sealEntry(key, &e)
+	key := EntryKey(e.Parent, e.Name)
+	b, err := SealEntry(key, &e)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -182,15 +146,15 @@ func FuzzEntryRecord(f *testing.F) {
 			b[0] = kv.FormatFirst
 			putSum(key, b)
 		}
-		e, err := openEntry(key, b, 5)
+		e, err := OpenEntry(key, b, 5)
 		if err != nil {
 			return
 		}
-		again, err := sealEntry(key, &e)
+		again, err := SealEntry(key, &e)
 		if err != nil {
 			t.Fatalf("%+v: %v", e, err)
 		}
-		got, err := openEntry(key, again, 5)
+		got, err := OpenEntry(key, again, 5)
 		if diff := cmp.Diff(e, got); diff != "" || err != nil {
 			t.Fatalf("%v %s", err, diff)
 		}

@@ -1,4 +1,4 @@
-package namespace
+package nsbucket
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/embedded"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 )
 
 func benchNamespace(b *testing.B) *Namespace {
@@ -75,7 +76,7 @@ func BenchmarkCreate64(b *testing.B) {
 
 func BenchmarkStatWarm(b *testing.B) {
 	ns := benchNamespace(b)
-	d, err := ns.MkdirAll(b.Context(), "a/b", Owner{})
+	d, err := ns.MkdirAll(b.Context(), "a/b", namespace.Owner{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func BenchmarkRename(b *testing.B) {
 	ns := benchNamespace(b)
 	create(b, ns, bb.RootDir, "0")
 	for i := 0; b.Loop(); i++ {
-		if _, err := ns.Rename(b.Context(), bb.RootDir, strconv.Itoa(i), bb.RootDir, strconv.Itoa(i+1), RenameOptions{StoreOp: true}); err != nil {
+		if _, err := ns.Rename(b.Context(), bb.RootDir, strconv.Itoa(i), bb.RootDir, strconv.Itoa(i+1), namespace.RenameOptions{StoreOp: true}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -117,7 +118,7 @@ func BenchmarkRename64(b *testing.B) {
 		at := fmt.Sprint(n.Add(1), "-")
 		create(b, ns, bb.RootDir, at+"0")
 		for i := 0; pb.Next(); i++ {
-			if _, err := ns.Rename(b.Context(), bb.RootDir, at+strconv.Itoa(i), bb.RootDir, at+strconv.Itoa(i+1), RenameOptions{StoreOp: true}); err != nil {
+			if _, err := ns.Rename(b.Context(), bb.RootDir, at+strconv.Itoa(i), bb.RootDir, at+strconv.Itoa(i+1), namespace.RenameOptions{StoreOp: true}); err != nil {
 				b.Error(err)
 			}
 		}
@@ -133,7 +134,7 @@ func BenchmarkRemove(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		if _, err := ns.Remove(b.Context(), bb.RootDir, e.Name, RemoveOptions{}); err != nil {
+		if _, err := ns.Remove(b.Context(), bb.RootDir, e.Name, namespace.RemoveOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -189,7 +190,7 @@ func BenchmarkMillion(b *testing.B) {
 			}
 		}
 		b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "entries/s")
-		b.ReportMetric(float64(ns.listings.bytes())/files, "B/entry")
+		b.ReportMetric(float64(ns.listings.Bytes())/files, "B/entry")
 	})
 	for name, dir := range map[string]bb.DirID{"List500": small.Dir, "List2000": medium.Dir} {
 		b.Run(name, func(b *testing.B) {

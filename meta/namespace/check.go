@@ -1,0 +1,36 @@
+package namespace
+
+import (
+	"fmt"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+)
+
+const maxHolders = 1024
+
+// CheckEntry refuses what may neither be stored nor be believed.
+func CheckEntry(e *bb.Entry) error {
+	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
+	switch {
+	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory:
+		return invalid("is neither a file nor a directory")
+	case e.Type == bb.TypeFile && e.File == 0:
+		return invalid("is a file without an id")
+	case e.Type == bb.TypeDirectory && e.Dir == 0:
+		return invalid("is a directory without an id")
+	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
+		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
+	case len(e.Attempts) > bb.MaxAttempts:
+		return invalid(fmt.Sprintf("has %s to flush it, at most %d are allowed", bb.Count(len(e.Attempts), "attempt"), bb.MaxAttempts))
+	case len(e.Holders) > maxHolders:
+		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
+	case len(e.Reason) > kv.MaxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
+		return invalid("has a text that is too long")
+	case !kv.Representable(e.MTime) || !kv.Representable(e.Flushed.At) || !kv.Representable(e.Replaced.At):
+		return invalid("has a time before 1678 or after 2261")
+	}
+	return nil
+}
+
+func tooLong(f *bb.Flushed) bool { return len(f.ETag) > kv.MaxText || len(f.Codec) > kv.MaxText }

@@ -1,0 +1,20 @@
+package namespace
+
+import (
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+)
+
+// Unfolded is the error of a change that has to wait until a transaction, which is committed
+// into the same directory, is folded: the directory's entry names it.
+type Unfolded struct{ ID bb.TxnID }
+
+// Error says so.
+func (e *Unfolded) Error() string { return "transaction " + e.ID.String() + " has to be folded first" }
+
+// Is makes it one of kind Busy.
+func (e *Unfolded) Is(target error) bool { return target == bb.Busy }
+
+// ErrConflict is in the chain of the bb.Busy error of a change that was refused because
+// somebody else changed the same thing first.
+var ErrConflict = kv.ErrConflict
