@@ -10,7 +10,6 @@ import (
 	"forebay/bbd/forward"
 	"forebay/bbd/freeze"
 	"forebay/bbd/handle"
-	"forebay/bbd/lockrank"
 	"forebay/bbd/migrate"
 	"forebay/bbd/origin"
 	"forebay/bbd/owner"
@@ -22,7 +21,6 @@ import (
 	"forebay/bbd/writeback"
 	"forebay/flusher"
 	"forebay/internal/bb"
-	"forebay/internal/lockorder"
 	metatxn "forebay/meta/txn"
 )
 
@@ -45,7 +43,6 @@ type buffer struct {
 	due          atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
 	materializer *txn.Materializer
 	paths        *paths.Tree
-	directories  lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
 }
 
 // parts are what other packages do with a buffer's files.
@@ -59,6 +56,7 @@ type parts struct {
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
 	handles     *handle.Buffer
+	changes     *changeBuffer
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
@@ -70,10 +68,10 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.cache, b.forward = newCache(b), newForward(b)
 	b.writeback, b.replicas, b.migrations = newWriteback(b), newReplicas(b), newMigrations(b)
 	b.reassertion = newReassertion(b)
-	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
+	b.materializer = txn.NewMaterializer(d.ctx, ns, b.mover(), d.wg.Go, d.log.With("buffer", b.name))
 	b.paths = paths.New(b.Spec, ns, b.materializer.Wait)
 	b.open = newOpen(b)
-	b.handles = newHandlesOf(b)
+	b.handles, b.changes = newHandlesOf(b), newChanges(b)
 	return b
 }
 

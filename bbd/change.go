@@ -13,7 +13,7 @@ import (
 	"forebay/bbd/paths"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
-	"forebay/bbd/writeback"
+	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
@@ -28,8 +28,9 @@ import (
 // carried through although the client that asked for it may be gone, since what the
 // daemon knows of places must follow it.
 
-func (d *Daemon) rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "rename", m.Buffer)
+// Rename renames a file or directory.
+func (v *changeService) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "rename", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -37,23 +38,23 @@ func (d *Daemon) rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (pr
 		return nil, err
 	}
 	if !r.Caller().Relayed { // else the daemon that asks waits
-		if err := d.work.drains.Flushed(ctx, drainBuffer{b}, *r.Caller(), "rename", paths.Clean(m.To)); err != nil {
+		if err := b.p.Flushed(ctx, *r.Caller(), "rename", paths.Clean(m.To)); err != nil {
 			return nil, err
 		}
 	}
 	return &wire.Empty{}, nil
 }
 
-func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath string, replace bool) error {
+func (b *changeBuffer) rename(ctx context.Context, c access.Caller, fromPath, toPath string, replace bool) error {
 	const op = "rename"
-	if err := b.paths.MayRename(fromPath, toPath); err != nil {
+	if err := b.p.Paths.MayRename(fromPath, toPath); err != nil {
 		return err
 	}
-	fromDir, fromName, err := b.paths.Parent(ctx, c, op, fromPath)
+	fromDir, fromName, err := b.p.Paths.Parent(ctx, c, op, fromPath)
 	if err != nil {
 		return err
 	}
-	toDir, toName, err := b.paths.Parent(ctx, c, op, toPath)
+	toDir, toName, err := b.p.Paths.Parent(ctx, c, op, toPath)
 	if err != nil {
 		return err
 	}
@@ -67,22 +68,22 @@ func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath s
 		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
 		return err
 	}, func() error {
-		return b.materializer.Do(ctx, func() error {
+		return b.p.Transactions.Do(ctx, func() error {
 			return b.renameHere(ctx, fromPath, toPath, bb.Place{Dir: fromDir.ID, Name: fromName}, bb.Place{Dir: toDir.ID, Name: toName}, replace)
 		})
 	})
 }
 
 // renameHere renames a directory, or a file whose home is this node.
-func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
+func (b *changeBuffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
 	const op = "rename"
-	defer func() { err = b.d.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
+	defer func() { err = b.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
 	from, to := paths.Clean(fromPath), paths.Clean(toPath)
 	if from == to {
-		_, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+		_, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	held, err := b.d.flusher.HoldRename(ctx, b.name, from, to)
+	held, err := b.o.Flusher.HoldRename(ctx, b.name, from, to)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
@@ -98,90 +99,91 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if err := b.saveReadersAt(ctx, target); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
-	if err := b.gate.Enter(ctx, op); err != nil {
+	if err := b.p.Gate.Enter(ctx, op); err != nil {
 		return err
 	}
-	defer b.gate.Leave()
-	defer b.open.Lock(at, target)()
-	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+	defer b.p.Gate.Leave()
+	defer b.p.Files.Lock(at, target)()
+	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	if b.owners.Foreign(&e) && !owner.Adoptable(&e) {
+	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
 		return owner.Changed(op, b.address(fromPath))
 	}
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	ctx = b.d.ctx
-	concerned := b.Spec().Backing != "" && (held.Stray || writeback.StoreFollows(&e, from))
-	renamed, err := b.ns.Rename(ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
+	ctx = b.ctx
+	concerned := b.p.Spec().Backing != "" && (held.Stray || b.p.Follows(&e, from))
+	renamed, err := b.p.Names.Rename(ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	held.Renamed(e.File, e.Flushed)
 	b.moved(at, target, to, &renamed)
-	b.replicas.DiscardReplaced(ctx, renamed.Replaced)
+	b.p.Replicas.DiscardReplaced(ctx, renamed.Replaced)
 	if concerned {
-		if err := b.writeback.ReplayStoreOps(ctx); err != nil {
+		if err := b.p.Store.ReplayStoreOps(ctx); err != nil {
 			return bb.MaybeDone(bb.Wrap(op, b.address(fromPath), err))
 		}
 	}
-	b.d.emit(bb.Event{Kind: bb.EventRenamed, Buffer: b.name, Path: to, Reason: "from " + from})
+	b.o.Emit(bb.Event{Kind: bb.EventRenamed, Buffer: b.name, Path: to, Reason: "from " + from})
 	return nil
 }
 
 // saveReadersAt is readcache.Cache.SaveReaders of the file that has a name, before it is replaced or removed.
-func (b *buffer) saveReadersAt(ctx context.Context, at bb.Place) error {
-	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+func (b *changeBuffer) saveReadersAt(ctx context.Context, at bb.Place) error {
+	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return b.cache.SaveReaders(ctx, e.File, 0)
+	return b.p.Cache.SaveReaders(ctx, e.File, 0)
 }
 
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
-func (b *buffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
+func (b *changeBuffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
-	b.open.Move(at, target, path)
+	b.p.Files.Move(at, target, path)
 	if !e.IsDir() {
-		b.dirty.Change(e.File, func(f *dirty.File) { f.At = target })
-		b.cache.Renamed(e.File, target.Dir, target.Name)
-		b.open.IdentifyAt(e.File, target, path)
+		b.p.Dirty.Change(e.File, func(f *dirty.File) { f.At = target })
+		b.p.Cache.Renamed(e.File, target.Dir, target.Name)
+		b.p.Files.IdentifyAt(e.File, target, path)
 	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
-		b.dropFile(old)
+		b.DropFile(old)
 	}
 }
 
 // dropped ends a removal, or a rename that may have replaced a file: what is on the disk tier does not
 // come back after a loss of power.
-func (d *Daemon) dropped(op, address string, err error) error {
+func (b *changeBuffer) dropped(op, address string, err error) error {
 	if err != nil {
 		return err
 	}
-	return bb.MaybeDone(bb.Wrap(op, address, d.store.SyncDrops(d.ctx)))
+	return bb.MaybeDone(bb.Wrap(op, address, b.o.Store.SyncDrops(b.ctx)))
 }
 
-// dropFile forgets the bytes of a file that has no entry any more. Those who have it
+// DropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
-func (b *buffer) dropFile(e *bb.Entry) {
-	b.cache.Removed(e.File)
-	b.dirty.Forget(e.File, e.Generation)
-	b.d.flusher.Forget(b.key(e))
-	b.d.store.Drop(e.File)
-	b.replicas.Discard(owner.Replica(e), e.File, 0)
+func (b *changeBuffer) DropFile(e *bb.Entry) {
+	b.p.Cache.Removed(e.File)
+	b.p.Dirty.Forget(e.File, e.Generation)
+	b.o.Flusher.Forget(flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation})
+	b.o.Store.Drop(e.File)
+	b.p.Replicas.Discard(owner.Replica(e), e.File, 0)
 }
 
-func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "remove", m.Buffer)
+// Remove removes a file, an empty directory, or a tree.
+func (v *changeService) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "remove", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.paths.MayRemove(ctx, m.Path); err != nil {
+	if err := b.p.Paths.MayRemove(ctx, m.Path); err != nil {
 		return nil, err
 	}
 	if m.Recursive && m.Page > 0 {
@@ -200,9 +202,9 @@ func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (pr
 	return &wire.Empty{}, nil
 }
 
-func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error {
+func (b *changeBuffer) remove(ctx context.Context, c access.Caller, path string) error {
 	const op = "remove"
-	dir, name, err := b.paths.Parent(ctx, c, op, path)
+	dir, name, err := b.p.Paths.Parent(ctx, c, op, path)
 	if err != nil {
 		return err
 	}
@@ -214,17 +216,17 @@ func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
 	}, func() error {
-		return b.materializer.Do(ctx, func() error { return b.removeHere(ctx, path, at, 0) })
+		return b.p.Transactions.Do(ctx, func() error { return b.removeHere(ctx, path, at, 0) })
 	})
 }
 
 // removeHere removes an empty directory, or a file whose home is this node. Expect, if not
 // 0, is the id that it has to have.
-func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
+func (b *changeBuffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
 	const op = "remove"
-	defer func() { err = b.d.dropped(op, b.address(path), err) }() // once nothing is held any more
+	defer func() { err = b.dropped(op, b.address(path), err) }() // once nothing is held any more
 	p := paths.Clean(path)
-	held, err := b.d.flusher.Hold(ctx, b.name, p)
+	held, err := b.o.Flusher.Hold(ctx, b.name, p)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
@@ -232,55 +234,55 @@ func (b *buffer) removeHere(ctx context.Context, path string, at bb.Place, expec
 	if err := b.saveReadersAt(ctx, at); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	defer b.open.Lock(at)()
-	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+	defer b.p.Files.Lock(at)()
+	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	if expect != 0 && expect != idOfEntry(&e) {
 		return bb.E(bb.NotFound, op, b.address(path), "it has been replaced")
 	}
-	if b.owners.Foreign(&e) && !owner.Adoptable(&e) {
+	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
 		return owner.Changed(op, b.address(path))
 	}
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	ctx = b.d.ctx
-	concerned := b.Spec().Backing != "" && (held.Stray || writeback.StoreFollows(&e, p))
+	ctx = b.ctx
+	concerned := b.p.Spec().Backing != "" && (held.Stray || b.p.Follows(&e, p))
 	o := namespace.RemoveOptions{StoreOp: concerned}
 	if expect != 0 {
 		o.Revision = e.Revision
 	}
-	e, err = b.ns.Remove(ctx, at.Dir, at.Name, o)
+	e, err = b.p.Names.Remove(ctx, at.Dir, at.Name, o)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	if !e.IsDir() {
-		b.open.Unlink(at)
-		b.dropFile(&e)
+		b.p.Files.Unlink(at)
+		b.DropFile(&e)
 	}
 	if concerned {
-		if err := b.writeback.ReplayStoreOps(ctx); err != nil {
+		if err := b.p.Store.ReplayStoreOps(ctx); err != nil {
 			return bb.MaybeDone(bb.Wrap(op, b.address(path), err))
 		}
 	}
-	b.d.emit(bb.Event{Kind: bb.EventRemoved, Buffer: b.name, Path: p})
+	b.o.Emit(bb.Event{Kind: bb.EventRemoved, Buffer: b.name, Path: p})
 	return nil
 }
 
 // removeAll removes a tree, deepest first, page by page. It can be repeated after
 // any failure. The root itself stays when it is the target. It ends with errPage once
 // the page, if there is one, is full.
-func (b *buffer) removeAll(ctx context.Context, c access.Caller, path string, p *removePage) error {
+func (b *changeBuffer) removeAll(ctx context.Context, c access.Caller, path string, p *removePage) error {
 	isDir := false
 	for {
-		e, v, err := b.paths.LookupUnion(ctx, c, "remove", path)
+		e, v, err := b.p.Paths.LookupUnion(ctx, c, "remove", path)
 		if err != nil {
 			return err
 		}
 		if e.Txn != 0 {
-			if err := b.materializer.Wait(ctx, e.Txn); err != nil {
+			if err := b.p.Transactions.Wait(ctx, e.Txn); err != nil {
 				return err
 			}
 			continue // to what it holds now
@@ -292,7 +294,7 @@ func (b *buffer) removeAll(ctx context.Context, c access.Caller, path string, p 
 		if room == 0 {
 			return errPage
 		}
-		entries, more, err := b.ns.ListUnion(ctx, v, "", room)
+		entries, more, err := b.p.Names.ListUnion(ctx, v, "", room)
 		if err != nil {
 			return bb.Wrap("remove", b.address(path), err)
 		}
@@ -315,7 +317,7 @@ const removeAtOnce = 64
 
 // removeEntries removes entries of a directory: its files many at a time, then its directories
 // one after the other.
-func (b *buffer) removeEntries(ctx context.Context, c access.Caller, dir string, entries []bb.Entry, p *removePage) error {
+func (b *changeBuffer) removeEntries(ctx context.Context, c access.Caller, dir string, entries []bb.Entry, p *removePage) error {
 	var dirs []string
 	files, filesCtx := errgroup.WithContext(ctx)
 	files.SetLimit(removeAtOnce)

@@ -115,6 +115,7 @@ type Daemon struct {
 
 	work struct { // that requests are for
 		files     *handle.Service
+		changes   *changeService
 		batch     *batch.Controller
 		txns      *txn.Service
 		transfers *transfer.Service
@@ -243,7 +244,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.work.drains = d.newDrains()
 	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
-	d.work.files = d.newFileService()
+	d.work.files, d.work.changes = d.newFileService(), newChangeService(d.changeOptions())
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
 	if err := d.recover(ctx); err != nil {

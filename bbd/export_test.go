@@ -361,7 +361,7 @@ func (d *Daemon) Merge(ctx context.Context, name, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return mover{b}.Merge(ctx, x.Dir, y.Dir)
+	return b.mover().Merge(ctx, x.Dir, y.Dir)
 }
 
 // Identified reports whether memory says of a file's bytes that they are those of its entry.

@@ -13,7 +13,6 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
-	"forebay/meta/nslog"
 	"forebay/meta/txn"
 )
 
@@ -21,46 +20,30 @@ import (
 // the ids of their directories: a path may lead to another file of the same name while
 // readers see a union.
 
-// mover moves entries for transactions.
-type mover struct{ b *buffer }
+// changeMover moves entries for transactions. Of returns the buffer, which may be made after the mover.
+type changeMover struct{ Of func() *changeBuffer }
 
 var (
-	_ txn.Mover  = mover{}
-	_ txn.Merger = mover{}
+	_ txn.Mover  = changeMover{}
+	_ txn.Merger = changeMover{}
 )
 
 // Rename has an entry's home give it another place.
-func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+func (m changeMover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	at, target := e.Place(), bb.Place{Dir: dir, Name: name}
-	if !m.b.owners.Foreign(e) {
-		if err := m.b.moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
+	if !m.Of().o.Owners.Foreign(e) {
+		if err := m.Of().moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
 			return err
 		}
 	}
-	return m.b.renamePlace(ctx, access.Daemon(), at, target, idOfEntry(e), false)
-}
-
-// logged is what a namespace that is a log does besides.
-type logged interface {
-	// Covers reports whether the namespace has all changes since a revision that an entry had.
-	Covers(ctx context.Context, revision uint64) (bool, error)
-	// MergeDir moves many entries in one change.
-	MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []nslog.Merged, more bool, err error)
-}
-
-var _ logged = (*nslog.Engine)(nil)
-
-// log returns the namespace as one that is a log; nil: it is none.
-func (b *buffer) log() logged {
-	in, _ := b.ns.Tree.(logged)
-	return in
+	return m.Of().renamePlace(ctx, access.Daemon(), at, target, idOfEntry(e), false)
 }
 
 // Merge moves many entries in a change, where the namespace can do that. Entries that are not this
 // daemon's stay.
-func (m mover) Merge(ctx context.Context, from, to bb.DirID) error {
-	for m.b.log() != nil {
-		if moved, err := m.b.mergeSome(ctx, from, to); err != nil || moved == 0 {
+func (m changeMover) Merge(ctx context.Context, from, to bb.DirID) error {
+	for m.Of().p.Log != nil {
+		if moved, err := m.Of().mergeSome(ctx, from, to); err != nil || moved == 0 {
 			return err
 		}
 	}
@@ -72,13 +55,13 @@ const mergeAtOnce = 512
 
 // mergeSome is moveHere of some of what lies in a directory and has no other entry in its way. It
 // returns how many entries were moved.
-func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
+func (b *changeBuffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
 	const op = "merge"
-	if err := b.gate.Enter(ctx, op); err != nil {
+	if err := b.p.Gate.Enter(ctx, op); err != nil {
 		return 0, err
 	}
-	defer b.gate.Leave()
-	movable, err := b.ns.Movable(ctx, from, to, mergeAtOnce)
+	defer b.p.Gate.Leave()
+	movable, err := b.p.Names.Movable(ctx, from, to, mergeAtOnce)
 	if err != nil || len(movable) == 0 {
 		return 0, err
 	}
@@ -89,12 +72,12 @@ func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 		locked[at] = m.To
 		places = append(places, at, bb.Place{Dir: m.To, Name: m.Name})
 	}
-	defer b.open.Lock(places...)()
+	defer b.p.Files.Lock(places...)()
 	if err := ctx.Err(); err != nil {
 		return 0, bb.Wrap(op, b.address(""), err)
 	}
-	moved, _, err := b.log().MergeDir(b.d.ctx, from, to, len(movable), func(e *bb.Entry, to bb.DirID) bool {
-		return locked[e.Place()] == to && (!b.owners.Foreign(e) || owner.Adoptable(e))
+	moved, _, err := b.p.Log.MergeDir(b.ctx, from, to, len(movable), func(e *bb.Entry, to bb.DirID) bool {
+		return locked[e.Place()] == to && (!b.o.Owners.Foreign(e) || owner.Adoptable(e))
 	})
 	for i := range moved {
 		was, is := &moved[i].Was, &moved[i].Is
@@ -106,27 +89,27 @@ func (b *buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 }
 
 // Replace has a file's home put it in the place of another one.
-func (m mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
-	return m.b.renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
+func (m changeMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+	return m.Of().renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
 }
 
 // Folded has all daemons look at the transaction's files again, which they have not
 // flushed while they were hidden.
-func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
-	b := m.b
-	if b.Spec().Backing == "" {
+func (m changeMover) Folded(ctx context.Context, id bb.TxnID) error {
+	b := m.Of()
+	if b.p.Spec().Backing == "" {
 		return nil
 	}
 	path := (&bb.Txn{ID: id}).Path()
-	held, err := b.d.flusher.Hold(ctx, b.name, path)
+	held, err := b.o.Flusher.Hold(ctx, b.name, path)
 	if err != nil {
 		return err
 	}
 	held.Release()
-	if b.d.cluster == nil {
+	if b.o.Cluster == nil {
 		return nil
 	}
-	there, err := freeze.There(ctx, b.d.cluster, freeze.Serving(b.d.cluster), &wire.Hold{Buffer: b.name, Paths: []string{path}})
+	there, err := freeze.There(ctx, b.o.Cluster, freeze.Serving(b.o.Cluster), &wire.Hold{Buffer: b.name, Paths: []string{path}})
 	if err == nil {
 		there.Release()
 	}
@@ -134,8 +117,8 @@ func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
 }
 
 // Remove has an entry's home remove it.
-func (m mover) Remove(ctx context.Context, e *bb.Entry) error {
-	return m.b.removePlace(ctx, access.Daemon(), e.Place(), idOfEntry(e))
+func (m changeMover) Remove(ctx context.Context, e *bb.Entry) error {
+	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), idOfEntry(e))
 }
 
 // idOfEntry is what tells an entry from another one of the same name.
@@ -146,15 +129,16 @@ func idOfEntry(e *bb.Entry) uint64 {
 	return uint64(e.File)
 }
 
-func (d *Daemon) renamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
-	b, err := d.daemonsBuffer(ctx, r, "rename", m.Buffer)
+// RenamePlace gives an entry another place, for a transaction.
+func (v *changeService) RenamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
+	b, err := v.o.Daemons(ctx, r, "rename", m.Buffer)
 	if err == nil {
 		err = b.renamePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.FromDir), Name: m.FromName}, bb.Place{Dir: bb.DirID(m.ToDir), Name: m.ToName}, m.Expect, m.Replace)
 	}
 	return &wire.Empty{}, err
 }
 
-func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb.Place, expect uint64, replace bool) error {
+func (b *changeBuffer) renamePlace(ctx context.Context, c access.Caller, at, target bb.Place, expect uint64, replace bool) error {
 	const op = "rename"
 	return b.atHome(ctx, c, op, at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRename{
@@ -182,21 +166,21 @@ func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb
 // moveHere moves an entry out of a hidden tree, or within it, to where nothing is. The store
 // has nothing to do with that: it knows neither of the two, and the flusher looks at the
 // entry when all is folded (Folded).
-func (b *buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
+func (b *changeBuffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
 	const op = "rename"
-	if err := b.gate.Enter(ctx, op); err != nil {
+	if err := b.p.Gate.Enter(ctx, op); err != nil {
 		return err
 	}
-	defer b.gate.Leave()
-	defer b.open.Lock(at, target)()
-	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+	defer b.p.Gate.Leave()
+	defer b.p.Files.Lock(at, target)()
+	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if err == nil && idOfEntry(&e) != expect {
 		err = bb.E(bb.NotFound, op, at.Name, "it has been replaced")
 	}
 	if err != nil {
 		return err
 	}
-	if b.owners.Foreign(&e) && !owner.Adoptable(&e) {
+	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
 		return owner.Changed(op, at.Name)
 	}
 	if err := ctx.Err(); err != nil {
@@ -207,22 +191,23 @@ func (b *buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 		b.directories.Lock()
 		defer b.directories.Unlock()
 	}
-	renamed, err := b.ns.Rename(b.d.ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{})
+	renamed, err := b.p.Names.Rename(b.ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{})
 	if err == nil {
 		b.moved(at, target, target.Name, &renamed)
 	}
 	return err
 }
 
-func (d *Daemon) removePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
-	b, err := d.daemonsBuffer(ctx, r, "remove", m.Buffer)
+// RemovePlace removes the entry at a place, for a transaction.
+func (v *changeService) RemovePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
+	b, err := v.o.Daemons(ctx, r, "remove", m.Buffer)
 	if err == nil {
 		err = b.removePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.Dir), Name: m.Name}, m.Expect)
 	}
 	return &wire.Empty{}, err
 }
 
-func (b *buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, expect uint64) error {
+func (b *changeBuffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, expect uint64) error {
 	return b.atHome(ctx, c, "remove", at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.Dir), Name: at.Name, Expect: expect}
 		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_REMOVE, m, nil, nil)

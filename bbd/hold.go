@@ -13,14 +13,14 @@ import (
 	"forebay/internal/wire"
 )
 
-// hold rests flushes while another daemon renames or removes names.
-func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
-	b, err := d.daemonsBuffer(ctx, r, "hold", m.Buffer)
+// Hold rests flushes while another daemon renames or removes names.
+func (v *changeService) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
+	b, err := v.o.Daemons(ctx, r, "hold", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	if m.Freeze {
-		thaw, err := b.gate.Freeze(ctx)
+		thaw, err := b.p.Gate.Freeze(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -28,11 +28,11 @@ func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.
 			if r.Session().Context().Err() == nil {
 				thaw()
 			} else {
-				b.d.thawLater(thaw)
+				b.thawLater(thaw)
 			}
 		}()
 	}
-	held, err := d.flusher.Hold(ctx, b.name, m.Paths...)
+	held, err := v.o.Flusher.Hold(ctx, b.name, m.Paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +59,12 @@ const sweptPatience = time.Second
 
 // holdOthers makes other daemons rest the flushes that a rename would meet, until release is called: of a
 // directory, all of them; of a file, the owner of what it replaces.
-func (b *buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
+func (b *changeBuffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
 	nodes, paths, err := b.concernedByRename(ctx, at, target, from, to)
 	if err != nil || len(nodes) == 0 {
 		return func() {}, err
 	}
-	there, err := freeze.There(ctx, b.d.cluster, nodes, &wire.Hold{Buffer: b.name, Paths: paths})
+	there, err := freeze.There(ctx, b.o.Cluster, nodes, &wire.Hold{Buffer: b.name, Paths: paths})
 	if err != nil {
 		return nil, err
 	}
@@ -72,21 +72,21 @@ func (b *buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to s
 }
 
 // concernedByRename returns the other daemons whose flushes a rename would meet, under some paths.
-func (b *buffer) concernedByRename(ctx context.Context, at, target bb.Place, from, to string) ([]bb.NodeID, []string, error) {
-	if b.d.cluster == nil || b.Spec().Backing == "" {
+func (b *changeBuffer) concernedByRename(ctx context.Context, at, target bb.Place, from, to string) ([]bb.NodeID, []string, error) {
+	if b.o.Cluster == nil || b.p.Spec().Backing == "" {
 		return nil, nil, nil
 	}
-	e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if err != nil {
 		return nil, nil, err
 	}
 	if e.IsDir() {
 		// One that serves, and cannot be asked to rest, fails the rename.
-		return freeze.Serving(b.d.cluster), []string{from, to}, nil
+		return freeze.Serving(b.o.Cluster), []string{from, to}, nil
 	}
-	replaced, err := b.ns.Lookup(ctx, target.Dir, target.Name)
-	if err == nil && b.owners.Foreign(&replaced) && !owner.Adoptable(&replaced) {
-		return []bb.NodeID{b.owners.Of(&replaced)}, []string{to}, nil
+	replaced, err := b.p.Names.Lookup(ctx, target.Dir, target.Name)
+	if err == nil && b.o.Owners.Foreign(&replaced) && !owner.Adoptable(&replaced) {
+		return []bb.NodeID{b.o.Owners.Of(&replaced)}, []string{to}, nil
 	}
 	return nil, nil, nil
 }
@@ -94,9 +94,12 @@ func (b *buffer) concernedByRename(ctx context.Context, at, target bb.Place, fro
 // thawLater ends a freeze that another daemon asked for whose session broke. That one may
 // not know yet, and act on what it has found: it finds out when this one has been silent
 // for long enough.
-func (d *Daemon) thawLater(thaw func()) {
-	d.wg.Go(func() {
-		d.pause(2 * d.cfg.silence())
+func (b *changeBuffer) thawLater(thaw func()) {
+	b.o.Go(func() {
+		select {
+		case <-time.After(2 * b.o.Silence):
+		case <-b.ctx.Done():
+		}
 		thaw()
 	})
 }

@@ -14,8 +14,8 @@ import (
 // atHome carries an operation on a name out where the home of what has the name is:
 // there with ask, or here with local. A clean file whose home does not answer is
 // changed here.
-func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, at bb.Place, ask func(*peer.Session) error, local func() error) error {
-	if b.d.cluster == nil {
+func (b *changeBuffer) atHome(ctx context.Context, c access.Caller, op, path string, at bb.Place, ask func(*peer.Session) error, local func() error) error {
+	if b.o.Cluster == nil {
 		return local()
 	}
 	var (
@@ -23,26 +23,26 @@ func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, a
 		refused error
 	)
 	for range owner.MaxMoves {
-		e, err := b.ns.Lookup(ctx, at.Dir, at.Name)
+		e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 		switch {
 		case err != nil:
 			return bb.Wrap(op, b.address(path), err)
-		case !b.owners.Foreign(&e):
+		case !b.o.Owners.Foreign(&e):
 			err := local()
 			if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.ErrUnknownOutcome) {
 				return err
 			}
-			if now, lookupErr := b.ns.Lookup(ctx, at.Dir, at.Name); lookupErr != nil || !b.owners.Foreign(&now) {
+			if now, lookupErr := b.p.Names.Lookup(ctx, at.Dir, at.Name); lookupErr != nil || !b.o.Owners.Foreign(&now) {
 				return err
 			}
 			refused = err // it has moved meanwhile
 			continue
 		case c.Relayed:
 			return owner.Changed(op, b.address(path))
-		case b.owners.Of(&e) == asked:
+		case b.o.Owners.Of(&e) == asked:
 			return refused // it is there still, and busy
 		}
-		s, err := b.d.cluster.Session(ctx, b.owners.Of(&e), cluster.Who(c))
+		s, err := b.o.Cluster.Session(ctx, b.o.Owners.Of(&e), cluster.Who(c))
 		if bb.KindOf(err) == bb.Unavailable && ctx.Err() == nil && owner.Adoptable(&e) {
 			return local()
 		}
@@ -52,7 +52,7 @@ func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, a
 		if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.ErrUnknownOutcome) {
 			return err
 		}
-		asked, refused = b.owners.Of(&e), err
+		asked, refused = b.o.Owners.Of(&e), err
 	}
 	return refused
 }

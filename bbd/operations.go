@@ -34,8 +34,8 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_STAT:    rpc.Waiting(d.stat).WithToken(),
 		wire.Type_TYPE_LIST:    rpc.Waiting(d.list).WithToken(),
 		wire.Type_TYPE_MKDIR:   rpc.Waiting(d.mkdir).WithToken(),
-		wire.Type_TYPE_RENAME:  rpc.Waiting(d.rename).WithToken(),
-		wire.Type_TYPE_REMOVE:  rpc.Waiting(d.remove).WithToken(),
+		wire.Type_TYPE_RENAME:  rpc.Waiting(late(&d.work.changes, (*changeService).Rename)).WithToken(),
+		wire.Type_TYPE_REMOVE:  rpc.Waiting(late(&d.work.changes, (*changeService).Remove)).WithToken(),
 		wire.Type_TYPE_SETATTR: rpc.Waiting(d.setAttr).WithToken(),
 		wire.Type_TYPE_LOST:    rpc.Waiting(d.lost).WithToken(),
 
@@ -80,12 +80,12 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 
 		wire.Type_TYPE_TAKE:      rpc.Waiting(d.take),
 		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),
-		wire.Type_TYPE_HOLD:      rpc.Waiting(d.hold),
+		wire.Type_TYPE_HOLD:      rpc.Waiting(late(&d.work.changes, (*changeService).Hold)),
 		wire.Type_TYPE_DISCARD:   rpc.Waiting(d.discard),
 		wire.Type_TYPE_RECHECK:   rpc.Waiting(d.recheckFiles),
 
-		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(d.renamePlace),
-		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(d.removePlace),
+		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(late(&d.work.changes, (*changeService).RenamePlace)),
+		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(late(&d.work.changes, (*changeService).RemovePlace)),
 	}
 }
 

@@ -19,12 +19,15 @@ type removePage struct {
 // errPage ends the removal of a page. It is no failure.
 var errPage = errors.New("the page is full")
 
+// maxPage is how many entries of a directory are looked at at a time.
+const maxPage = 2000
+
 // room returns how many entries of a directory to look at next; 0: the page is full.
 func (p *removePage) room() int {
 	if p == nil {
-		return maxListPage
+		return maxPage
 	}
-	return int(min(max(p.most-p.files.Load()-p.dirs.Load(), 0), maxListPage))
+	return int(min(max(p.most-p.files.Load()-p.dirs.Load(), 0), maxPage))
 }
 
 // count counts a file or directory that was removed, and returns the error of its removal.

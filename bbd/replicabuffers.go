@@ -104,7 +104,7 @@ func (f replicaFiles) ForgetIdle(file bb.FileID, n bb.Generation) bool {
 func (f replicaFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.requeue(ctx, e) }
 
 // DropFile forgets all bytes of a file.
-func (f replicaFiles) DropFile(e *bb.Entry) { f.b.dropFile(e) }
+func (f replicaFiles) DropFile(e *bb.Entry) { f.b.changes.DropFile(e) }
 
 // ReportLost marks a file lost, and publishes that.
 func (f replicaFiles) ReportLost(ctx context.Context, e *bb.Entry) error {

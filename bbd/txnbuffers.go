@@ -70,7 +70,7 @@ type txnBuffer struct{ *buffer }
 func (b txnBuffer) Tree() *metatxn.Tree { return b.ns }
 
 // Mover returns what moves the buffer's files.
-func (b txnBuffer) Mover() metatxn.Mover { return mover{b.buffer} }
+func (b txnBuffer) Mover() metatxn.Mover { return b.mover() }
 
 // Materializer returns what materializes the buffer's transactions.
 func (b txnBuffer) Materializer() *txn.Materializer { return b.materializer }
