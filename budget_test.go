@@ -30,7 +30,7 @@ type over struct {
 // overBudget lists the names beyond their budgets. A figure only shrinks: the test fails when one
 // here is larger than it has to be. Lines of packages are rounded up to the next hundred.
 var overBudget = map[string]over{
-	"lines of bbd":                {4900, ""},
+	"lines of bbd":                {4000, ""},
 	"lines of bbd/store":          {7200, ""},
 	"lines of flusher":            {3300, ""},
 	"struct bbd/status.Buffer":    {24, "a record, a field for each stored or printed value"},

@@ -5,6 +5,7 @@ import (
 
 	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
+	"forebay/bbd/change"
 	"forebay/bbd/dirty"
 	"forebay/bbd/file"
 	"forebay/bbd/forward"
@@ -56,7 +57,7 @@ type parts struct {
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
 	handles     *handle.Buffer
-	changes     *changeBuffer
+	changes     *change.Buffer
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"forebay/bbd/access"
+	"forebay/bbd/change"
 	"forebay/bbd/reassert"
 	"forebay/bbd/rpc"
 	"forebay/bbd/writeback"
@@ -11,16 +12,16 @@ import (
 )
 
 // changeOptions returns what changes of names use in all buffers.
-func (d *Daemon) changeOptions() changeOptions {
-	o := changeOptions{
-		Enter: func(ctx context.Context, s *rpc.Session, op, name string) (*changeBuffer, error) {
+func (d *Daemon) changeOptions() change.Options {
+	o := change.Options{
+		Enter: func(ctx context.Context, s *rpc.Session, op, name string) (*change.Buffer, error) {
 			b, err := d.bufferFor(ctx, s, op, name)
 			if err != nil {
 				return nil, err
 			}
 			return b.changes, nil
 		},
-		Daemons: func(ctx context.Context, r *rpc.Request, op, name string) (*changeBuffer, error) {
+		Daemons: func(ctx context.Context, r *rpc.Request, op, name string) (*change.Buffer, error) {
 			b, err := d.daemonsBuffer(ctx, r, op, name)
 			if err != nil {
 				return nil, err
@@ -36,8 +37,8 @@ func (d *Daemon) changeOptions() changeOptions {
 }
 
 // newChanges makes what changes the names of a buffer.
-func newChanges(b *buffer) *changeBuffer {
-	p := changeParts{
+func newChanges(b *buffer) *change.Buffer {
+	p := change.Parts{
 		Spec: b.Spec, Names: b.ns, Paths: b.paths, Files: b.open, Dirty: b.dirty, Cache: b.cache, Replicas: b.replicas, Store: b.writeback,
 		Follows: writeback.StoreFollows, Transactions: b.materializer, Gate: b.gate,
 		Flushed: func(ctx context.Context, c access.Caller, op, path string) error {
@@ -47,16 +48,18 @@ func newChanges(b *buffer) *changeBuffer {
 	if l := b.log(); l != nil {
 		p.Log = l // no nil engine in an interface
 	}
-	return newChangeBuffer(b.d.ctx, b.d.changeOptions(), b.name, p)
+	return change.NewBuffer(b.d.ctx, b.d.changeOptions(), b.name, p)
 }
 
 // mover returns what moves entries for transactions.
-func (b *buffer) mover() changeMover { return changeMover{func() *changeBuffer { return b.changes }} }
+func (b *buffer) mover() change.Mover {
+	return change.Mover{Of: func() *change.Buffer { return b.changes }}
+}
 
 // logged is what a namespace that is a log does besides.
 type logged interface {
 	reassert.Log
-	changeLog
+	change.Log
 }
 
 var _ logged = (*nslog.Engine)(nil)

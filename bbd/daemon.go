@@ -18,6 +18,7 @@ import (
 	"forebay/bbd/aside"
 	"forebay/bbd/backings"
 	"forebay/bbd/batch"
+	"forebay/bbd/change"
 	"forebay/bbd/cluster"
 	"forebay/bbd/drain"
 	"forebay/bbd/fabric"
@@ -62,7 +63,7 @@ import (
 // builds with the tag lockorder check.
 //
 //	file.File.mu           one generation's commits; a rename locks two, in the order of their places
-//	buffer.directories     a directory is renamed for a transaction
+//	Buffer.directories     of package change: a directory is renamed for a transaction
 //	Cache.restores         files that come back from the store, one at a time
 //	readcache.Source.mu    what a flush reads past memory
 //	origin.Owner.mu        a generation's handles at the nodes that have it
@@ -115,7 +116,7 @@ type Daemon struct {
 
 	work struct { // that requests are for
 		files     *handle.Service
-		changes   *changeService
+		changes   *change.Service
 		batch     *batch.Controller
 		txns      *txn.Service
 		transfers *transfer.Service
@@ -244,7 +245,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.work.drains = d.newDrains()
 	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
-	d.work.files, d.work.changes = d.newFileService(), newChangeService(d.changeOptions())
+	d.work.files, d.work.changes = d.newFileService(), change.New(d.changeOptions())
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
 	if err := d.recover(ctx); err != nil {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/batch"
+	"forebay/bbd/change"
 	"forebay/bbd/drain"
 	"forebay/bbd/handle"
 	"forebay/bbd/nodes"
@@ -34,8 +35,8 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_STAT:    rpc.Waiting(d.stat).WithToken(),
 		wire.Type_TYPE_LIST:    rpc.Waiting(d.list).WithToken(),
 		wire.Type_TYPE_MKDIR:   rpc.Waiting(d.mkdir).WithToken(),
-		wire.Type_TYPE_RENAME:  rpc.Waiting(late(&d.work.changes, (*changeService).Rename)).WithToken(),
-		wire.Type_TYPE_REMOVE:  rpc.Waiting(late(&d.work.changes, (*changeService).Remove)).WithToken(),
+		wire.Type_TYPE_RENAME:  rpc.Waiting(late(&d.work.changes, (*change.Service).Rename)).WithToken(),
+		wire.Type_TYPE_REMOVE:  rpc.Waiting(late(&d.work.changes, (*change.Service).Remove)).WithToken(),
 		wire.Type_TYPE_SETATTR: rpc.Waiting(d.setAttr).WithToken(),
 		wire.Type_TYPE_LOST:    rpc.Waiting(d.lost).WithToken(),
 
@@ -80,12 +81,12 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 
 		wire.Type_TYPE_TAKE:      rpc.Waiting(d.take),
 		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),
-		wire.Type_TYPE_HOLD:      rpc.Waiting(late(&d.work.changes, (*changeService).Hold)),
+		wire.Type_TYPE_HOLD:      rpc.Waiting(late(&d.work.changes, (*change.Service).Hold)),
 		wire.Type_TYPE_DISCARD:   rpc.Waiting(d.discard),
 		wire.Type_TYPE_RECHECK:   rpc.Waiting(d.recheckFiles),
 
-		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(late(&d.work.changes, (*changeService).RenamePlace)),
-		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(late(&d.work.changes, (*changeService).RemovePlace)),
+		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(late(&d.work.changes, (*change.Service).RenamePlace)),
+		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(late(&d.work.changes, (*change.Service).RemovePlace)),
 	}
 }
 

@@ -47,7 +47,7 @@ type (
 )
 
 // Rank returns the place in the order, and what the mutexes of that place are called.
-func (Directories) Rank() (int, string)    { return placeDirectories, "buffer.directories" }
+func (Directories) Rank() (int, string)    { return placeDirectories, "change.Buffer.directories" }
 func (OpenFile) Rank() (int, string)       { return placeOpenFile, "file.File.mu" }
 func (Restores) Rank() (int, string)       { return placeRestores, "readcache.Cache.restores" }
 func (Source) Rank() (int, string)         { return placeSource, "readcache.Source.mu" }

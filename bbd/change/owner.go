@@ -1,4 +1,4 @@
-package bbd
+package change
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // atHome carries an operation on a name out where the home of what has the name is:
 // there with ask, or here with local. A clean file whose home does not answer is
 // changed here.
-func (b *changeBuffer) atHome(ctx context.Context, c access.Caller, op, path string, at bb.Place, ask func(*peer.Session) error, local func() error) error {
+func (b *Buffer) atHome(ctx context.Context, c access.Caller, op, path string, at bb.Place, ask func(*peer.Session) error, local func() error) error {
 	if b.o.Cluster == nil {
 		return local()
 	}

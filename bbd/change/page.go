@@ -1,4 +1,4 @@
-package bbd
+package change
 
 import (
 	"errors"

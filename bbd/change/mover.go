@@ -1,4 +1,4 @@
-package bbd
+package change
 
 import (
 	"context"
@@ -16,20 +16,20 @@ import (
 	"forebay/meta/txn"
 )
 
-// A transaction's files are moved by their homes, like all files (home.go), but named by
+// A transaction's files are moved by their homes, like all files (owner.go), but named by
 // the ids of their directories: a path may lead to another file of the same name while
 // readers see a union.
 
-// changeMover moves entries for transactions. Of returns the buffer, which may be made after the mover.
-type changeMover struct{ Of func() *changeBuffer }
+// Mover moves entries for transactions. Of returns the buffer, which may be made after the mover.
+type Mover struct{ Of func() *Buffer }
 
 var (
-	_ txn.Mover  = changeMover{}
-	_ txn.Merger = changeMover{}
+	_ txn.Mover  = Mover{}
+	_ txn.Merger = Mover{}
 )
 
 // Rename has an entry's home give it another place.
-func (m changeMover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+func (m Mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	at, target := e.Place(), bb.Place{Dir: dir, Name: name}
 	if !m.Of().o.Owners.Foreign(e) {
 		if err := m.Of().moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
@@ -41,7 +41,7 @@ func (m changeMover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name
 
 // Merge moves many entries in a change, where the namespace can do that. Entries that are not this
 // daemon's stay.
-func (m changeMover) Merge(ctx context.Context, from, to bb.DirID) error {
+func (m Mover) Merge(ctx context.Context, from, to bb.DirID) error {
 	for m.Of().p.Log != nil {
 		if moved, err := m.Of().mergeSome(ctx, from, to); err != nil || moved == 0 {
 			return err
@@ -55,7 +55,7 @@ const mergeAtOnce = 512
 
 // mergeSome is moveHere of some of what lies in a directory and has no other entry in its way. It
 // returns how many entries were moved.
-func (b *changeBuffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
+func (b *Buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
 	const op = "merge"
 	if err := b.p.Gate.Enter(ctx, op); err != nil {
 		return 0, err
@@ -89,13 +89,13 @@ func (b *changeBuffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, e
 }
 
 // Replace has a file's home put it in the place of another one.
-func (m changeMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+func (m Mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	return m.Of().renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
 }
 
 // Folded has all daemons look at the transaction's files again, which they have not
 // flushed while they were hidden.
-func (m changeMover) Folded(ctx context.Context, id bb.TxnID) error {
+func (m Mover) Folded(ctx context.Context, id bb.TxnID) error {
 	b := m.Of()
 	if b.p.Spec().Backing == "" {
 		return nil
@@ -117,7 +117,7 @@ func (m changeMover) Folded(ctx context.Context, id bb.TxnID) error {
 }
 
 // Remove has an entry's home remove it.
-func (m changeMover) Remove(ctx context.Context, e *bb.Entry) error {
+func (m Mover) Remove(ctx context.Context, e *bb.Entry) error {
 	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), idOfEntry(e))
 }
 
@@ -130,7 +130,7 @@ func idOfEntry(e *bb.Entry) uint64 {
 }
 
 // RenamePlace gives an entry another place, for a transaction.
-func (v *changeService) RenamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
+func (v *Service) RenamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "rename", m.Buffer)
 	if err == nil {
 		err = b.renamePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.FromDir), Name: m.FromName}, bb.Place{Dir: bb.DirID(m.ToDir), Name: m.ToName}, m.Expect, m.Replace)
@@ -138,7 +138,7 @@ func (v *changeService) RenamePlace(ctx context.Context, r *rpc.Request, m *wire
 	return &wire.Empty{}, err
 }
 
-func (b *changeBuffer) renamePlace(ctx context.Context, c access.Caller, at, target bb.Place, expect uint64, replace bool) error {
+func (b *Buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb.Place, expect uint64, replace bool) error {
 	const op = "rename"
 	return b.atHome(ctx, c, op, at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRename{
@@ -166,7 +166,7 @@ func (b *changeBuffer) renamePlace(ctx context.Context, c access.Caller, at, tar
 // moveHere moves an entry out of a hidden tree, or within it, to where nothing is. The store
 // has nothing to do with that: it knows neither of the two, and the flusher looks at the
 // entry when all is folded (Folded).
-func (b *changeBuffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
+func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
 	const op = "rename"
 	if err := b.p.Gate.Enter(ctx, op); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (b *changeBuffer) moveHere(ctx context.Context, at, target bb.Place, expect
 }
 
 // RemovePlace removes the entry at a place, for a transaction.
-func (v *changeService) RemovePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
+func (v *Service) RemovePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "remove", m.Buffer)
 	if err == nil {
 		err = b.removePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.Dir), Name: m.Name}, m.Expect)
@@ -207,7 +207,7 @@ func (v *changeService) RemovePlace(ctx context.Context, r *rpc.Request, m *wire
 	return &wire.Empty{}, err
 }
 
-func (b *changeBuffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, expect uint64) error {
+func (b *Buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, expect uint64) error {
 	return b.atHome(ctx, c, "remove", at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.Dir), Name: at.Name, Expect: expect}
 		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_REMOVE, m, nil, nil)

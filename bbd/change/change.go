@@ -1,4 +1,7 @@
-package bbd
+// Package change carries out renames and removals in a buffer, of clients and of transactions, at this daemon or at
+// the one that owns the file, with the flushes that they would meet at rest. It must never know what a flush does,
+// nor how the namespace keeps names.
+package change
 
 import (
 	"context"
@@ -29,7 +32,7 @@ import (
 // daemon knows of places must follow it.
 
 // Rename renames a file or directory.
-func (v *changeService) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
+func (v *Service) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "rename", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -45,7 +48,7 @@ func (v *changeService) Rename(ctx context.Context, r *rpc.Request, m *wire.Rena
 	return &wire.Empty{}, nil
 }
 
-func (b *changeBuffer) rename(ctx context.Context, c access.Caller, fromPath, toPath string, replace bool) error {
+func (b *Buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath string, replace bool) error {
 	const op = "rename"
 	if err := b.p.Paths.MayRename(fromPath, toPath); err != nil {
 		return err
@@ -75,7 +78,7 @@ func (b *changeBuffer) rename(ctx context.Context, c access.Caller, fromPath, to
 }
 
 // renameHere renames a directory, or a file whose home is this node.
-func (b *changeBuffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
+func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
 	const op = "rename"
 	defer func() { err = b.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
 	from, to := paths.Clean(fromPath), paths.Clean(toPath)
@@ -133,7 +136,7 @@ func (b *changeBuffer) renameHere(ctx context.Context, fromPath, toPath string, 
 }
 
 // saveReadersAt is readcache.Cache.SaveReaders of the file that has a name, before it is replaced or removed.
-func (b *changeBuffer) saveReadersAt(ctx context.Context, at bb.Place) error {
+func (b *Buffer) saveReadersAt(ctx context.Context, at bb.Place) error {
 	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
@@ -145,7 +148,7 @@ func (b *changeBuffer) saveReadersAt(ctx context.Context, at bb.Place) error {
 }
 
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
-func (b *changeBuffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
+func (b *Buffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
 	b.p.Files.Move(at, target, path)
 	if !e.IsDir() {
@@ -160,7 +163,7 @@ func (b *changeBuffer) moved(at, target bb.Place, path string, renamed *namespac
 
 // dropped ends a removal, or a rename that may have replaced a file: what is on the disk tier does not
 // come back after a loss of power.
-func (b *changeBuffer) dropped(op, address string, err error) error {
+func (b *Buffer) dropped(op, address string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -169,7 +172,7 @@ func (b *changeBuffer) dropped(op, address string, err error) error {
 
 // DropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
-func (b *changeBuffer) DropFile(e *bb.Entry) {
+func (b *Buffer) DropFile(e *bb.Entry) {
 	b.p.Cache.Removed(e.File)
 	b.p.Dirty.Forget(e.File, e.Generation)
 	b.o.Flusher.Forget(flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation})
@@ -178,7 +181,7 @@ func (b *changeBuffer) DropFile(e *bb.Entry) {
 }
 
 // Remove removes a file, an empty directory, or a tree.
-func (v *changeService) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
+func (v *Service) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "remove", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -202,7 +205,7 @@ func (v *changeService) Remove(ctx context.Context, r *rpc.Request, m *wire.Remo
 	return &wire.Empty{}, nil
 }
 
-func (b *changeBuffer) remove(ctx context.Context, c access.Caller, path string) error {
+func (b *Buffer) remove(ctx context.Context, c access.Caller, path string) error {
 	const op = "remove"
 	dir, name, err := b.p.Paths.Parent(ctx, c, op, path)
 	if err != nil {
@@ -222,7 +225,7 @@ func (b *changeBuffer) remove(ctx context.Context, c access.Caller, path string)
 
 // removeHere removes an empty directory, or a file whose home is this node. Expect, if not
 // 0, is the id that it has to have.
-func (b *changeBuffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
+func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
 	const op = "remove"
 	defer func() { err = b.dropped(op, b.address(path), err) }() // once nothing is held any more
 	p := paths.Clean(path)
@@ -274,7 +277,7 @@ func (b *changeBuffer) removeHere(ctx context.Context, path string, at bb.Place,
 // removeAll removes a tree, deepest first, page by page. It can be repeated after
 // any failure. The root itself stays when it is the target. It ends with errPage once
 // the page, if there is one, is full.
-func (b *changeBuffer) removeAll(ctx context.Context, c access.Caller, path string, p *removePage) error {
+func (b *Buffer) removeAll(ctx context.Context, c access.Caller, path string, p *removePage) error {
 	isDir := false
 	for {
 		e, v, err := b.p.Paths.LookupUnion(ctx, c, "remove", path)
@@ -317,7 +320,7 @@ const removeAtOnce = 64
 
 // removeEntries removes entries of a directory: its files many at a time, then its directories
 // one after the other.
-func (b *changeBuffer) removeEntries(ctx context.Context, c access.Caller, dir string, entries []bb.Entry, p *removePage) error {
+func (b *Buffer) removeEntries(ctx context.Context, c access.Caller, dir string, entries []bb.Entry, p *removePage) error {
 	var dirs []string
 	files, filesCtx := errgroup.WithContext(ctx)
 	files.SetLimit(removeAtOnce)

@@ -1,4 +1,4 @@
-package bbd
+package change
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"forebay/meta/txn"
 )
 
-// changeNames is what is needed of a buffer's namespace with its transactions, whose contracts these are.
-type changeNames interface {
+// Names is what is needed of a buffer's namespace with its transactions, whose contracts these are.
+type Names interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	ListUnion(ctx context.Context, v txn.UnionDir, after string, limit int) (entries []bb.Entry, more bool, err error)
 	Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error)
@@ -30,27 +30,27 @@ type changeNames interface {
 	Movable(ctx context.Context, from, to bb.DirID, atMost int) ([]txn.Move, error)
 }
 
-// changeLog is what a namespace that is a log does besides.
-type changeLog interface {
+// Log is what a namespace that is a log does besides.
+type Log interface {
 	// MergeDir moves many entries in one change.
 	MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []nslog.Merged, more bool, err error)
 }
 
-// changeFlusher is what is needed of the flusher, whose contracts these are.
-type changeFlusher interface {
+// Flusher is what is needed of the flusher, whose contracts these are.
+type Flusher interface {
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
 	HoldRename(ctx context.Context, buffer, from, to string) (*flusher.Held, error)
 	Forget(flusher.Key)
 }
 
-// changeStore is what is needed of memory, whose contracts these are.
-type changeStore interface {
+// Memory is what is needed of memory, whose contracts these are.
+type Memory interface {
 	Drop(file bb.FileID)
 	SyncDrops(ctx context.Context) error
 }
 
-// changeCache has what is read of the buffer's files. Its methods may be called concurrently.
-type changeCache interface {
+// Cache has what is read of the buffer's files. Its methods may be called concurrently.
+type Cache interface {
 	// SaveReaders brings into memory what the readers of a file need of the store's object, unless they read
 	// generation newer.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
@@ -60,94 +60,94 @@ type changeCache interface {
 	Removed(file bb.FileID)
 }
 
-// changeReplicas are the second copies of the buffer's files. Its methods may be called concurrently.
-type changeReplicas interface {
+// Replicas are the second copies of the buffer's files. Its methods may be called concurrently.
+type Replicas interface {
 	// Discard drops what a node has of a generation, 0 for all of the file, later; a node "" is none.
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
 	// DiscardReplaced drops what other nodes have of a file that another one has replaced; nil: none.
 	DiscardReplaced(ctx context.Context, e *bb.Entry)
 }
 
-// storeOps carries the buffer's renames and removals out on its store.
-type storeOps interface {
+// StoreOps carries the buffer's renames and removals out on its store.
+type StoreOps interface {
 	// ReplayStoreOps submits what the namespace has noted, in order.
 	ReplayStoreOps(ctx context.Context) error
 }
 
 // Transactions are those of the buffer. Its methods may be called concurrently.
-type changeTransactions interface {
+type Transactions interface {
 	// Do calls do, and once more after what was materialized meanwhile was in its way.
 	Do(ctx context.Context, do func() error) error
 	// Wait waits until a decided transaction is in its place.
 	Wait(ctx context.Context, id bb.TxnID) error
 }
 
-// changeGate keeps a buffer from changes while it is about to be destroyed. Its methods may be called concurrently.
-type changeGate interface {
+// Gate keeps a buffer from changes while it is about to be destroyed. Its methods may be called concurrently.
+type Gate interface {
 	Enter(ctx context.Context, op string) error
 	Leave()
 	Freeze(ctx context.Context) (thaw func(), err error)
 }
 
-// changeOptions are what changes of all buffers use. Its functions may be called concurrently.
-type changeOptions struct {
+// Options are what changes of all buffers use. Its functions may be called concurrently.
+type Options struct {
 	// Enter returns a buffer that the session's user may enter.
-	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*changeBuffer, error)
+	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
 	// Daemons is Enter for requests that only daemons may make.
-	Daemons func(ctx context.Context, r *rpc.Request, op, buffer string) (*changeBuffer, error)
+	Daemons func(ctx context.Context, r *rpc.Request, op, buffer string) (*Buffer, error)
 	Owners  owner.Node
 	Cluster freeze.Cluster // nil: this daemon is alone
-	Flusher changeFlusher
-	Store   changeStore
+	Flusher Flusher
+	Store   Memory
 	Silence time.Duration // of another daemon, after which nobody waits for it any more
 	Emit    func(bb.Event)
 	Go      func(func()) // starts what ends soon, or with the daemon
 }
 
-// changeParts are what changes of a buffer need of the rest of it.
-type changeParts struct {
+// Parts are what changes of a buffer need of the rest of it.
+type Parts struct {
 	Spec         func() bb.Buffer // its record
-	Names        changeNames
-	Log          changeLog // nil: the namespace is none
+	Names        Names
+	Log          Log // nil: the namespace is none
 	Paths        *paths.Tree
 	Files        *file.Files // open for writing
 	Dirty        *dirty.Files
-	Cache        changeCache
-	Replicas     changeReplicas
-	Store        storeOps
+	Cache        Cache
+	Replicas     Replicas
+	Store        StoreOps
 	Follows      func(e *bb.Entry, path string) bool // the store has what is renamed or removed, or is about to
-	Transactions changeTransactions
-	Gate         changeGate
+	Transactions Transactions
+	Gate         Gate
 	// Flushed waits until the store has what lies at a path and below it, in a buffer that wants that.
 	Flushed func(ctx context.Context, c access.Caller, op, path string) error
 }
 
-// changeService answers requests that change names. Its methods may be called concurrently.
-type changeService struct{ o changeOptions }
+// Service answers requests that change names. Its methods may be called concurrently.
+type Service struct{ o Options }
 
-// newChangeService returns what answers requests that change names.
-func newChangeService(o changeOptions) *changeService { return &changeService{o} }
+// New returns what answers requests that change names.
+func New(o Options) *Service { return &Service{o} }
 
-// changeBuffer changes the names of one buffer. Its methods may be called concurrently.
-type changeBuffer struct {
-	o           changeOptions
+// Buffer changes the names of one buffer. Its methods may be called concurrently.
+type Buffer struct {
+	o           Options
 	ctx         context.Context // ends when the daemon stops
 	name        string
-	p           changeParts
+	p           Parts
 	directories lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
 }
 
-// newChangeBuffer returns what changes the names of a buffer until ctx ends.
-func newChangeBuffer(ctx context.Context, o changeOptions, name string, p changeParts) *changeBuffer {
-	return &changeBuffer{o: o, ctx: ctx, name: name, p: p}
+// NewBuffer returns what changes the names of a buffer until ctx ends.
+func NewBuffer(ctx context.Context, o Options, name string, p Parts) *Buffer {
+	return &Buffer{o: o, ctx: ctx, name: name, p: p}
 }
 
-func (b *changeBuffer) address(path string) string {
+func (b *Buffer) address(path string) string {
 	return bb.Address{Buffer: b.name, Path: path}.String()
 }
 
 // pathAt returns the path of a place now.
-func (b *changeBuffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
+func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
 	dir, err := b.p.Names.PathOf(ctx, at.Dir)
 	if err != nil {
 		return "", err

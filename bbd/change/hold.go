@@ -1,4 +1,4 @@
-package bbd
+package change
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // Hold rests flushes while another daemon renames or removes names.
-func (v *changeService) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
+func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "hold", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ const sweptPatience = time.Second
 
 // holdOthers makes other daemons rest the flushes that a rename would meet, until release is called: of a
 // directory, all of them; of a file, the owner of what it replaces.
-func (b *changeBuffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
+func (b *Buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
 	nodes, paths, err := b.concernedByRename(ctx, at, target, from, to)
 	if err != nil || len(nodes) == 0 {
 		return func() {}, err
@@ -72,7 +72,7 @@ func (b *changeBuffer) holdOthers(ctx context.Context, at, target bb.Place, from
 }
 
 // concernedByRename returns the other daemons whose flushes a rename would meet, under some paths.
-func (b *changeBuffer) concernedByRename(ctx context.Context, at, target bb.Place, from, to string) ([]bb.NodeID, []string, error) {
+func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, from, to string) ([]bb.NodeID, []string, error) {
 	if b.o.Cluster == nil || b.p.Spec().Backing == "" {
 		return nil, nil, nil
 	}
@@ -94,7 +94,7 @@ func (b *changeBuffer) concernedByRename(ctx context.Context, at, target bb.Plac
 // thawLater ends a freeze that another daemon asked for whose session broke. That one may
 // not know yet, and act on what it has found: it finds out when this one has been silent
 // for long enough.
-func (b *changeBuffer) thawLater(thaw func()) {
+func (b *Buffer) thawLater(thaw func()) {
 	b.o.Go(func() {
 		select {
 		case <-time.After(2 * b.o.Silence):
