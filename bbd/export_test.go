@@ -18,6 +18,7 @@ import (
 	"forebay/bbd/writeback"
 	"forebay/flusher"
 	"forebay/flusher/backing"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
@@ -290,7 +291,7 @@ func (d *Daemon) ChangesWaiting(name string) int {
 // RenamedBefore makes of a file that has replaced a flushed one what an older release would have
 // left: its entry does not know of that, and a noted rename does. It returns what carries that
 // out on the store, as after a start.
-func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut func() (kept bool, ops []flusher.StoreOp, err error), err error) {
+func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut func() (kept bool, ops []storeop.Op, err error), err error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
 		return nil, err
@@ -304,7 +305,7 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 		now.Replaced = bb.Flushed{}
 		return nil
 	})
-	return func() (bool, []flusher.StoreOp, error) {
+	return func() (bool, []storeop.Op, error) {
 		kept, err := b.writeback.KeepReplaced(ctx, &op)
 		return kept, writeback.StoreOps(&op, b.Spec().Codec), err
 	}, err

@@ -13,8 +13,8 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
-	"forebay/flusher"
 	"forebay/flusher/backing/fault"
+	"forebay/flusher/storeop"
 )
 
 // stored returns the files of a buffer's store with their contents.
@@ -204,7 +204,7 @@ func TestReplacedByOlderRelease(t *testing.T) {
 			}
 			has := name == "there" || name == "replaced"
 			kept, ops, err := carryOut()
-			if err != nil || kept != has || len(ops) != 1 || ops[0].Kind != flusher.OpRemove || ops[0].Old != "d/latest" {
+			if err != nil || kept != has || len(ops) != 1 || ops[0].Kind != storeop.Remove || ops[0].Old != "d/latest" {
 				t.Errorf("kept %v, else %+v: %v", kept, ops, err)
 			}
 			resume()

@@ -50,11 +50,7 @@ func (f *Flusher) Overwrite(buffer, path string, keys []Key) {
 				e.overwrite = max(e.overwrite, k.Generation)
 			}
 		}
-		for _, op := range q.ops {
-			if op.Kind == OpRename && !op.Tree && bb.Within(op.New, path) {
-				op.overwrite = true
-			}
-		}
+		q.ops.Overwrite(path)
 		q.retryOps()
 	}
 	f.mu.Unlock()

@@ -47,7 +47,7 @@ func (f *Flusher) next() (wake time.Time) {
 		f.launch(f.mu.queues[p.Buffer], byID[p.ID])
 	}
 	_, _, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too: their stores may never answer
-	return soonest(wake, stalls)
+	return plan.Soonest(wake, stalls)
 }
 
 // limits are those of the options, in units; see plan.Limits.
@@ -67,18 +67,10 @@ func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.
 		if until := fl.until(); until.After(now) {
 			n += fl.units
 			holds[fl.user] += fl.units
-			stalls = soonest(stalls, until)
+			stalls = plan.Soonest(stalls, until)
 		}
 	}
 	return n, holds, stalls
-}
-
-// soonest returns the earlier of two times, of which zero ones do not count.
-func soonest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // candidates gathers the oldest entries of each buffer, as many as there are free

@@ -122,7 +122,7 @@ func (f *Flusher) OpsStuck(buffer, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if q := f.mu.queues[buffer]; q != nil {
-		return q.stuck().at(path)
+		return q.ops.Stuck().At(path)
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck in
 	if q == nil {
 		return nil, 0, nil
 	}
-	ops := q.stuck()
+	ops := q.ops.Stuck()
 	describe := q.unsavedOf()
 	for _, k := range keys {
 		e := q.entries[k.File]
@@ -169,7 +169,7 @@ func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck in
 		u := describe(e)
 		var behind error // the operation that it waits for
 		if e.state == stateParked {
-			behind = ops.at(e.path)
+			behind = ops.At(e.path)
 		}
 		u.Err = cmp.Or(behind, u.Err)
 		left = append(left, u)
@@ -340,11 +340,11 @@ func (d *drain) look() (ended bool, changed <-chan struct{}) {
 	defer d.f.mu.Unlock()
 	q := d.q
 	left := len(q.entries) - q.held.Len() - q.stats.gaveUp
-	ops := q.stuck()
-	opsLeft := len(q.ops) > len(ops.errs)
-	if len(ops.errs) > 0 { // what waits for the operations will not move either
+	ops := q.ops.Stuck()
+	opsLeft := q.ops.Len() > ops.Len()
+	if ops.Len() > 0 { // what waits for the operations will not move either
 		for e := range q.parked {
-			left -= index(!e.gaveUp && ops.at(e.path) != nil)
+			left -= index(!e.gaveUp && ops.At(e.path) != nil)
 		}
 	}
 	return left <= 0 && !opsLeft || q.ctx.Err() != nil, q.changed
@@ -378,7 +378,7 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	q.draining--
 	r := Report{
 		Flushed: q.stats.flushed - d.files, FlushedBytes: q.stats.flushedBytes - d.bytes,
-		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len(), Ops: len(q.ops), OpError: q.opError(),
+		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len(), Ops: q.ops.Len(), OpError: q.ops.Err(),
 	}
 	q.held.Scan(func(e *entry) bool {
 		r.Held = append(r.Held, e.path)

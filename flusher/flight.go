@@ -9,10 +9,10 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/retry"
-	"forebay/flusher/codec"
+	"forebay/flusher/owned"
 	"forebay/flusher/plan"
-	"forebay/flusher/receipt"
-	"forebay/flusher/spool"
+	"forebay/flusher/storeop"
+	"forebay/flusher/upload"
 	"forebay/internal/bb"
 )
 
@@ -134,13 +134,8 @@ const (
 // outcome is a verdict with what belongs to it.
 type outcome struct {
 	verdict  verdict
-	err      error
-	object   string // the object that a Put may have made
-	wasNew   bool   // the file had no object before
-	foreign  string // an object of somebody else's that is in the way
-	unsure   bool   // the object may be recorded all the same
-	recorded bool   // the object is recorded, as it has turned out
-	receipt  receipt.Receipt
+	recorded bool // the object is recorded, as it has turned out
+	upload.Result
 }
 
 func (fl *flight) run() {
@@ -149,7 +144,7 @@ func (fl *flight) run() {
 	if out.verdict == durable {
 		// Told before those who wait are: when a drain ends, every receipt is written.
 		e := fl.event(EventFlushed, nil)
-		e.Path, e.Receipt = fl.path, &out.receipt
+		e.Path, e.Receipt = fl.path, &out.Receipt
 		fl.f.opts.Observe(e)
 	}
 	fl.land(out)
@@ -161,21 +156,19 @@ func (fl *flight) event(kind EventKind, err error) Event {
 	return Event{Kind: kind, Key: fl.key, Bytes: fl.size, Err: err, Took: now.Sub(fl.begun), DirtyFor: now.Sub(fl.since)}
 }
 
-// attempt flushes the file. The order of its steps is what makes a flush true:
-// find and pin, take off or stay, put, record. Every Put, and the compression before it, compares
-// the checksum of the bytes that it reads with the file's before the object gets its name: a check
-// of its own beforehand would read them twice.
+// attempt flushes the file: find and pin, take off or stay, upload. The upload compares the bytes that it reads with the
+// file's checksum: a check of its own beforehand would read them twice.
 func (fl *flight) attempt() outcome {
 	fl.f.opts.Observe(Event{Kind: EventBegun, Key: fl.key, Bytes: fl.size})
 	job, err := fl.f.opts.Catalog.Begin(fl.ctx, fl.key)
 	if err != nil {
 		switch bb.KindOf(err) {
 		case bb.NotFound:
-			return outcome{verdict: dropped, err: err}
+			return outcome{verdict: dropped, Result: upload.Result{Err: err}}
 		case bb.Exists:
 			return outcome{verdict: dropped, recorded: true}
 		default:
-			return outcome{verdict: failed, err: err}
+			return outcome{verdict: failed, Result: upload.Result{Err: err}}
 		}
 	}
 	defer job.Close()
@@ -184,22 +177,9 @@ func (fl *flight) attempt() outcome {
 	}
 	store, err := fl.f.opts.Stores(fl.ctx, fl.key.Buffer)
 	if err != nil {
-		return outcome{verdict: failed, err: err}
+		return outcome{verdict: failed, Result: upload.Result{Err: err}}
 	}
-	out := fl.put(job, store)
-	if damaged(out.err) {
-		if err := job.Damage(fl.ctx, fl.progress); err != nil {
-			out.err = err
-		}
-	}
-	return out
-}
-
-// damaged reports whether a Put failed by the bytes that it was to write: they have another checksum,
-// or their memory is gone.
-func damaged(err error) bool {
-	source := (*backing.SourceError)(nil)
-	return errors.As(err, &source) && (errors.Is(err, bb.Checksum) || errors.Is(err, bb.Lost))
+	return fl.put(job, store)
 }
 
 // takeOff fixes the path, if the file may be flushed under it.
@@ -231,103 +211,58 @@ func (q *queue) covered(path string) bool {
 			return true
 		}
 	}
-	for i := range q.ops {
-		if q.ops[i].concerns(path) {
-			return true
-		}
-	}
-	return q.blocked(path)
+	return q.ops.Concern(path) || q.blocked(path)
 }
 
-// put writes the object and has it recorded.
-func (fl *flight) put(job Job, store backing.Store) outcome {
-	var before bb.Flushed
-	if p, ok := job.(Previous); ok {
-		before = p.Previous()
-	}
+// put uploads the file.
+func (fl *flight) put(job upload.Job, store backing.Store) outcome {
 	policy := fl.f.opts.Policy(fl.key.Buffer)
-	name := policy.Codec
-	src, release, err := spool.Encode(fl.ctx, fl.f.opts.SpoolDir, name, &watched{job.Source(), fl})
-	if err != nil {
-		return outcome{verdict: failed, err: err}
+	u := upload.Upload{
+		Job: job, Store: store, Watch: (*watch)(fl), Path: fl.path, Codec: policy.Codec, Keep: func() bool { return policy.KeepExisting && !fl.mayOverwrite() },
+		SpoolDir: fl.f.opts.SpoolDir, Node: fl.f.opts.Node, Now: fl.f.opts.Now, Recording: fl.q.ctx,
 	}
-	defer release()
-	out := fl.target(name, before)
-	opts := backing.PutOptions{Keep: policy.KeepExisting && !fl.mayOverwrite()}
-	if a, ok := job.(Attributed); ok {
-		opts.Attrs = a.Attrs()
-	}
-	if !out.wasNew {
-		opts.Replaces = before.ETag
-	}
-	opts.Last = func(ctx context.Context) error {
-		if c, ok := job.(Current); ok {
-			if err := c.Current(ctx); err != nil {
-				return err
-			}
+	out := outcome{verdict: failed, Result: u.Do(fl.ctx)}
+	switch before := u.Before(); {
+	case out.Gone:
+		out.verdict = dropped
+	case out.Err == nil:
+		out.verdict = durable
+		if before.Generation != 0 && before.Codec != u.Codec {
+			fl.f.Apply(fl.key.Buffer, storeop.Op{Kind: storeop.Remove, Old: fl.path, Codec: before.Codec, Was: []bb.Flushed{before}, Internal: true})
 		}
-		return fl.mayName()
-	}
-	o, err := fl.putKeeping(store, out.object, &counted{watched{src, fl}}, opts, job, before)
-	if errors.Is(err, backing.ErrForeign) {
-		return outcome{verdict: failed, err: err, foreign: out.object} // no Put of ours made what is there
-	}
-	if err == nil {
-		if err = fl.mayRecord(); err != nil {
-			fl.noteMade(out.object, bb.Content{Size: o.Size, Checksum: o.Checksum})
-		}
-	}
-	if out.err = err; err != nil {
-		return out
-	}
-	flushed := bb.Flushed{
-		ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: name, At: fl.f.opts.Now(), By: fl.f.opts.Node,
-	}
-	if out.err = job.Done(fl.q.ctx, flushed); out.err != nil {
-		fl.noteMade(out.object, bb.Content{Size: o.Size, Checksum: o.Checksum})
-		if out.unsure = bb.KindOf(out.err) != bb.NotFound; !out.unsure {
-			out.verdict = dropped
-		}
-		return out
-	}
-	fl.q.recorded(out.object)
-	out.verdict = durable
-	out.receipt = receipt.New(fl.path, job.Source(), flushed)
-	if before.Generation != 0 && before.Codec != name {
-		fl.f.Apply(fl.key.Buffer, StoreOp{Kind: OpRemove, Old: fl.path, Codec: before.Codec, Was: []bb.Flushed{before}, internal: true})
 	}
 	return out
 }
 
-// target names the object that the Put makes, for what happens if the Put does not end well.
-func (fl *flight) target(codecName string, before bb.Flushed) outcome {
-	fl.f.mu.Lock()
-	defer fl.f.mu.Unlock()
-	fl.object = fl.path + codec.Suffix(codecName)
-	fl.wasNew = before.Generation == 0 || before.Codec != codecName
-	return outcome{verdict: failed, object: fl.object, wasNew: fl.wasNew}
+// watch is the flight as its upload sees it.
+type watch flight
+
+func (w *watch) Progress()        { (*flight)(w).progress() }
+func (w *watch) Read(n int64)     { w.read.Add(n) }
+func (w *watch) GivenUp() bool    { return (*flight)(w).isOvertaken() }
+func (w *watch) MayName() error   { return (*flight)(w).mayName() }
+func (w *watch) MayRecord() error { return (*flight)(w).mayRecord() }
+
+func (w *watch) Target(object string, isNew bool) {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	w.object, w.wasNew = object, isNew
 }
 
-// watched is a source whose reading is progress.
-type watched struct {
-	backing.Source
-	fl *flight
-}
-
-func (w *watched) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
-	w.fl.progress()
-	if w.fl.isOvertaken() { // its bytes are not asked for any more: Close does not wait for them
-		return dst, bb.E(bb.Cancelled, "flush", "", "the flush was given up")
+func (w *watch) Made(object string, c bb.Content) {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.named {
+		w.q.unrecorded.Note(object, owned.Unrecorded{Made: []bb.Content{c}})
 	}
-	return w.Source.Slices(dst, off, n)
 }
 
-// counted is a watched source that counts the bytes that the store has asked for.
-type counted struct{ watched }
+func (w *watch) Unrecorded(object string) owned.Unrecorded { return w.q.unrecordedOf(object) }
 
-func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
-	c.fl.read.Add(n)
-	return c.watched.Slices(dst, off, n)
+func (w *watch) Recorded(object string) {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	delete(w.q.unrecorded, object)
 }
 
 // land draws the consequences.
@@ -345,7 +280,7 @@ func (fl *flight) land(out outcome) {
 	} else {
 		q.afterPut(e, out, fl.forgotten != nil)
 	}
-	event := fl.event(EventDeferred, out.err)
+	event := fl.event(EventDeferred, out.Err)
 	switch {
 	case out.verdict == durable:
 		q.flushed(fl, e)
@@ -354,10 +289,10 @@ func (fl *flight) land(out outcome) {
 		q.remove(e, fl.forgotten)
 	case out.verdict == dropped:
 		event.Kind = EventDropped
-		q.remove(e, out.err)
+		q.remove(e, out.Err)
 	case out.verdict == failed:
 		event.Kind = EventFailed
-		q.failed(e, out.err)
+		q.failed(e, out.Err)
 	default:
 		q.deferred(e, out.verdict)
 	}
@@ -376,23 +311,23 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	switch {
 	case out.verdict == durable:
 		q.clearSuspect(e)
-		delete(q.strays, out.object)
+		delete(q.strays, out.Object)
 		e.touched = ""
 	case out.recorded:
 		q.clearSuspect(e)
 		delete(q.strays, q.objectName(e.path))
-	case out.foreign != "":
-		delete(q.unrecorded, out.foreign)
-		if e.suspect == out.foreign {
+	case out.Foreign != "":
+		delete(q.unrecorded, out.Foreign)
+		if e.suspect == out.Foreign {
 			q.clearSuspect(e)
 		}
-	case out.object != "" && out.wasNew && out.verdict == dropped:
-		q.removeObject(out.object)
-	case out.object != "" && out.wasNew:
-		q.setSuspect(e, out.object)
-		e.unsure = e.unsure || out.unsure
-	case out.object != "":
-		e.touched = out.object
+	case out.Object != "" && out.WasNew && out.verdict == dropped:
+		q.removeObject(out.Object)
+	case out.Object != "" && out.WasNew:
+		q.setSuspect(e, out.Object)
+		e.unsure = e.unsure || out.Unsure
+	case out.Object != "":
+		e.touched = out.Object
 	}
 	if out.verdict == dropped || forgotten {
 		q.askAfter(e)

@@ -8,6 +8,8 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/plan"
+	"forebay/flusher/storeop"
+	"forebay/flusher/upload"
 	"forebay/internal/bb"
 )
 
@@ -42,7 +44,7 @@ type Catalog interface {
 	// the content is gone (removed or replaced); bb.Exists: it is durable already.
 	// Both drop it from the queue, and differ in what Wait returns. Other errors are
 	// tried again.
-	Begin(ctx context.Context, key Key) (Job, error)
+	Begin(ctx context.Context, key Key) (upload.Job, error)
 }
 
 // OpenLister is a Catalog that knows which files are open for writing: a drain
@@ -58,60 +60,6 @@ type Recorder interface {
 	// Recorded reports whether the file's entry names an object on the store, of
 	// whatever generation.
 	Recorded(ctx context.Context, key Key) (bool, error)
-}
-
-// Job is one file on its way to the store. Its methods are called by one goroutine
-// at a time, in this order. It may also be a Previous.
-type Job interface {
-	// Path returns the file's clean path in the buffer, as of Begin.
-	Path() string
-	// Source returns the bytes, which stay where they are until Close.
-	Source() backing.Source
-	// Damage checks the bytes piece by piece after a Put has found that the whole has another
-	// checksum, and returns an error that names the piece that is wrong; nil if none is any more. It
-	// calls progress from time to time: a large file takes longer than Options.Patience.
-	Damage(ctx context.Context, progress func()) error
-	// Done records in the namespace what the store confirmed. Only when it returns
-	// nil is the file clean. It must be idempotent: after an error, or a crash, the
-	// file is flushed again. bb.NotFound: the file went away; what was just written
-	// is removed from the store. Generation is left to the job.
-	Done(ctx context.Context, flushed bb.Flushed) error
-	// Close unpins the bytes. It is called once.
-	Close()
-}
-
-// Previous is a Job that knows what the store holds of the file so far. Without,
-// the flusher believes that it was never flushed before.
-type Previous interface {
-	Previous() bb.Flushed
-}
-
-// Attempted is a Job that knows what flushes of its file, and of files that it has replaced, may have
-// put under its name without a record, before they are compressed: an earlier life of the daemon
-// may have. It is asked when something is under the name that Previous does not name.
-type Attempted interface {
-	Attempts() []bb.Content
-}
-
-// Owned is an object that may be the buffer's: if it is one of what was flushed under its name, or of
-// what flushes may have put there without a record.
-type Owned struct {
-	Object   string
-	Was      []bb.Flushed
-	Attempts []bb.Content // before they are compressed
-	Codec    string       // of the object
-}
-
-// Current is a Job that can find out whether the content still is this node's to flush.
-// It is asked right before the store's object gets its name; an error ends the attempt.
-type Current interface {
-	Current(ctx context.Context) error
-}
-
-// Attributed is a Job that knows what attributes its file should have in a store
-// that keeps them.
-type Attributed interface {
-	Attrs() *backing.Attrs
 }
 
 // Policy is what matters of a buffer's configuration.
@@ -162,7 +110,7 @@ type Options struct {
 	Observe func(Event)
 	// Mine is asked before each attempt at a StoreOp whether it still is this node's to
 	// carry out; if not, it is dropped. Nil: always.
-	Mine func(ctx context.Context, buffer string, op StoreOp) (bool, error)
+	Mine func(ctx context.Context, buffer string, op storeop.Op) (bool, error)
 	// Stray is asked before an object is removed that a Put may have left under a path
 	// and that no entry should know of. Nil: nobody else writes to the store, and the
 	// order in which this flusher does things is enough. Else false: somebody's object
@@ -171,12 +119,12 @@ type Options struct {
 	Stray func(ctx context.Context, buffer, path string) (remove bool, err error)
 	// Ours is asked which of the objects below a directory that is renamed may be this buffer's,
 	// and what it has flushed under their names: no other one is moved. Nil: all, whatever they are.
-	Ours func(ctx context.Context, buffer string, op StoreOp, objects []string) (ours []Owned, err error)
+	Ours func(ctx context.Context, buffer string, op storeop.Op, objects []string) (ours []storeop.Owned, err error)
 	// OurDirs is Ours of the directories: of no other one an empty rest is removed. Nil: none.
-	OurDirs func(ctx context.Context, buffer string, op StoreOp, dirs []string) (ours []string, err error)
+	OurDirs func(ctx context.Context, buffer string, op storeop.Op, dirs []string) (ours []string, err error)
 	// Applied is called after a StoreOp was carried out, before it is forgotten, so
 	// that whoever wrote it down can strike it out. After an error both are repeated.
-	Applied func(ctx context.Context, buffer string, op StoreOp) error
+	Applied func(ctx context.Context, buffer string, op storeop.Op) error
 
 	shared bool // others write to the stores too: Stray was given
 
@@ -230,16 +178,16 @@ func (o Options) withDefaults() Options {
 		o.Observe = func(Event) {}
 	}
 	if o.Mine == nil {
-		o.Mine = func(context.Context, string, StoreOp) (bool, error) { return true, nil }
+		o.Mine = func(context.Context, string, storeop.Op) (bool, error) { return true, nil }
 	}
 	if o.shared = o.Stray != nil; !o.shared {
 		o.Stray = func(context.Context, string, string) (bool, error) { return true, nil }
 	}
 	if o.OurDirs == nil {
-		o.OurDirs = func(context.Context, string, StoreOp, []string) ([]string, error) { return nil, nil }
+		o.OurDirs = func(context.Context, string, storeop.Op, []string) ([]string, error) { return nil, nil }
 	}
 	if o.Applied == nil {
-		o.Applied = func(context.Context, string, StoreOp) error { return nil }
+		o.Applied = func(context.Context, string, storeop.Op) error { return nil }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -23,6 +23,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/flusher/receipt"
 	"forebay/flusher/spool"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 )
 
@@ -627,7 +628,7 @@ func TestClose(t *testing.T) {
 	hang := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
 	f := w.start(hang, nil)
 	key := w.write("a", "content")
-	f.Apply("buf", StoreOp{Kind: OpRemove, Old: "b"})
+	f.Apply("buf", storeop.Op{Kind: storeop.Remove, Old: "b"})
 	results := make(chan error, 2)
 	go func() { results <- f.Wait(t.Context(), key) }()
 	go func() { _, err := f.Drain(t.Context(), "buf", nil); results <- err }()
@@ -651,7 +652,7 @@ func TestClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Enqueue(Item{Key: key})
-	f.Apply("buf", StoreOp{Kind: OpRemove, Old: "b"})
+	f.Apply("buf", storeop.Op{Kind: storeop.Remove, Old: "b"})
 	f.Forget(key)
 }
 
@@ -764,9 +765,9 @@ func TestOperationsAreIdempotent(t *testing.T) {
 	w.write("t/1", "y")
 	w.expectStore(store.Contents)
 	for range 2 {
-		f.Apply("buf", StoreOp{Kind: OpRename, Old: "a", New: "b"})
-		f.Apply("buf", StoreOp{Kind: OpRename, Old: "t", New: "u", Tree: true})
-		f.Apply("buf", StoreOp{Kind: OpRemove, Old: "c"})
+		f.Apply("buf", storeop.Op{Kind: storeop.Rename, Old: "a", New: "b"})
+		f.Apply("buf", storeop.Op{Kind: storeop.Rename, Old: "t", New: "u", Tree: true})
+		f.Apply("buf", storeop.Op{Kind: storeop.Remove, Old: "c"})
 		if _, err := drainAll(t, f); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/open"
 	"forebay/flusher/codec"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/internal/s3test"
 )
@@ -97,12 +98,12 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 	was := w.mu.files[name].flushed
 	w.mu.Unlock()
 	w.remove(name)
-	f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: name, Was: []bb.Flushed{was}})
+	f.Apply(w.buffer, storeop.Op{Kind: storeop.Remove, Old: name, Was: []bb.Flushed{was}})
 	if _, err := f.Drain(ctx, w.buffer, nil); err != nil {
 		t.Fatal(err)
 	}
 	has("theirs again")
-	f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: name, Was: []bb.Flushed{put("ours")}})
+	f.Apply(w.buffer, storeop.Op{Kind: storeop.Remove, Old: name, Was: []bb.Flushed{put("ours")}})
 	if _, err := f.Drain(ctx, w.buffer, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestForeignCompressed(t *testing.T) {
 			t.Fatal(err)
 		}
 		attempt := backing.NewBytes([]byte("ours"))
-		f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: name, Codec: codec.Zstd, Attempts: []bb.Content{{Size: attempt.Size(), Checksum: attempt.Checksum()}}})
+		f.Apply(w.buffer, storeop.Op{Kind: storeop.Remove, Old: name, Codec: codec.Zstd, Attempts: []bb.Content{{Size: attempt.Size(), Checksum: attempt.Checksum()}}})
 	}
 	if _, err := f.Drain(t.Context(), w.buffer, nil); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 )
 
@@ -67,7 +68,7 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 	// A removal that is queued still, of whatever hold, is lost with this process, and operations
 	// before it may have given its object another name: the change is noted as if it were under
 	// the held names.
-	held.Stray = q.removeSuspects(h) || stray || slices.ContainsFunc(q.ops, func(op *queuedOp) bool { return op.stray })
+	held.Stray = q.removeSuspects(h) || stray || q.ops.Any(func(op *storeop.Op) bool { return op.Stray })
 	return held, nil
 }
 
@@ -174,21 +175,21 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 // Quiet waits until nothing is left to do on the store under the held names: then
 // whoever else flushes there is not undone by this flusher. The error is that of ctx.
 func (h *Held) Quiet(ctx context.Context) error {
-	return h.until(ctx, func(*StoreOp) bool { return false })
+	return h.until(ctx, func(*storeop.Op) bool { return false })
 }
 
 // Swept waits until what cancelled flushes may have left under the held names is gone
 // from the store. The error is that of ctx.
 func (h *Held) Swept(ctx context.Context) error {
-	return h.until(ctx, func(op *StoreOp) bool { return !op.stray })
+	return h.until(ctx, func(op *storeop.Op) bool { return !op.Stray })
 }
 
 // until waits until none but some operations concern the held names.
-func (h *Held) until(ctx context.Context, but func(*StoreOp) bool) error {
+func (h *Held) until(ctx context.Context, but func(*storeop.Op) bool) error {
 	for {
 		h.f.mu.Lock()
-		busy := slices.ContainsFunc(h.q.ops, func(op *queuedOp) bool {
-			return !but(&op.StoreOp) && slices.ContainsFunc(h.h.paths, op.concerns)
+		busy := h.q.ops.Any(func(op *storeop.Op) bool {
+			return !but(op) && slices.ContainsFunc(h.h.paths, op.Concerns)
 		}) || slices.ContainsFunc(h.h.paths, h.q.blocked)
 		changed := h.q.changed
 		h.f.mu.Unlock()

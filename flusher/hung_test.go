@@ -13,6 +13,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/spool"
+	"forebay/flusher/upload"
 	"forebay/internal/bb"
 )
 
@@ -64,7 +65,7 @@ func (j plainJob) Close()                                 {}
 
 type plainCatalog struct{}
 
-func (plainCatalog) Begin(_ context.Context, k Key) (Job, error) { return plainJob{k}, nil }
+func (plainCatalog) Begin(_ context.Context, k Key) (upload.Job, error) { return plainJob{k}, nil }
 
 func enqueue(f *Flusher, buffer string, files int) {
 	for i := range files {
@@ -301,7 +302,7 @@ type slowCatalog struct {
 	damaged  bool
 }
 
-func (c slowCatalog) Begin(_ context.Context, k Key) (Job, error) {
+func (c slowCatalog) Begin(_ context.Context, k Key) (upload.Job, error) {
 	bytes := backing.NewBytes(make([]byte, slowPieces*spool.Step))
 	if c.damaged {
 		return slowJob{plainJob{k}, damagedSource{bytes}, c.patience}, nil

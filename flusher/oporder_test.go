@@ -14,81 +14,9 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/fault"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 )
-
-// TestNextOp: an operation is held back by those before it that concern the same names, and by
-// no others.
-func TestNextOp(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1000, 0)
-	later := now.Add(time.Second)
-	remove := func(path string) *queuedOp { return &queuedOp{StoreOp: StoreOp{Kind: OpRemove, Old: path}} }
-	rename := func(from, to string) *queuedOp {
-		return &queuedOp{StoreOp: StoreOp{Kind: OpRename, Old: from, New: to}}
-	}
-	failed := func(op *queuedOp) *queuedOp {
-		op.err, op.notBefore = errors.New("refused"), later
-		return op
-	}
-	carrying := func(op *queuedOp) *queuedOp {
-		op.carrying = true
-		return op
-	}
-	var down []*queuedOp
-	for i := range opsFailing {
-		down = append(down, failed(remove(fmt.Sprint("f", i))))
-	}
-	due := append(slices.Clone(down[1:]), remove("g"), failed(remove("h")))
-	due[len(due)-1].notBefore = now
-	for name, test := range map[string]struct {
-		ops     []*queuedOp
-		blocked string
-		next    int
-		wake    time.Time
-	}{
-		"none":                         {nil, "", -1, time.Time{}},
-		"the first":                    {[]*queuedOp{remove("a"), remove("b")}, "", 0, time.Time{}},
-		"past one that fails":          {[]*queuedOp{failed(remove("a")), remove("a"), remove("b")}, "", 2, time.Time{}},
-		"past one that is carried out": {[]*queuedOp{carrying(remove("a")), rename("b", "a"), remove("c")}, "", 2, time.Time{}},
-		"below it":                     {[]*queuedOp{failed(remove("d")), remove("d/a")}, "", -1, later},
-		"above it":                     {[]*queuedOp{failed(remove("d/a")), remove("d"), remove("dd")}, "", 2, time.Time{}},
-		"behind what waits":            {[]*queuedOp{failed(rename("a", "b")), rename("b", "c"), remove("c")}, "", -1, later},
-		"by a flight":                  {[]*queuedOp{rename("a", "b"), remove("a"), remove("c")}, "b", 2, time.Time{}},
-		"all of the store":             {[]*queuedOp{remove("a"), failed(remove("")), remove("b")}, "a", -1, time.Time{}},
-		"the store is down":            {append(slices.Clone(down), remove("g")), "", -1, later},
-		"one is due again":             {due, "", len(due) - 2, time.Time{}},
-		"no new one, but one is due":   {append(slices.Clone(down), due[len(due)-2:]...), "", len(down) + 1, time.Time{}},
-	} {
-		next, wake := nextOp(test.ops, now, func(path string) bool { return path == test.blocked })
-		if next != test.next || !wake.Equal(test.wake) {
-			t.Errorf("%s: %d at %v, want %d at %v", name, next, wake, test.next, test.wake)
-		}
-	}
-}
-
-// TestStuckOps: those that will not be carried out by themselves are what gave up, and whatever
-// waits for that.
-func TestStuckOps(t *testing.T) {
-	t.Parallel()
-	why := errors.New("denied")
-	ops := []*queuedOp{
-		{StoreOp: StoreOp{Kind: OpRemove, Old: "x"}},
-		{StoreOp: StoreOp{Kind: OpRename, Old: "a", New: "b"}, err: why, gaveUp: true},
-		{StoreOp: StoreOp{Kind: OpRename, Old: "b", New: "c"}},
-		{StoreOp: StoreOp{Kind: OpRemove, Old: "c/d"}},
-		{StoreOp: StoreOp{Kind: OpRemove, Old: "y"}, err: errors.New("passes")},
-	}
-	s := stuckOf(ops)
-	if !slices.Equal(s.ops, ops[1:4]) || !slices.Equal(s.errs, []error{why, why, why}) {
-		t.Errorf("%+v", s)
-	}
-	for path, want := range map[string]error{"x": nil, "y": nil, "a": why, "b/1": why, "c": why, "c/e": why, "cc": nil, "": why} {
-		if got := s.at(path); got != want {
-			t.Errorf("at %q: %v, want %v", path, got, want)
-		}
-	}
-}
 
 // TestOperationsPassOneThatFails: an operation that always fails holds back what concerns its
 // names; others, and flushes of other names, go on. What is stuck is named.
@@ -207,21 +135,21 @@ func TestOperationsInAnyOrder(t *testing.T) {
 		store := &flaky{Store: inner, rnd: rand.New(rand.NewPCG(seed, 15)), broken: map[string]bool{names[rnd.IntN(len(names))]: true}}
 		w := newWorld(t)
 		f := w.start(store, func(o *Options) { o.Backoff = [2]time.Duration{time.Microsecond, time.Millisecond} })
-		var ops []StoreOp
+		var ops []storeop.Op
 		for range 30 {
-			op := StoreOp{Kind: OpRemove, Old: names[rnd.IntN(len(names))]}
+			op := storeop.Op{Kind: storeop.Remove, Old: names[rnd.IntN(len(names))]}
 			switch rnd.IntN(5) {
 			case 0, 1:
-				op.Kind, op.New = OpRename, names[rnd.IntN(len(names))]
+				op.Kind, op.New = storeop.Rename, names[rnd.IntN(len(names))]
 			case 2:
-				op.Kind, op.Tree, op.Old, op.New = OpRename, true, trees[rnd.IntN(2)], "g/"+fmt.Sprint(len(ops))
+				op.Kind, op.Tree, op.Old, op.New = storeop.Rename, true, trees[rnd.IntN(2)], "g/"+fmt.Sprint(len(ops))
 			case 3:
 				if rnd.IntN(3) == 0 {
 					op.Tree, op.Old = true, trees[rnd.IntN(len(trees))]
 				}
 			}
 			ops = append(ops, op)
-			if err := newQueue(f, "model").carryOutOn(model, &op); err != nil {
+			if err := newQueue(f, "model").carrier().Do(t.Context(), model, &op); err != nil {
 				t.Fatalf("%+v: %v", op, err)
 			}
 			f.Apply("buf", op)
@@ -236,26 +164,6 @@ func TestOperationsInAnyOrder(t *testing.T) {
 			t.Fatalf("seed %d: the store has %q, want %q, after %+v", seed, got, want, ops)
 		}
 		f.Close()
-	}
-}
-
-// A drain looks for itself: an attempt that was on its way when it began says nothing of now.
-func TestFailureOfBeforeADrain(t *testing.T) {
-	q := &queue{f: &Flusher{}, changed: make(chan struct{})}
-	later := time.Unix(100, 0)
-	for _, begun := range []bool{false, true} {
-		op := &queuedOp{carrying: true}
-		q.ops = []*queuedOp{op}
-		if begun {
-			q.retryOps()
-		}
-		op.failed(bb.E(bb.Exists, "rename", "a", "the store has another file there"), later)
-		if op.gaveUp == begun || op.notBefore.IsZero() != begun {
-			t.Errorf("a drain has begun: %v; given up: %v, tried again at %v", begun, op.gaveUp, op.notBefore)
-		}
-		if op.failed(bb.E(bb.Unavailable, "rename", "a", "no answer"), later); op.gaveUp || !op.notBefore.Equal(later) {
-			t.Errorf("a failure that passes: given up: %v, tried again at %v", op.gaveUp, op.notBefore)
-		}
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"forebay/flusher/owned"
 	"forebay/flusher/plan"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 )
 
@@ -63,12 +65,12 @@ type queue struct {
 	cancel context.CancelFunc
 
 	indexes
-	strays     map[string]struct{}   // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
-	unrecorded map[string]unrecorded // what may be under names of objects that are not recorded
+	strays     map[string]struct{} // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
+	unrecorded owned.Ledger        // what may be under names of objects that are not recorded
 
 	holds    map[*hold]struct{}
 	epoch    uint64 // number of holds there have been
-	ops      []*queuedOp
+	ops      storeop.Queue
 	applying bool // a goroutine carries out ops
 	paused   bool
 	draining int
@@ -93,7 +95,7 @@ func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
 		f: f, buffer: buffer,
 		indexes: indexes{entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{}, suspect: map[*entry]struct{}{}},
-		strays:  map[string]struct{}{}, unrecorded: map[string]unrecorded{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+		strays:  map[string]struct{}{}, unrecorded: owned.Ledger{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
@@ -194,7 +196,7 @@ func (q *queue) add(item Item, id uint64) {
 		q.entries[item.File] = e
 		if item.Suspect && item.Path != "" {
 			q.setSuspect(e, q.objectName(item.Path))
-			q.note(e.suspect, unrecorded{attempts: item.Attempts})
+			q.unrecorded.Note(e.suspect, owned.Unrecorded{Attempts: item.Attempts})
 		}
 		q.move(e, stateReady)
 	case item.Generation <= e.item.Generation:
@@ -243,7 +245,7 @@ func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 	if !f.mu.closed {
 		q := f.queue(buffer)
 		q.strays[q.objectName(path)] = struct{}{}
-		q.note(q.objectName(path), unrecorded{attempts: attempts})
+		q.unrecorded.Note(q.objectName(path), owned.Unrecorded{Attempts: attempts})
 	}
 }
 
@@ -300,7 +302,7 @@ func (q *queue) setError(e *entry, err error, gaveUp bool) {
 	if err == nil {
 		e.attempts = 0
 		e.notBefore = time.Time{}
-		if q.stats.failing == 0 && q.stats.opsFailing == 0 {
+		if q.stats.failing == 0 && q.ops.Failing() == 0 {
 			q.stats.last = lastError{}
 		}
 		return
@@ -316,7 +318,7 @@ func (q *queue) close(err error) {
 	for _, e := range q.entries {
 		q.drop(e, err)
 	}
-	q.ops, q.stats.opsFailing = nil, 0
+	q.ops.Clear()
 	q.cancel()
 	q.broadcast()
 }

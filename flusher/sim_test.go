@@ -20,6 +20,8 @@ import (
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/mem"
+	"forebay/flusher/storeop"
+	"forebay/flusher/upload"
 	"forebay/internal/bb"
 )
 
@@ -132,7 +134,7 @@ type simFile struct {
 // simOp is an operation that is written down until it is carried out.
 type simOp struct {
 	buffer string
-	op     flusher.StoreOp
+	op     storeop.Op
 }
 
 // entry is what a namespace has of the file.
@@ -227,7 +229,7 @@ func (s *sim) boot() {
 			return p
 		},
 		Ours: s.ours,
-		Applied: func(_ context.Context, buffer string, op flusher.StoreOp) error {
+		Applied: func(_ context.Context, buffer string, op storeop.Op) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if life.Load() {
@@ -376,7 +378,7 @@ func (s *sim) intrude(b, name string) {
 
 // ours is Options.Ours, by what the namespace says: the entries, and the operations that are
 // written down.
-func (s *sim) ours(_ context.Context, b string, op flusher.StoreOp, objects []string) (ours []flusher.Owned, err error) {
+func (s *sim) ours(_ context.Context, b string, op storeop.Op, objects []string) (ours []storeop.Owned, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	later := s.journal
@@ -384,7 +386,7 @@ func (s *sim) ours(_ context.Context, b string, op flusher.StoreOp, objects []st
 		later = later[1:]
 	}
 	for _, object := range objects {
-		o := flusher.Owned{Object: object}
+		o := storeop.Owned{Object: object}
 		add := func(was []bb.Flushed, attempts []bb.Content) {
 			for _, f := range was {
 				if f.Generation != 0 {
@@ -397,7 +399,7 @@ func (s *sim) ours(_ context.Context, b string, op flusher.StoreOp, objects []st
 		for _, j := range later {
 			if l := &j.op; j.buffer == b && len(o.Was)+len(o.Attempts) == 0 {
 				switch {
-				case l.Tree && l.Kind == flusher.OpRename && strings.HasPrefix(now, l.Old+"/"):
+				case l.Tree && l.Kind == storeop.Rename && strings.HasPrefix(now, l.Old+"/"):
 					now = l.New + strings.TrimPrefix(now, l.Old)
 				case !l.Tree && l.Old == now:
 					add(l.Was, l.Attempts)
@@ -417,7 +419,7 @@ func (s *sim) ours(_ context.Context, b string, op flusher.StoreOp, objects []st
 }
 
 // record writes an operation down and queues it; mu is held.
-func (s *sim) record(b string, op flusher.StoreOp) {
+func (s *sim) record(b string, op storeop.Op) {
 	s.last++
 	op.ID = s.last
 	s.journal = append(s.journal, simOp{b, op})
@@ -451,7 +453,7 @@ func (s *sim) rename(b, from, to string) {
 	s.note("rename %s/%s to %s", b, from, to)
 	held.Renamed(moved[0].id, moved[0].flushed)
 	if tree {
-		s.record(b, flusher.StoreOp{Kind: flusher.OpRename, Old: from, New: to, Tree: true})
+		s.record(b, storeop.Op{Kind: storeop.Rename, Old: from, New: to, Tree: true})
 	} else {
 		s.replace(moved[0], there, to, held.Stray)
 	}
@@ -486,8 +488,8 @@ func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
 	}
 	switch {
 	case f.flushed.Generation != 0:
-		s.record(f.buffer, flusher.StoreOp{
-			Kind: flusher.OpRename, Old: f.path, New: to, Was: []bb.Flushed{f.flushed}, Attempts: f.entry().Unrecorded(),
+		s.record(f.buffer, storeop.Op{
+			Kind: storeop.Rename, Old: f.path, New: to, Was: []bb.Flushed{f.flushed}, Attempts: f.entry().Unrecorded(),
 			Replaces: []bb.Flushed{left}, ReplacedAttempts: attempts,
 		})
 		f.attempts = bb.AddContents(f.attempts, attempts...)
@@ -508,8 +510,8 @@ func (f *simFile) concerned() bool {
 }
 
 // removal is what the store has to do when a file goes.
-func (f *simFile) removal() flusher.StoreOp {
-	return flusher.StoreOp{Kind: flusher.OpRemove, Old: f.path, Was: []bb.Flushed{f.flushed, f.left}, Attempts: f.entry().Unrecorded()}
+func (f *simFile) removal() storeop.Op {
+	return storeop.Op{Kind: storeop.Remove, Old: f.path, Was: []bb.Flushed{f.flushed, f.left}, Attempts: f.entry().Unrecorded()}
 }
 
 func (s *sim) remove(b, name string) {
@@ -536,7 +538,7 @@ func (s *sim) remove(b, name string) {
 		}
 	}
 	if tree {
-		s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: name, Tree: true})
+		s.record(b, storeop.Op{Kind: storeop.Remove, Old: name, Tree: true})
 	}
 }
 
@@ -840,7 +842,7 @@ type simCatalog struct {
 	life *atomic.Bool
 }
 
-func (c simCatalog) Begin(_ context.Context, k flusher.Key) (flusher.Job, error) {
+func (c simCatalog) Begin(_ context.Context, k flusher.Key) (upload.Job, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	f := c.s.byID[k.File]

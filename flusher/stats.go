@@ -5,6 +5,7 @@ import (
 
 	"forebay/flusher/flow"
 	"forebay/flusher/receipt"
+	"forebay/flusher/storeop"
 )
 
 // EventKind says what happened.
@@ -32,7 +33,7 @@ type Event struct {
 	Took     time.Duration    // the flush
 	DirtyFor time.Duration    // since its oldest byte became dirty
 	Receipt  *receipt.Receipt // of EventFlushed
-	Op       *StoreOp         // of EventApplied and EventApplyFailed
+	Op       *storeop.Op      // of EventApplied and EventApplyFailed
 }
 
 // BufferStats is how a buffer stands.
@@ -92,7 +93,7 @@ func (f *Flusher) Stats() map[string]BufferStats {
 func (q *queue) describe() BufferStats {
 	s := BufferStats{
 		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.flying),
-		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: len(q.ops),
+		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: q.ops.Len(),
 		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
 		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
 		Rate:      q.stats.rate.At(q.f.opts.Now()),
@@ -124,7 +125,6 @@ type counters struct {
 	failures              int64
 	failing, gaveUp       int
 	conflicts             int // of the failing ones
-	opsFailing            int // operations whose last attempt failed
 	last                  lastError
 	rate                  flow.Rate
 	pace                  flow.Pace

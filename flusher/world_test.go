@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/storeop"
+	"forebay/flusher/upload"
 	"forebay/internal/bb"
 )
 
@@ -53,8 +55,8 @@ func (w *world) start(store backing.Store, change func(*Options)) *Flusher {
 	opts := Options{
 		Catalog: w, Node: "n1", Idle: -1, Workers: 4, Backoff: [2]time.Duration{time.Millisecond, 4 * time.Millisecond},
 		Stores: func(context.Context, string) (backing.Store, error) { return store, nil },
-		Applied: func(_ context.Context, buffer string, op StoreOp) error {
-			if op.internal {
+		Applied: func(_ context.Context, buffer string, op storeop.Op) error {
+			if op.Internal {
 				w.t.Errorf("told of an operation that nobody wrote down: %+v", op)
 			}
 			return nil
@@ -68,7 +70,7 @@ func (w *world) start(store backing.Store, change func(*Options)) *Flusher {
 	return w.f
 }
 
-func (w *world) Begin(_ context.Context, key Key) (Job, error) {
+func (w *world) Begin(_ context.Context, key Key) (upload.Job, error) {
 	j, err := w.begin(key)
 	if w.begun != nil {
 		w.begun()
@@ -79,7 +81,7 @@ func (w *world) Begin(_ context.Context, key Key) (Job, error) {
 	return j, err
 }
 
-func (w *world) begin(key Key) (Job, error) {
+func (w *world) begin(key Key) (upload.Job, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.mu.byID[key.File]
@@ -208,14 +210,14 @@ func (w *world) rename(from, to string) {
 	if !tree {
 		held.Renamed(moved[0].id, moved[0].flushed)
 	}
-	op := StoreOp{Kind: OpRename, Old: from, New: to, Tree: tree}
+	op := storeop.Op{Kind: storeop.Rename, Old: from, New: to, Tree: tree}
 	apply := tree
 	if !tree {
 		op.Codec = moved[0].flushed.Codec
 		apply = moved[0].flushed.Generation != 0
 		if replaced := w.mu.files[to]; replaced != nil {
 			if !apply && replaced.flushed.Generation != 0 {
-				apply, op = true, StoreOp{Kind: OpRemove, Old: to, Codec: replaced.flushed.Codec}
+				apply, op = true, storeop.Op{Kind: storeop.Remove, Old: to, Codec: replaced.flushed.Codec}
 			}
 			delete(w.mu.byID, replaced.id)
 			w.f.Forget(Key{w.buffer, replaced.id, replaced.generation})
@@ -251,7 +253,7 @@ func (w *world) remove(name string) {
 		delete(w.mu.byID, f.id)
 		w.f.Forget(Key{w.buffer, f.id, f.generation})
 		if f.flushed.Generation != 0 {
-			w.f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: p, Codec: f.flushed.Codec})
+			w.f.Apply(w.buffer, storeop.Op{Kind: storeop.Remove, Old: p, Codec: f.flushed.Codec})
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
+	"forebay/flusher/storeop"
+	"forebay/flusher/upload"
 	"forebay/internal/bb"
 )
 
@@ -22,10 +24,10 @@ var (
 	_ flusher.Catalog    = Catalog{}
 	_ flusher.OpenLister = Catalog{}
 	_ flusher.Recorder   = Catalog{}
-	_ flusher.Previous   = (*flushJob)(nil)
-	_ flusher.Attributed = (*flushJob)(nil)
-	_ flusher.Attempted  = (*flushJob)(nil)
-	_ flusher.Current    = (*flushJob)(nil)
+	_ upload.Previous    = (*flushJob)(nil)
+	_ upload.Attributed  = (*flushJob)(nil)
+	_ upload.Attempted   = (*flushJob)(nil)
+	_ upload.Current     = (*flushJob)(nil)
 )
 
 // OpenFiles lists the files that are being written and have been committed in part.
@@ -38,7 +40,7 @@ func (c Catalog) OpenFiles(ctx context.Context, buffer string) ([]string, error)
 }
 
 // Begin pins a dirty file's bytes and returns where it lies now.
-func (c Catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) {
+func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	b, err := c.Of(ctx, k.Buffer)
 	if err != nil {
 		return nil, err
@@ -279,7 +281,7 @@ func (j *flushJob) Close() {
 }
 
 // Applied strikes a rename or removal out that the store has carried out.
-func (c Catalog) Applied(ctx context.Context, name string, op flusher.StoreOp) error {
+func (c Catalog) Applied(ctx context.Context, name string, op storeop.Op) error {
 	b, err := c.Of(ctx, name)
 	if err != nil {
 		return err
@@ -314,7 +316,7 @@ func (c Catalog) OrphanObject(ctx context.Context, name, path string) (remove bo
 }
 
 // StillOwner reports whether an operation is still this node's to carry out.
-func (c Catalog) StillOwner(ctx context.Context, name string, op flusher.StoreOp) (bool, error) {
+func (c Catalog) StillOwner(ctx context.Context, name string, op storeop.Op) (bool, error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {
 		return false, err

@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"forebay/flusher"
 	"forebay/flusher/codec"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 )
@@ -17,7 +17,7 @@ import (
 
 // owned gathers what the namespace says that this buffer has under an object's name.
 type owned struct {
-	flusher.Owned
+	storeop.Owned
 	flushes string // codec that the buffer flushes with
 }
 
@@ -67,7 +67,7 @@ func renamed(name string, op *namespace.StoreOp) string {
 }
 
 // Ours returns those objects that may be this buffer's, of a directory's rename on the store.
-func (c Catalog) Ours(ctx context.Context, name string, op flusher.StoreOp, objects []string) (ours []flusher.Owned, err error) {
+func (c Catalog) Ours(ctx context.Context, name string, op storeop.Op, objects []string) (ours []storeop.Owned, err error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (c Catalog) Ours(ctx context.Context, name string, op flusher.StoreOp, obje
 		}
 		var unknown []string
 		for _, object := range objects {
-			o := owned{Owned: flusher.Owned{Object: object}, flushes: b.files.Spec().Codec}
+			o := owned{Owned: storeop.Owned{Object: object}, flushes: b.files.Spec().Codec}
 			if now := o.trace(ops); !o.any() {
 				if err := b.addEntry(ctx, now, &o); err != nil {
 					return nil, err
@@ -129,7 +129,7 @@ func (b *Buffer) addEntry(ctx context.Context, object string, o *owned) error {
 
 // OurDirs returns those directories that this buffer has under their names after the rename of
 // one that they lie in, and after what follows on it.
-func (c Catalog) OurDirs(ctx context.Context, name string, op flusher.StoreOp, dirs []string) (ours []string, err error) {
+func (c Catalog) OurDirs(ctx context.Context, name string, op storeop.Op, dirs []string) (ours []string, err error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {
 		return nil, err

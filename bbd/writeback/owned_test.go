@@ -3,7 +3,7 @@ package writeback
 import (
 	"testing"
 
-	"forebay/flusher"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 )
@@ -31,7 +31,7 @@ func TestTraced(t *testing.T) {
 		"never flushed":         {"a/f", []namespace.StoreOp{{Op: namespace.OpRemove, OldPath: "b/f"}}, "b/f", false},
 		"its directory removed": {"a/f", []namespace.StoreOp{{Op: namespace.OpRemove, IsDir: true, OldPath: "b"}}, "b/f", false},
 	} {
-		o := owned{Owned: flusher.Owned{Object: test.object}}
+		o := owned{Owned: storeop.Owned{Object: test.object}}
 		if now := o.trace(append([]namespace.StoreOp{dir}, test.later...)); now != test.now || o.any() != test.known {
 			t.Errorf("%s: %q, %v, want %q, %v", name, now, o.any(), test.now, test.known)
 		}

@@ -12,6 +12,7 @@ import (
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -88,7 +89,7 @@ func (b *Buffer) reconcile(what Doubt, removed bool) {
 func (b *Buffer) Changed(path string) { b.reconcile(Doubt{Path: path}, true) }
 
 // reconcileOp is reconcile of all that an operation which came late may have changed.
-func (b *Buffer) reconcileOp(op *flusher.StoreOp) {
+func (b *Buffer) reconcileOp(op *storeop.Op) {
 	for _, path := range []string{op.Old, op.New} {
 		if path != "" {
 			b.reconcile(Doubt{path, op.Tree}, false)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/flusher"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 )
@@ -211,19 +212,19 @@ func (b *Buffer) submit(ctx context.Context) error {
 
 // StoreOps returns what the store has to do for a rename or removal, in a buffer that
 // flushes with a codec. Only the last operation carries the id by which it is struck out.
-func StoreOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
-	var ops []flusher.StoreOp
+func StoreOps(op *namespace.StoreOp, codec string) []storeop.Op {
+	var ops []storeop.Op
 	switch {
 	case op.IsDir && op.Op == namespace.OpRemove:
-		ops = []flusher.StoreOp{{Kind: flusher.OpRemove, Old: op.OldPath, Tree: true}}
+		ops = []storeop.Op{{Kind: storeop.Remove, Old: op.OldPath, Tree: true}}
 	case op.IsDir:
-		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Tree: true}}
+		ops = []storeop.Op{{Kind: storeop.Rename, Old: op.OldPath, New: op.NewPath, Tree: true}}
 	case op.Flushed.Generation == 0:
 		ops = unflushedOps(op, codec)
 	case op.Op == namespace.OpRemove:
-		ops = []flusher.StoreOp{removal(op.OldPath, op.Flushed.Codec)}
+		ops = []storeop.Op{removal(op.OldPath, op.Flushed.Codec)}
 	default:
-		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec}}
+		ops = []storeop.Op{{Kind: storeop.Rename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec}}
 		// The rename replaces what is in the store under the new name. If that is called
 		// otherwise there, it goes when the renamed file has its name.
 		if op.Replaced.Generation != 0 && op.Replaced.Codec != op.Flushed.Codec {
@@ -247,19 +248,19 @@ func StoreOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
 // unflushedOps is StoreOps of a file that the store does not have. It may have under the old
 // name what the file had replaced, and what an attempt to flush it has left. What the file
 // replaces under the new name stays until its flush.
-func unflushedOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
+func unflushedOps(op *namespace.StoreOp, codec string) []storeop.Op {
 	if op.Op == namespace.OpRename && op.Replaced.Generation != 0 { // of an older release: see KeepReplaced
-		return []flusher.StoreOp{removal(op.NewPath, op.Replaced.Codec)}
+		return []storeop.Op{removal(op.NewPath, op.Replaced.Codec)}
 	}
-	ops := []flusher.StoreOp{removal(op.OldPath, codec)}
+	ops := []storeop.Op{removal(op.OldPath, codec)}
 	if op.Left.Generation != 0 && op.Left.Codec != codec {
 		ops = append(ops, removal(op.OldPath, op.Left.Codec))
 	}
 	return ops
 }
 
-func removal(path, codec string) flusher.StoreOp {
-	return flusher.StoreOp{Kind: flusher.OpRemove, Old: path, Codec: codec}
+func removal(path, codec string) storeop.Op {
+	return storeop.Op{Kind: storeop.Remove, Old: path, Codec: codec}
 }
 
 // KeepReplaced carries out a rename that an older release has noted: a file that was never

@@ -14,6 +14,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 )
@@ -62,7 +63,7 @@ type Names interface {
 type Flusher interface {
 	Enqueue(flusher.Item)
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
-	Apply(buffer string, op flusher.StoreOp)
+	Apply(buffer string, op storeop.Op)
 	RemoveStray(buffer, path string)
 	Read(ctx context.Context, buffer, path, codec string, offset int64) (io.ReadCloser, error)
 }

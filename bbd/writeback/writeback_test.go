@@ -17,6 +17,7 @@ import (
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/mem"
+	"forebay/flusher/storeop"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
 	"forebay/meta/namespace"
@@ -160,7 +161,7 @@ type queue struct {
 }
 
 func (q queue) Enqueue(i flusher.Item) { q.w.did("enqueue %d/%d", i.Key.File, i.Key.Generation) }
-func (q queue) Apply(_ string, op flusher.StoreOp) {
+func (q queue) Apply(_ string, op storeop.Op) {
 	q.w.did("apply %v %s %s", op.Kind, op.Old, op.New)
 }
 

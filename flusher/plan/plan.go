@@ -349,3 +349,11 @@ func level[K comparable](have map[K]int64, active map[K]bool) map[K]int64 {
 	}
 	return next
 }
+
+// Soonest returns the earlier of two times, of which zero ones do not count.
+func Soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

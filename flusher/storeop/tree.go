@@ -1,4 +1,4 @@
-package flusher
+package storeop
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/owned"
 	"forebay/internal/bb"
 )
 
@@ -22,8 +23,8 @@ const moveAtOnce = 16
 // what another program has put in its place. It may be repeated after a failure or a crash: an
 // object that has moved is not found again. bb.Exists, after all others were moved, if something
 // else has the name of one of them.
-func (q *queue) moveTree(store backing.Store, op *StoreOp) error {
-	objects, err := q.ownedBelow(store, op)
+func (c *Carrier) moveTree(ctx context.Context, store backing.Store, op *Op) error {
+	objects, err := c.ownedBelow(ctx, store, op)
 	if err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func (q *queue) moveTree(store backing.Store, op *StoreOp) error {
 	for i := range objects {
 		noteDirs(dirs, op.Old, objects[i].Object)
 		g.Go(func() error {
-			failed[i] = q.moveObject(store, &objects[i], op.New+strings.TrimPrefix(objects[i].Object, op.Old))
+			failed[i] = c.moveObject(ctx, store, &objects[i], op.New+strings.TrimPrefix(objects[i].Object, op.Old))
 			return nil
 		})
 	}
@@ -43,47 +44,47 @@ func (q *queue) moveTree(store backing.Store, op *StoreOp) error {
 		return failed[i]
 	}
 	// An attempt that a crash ended may have moved the last object of a directory.
-	err = store.List(q.ctx, op.New+"/", func(o backing.Object) error {
+	err = store.List(ctx, op.New+"/", func(o backing.Object) error {
 		noteDirs(dirs, op.Old, op.Old+strings.TrimPrefix(o.Name, op.New))
 		return nil
 	})
 	if err == nil {
-		err = q.noteEmpty(store, dirs, op)
+		err = c.noteEmpty(ctx, store, dirs, op)
 	}
 	if err != nil {
 		return err
 	}
-	return removeDirs(q.ctx, store, dirs)
+	return removeDirs(ctx, store, dirs)
 }
 
 // ownedBelow returns the objects below a directory that may be the buffer's.
-func (q *queue) ownedBelow(store backing.Store, op *StoreOp) (owned []Owned, err error) {
-	ours := q.f.opts.Ours
+func (c *Carrier) ownedBelow(ctx context.Context, store backing.Store, op *Op) (found []Owned, err error) {
+	ours := c.Ours
 	var objects []string
-	err = store.List(q.ctx, op.Old+"/", func(o backing.Object) error {
+	err = store.List(ctx, op.Old+"/", func(o backing.Object) error {
 		if ours == nil { // whatever it is
-			owned = append(owned, Owned{Object: o.Name, Was: []bb.Flushed{{Generation: 1, ETag: o.ETag, Size: o.Size}}})
+			found = append(found, Owned{Object: o.Name, Was: []bb.Flushed{{Generation: 1, ETag: o.ETag, Size: o.Size}}})
 		}
 		objects = append(objects, o.Name)
 		return nil
 	})
 	if err == nil && len(objects) > 0 && ours != nil {
-		owned, err = ours(q.ctx, q.buffer, *op, objects)
+		found, err = ours(ctx, *op, objects)
 	}
-	return owned, err
+	return found, err
 }
 
 // noteEmpty notes the directories of ours below the old name that nothing was moved out of.
-func (q *queue) noteEmpty(store backing.Store, dirs map[string]bool, op *StoreOp) error {
+func (c *Carrier) noteEmpty(ctx context.Context, store backing.Store, dirs map[string]bool, op *Op) error {
 	var found []string
-	err := store.Others(q.ctx, op.Old, func(o backing.Other) error {
+	err := store.Others(ctx, op.Old, func(o backing.Other) error {
 		if o.Mode.IsDir() && !dirs[o.Name] {
 			found = append(found, o.Name)
 		}
 		return nil
 	})
 	if err == nil && len(found) > 0 {
-		found, err = q.f.opts.OurDirs(q.ctx, q.buffer, *op, found)
+		found, err = c.OurDirs(ctx, *op, found)
 	}
 	for _, dir := range found {
 		dirs[dir] = true
@@ -114,19 +115,19 @@ func removeDirs(ctx context.Context, store backing.Store, dirs map[string]bool) 
 }
 
 // moveObject moves an object, if it is this buffer's, to a name that nothing else may have.
-func (q *queue) moveObject(store backing.Store, object *Owned, newName string) error {
-	k := known{object.Was, q.unrecordedOf(object.Object).and(unrecorded{attempts: object.Attempts}), object.Codec}
-	is, ours, err := k.find(q.ctx, store, object.Object, func() {})
+func (c *Carrier) moveObject(ctx context.Context, store backing.Store, object *Owned, newName string) error {
+	k := owned.Known{Flushed: object.Was, Unrecorded: c.Unrecorded(object.Object).And(owned.Unrecorded{Attempts: object.Attempts}), Codec: object.Codec}
+	is, ours, err := k.Find(ctx, store, object.Object, func() {})
 	if err != nil || !ours {
 		return err
 	}
-	err = store.RenameIf(q.ctx, object.Object, newName, is, backing.Version{})
+	err = store.RenameIf(ctx, object.Object, newName, is, backing.Version{})
 	var at *bb.Error
 	switch {
 	case !errors.Is(err, backing.ErrForeign):
 		return ignoreNotFound(err)
 	case errors.As(err, &at) && at.Path == object.Object:
-		return changedMeanwhile("rename", object.Object)
+		return owned.Changed("rename", object.Object)
 	}
 	return bb.E(bb.Exists, "rename", newName, "the store has another file there, which this buffer did not write: move or remove it there, then the rename of "+object.Object+" follows")
 }
