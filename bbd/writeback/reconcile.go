@@ -292,23 +292,38 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 		return err // asked again; it is clean until then
 	}
 	b.o.Log.Warn("the store does not have what was flushed to it: flushing it again", "path", b.address(path), "file", e.File, "generation", e.Generation)
-	b.Enqueue(now, flusher.Item{Key: b.key(&now), Size: now.Size})
+	b.enqueueLooked(b.ctx, &now)
 	return nil
 }
 
 // enqueueUnsaid queues a dirty file that is in no queue: an earlier reconcileFile has made it dirty, and the
-// namespace's answer was lost. It is added to the dirty files before its entry is looked up again. So if it
-// moves to another node meanwhile, either the look finds that, or the move takes it out again: the flusher
-// would drop the second copy that may be here. Of other changes the flusher takes care.
+// namespace's answer was lost.
 func (b *Buffer) enqueueUnsaid(ctx context.Context, e *bb.Entry) {
-	if _, waits := b.dirty.Of(e.File); waits {
-		return
+	if _, waits := b.dirty.Of(e.File); !waits {
+		b.enqueueLooked(ctx, e)
 	}
+}
+
+// enqueueLooked queues a dirty file that was looked up a while ago. It is added to the dirty files before its
+// entry is looked up again. So if it moves to another node or is removed meanwhile, either the look finds that,
+// or the move or the removal takes it out again: the flusher would drop the second copy that may be here, and
+// a removed file would lack its second copy for good. Of other changes the flusher takes care.
+func (b *Buffer) enqueueLooked(ctx context.Context, e *bb.Entry) {
 	b.addDirty(e)
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
-	if err == nil && now.File == e.File && due(b.o.Owners, &now, e.Generation) != flushIt {
-		b.dirty.Forget(e.File, e.Generation)
-		return
+	switch {
+	case err == nil && now.File == e.File:
+		if due(b.o.Owners, &now, e.Generation) != flushIt {
+			b.dirty.Forget(e.File, e.Generation)
+			return
+		}
+	case err == nil || bb.KindOf(err) == bb.NotFound:
+		// Removed, or renamed: then its place among the dirty files has changed, too.
+		b.files.AwaitChange(e.Place())
+		if at, ok := b.dirtyAt(e.File); !ok || at == e.Place() {
+			b.dirty.Forget(e.File, e.Generation)
+			return
+		}
 	}
 	b.o.Flusher.Enqueue(flusher.Item{Key: b.key(e), Size: e.Size})
 }

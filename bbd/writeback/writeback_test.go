@@ -324,6 +324,33 @@ func TestReconcileGone(t *testing.T) {
 	}
 }
 
+// TestReconcileRemoved: a dirty file in no queue is removed while it is looked at, and is none of the dirty
+// files; renamed meanwhile, it is queued.
+func TestReconcileRemoved(t *testing.T) {
+	t.Parallel()
+	another := changed(file("n1"), func(e *bb.Entry) { e.File = 8 })
+	for name, entries := range map[string]map[bb.Place]bb.Entry{
+		"removed": {}, "removed, and its name is another's": {place("f"): another},
+	} {
+		for _, renamed := range []bool{false, true} {
+			w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: entries}
+			b, waiting := w.start(t, owner.Node{Self: "n1"})
+			want := []string{"await f"}
+			if renamed {
+				want = append(want, "enqueue 7/5")
+				w.changed = func() { waiting.Change(7, func(f *dirty.File) { f.At = place("g") }) }
+			}
+			seen := file("n1")
+			if err := b.reconcileFile(t.Context(), &seen, "f"); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := waiting.Of(7); ok != renamed || !slices.Equal(w.calls, want) {
+				t.Errorf("%s, or renamed: %v: waits: %v, %q, want %q", name, renamed, ok, w.calls, want)
+			}
+		}
+	}
+}
+
 // TestReconcileCutShort: the daemon that asked is gone when the file is about to become dirty.
 func TestReconcileCutShort(t *testing.T) {
 	t.Parallel()
