@@ -91,18 +91,15 @@ func (d *Daemon) OpenFiles(name string) (files, writers int) {
 }
 
 // PeerHandles returns how many files sessions of other daemons have open here.
-func (d *Daemon) PeerHandles() (n int) { return d.held(handle.Handles, true) }
+func (d *Daemon) PeerHandles() int { return d.heldByPeers(handle.Handles) }
 
 // PeerLeases returns how many leases sessions of other daemons hold here.
-func (d *Daemon) PeerLeases() (n int) { return d.held(handle.Leases, true) }
+func (d *Daemon) PeerLeases() int { return d.heldByPeers(handle.Leases) }
 
-// ClientHandles returns how many files sessions of clients have open here.
-func (d *Daemon) ClientHandles() (n int) { return d.held(handle.Handles, false) }
-
-// held returns how many resources of a kind sessions have, of other daemons or of clients.
-func (d *Daemon) held(kind rpc.Kind, peers bool) (n int) {
+// heldByPeers returns how many resources of a kind sessions of other daemons have.
+func (d *Daemon) heldByPeers(kind rpc.Kind) (n int) {
 	for _, s := range d.server.Sessions() {
-		if (s.Peer() != "") == peers {
+		if s.Peer() != "" {
 			n += s.Held(kind)
 		}
 	}
