@@ -290,6 +290,9 @@ func (c *client) read(ns *process, a action, of int) (o outcome, err error) {
 			return outcome{file: e.File}, err
 		}
 		entries, _, err := ns.ListUnion(ctx, v, "", bb.MaxPageSize)
+		if bb.KindOf(err) == bb.NotFound && !v.Plain() {
+			continue // it was materialized meanwhile
+		}
 		if err != nil {
 			return o, err
 		}
