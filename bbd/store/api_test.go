@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/folder"
 	"forebay/bbd/store/format"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -494,7 +495,7 @@ func TestOwnMountSurvivesAndIsRemoved(t *testing.T) {
 	if err := s.Destroy(); err != nil {
 		t.Fatal(err)
 	}
-	if mounted, _, err := isTmpfsRoot(o.StateDir); err != nil || mounted {
+	if mounted, _, err := folder.TmpfsRoot(o.StateDir); err != nil || mounted {
 		t.Errorf("still mounted: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(o.StateDir, "mem")); len(left) > 0 {

@@ -1,6 +1,8 @@
 package store
 
-import "forebay/internal/bb"
+import (
+	"forebay/internal/bb"
+)
 
 // Claim names what a writer that waits for room keeps from becoming free: leases, which are neither
 // evicted nor spilled, and files that are open, which are not flushed.
@@ -39,7 +41,7 @@ func (s *Store) Claims(claims []Claim) ([]Claimed, Unclaimed) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rest.Growing = s.mu.replacing > 0 || s.populate.busy()
+	rest.Growing = s.mu.replacing > 0 || s.populator.Busy()
 	for g := range s.mu.segments {
 		g.mu.Lock()
 		r, lease := g.mu.region, g.mu.lease
@@ -47,13 +49,13 @@ func (s *Store) Claims(claims []Claim) ([]Claimed, Unclaimed) {
 		leasedBy, leased := leases[lease]
 		i := g.onlyOf(refs)
 		switch {
-		case r.log:
-		case lease != 0 && leased && r.tier == bb.TierMemory:
+		case r.Log:
+		case lease != 0 && leased && r.Tier == bb.TierMemory:
 			of[leasedBy].Leased += g.length
-		case lease == 0 && i >= 0 && r.tier == bb.TierMemory:
+		case lease == 0 && i >= 0 && r.Tier == bb.TierMemory:
 			of[i].Open += g.length
 		case lease == 0 && i >= 0:
-		case r.tier == bb.TierMemory:
+		case r.Tier == bb.TierMemory:
 			rest.Memory += g.length
 		default:
 			rest.Disk += g.length

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -82,7 +83,7 @@ func TestDamagedRecord(t *testing.T) {
 	top := segment + length - format.RecordCost(1)
 	for i := range format.RecordCost(1) {
 		at := top - 1 - i
-		flip(t, journalOf(path), at)
+		flip(t, regionfile.JournalOf(path), at)
 		s := open(t, o)
 		for f := range bb.FileID(5) {
 			if f+1 == 2 {
@@ -100,13 +101,13 @@ func TestDamagedRecord(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		flip(t, journalOf(path), at)
+		flip(t, regionfile.JournalOf(path), at)
 	}
 }
 
 func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 	o, path, segment, length := damagedStore(t)
-	flip(t, journalOf(path), segment+length-format.RecordCost(1)*5+1) // of the last record, an extent's offset
+	flip(t, regionfile.JournalOf(path), segment+length-format.RecordCost(1)*5+1) // of the last record, an extent's offset
 	s := open(t, o)
 	w := newWriter(t, s)
 	w.commit(5, 2, 0, 0, []byte("x"))
@@ -123,7 +124,7 @@ func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 
 func TestDamagedHeaders(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
-	path = journalOf(path)
+	path = regionfile.JournalOf(path)
 	slot, slotCopy := format.SlotTable+segment/Unit*format.SlotSize, format.SlotCopies+segment/Unit*format.SlotSize
 	for name, at := range map[string][]int64{
 		"region header": {3}, "region version": {9}, "region header's copy": {format.HeaderCopy + 20},
@@ -157,8 +158,8 @@ func TestDamagedHeaders(t *testing.T) {
 
 func TestDamagedBeyondMending(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
-	flip(t, journalOf(path), format.SlotTable+segment/Unit*format.SlotSize+20)
-	flip(t, journalOf(path), format.SlotCopies+segment/Unit*format.SlotSize+20)
+	flip(t, regionfile.JournalOf(path), format.SlotTable+segment/Unit*format.SlotSize+20)
+	flip(t, regionfile.JournalOf(path), format.SlotCopies+segment/Unit*format.SlotSize+20)
 	s := open(t, o)
 	if d := s.Damage(); len(d) != 1 || d[0].Segment != segment {
 		t.Errorf("reported %+v", d)
@@ -166,9 +167,9 @@ func TestDamagedBeyondMending(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	flip(t, journalOf(path), 3)
-	flip(t, journalOf(path), format.HeaderCopy+3)
-	before, err := os.ReadFile(journalOf(path))
+	flip(t, regionfile.JournalOf(path), 3)
+	flip(t, regionfile.JournalOf(path), format.HeaderCopy+3)
+	before, err := os.ReadFile(regionfile.JournalOf(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,14 +177,14 @@ func TestDamagedBeyondMending(t *testing.T) {
 	if d := s.Damage(); len(d) != 1 || d[0].Segment != -1 || d[0].Path != path {
 		t.Errorf("reported %+v", d)
 	}
-	if after, err := os.ReadFile(journalOf(path)); err != nil || !bytes.Equal(before, after) {
+	if after, err := os.ReadFile(regionfile.JournalOf(path)); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a region that cannot be read was changed: %v", err)
 	}
 }
 
 func TestUnknownVersionIsNotTouched(t *testing.T) {
 	o, path, _, _ := damagedStore(t)
-	f, err := os.OpenFile(journalOf(path), os.O_RDWR, 0)
+	f, err := os.OpenFile(regionfile.JournalOf(path), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestUnknownFlagsAreRefused(t *testing.T) {
 func folderSums(t *testing.T, dir string) map[string]uint64 {
 	t.Helper()
 	sums := map[string]uint64{}
-	paths, err := filepath.Glob(filepath.Join(dir, regionPrefix+"*"))
+	paths, err := filepath.Glob(filepath.Join(dir, regionfile.Prefix+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		tail = tail[:min(len(tail), Unit-format.DataStart)]
 		copy(mem[Unit-len(tail):], tail)
 		g := &segment{nonce: nonce, length: Unit}
-		g.mu.region = &region{regionFiles: regionFiles{journal: mem}}
+		g.mu.region = &region{Files: regionfile.Files{Journal: mem}}
 		records := 0
 		floor, dataEnd := g.scan(func(r *format.Record, top int64) {
 			records++

@@ -100,7 +100,7 @@ func (g *segment) idle(tier bb.Tier) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.mu.region
-	return r.tier == tier && !r.log && g.mu.pins == 0 && !g.mu.occupied && (g.mu.state == segSealed || g.mu.state == segPartial) && g.refs.Load() > 0
+	return r.Tier == tier && !r.Log && g.mu.pins == 0 && !g.mu.occupied && (g.mu.state == segSealed || g.mu.state == segPartial) && g.refs.Load() > 0
 }
 
 // misplaced reports whether a segment of memory is finished and belongs on disk.
@@ -111,7 +111,7 @@ func (g *segment) misplaced() bool {
 }
 
 func (g *segment) lockedMisplaced() bool {
-	return g.tier == bb.TierDisk && g.mu.region.tier == bb.TierMemory && g.mu.state == segSealed && g.mu.pins == 0 && !g.mu.occupied && g.refs.Load() > 0
+	return g.tier == bb.TierDisk && g.mu.region.Tier == bb.TierMemory && g.mu.state == segSealed && g.mu.pins == 0 && !g.mu.occupied && g.refs.Load() > 0
 }
 
 func (g *segment) evictable(tier bb.Tier) bool { return g.held.Load() == 0 && g.idle(tier) }

@@ -160,7 +160,7 @@ func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) error {
 	if inside {
 		mem = g.mem()[fill.SegmentOffset : fill.SegmentOffset+fill.Length]
 	}
-	path := g.mu.region.path
+	path := g.mu.region.Path
 	g.mu.Unlock()
 	if !inside {
 		return invalidCommit(c, fmt.Sprintf("%d bytes at %d of the segment lie outside the lease", fill.Length, fill.SegmentOffset))

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/folder"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -69,7 +71,7 @@ const regrowEvery = time.Second
 // kept regions mapped that were deleted, whose pages were nobody's to use until they let
 // them go. It works in the background. The caller holds mu, and has found no room.
 func (s *Store) regrow() {
-	if s.wanted.memory == 0 || s.mu.replacing > 0 || s.populate.busy() || time.Since(s.mu.regrown) < regrowEvery {
+	if s.wanted.memory == 0 || s.mu.replacing > 0 || s.populator.Busy() || time.Since(s.mu.regrown) < regrowEvery {
 		return
 	}
 	s.mu.regrown = time.Now()
@@ -79,8 +81,8 @@ func (s *Store) regrow() {
 	}
 	free := int64(room.Bavail) * room.Bsize
 	for _, r := range s.mu.regions {
-		if r.tier == bb.TierMemory && !r.log && !r.retiring && r.populated < int64(len(r.mem)) && free > r.owes() {
-			s.populate.add(r)
+		if r.Tier == bb.TierMemory && !r.Log && !r.retiring && r.populated < int64(len(r.Mem)) && free > r.Owes() {
+			s.populator.Add(r)
 		}
 	}
 	held, owed, log := s.memoryHeld(free)
@@ -103,13 +105,13 @@ func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 	o.MemoryBytes = min(o.MemoryBytes, free)
 	log = o.logBytes()
 	for _, r := range s.mu.regions {
-		if r.tier != bb.TierMemory {
+		if r.Tier != bb.TierMemory {
 			continue
 		}
-		if owed += r.owes(); r.log {
+		if owed += r.Owes(); r.Log {
 			log = 0
 		} else {
-			held += int64(len(r.mem))
+			held += int64(len(r.Mem))
 		}
 	}
 	return held + s.foreignBytes(bb.TierMemory), owed, log
@@ -119,38 +121,20 @@ func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 // see journalLeast.
 const journalLeastShare = 64
 
-// owes returns what a region has still to take from its file system. The store's own records
-// are in the journal alone.
-func (r *region) owes() int64 {
-	size := int64(len(r.mem))
-	if r.log {
-		return owes(r.books, size)
-	}
-	return owes(r.file, size) + owes(r.books, journalLeast(size))
-}
-
-func owes(f *os.File, size int64) int64 {
-	var st unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &st) != nil {
-		return 0
-	}
-	return max(0, size-st.Blocks*512)
-}
-
 // dropEmpty removes regions that hold nothing and were promised more than they got, until
 // so many bytes are gone.
 func (s *Store) dropEmpty(bytes int64) {
 	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool {
-		n := int64(len(r.mem))
-		if bytes <= 0 || r.tier != bb.TierMemory || r.log || r.used > 0 || r.owes() < n/2 {
+		n := int64(len(r.Mem))
+		if bytes <= 0 || r.Tier != bb.TierMemory || r.Log || r.used > 0 || r.Owes() < n/2 {
 			return false
 		}
-		if err := removeRegion(r.path); err != nil {
-			s.log.Error("delete a region that there is no memory for", "path", r.path, "error", err)
+		if err := regionfile.Remove(r.Path); err != nil {
+			s.log.Error("delete a region that there is no memory for", "path", r.Path, "error", err)
 			return false
 		}
-		if err := r.unmap(); err != nil {
-			s.log.Error("unmap a region that there is no memory for", "path", r.path, "error", err)
+		if err := r.Close(); err != nil {
+			s.log.Error("unmap a region that there is no memory for", "path", r.Path, "error", err)
 		}
 		bytes -= n
 		return true
@@ -161,7 +145,7 @@ func (s *Store) dropEmpty(bytes int64) {
 // is served. Its file stays as it is.
 func (s *Store) setAside(c *candidate, r *region, why error) {
 	s.found.aside++
-	s.damaged(Damage{Path: c.path, Region: c.header.ID, Segment: -1, To: c.header.Size, What: fmt.Sprintf("%s cannot be read, and is set aside with all that is in it: %v", c.path, why)})
+	s.damaged(Damage{Path: c.Path, Region: c.Header.ID, Segment: -1, To: c.Header.Size, What: fmt.Sprintf("%s cannot be read, and is set aside with all that is in it: %v", c.Path, why)})
 	if r == nil {
 		return
 	}
@@ -175,8 +159,8 @@ func (s *Store) setAside(c *candidate, r *region, why error) {
 	for key, list := range s.mu.partial {
 		s.mu.partial[key] = slices.DeleteFunc(list, func(g *segment) bool { return g.mu.region == r })
 	}
-	if err := r.unmap(); err != nil {
-		s.log.Error("unmap a region that is set aside", "path", c.path, "error", err)
+	if err := r.Close(); err != nil {
+		s.log.Error("unmap a region that is set aside", "path", c.Path, "error", err)
 	}
 }
 
@@ -196,7 +180,7 @@ func Purge(o Options) error {
 			return bb.Wrap("purge", dir, err)
 		}
 	}
-	mounted, _, err := isTmpfsRoot(mem)
+	mounted, _, err := folder.TmpfsRoot(mem)
 	if err == nil && mounted {
 		err = unix.Unmount(mem, unix.MNT_DETACH) // clients may still have regions mapped
 	}
@@ -211,7 +195,7 @@ func Purge(o Options) error {
 
 // purgeDir deletes the regions in a folder that no process has locked.
 func purgeDir(dir string) error {
-	lock, err := lockDir(dir)
+	lock, err := folder.Lock(dir)
 	if bb.KindOf(err) == bb.NoSpace {
 		err = nil // the folder is locked by nobody: only the process id could not be written
 	}
@@ -221,8 +205,8 @@ func purgeDir(dir string) error {
 	if lock != nil {
 		defer lock.Close()
 	}
-	found, err := filepath.Glob(filepath.Join(dir, regionPrefix+"*"))
-	for _, path := range append(found, filepath.Join(dir, lockName)) {
+	found, err := filepath.Glob(filepath.Join(dir, regionfile.Prefix+"*"))
+	for _, path := range append(found, filepath.Join(dir, folder.LockName)) {
 		if rmErr := os.Remove(path); !errors.Is(rmErr, fs.ErrNotExist) {
 			err = errors.Join(err, rmErr)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -67,7 +68,7 @@ func TestBadRegionIsSetAside(t *testing.T) {
 	o.ShmDir, o.DiskDir, o.DiskBytes = filepath.Join(c.dir, "shm"), "", 0
 	paths := twoRegions(t, o)
 	// What the region was promised is not there, as where a sparse file met a full tmpfs.
-	f, err := os.OpenFile(journalOf(paths[0]), os.O_RDWR, 0)
+	f, err := os.OpenFile(regionfile.JournalOf(paths[0]), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -252,7 +253,7 @@ func testFullOlderRegions(t *testing.T, behind bool) {
 	}
 	journals := func() (n int) {
 		t.Helper()
-		paths, err := filepath.Glob(filepath.Join(o.ShmDir, "*"+journalSuffix))
+		paths, err := filepath.Glob(filepath.Join(o.ShmDir, "*"+regionfile.JournalSuffix))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +322,7 @@ func TestJournalOnAFullTmpfs(t *testing.T) {
 			t.Fatalf("commit %d: %v", n, err)
 		}
 	}
-	if least := int(journalTail/format.RecordCost(1)) - 3; n < least || n == 100_000 {
+	if least := int(regionfile.JournalTail/format.RecordCost(1)) - 3; n < least || n == 100_000 {
 		t.Errorf("%d commits found memory, at least %d should", n, least)
 	}
 	check(t, s, 1, 1, []byte("y"))
@@ -335,7 +336,7 @@ func TestJournalOnAFullTmpfs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	grown := blocks(t, journalOf(info.Path))
+	grown := blocks(t, regionfile.JournalOf(info.Path))
 	w.done()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -343,12 +344,12 @@ func TestJournalOnAFullTmpfs(t *testing.T) {
 	s = open(t, o)
 	check(t, s, 1, 1, []byte("y"))
 	s.Drop(1)
-	if now := blocks(t, journalOf(info.Path)); now > grown-3000*format.RecordCost(1)+journalStep {
+	if now := blocks(t, regionfile.JournalOf(info.Path)); now > grown-3000*format.RecordCost(1)+regionfile.JournalStep {
 		t.Errorf("the journal takes %d bytes, and took %d with 3000 records", now, grown)
 	}
 	for _, r := range s.mu.regions { // what was punched is what a segment starts with, no more
-		if r.path == info.Path && blocks(t, journalOf(r.path)) < journalLeast(int64(len(r.mem)))-format.SlotTable {
-			t.Errorf("the journal takes %d bytes, and at least %d are due", blocks(t, journalOf(r.path)), journalLeast(int64(len(r.mem))))
+		if r.Path == info.Path && blocks(t, regionfile.JournalOf(r.Path)) < regionfile.JournalLeast(int64(len(r.Mem)))-format.SlotTable {
+			t.Errorf("the journal takes %d bytes, and at least %d are due", blocks(t, regionfile.JournalOf(r.Path)), regionfile.JournalLeast(int64(len(r.Mem))))
 		}
 	}
 }

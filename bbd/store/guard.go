@@ -1,6 +1,8 @@
 package store
 
-import "forebay/internal/mapped"
+import (
+	"forebay/internal/mapped"
+)
 
 // Guard runs f, which touches memory that the store has leased or pinned for the caller,
 // with bb.Lost where that memory's region was cut short.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -192,7 +193,7 @@ func TestForgedRecordIsNotBelieved(t *testing.T) {
 		}
 		rewrite(t, bobs, func(mem []byte) {
 			var id uint64
-			if _, err := fmt.Sscanf(filepath.Base(bobs), regionPrefix+"%x", &id); err != nil {
+			if _, err := fmt.Sscanf(filepath.Base(bobs), regionfile.Prefix+"%x", &id); err != nil {
 				t.Fatal(err)
 			}
 			forge(mem, func(h *format.RegionHeader) {

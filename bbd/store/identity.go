@@ -69,7 +69,7 @@ func (h *shard) countIdentity(r *format.Record, g *segment) {
 func (s *Store) strikeIdentity(id identityAt, d *dead) {
 	g := id.seg
 	g.mu.Lock()
-	err := guard("void", g.mu.region.path, func() error { format.VoidAt(g.records(), id.top); return nil })
+	err := guard("void", g.mu.region.Path, func() error { format.VoidAt(g.records(), id.top); return nil })
 	g.mu.identities--
 	g.mu.identityBytes -= id.bytes
 	g.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Store) moveIdentity(h *shard, f bb.FileID, victims map[*segment]bool, d
 func (id identityAt) payload() (p []byte, err error) {
 	id.seg.mu.Lock()
 	defer id.seg.mu.Unlock()
-	err = guard("read identity", id.seg.mu.region.path, func() error {
+	err = guard("read identity", id.seg.mu.region.Path, func() error {
 		p = append(p, id.seg.records()[id.top-id.bytes:id.top-format.RecordHead]...)
 		return nil
 	})
@@ -146,8 +146,8 @@ func (s *Store) growLog() bool {
 	s.mu.Lock()
 	total := s.o.logBytes()
 	for _, r := range s.mu.regions {
-		if r.log {
-			total += int64(len(r.mem))
+		if r.Log {
+			total += int64(len(r.Mem))
 		}
 	}
 	closed, bytes, most := s.mu.closed, s.o.logBytes(), s.o.MemoryBytes/logShare
@@ -179,7 +179,7 @@ func (s *Store) recoverIdentities(records []recovered) []recovered {
 		r.Record.Top = r.top
 		if id, err := format.DecodeIdentity(r.Payload); err != nil || id.File != r.File {
 			s.damaged(Damage{
-				Region: r.seg.mu.region.id, Path: r.seg.mu.region.path, Segment: r.seg.mu.offset, From: r.top - format.RecordCost(r.Length()), To: r.top,
+				Region: r.seg.mu.region.ID, Path: r.seg.mu.region.Path, Segment: r.seg.mu.offset, From: r.top - format.RecordCost(r.Length()), To: r.top,
 				What: "the identity of a file is damaged", File: r.File, Generation: r.Generation,
 			})
 			continue
@@ -187,7 +187,7 @@ func (s *Store) recoverIdentities(records []recovered) []recovered {
 		h := s.shard(r.File)
 		old, had := h.ids[r.File]
 		if had && old.sequence > r.Sequence {
-			if err := guard("void", r.seg.mu.region.path, func() error { format.VoidAt(r.seg.records(), r.top); return nil }); err != nil {
+			if err := guard("void", r.seg.mu.region.Path, func() error { format.VoidAt(r.seg.records(), r.top); return nil }); err != nil {
 				s.log.Error("strike out an identity that does not count", "error", err)
 			}
 			continue
@@ -209,7 +209,7 @@ func (s *Store) findOrigins() {
 	s.found.origins = map[bb.FileID]Origin{}
 	hasLog := false
 	for _, r := range s.mu.regions {
-		hasLog = hasLog || r.log
+		hasLog = hasLog || r.Log
 	}
 	for i := range s.shards {
 		h := &s.shards[i]

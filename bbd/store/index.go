@@ -311,7 +311,7 @@ func (g *segment) strikeOut(f bb.FileID, n bb.Generation) error {
 	if g.mu.state == segFree || !slices.Contains(g.mu.files, f) {
 		return nil
 	}
-	return guard("void", g.mu.region.path, func() error {
+	return guard("void", g.mu.region.Path, func() error {
 		g.scan(func(r *format.Record, top int64) {
 			if r.File == f && r.Generation == n && r.State != format.RecordVoid {
 				format.SetState(g.records(), top, format.RecordVoid, r.Length())

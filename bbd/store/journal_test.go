@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -48,15 +49,15 @@ func makeOlder(t testing.TB, o Options, v uint32) {
 			t.Fatal(err)
 		}
 		for i := range found {
-			if found[i].err != nil {
-				t.Fatal(found[i].err)
+			if found[i].Err != nil {
+				t.Fatal(found[i].Err)
 			}
 			r, err := found[i].adopt()
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.makeOlder(found[i].header, v)
-			if err := errors.Join(r.unmap(), os.Remove(journalOf(r.path))); err != nil {
+			r.makeOlder(found[i].Header, v)
+			if err := errors.Join(r.Close(), os.Remove(regionfile.JournalOf(r.Path))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -65,15 +66,15 @@ func makeOlder(t testing.TB, o Options, v uint32) {
 
 func (r *region) makeOlder(h format.RegionHeader, v uint32) {
 	for _, at := range []int64{0, format.HeaderCopy} {
-		encodeOlder(h, r.mem[at:], v)
+		encodeOlder(h, r.Mem[at:], v)
 	}
 	for unit := int64(1); unit < int64(len(r.units)); unit++ {
-		sh, err := format.DecodeSegmentHeader(r.slot(unit))
+		sh, err := format.DecodeSegmentHeader(r.Slot(unit))
 		if err != nil {
 			continue
 		}
-		copy(r.mem[format.SlotTable+unit*format.SlotSize:], r.slot(unit))
-		copy(r.mem[unit*Unit:], r.slotCopy(unit))
+		copy(r.Mem[format.SlotTable+unit*format.SlotSize:], r.Slot(unit))
+		copy(r.Mem[unit*Unit:], r.SlotCopy(unit))
 		g := &segment{nonce: sh.Nonce, length: sh.Units * Unit}
 		g.mu.region, g.mu.offset = r, unit*Unit
 		floor, _ := g.scan(func(*format.Record, int64) {}, nil)
@@ -161,8 +162,8 @@ func TestOlderVersionsAreAdopted(t *testing.T) {
 					t.Fatalf("%v, %v", found, err)
 				}
 				for _, c := range found {
-					if c.older {
-						t.Errorf("%s has no journal", c.path)
+					if c.Older {
+						t.Errorf("%s has no journal", c.Path)
 					}
 				}
 			}
@@ -204,7 +205,7 @@ func TestKilledWhileAdopting(t *testing.T) {
 				}
 				s := open(t, o)
 				checkAll(t, s, want)
-				if left, err := filepath.Glob(filepath.Join(dir, "*", "*"+unfinished)); err != nil || len(left) > 0 {
+				if left, err := filepath.Glob(filepath.Join(dir, "*", "*"+regionfile.Unfinished)); err != nil || len(left) > 0 {
 					t.Errorf("left over: %v, %v", left, err)
 				}
 			})
@@ -256,7 +257,7 @@ func TestPagesWithoutJournalAreSetAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			rewrite(t, bobs, change)
-			if err := os.Remove(journalOf(bobs)); err != nil {
+			if err := os.Remove(regionfile.JournalOf(bobs)); err != nil {
 				t.Fatal(err)
 			}
 			before, err := os.ReadFile(bobs)
@@ -292,8 +293,8 @@ func TestJournalWithoutPages(t *testing.T) {
 	}
 	var empty string
 	for _, r := range s.mu.regions {
-		if r.used == 0 && !r.log {
-			empty = r.path
+		if r.used == 0 && !r.Log {
+			empty = r.Path
 		}
 	}
 	if err := errors.Join(s.Close(), os.Remove(info.Path), os.Remove(empty)); err != nil {
@@ -305,10 +306,10 @@ func TestJournalWithoutPages(t *testing.T) {
 	if d := s.Damage(); len(d) != 1 || d[0].Path != info.Path {
 		t.Errorf("reported %+v", d)
 	}
-	if _, err := os.Stat(journalOf(empty)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(regionfile.JournalOf(empty)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an empty journal: %v", err)
 	}
-	if _, err := os.Stat(journalOf(info.Path)); err != nil || !strings.Contains(log.String(), info.Path) {
+	if _, err := os.Stat(regionfile.JournalOf(info.Path)); err != nil || !strings.Contains(log.String(), info.Path) {
 		t.Errorf("a journal with records: %v\n%s", err, &log)
 	}
 }
@@ -324,10 +325,10 @@ func TestJournalsAreTheStoresOwn(t *testing.T) {
 	var paths []string
 	for _, r := range s.mu.regions {
 		var st unix.Stat_t
-		if err := unix.Stat(journalOf(r.path), &st); err != nil || st.Uid != ownUID() || st.Mode&0o777 != 0o600 {
-			t.Errorf("%s: user %d, mode %o, %v", journalOf(r.path), st.Uid, st.Mode, err)
+		if err := unix.Stat(regionfile.JournalOf(r.Path), &st); err != nil || st.Uid != ownUID() || st.Mode&0o777 != 0o600 {
+			t.Errorf("%s: user %d, mode %o, %v", regionfile.JournalOf(r.Path), st.Uid, st.Mode, err)
 		}
-		paths = append(paths, r.path)
+		paths = append(paths, r.Path)
 	}
 	if err := s.Destroy(); err != nil {
 		t.Fatal(err)
@@ -365,7 +366,7 @@ func FuzzJournal(f *testing.F) {
 	if err := s.Close(); err != nil {
 		f.Fatal(err)
 	}
-	whole, err := os.ReadFile(journalOf(region.Path))
+	whole, err := os.ReadFile(regionfile.JournalOf(region.Path))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -381,7 +382,7 @@ func FuzzJournal(f *testing.F) {
 		to := int(end) % (len(p) + 1)
 		records = records[:min(len(records), to)]
 		copy(p[to-len(records):to], records)
-		if err := os.WriteFile(journalOf(region.Path), p, 0o600); err != nil {
+		if err := os.WriteFile(regionfile.JournalOf(region.Path), p, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		found, err := findRegions(o.ShmDir, bb.TierMemory)
@@ -395,7 +396,7 @@ func FuzzJournal(f *testing.F) {
 		s.mu.segments = map[*segment]struct{}{}
 		s.mu.partial = map[partialKey][]*segment{}
 		for i := range found {
-			if found[i].path != region.Path {
+			if found[i].Path != region.Path {
 				continue
 			}
 			for _, r := range s.recoverRegion(&found[i], map[uint64]bool{}) {
@@ -410,7 +411,7 @@ func FuzzJournal(f *testing.F) {
 			}
 		}
 		for _, r := range s.mu.regions {
-			if err := r.unmap(); err != nil {
+			if err := r.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -437,8 +438,8 @@ func TestJournalIsSparseOnHugePages(t *testing.T) {
 	check := func() {
 		t.Helper()
 		for _, r := range s.mu.regions {
-			if most := 2 * journalLeast(int64(len(r.mem))); !r.log && blocks(t, journalOf(r.path)) > most {
-				t.Errorf("a journal takes %d bytes, not %d", blocks(t, journalOf(r.path)), most)
+			if most := 2 * regionfile.JournalLeast(int64(len(r.Mem))); !r.Log && blocks(t, regionfile.JournalOf(r.Path)) > most {
+				t.Errorf("a journal takes %d bytes, not %d", blocks(t, regionfile.JournalOf(r.Path)), most)
 			}
 		}
 	}

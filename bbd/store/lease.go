@@ -11,6 +11,7 @@ import (
 	"unique"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -49,7 +50,7 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	for {
 		region, unit, n, err := s.findRoom(r.UID, want, r.Fixed)
 		if err == nil && n*Unit-format.DataStart-format.RecordEnd < r.Min {
-			if err = ErrNoRoom; s.populate.busy() {
+			if err = ErrNoRoom; s.populator.Busy() {
 				err = ErrPopulating
 			}
 		}
@@ -124,7 +125,7 @@ func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit
 	if s.shared() {
 		return s.findShared(uid, want, fixed)
 	}
-	has := slices.ContainsFunc(s.mu.regions, func(r *region) bool { return r.tier == bb.TierMemory && !r.log && r.owned && r.uid == uid })
+	has := slices.ContainsFunc(s.mu.regions, func(r *region) bool { return r.Tier == bb.TierMemory && !r.Log && r.owned && r.uid == uid })
 	var unowned *region
 	for _, r := range s.mu.regions {
 		switch {
@@ -150,7 +151,7 @@ func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit
 	if n > 0 {
 		return best, unit, n, nil
 	}
-	if s.replaceEmpty(uid) || s.mu.replacing > 0 || s.populate.busy() {
+	if s.replaceEmpty(uid) || s.mu.replacing > 0 || s.populator.Busy() {
 		return nil, 0, 0, ErrPopulating
 	}
 	if !has {
@@ -161,7 +162,7 @@ func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit
 
 // leasable reports whether segments may be made in the region.
 func (r *region) leasable() bool {
-	return r.tier == bb.TierMemory && !r.log && !r.retiring && !r.vacating
+	return r.Tier == bb.TierMemory && !r.Log && !r.retiring && !r.vacating
 }
 
 // replaceEmpty has one empty region of another user deleted and a new one made in
@@ -183,7 +184,7 @@ func (s *Store) replaceEmpty(uid uint32) bool {
 func (s *Store) vacate(uid uint32) {
 	var choice *region
 	for _, r := range s.mu.regions {
-		if r.vacating && !r.retiring && !r.log {
+		if r.vacating && !r.retiring && !r.Log {
 			return
 		}
 		if r.leasable() && r.owned && r.uid != uid && (choice == nil || r.used < choice.used) {
@@ -192,7 +193,7 @@ func (s *Store) vacate(uid uint32) {
 	}
 	if choice != nil {
 		choice.vacating, choice.reserved.uid = true, uid
-		s.log.Info("emptying a region for a user who has none", "region", choice.id, "user", uid)
+		s.log.Info("emptying a region for a user who has none", "region", choice.ID, "user", uid)
 	}
 }
 
@@ -200,7 +201,7 @@ func (s *Store) vacate(uid uint32) {
 // free, so a caller that leases only where something is free would never ask for it.
 // The caller holds mu.
 func (s *Store) replaceVacated(r *region) {
-	if r.vacating && !r.retiring && !r.log && r.used == 0 && !s.mu.closed {
+	if r.vacating && !r.retiring && !r.Log && r.used == 0 && !s.mu.closed {
 		s.startReplace(r, r.reserved.uid)
 	}
 }
@@ -219,7 +220,7 @@ func (s *Store) startReplace(old *region, uid uint32) {
 // replace deletes an empty region and makes a new one. A region's pages are only
 // free once it is unmapped, so that comes first.
 func (s *Store) replace(old *region, reserved reservation) {
-	size := int64(len(old.mem))
+	size := int64(len(old.Mem))
 	s.remove(old)
 	s.makeRegion(size, reserved)
 }
@@ -231,7 +232,7 @@ func (s *Store) makeRegion(size int64, reserved reservation) {
 		s.log.Error("make region: less memory will be used until there is room", "error", err)
 	} else {
 		fresh.reserved = reserved
-		s.populate.add(fresh) // first, so that whoever finds no room knows that some is coming
+		s.populator.Add(fresh) // first, so that whoever finds no room knows that some is coming
 		s.made(fresh)
 	}
 	s.mu.Lock()
@@ -245,21 +246,21 @@ func (s *Store) makeRegion(size int64, reserved reservation) {
 // made tells of a region that nobody else knows yet.
 func (s *Store) made(r *region) {
 	if s.o.RegionMade != nil {
-		s.o.RegionMade(r.info(), r.mem)
+		s.o.RegionMade(r.info(), r.Mem)
 	}
 }
 
 // remove deletes an empty region that is retiring.
 func (s *Store) remove(old *region) {
 	if s.o.RegionGone != nil {
-		s.o.RegionGone(old.id)
+		s.o.RegionGone(old.ID)
 	}
-	s.populate.forget(old)
+	s.populator.Forget(old)
 	s.mu.Lock()
 	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool { return r == old })
 	s.mu.Unlock()
-	if err := errors.Join(removeRegion(old.path), old.unmap()); err != nil {
-		s.log.Error("delete region", "path", old.path, "error", err)
+	if err := errors.Join(regionfile.Remove(old.Path), old.Close()); err != nil {
+		s.log.Error("delete region", "path", old.Path, "error", err)
 	}
 }
 
@@ -273,12 +274,12 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 		uid: key.uid, buffer: key.buffer, tier: key.tier,
 	}
 	g.mu.region, g.mu.offset = r, unit*Unit
-	g.mu.dataEnd, g.mu.floor, g.mu.ready = format.DataStart, g.length-format.RecordEnd, g.length-journalTail
-	err := guard("lease", r.path, func() error {
+	g.mu.dataEnd, g.mu.floor, g.mu.ready = format.DataStart, g.length-format.RecordEnd, g.length-regionfile.JournalTail
+	err := guard("lease", r.Path, func() error {
 		mem := g.mem()
 		format.Publish(mem, g.length-format.RecordEnd, 0) // no data lies there: are there pages at all?
 		clear(g.records()[g.mu.floor:])
-		r.writeSlot(unit, g.header())
+		r.WriteSlot(unit, g.header())
 		return nil
 	})
 	if err != nil {
@@ -304,7 +305,7 @@ func (s *Store) grant(g *segment) Lease {
 	g.mu.lease = id
 	g.mu.start = align(g.mu.dataEnd)
 	return Lease{
-		ID: id, Region: g.mu.region.id, Offset: g.mu.offset, Length: g.length,
+		ID: id, Region: g.mu.region.ID, Offset: g.mu.offset, Length: g.length,
 		DataStart: g.mu.start, RecordFloor: g.mu.floor, Mem: g.mem(),
 	}
 }
@@ -379,8 +380,8 @@ func (s *Store) freeIfDead(g *segment) {
 
 // clearSlot makes units free. The caller holds mu.
 func (s *Store) clearSlot(r *region, offset, length int64) {
-	err := guard("free", r.path, func() error {
-		format.Publish(r.slot(offset/Unit), 0, 0)
+	err := guard("free", r.Path, func() error {
+		format.Publish(r.Slot(offset/Unit), 0, 0)
 		return nil
 	})
 	if err != nil { // there is no slot any more that could name the segment

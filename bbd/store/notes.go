@@ -54,7 +54,7 @@ func (g *segment) noteIn(s *Store, r *format.Record) (ok bool, err error) {
 		return false, nil
 	}
 	r.Sequence = s.sequence.Add(1)
-	err = guard("commit", g.mu.region.path, func() error {
+	err = guard("commit", g.mu.region.Path, func() error {
 		r.Top = g.append(r)
 		format.SetState(g.records(), r.Top, format.RecordComplete, r.Length())
 		return nil
@@ -78,11 +78,11 @@ func (s *Store) newNotes() (*segment, error) {
 		return nil, err
 	}
 	at := unit * Unit
-	if err := r.populateJournal(at, at+Unit); err != nil {
+	if err := r.PopulateJournal(at, at+Unit); err != nil {
 		if g != nil {
 			s.releaseNotes(g)
 		}
-		return nil, bb.Wrap("commit", r.path, err)
+		return nil, bb.Wrap("commit", r.Path, err)
 	}
 	if g != nil {
 		return g, nil
@@ -109,7 +109,7 @@ func (s *Store) findNotes() (g *segment, r *region, unit int64, err error) {
 		return g, g.mu.region, g.mu.offset / Unit, nil
 	}
 	for _, r := range s.mu.regions {
-		if !r.log || r.vacating {
+		if !r.Log || r.vacating {
 			continue
 		}
 		if r.used+2 >= len(r.units) { // this one is the last but one, with the header
@@ -160,7 +160,7 @@ func (s *Store) sparsestNotes() (victim *segment, files []bb.FileID) {
 	for g := range s.mu.segments {
 		g.mu.Lock()
 		counts := (g.refs.Load()-g.mu.identities)*format.RecordCost(1) + g.mu.identityBytes
-		if g.mu.region.log && g.mu.state == segSealed && counts < least {
+		if g.mu.region.Log && g.mu.state == segSealed && counts < least {
 			victim, least, files = g, counts, slices.Clone(g.mu.files)
 		}
 		g.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -16,20 +17,20 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 	var own []candidate
 	for i := range found {
 		c := &found[i]
-		if c.err != nil || s.owner.Owns(c.header.Owner) {
+		if c.Err != nil || s.owner.Owns(c.Header.Owner) {
 			own = append(own, *c)
 			continue
 		}
-		f := ForeignRegion{Path: c.path, Tier: c.tier, Bytes: c.header.Size, Owner: c.header.Owner}
+		f := ForeignRegion{Path: c.Path, Tier: c.Tier, Bytes: c.Header.Size, Owner: c.Header.Owner}
 		empty, err := c.holds(&f)
 		if err == nil && empty {
-			if err = removeRegion(c.path); err == nil {
-				s.log.Info("deleted an empty region of another owner", "path", c.path, "node", f.Owner.Node)
+			if err = regionfile.Remove(c.Path); err == nil {
+				s.log.Info("deleted an empty region of another owner", "path", c.Path, "node", f.Owner.Node)
 				continue
 			}
 		}
 		if err != nil {
-			s.log.Error("look at, or delete, a region of another owner", "path", c.path, "error", err)
+			s.log.Error("look at, or delete, a region of another owner", "path", c.Path, "error", err)
 		}
 		s.found.foreign = append(s.found.foreign, f)
 	}
@@ -38,16 +39,16 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 
 // holds finds out what segments a region has. Empty means that no slot has any trace of one.
 func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
-	path := journalOf(c.path)
-	if c.older {
-		path = c.path
+	path := regionfile.JournalOf(c.Path)
+	if c.Older {
+		path = c.Path
 	}
 	file, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer file.Close()
-	slots := make([]byte, c.header.Size/Unit*format.SlotSize)
+	slots := make([]byte, c.Header.Size/Unit*format.SlotSize)
 	if _, err := file.ReadAt(slots, format.SlotTable); err != nil {
 		return false, err
 	}
@@ -92,15 +93,15 @@ func (s *Store) takeOver(r *region, c *candidate) error {
 	if s.owner.Namespace != 0 {
 		r.owner = format.Owner{Namespace: s.owner.Namespace, Node: s.owner.Node}
 	}
-	same := c.header.Version == format.Version && c.header.Owner == r.owner
-	if same && !c.mended && c.header.Instance == s.instance {
+	same := c.Header.Version == format.Version && c.Header.Owner == r.owner
+	if same && !c.Mended && c.Header.Instance == s.instance {
 		return nil
 	}
 	r.writeHeader(s.instance)
 	if same {
 		return nil
 	}
-	return r.sync(0, Unit)
+	return r.Sync(0, Unit)
 }
 
 // allForeign is the error of a lease where regions of other owners leave no memory: no
@@ -110,7 +111,7 @@ func (s *Store) allForeign() error {
 		return nil
 	}
 	for _, r := range s.mu.regions {
-		if r.tier == bb.TierMemory && !r.log {
+		if r.Tier == bb.TierMemory && !r.Log {
 			return nil
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"unique"
 
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -32,7 +33,7 @@ type recovered struct {
 func (s *Store) recover(ctx context.Context, found []candidate) error {
 	s.instance = bb.InstanceID(rand.Uint64() | 1)
 	if i := foundInstance(found); i >= 0 {
-		s.instance = found[i].header.Instance
+		s.instance = found[i].Header.Instance
 	}
 	if err := s.adoptAllOlder(ctx, found); err != nil {
 		return err
@@ -68,18 +69,18 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 // changed: first that of the store's own records, which grows. One that cannot have any is set aside.
 func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	slices.SortStableFunc(found, func(a, b candidate) int {
-		return cmp.Compare(b.header.Flags&format.RegionLog, a.header.Flags&format.RegionLog)
+		return cmp.Compare(b.Header.Flags&format.RegionLog, a.Header.Flags&format.RegionLog)
 	})
 	for i := range found {
 		c := &found[i]
-		if c.err != nil || !c.older {
+		if c.Err != nil || !c.Older {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return bb.Wrap("recover", s.memDir, err)
 		}
-		if c.err = s.adoptInRoom(c, found); c.err == nil && c.without == nil {
-			s.log.Info("gave a region of an older release a journal", "path", c.path, "version", c.header.Version)
+		if c.Err = s.adoptInRoom(c, found); c.Err == nil && c.without == nil {
+			s.log.Info("gave a region of an older release a journal", "path", c.Path, "version", c.Header.Version)
 		}
 	}
 	return nil
@@ -91,7 +92,7 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 func foundInstance(found []candidate) int {
 	of := func(log bool) int {
 		return slices.IndexFunc(found, func(c candidate) bool {
-			return c.err == nil && c.tier == bb.TierMemory && (!log || c.header.Flags&format.RegionLog != 0)
+			return c.Err == nil && c.Tier == bb.TierMemory && (!log || c.Header.Flags&format.RegionLog != 0)
 		})
 	}
 	if i := of(true); i >= 0 {
@@ -126,7 +127,7 @@ func (s *Store) Settle() {
 		}
 		outlived := r.outlived
 		r.outlived = 0
-		if err := guard("settle", r.path, func() error { r.writeHeader(s.instance); return nil }); err != nil {
+		if err := guard("settle", r.Path, func() error { r.writeHeader(s.instance); return nil }); err != nil {
 			r.outlived = outlived
 			s.log.Error("settle a region of the disk tier", "error", err)
 		}
@@ -136,12 +137,12 @@ func (s *Store) Settle() {
 // recoverRegion adopts one region. One that cannot be read is reported and left alone:
 // nothing that is found in memory keeps the rest from being served.
 func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered {
-	if c.err == errNoPages && c.removeEmptyJournal() {
+	if c.Err == regionfile.ErrNoPages && c.removeEmptyJournal() {
 		return nil
 	}
-	if c.err != nil {
+	if c.Err != nil {
 		s.found.aside++
-		s.damaged(Damage{Path: c.path, Segment: -1, To: format.HeaderCopy + format.HeaderSize, What: c.err.Error()})
+		s.damaged(Damage{Path: c.Path, Segment: -1, To: format.HeaderCopy + format.HeaderSize, What: c.Err.Error()})
 		return nil
 	}
 	r, err := c.adopt()
@@ -151,12 +152,12 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered 
 	}
 	s.mu.regions = append(s.mu.regions, r)
 	s.found.adopted++
-	if r.tier == bb.TierDisk && c.header.Instance != s.instance {
-		r.outlived = c.header.Instance
+	if r.Tier == bb.TierDisk && c.Header.Instance != s.instance {
+		r.outlived = c.Header.Instance
 		s.found.memoryLost = true
 	}
-	if c.mended {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: format.HeaderSize, Mended: true, What: "the header was damaged and is mended from its copy"})
+	if c.Mended {
+		s.damaged(Damage{Region: r.ID, Path: r.Path, Segment: -1, To: format.HeaderSize, Mended: true, What: "the header was damaged and is mended from its copy"})
 	}
 	records, err := s.readRegion(r, c, nonces)
 	if err != nil {
@@ -168,11 +169,11 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered 
 
 // readRegion takes up the segments of a region, and returns their records.
 func (s *Store) readRegion(r *region, c *candidate, nonces map[uint64]bool) (records []recovered, err error) {
-	used, err := r.usedSlots()
+	used, err := r.UsedSlots()
 	if err != nil {
 		return nil, err
 	}
-	err = guard("recover", r.path, func() error {
+	err = guard("recover", r.Path, func() error {
 		if err := s.takeOver(r, c); err != nil {
 			return err
 		}
@@ -201,7 +202,7 @@ func (s *Store) damaged(d Damage) {
 // removeEmptyJournal deletes a journal without pages and reports true, if it has no segment: a
 // region of it was being made, or removed, when the process before was killed.
 func (c *candidate) removeEmptyJournal() bool {
-	f, err := os.Open(journalOf(c.path))
+	f, err := os.Open(regionfile.JournalOf(c.Path))
 	if err != nil {
 		return false
 	}
@@ -215,13 +216,13 @@ func (c *candidate) removeEmptyJournal() bool {
 			return false
 		}
 	}
-	return os.Remove(journalOf(c.path)) == nil
+	return os.Remove(regionfile.JournalOf(c.Path)) == nil
 }
 
 // recoverSegment reads slot unit, or its copy where the slot is damaged; nil where neither
 // can be read, the segment was spilled, or it is not the region's user's.
 func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
-	slot, other := r.slot(unit), r.slotCopy(unit)
+	slot, other := r.Slot(unit), r.SlotCopy(unit)
 	h, err := format.DecodeSegmentHeader(slot)
 	mend := func(p []byte) {
 		h.Encode(p)
@@ -229,7 +230,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 	}
 	fits := func() bool { return unit+h.Units <= int64(len(r.units)) }
 	report := func(mended bool, what string) {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: format.SlotSize, Buffer: h.Buffer, Mended: mended, What: what})
+		s.damaged(Damage{Region: r.ID, Path: r.Path, Segment: unit * Unit, To: format.SlotSize, Buffer: h.Buffer, Mended: mended, What: what})
 	}
 	if err != nil || !fits() {
 		if h, err = format.DecodeSegmentHeader(other); err != nil || !fits() {
@@ -246,7 +247,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 		mend(other)
 		report(true, "the slot's copy was damaged and is mended from the slot")
 	}
-	if !r.log && r.owned && h.UID != r.uid {
+	if !r.Log && r.owned && h.UID != r.uid {
 		report(false, fmt.Sprintf("the segment is user %d's, in a region of user %d: it is left alone", h.UID, r.uid))
 		return nil
 	}
@@ -273,8 +274,8 @@ func (s *Store) adoptSegment(r *region, unit int64, h format.SegmentHeader) *seg
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
 	g.mu.ready = 0 // not known, so giveBack gives back all
-	g.mu.left = r.tier == bb.TierMemory && !r.log
-	if r.log && !r.vacating { // only this process writes there
+	g.mu.left = r.Tier == bb.TierMemory && !r.Log
+	if r.Log && !r.vacating { // only this process writes there
 		g.mu.state = segPartial
 		s.mu.partial[notesKey()] = append(s.mu.partial[notesKey()], g)
 	}
@@ -290,15 +291,15 @@ func (s *Store) recoverRecords(g *segment) (list []recovered) {
 		if rec.State == format.RecordVoid {
 			return
 		}
-		if rec.Flags&(format.RecordEvicted|format.RecordIdentity) != 0 && !r.log {
-			s.damaged(Damage{Region: r.id, Path: r.path, Segment: g.mu.offset, From: top - format.RecordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction, or an identity, in a segment of users"})
+		if rec.Flags&(format.RecordEvicted|format.RecordIdentity) != 0 && !r.Log {
+			s.damaged(Damage{Region: r.ID, Path: r.Path, Segment: g.mu.offset, From: top - format.RecordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction, or an identity, in a segment of users"})
 			return
 		}
 		list = append(list, recovered{*rec, g, top})
 		s.sequence.Store(max(s.sequence.Load(), rec.Sequence))
 	}, func(from, to int64, claim *format.Record) {
 		s.damaged(Damage{
-			Region: r.id, Path: r.path, Segment: g.mu.offset, From: from, To: to, Buffer: g.buffer.Value(),
+			Region: r.ID, Path: r.Path, Segment: g.mu.offset, From: from, To: to, Buffer: g.buffer.Value(),
 			What: "a commit record is damaged", File: claim.File, Generation: claim.Generation,
 		})
 	})
@@ -324,7 +325,7 @@ func (g *segment) scanIn(mem []byte, each func(r *format.Record, top int64), bad
 		if err != nil {
 			bottom := dataEnd
 			if &mem[0] == &g.records()[0] {
-				bottom = max(dataEnd, g.mu.region.writtenFrom(g.mu.offset, g.mu.offset+top)-g.mu.offset)
+				bottom = max(dataEnd, g.mu.region.WrittenFrom(g.mu.offset, g.mu.offset+top)-g.mu.offset)
 			}
 			next := resync(mem, bottom, top-8, g.nonce, &budget)
 			if bad != nil {
@@ -405,13 +406,13 @@ func (s *Store) decide(records []recovered, found []candidate) []recovered {
 		if faulty[region] {
 			continue
 		}
-		err := guard("recover", region.path, func() error {
+		err := guard("recover", region.Path, func() error {
 			format.SetState(r.seg.records(), r.top, r.State, r.Length())
 			return nil
 		})
 		if err != nil {
 			faulty[region] = true
-			c := found[slices.IndexFunc(found, func(c candidate) bool { return c.path == region.path })]
+			c := found[slices.IndexFunc(found, func(c candidate) bool { return c.Path == region.Path })]
 			s.setAside(&c, region, err)
 		}
 	}
@@ -499,7 +500,7 @@ func (s *Store) removeUnfinished() {
 			continue
 		}
 		for _, e := range list {
-			if strings.HasPrefix(e.Name(), regionPrefix) && strings.HasSuffix(e.Name(), unfinished) {
+			if strings.HasPrefix(e.Name(), regionfile.Prefix) && strings.HasSuffix(e.Name(), regionfile.Unfinished) {
 				if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 					s.log.Error("delete an unfinished region", "path", e.Name(), "error", err)
 				}

@@ -88,12 +88,12 @@ func (g *segment) to(next segState) {
 // mem returns the segment's pages. The caller holds mu, has the segment leased or
 // pinned, or is alone with it.
 func (g *segment) mem() []byte {
-	return g.mu.region.mem[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
+	return g.mu.region.Mem[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
 }
 
 // records returns the segment's part of the journal. The caller holds mu, or is alone with it.
 func (g *segment) records() []byte {
-	return g.mu.region.journal[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
+	return g.mu.region.Journal[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
 }
 
 // header returns what the slot and its copy hold, wherever the segment is.

@@ -173,7 +173,7 @@ func (r *run) public() Extent {
 		e.State = Evicted
 	default:
 		r.seg.mu.Lock()
-		e.Tier, e.Region = r.seg.mu.region.tier, r.seg.mu.region.id
+		e.Tier, e.Region = r.seg.mu.region.Tier, r.seg.mu.region.ID
 		e.RegionOffset = r.seg.mu.offset + int64(r.offset)
 		r.seg.mu.Unlock()
 		e.WholeOffset = e.RegionOffset - e.Cut
@@ -352,11 +352,11 @@ func (e *extent) verified(f bb.FileID, n bb.Generation) ([]byte, error) {
 	e.seg.mu.Unlock()
 	start := e.offset - e.cut
 	whole := mem[start : start+e.whole : start+e.whole]
-	return whole, guard("verify", r.path, func() error {
+	return whole, guard("verify", r.Path, func() error {
 		if got := checksum.Sum(whole); got != e.sum {
 			return bb.E(bb.Checksum, "verify",
 				fmt.Sprintf("%s range %d+%d", fileName(f, n), e.off-int64(e.cut), e.whole),
-				fmt.Sprintf("checksum is %016x, was committed as %016x, at %d of region %s (%s)", got, e.sum, at+int64(start), r.id, r.path))
+				fmt.Sprintf("checksum is %016x, was committed as %016x, at %d of region %s (%s)", got, e.sum, at+int64(start), r.ID, r.Path))
 		}
 		return nil
 	})

@@ -83,14 +83,14 @@ func (s *Store) spillOne(g *segment) (moved bool, err error) {
 	if ok {
 		g.to(segSpilling)
 	}
-	voids, mem, log, floor, path := g.mu.voids, g.mem(), g.records(), g.mu.floor, g.mu.region.path
+	voids, mem, log, floor, path := g.mu.voids, g.mem(), g.records(), g.mu.floor, g.mu.region.Path
 	g.mu.Unlock()
 	if ok {
 		err = guard("spill", path, func() error {
 			if err := to.writeSegment(mem, unit, s.crash); err != nil {
 				return err
 			}
-			return to.writeRecords(log, floor, unit)
+			return to.WriteRecords(log, floor, unit)
 		})
 		if err == nil {
 			err = to.publishSegment(g, unit)
@@ -103,10 +103,10 @@ func (s *Store) spillOne(g *segment) (moved bool, err error) {
 	defer s.mu.Unlock()
 	if !moved {
 		s.clearSlot(to, unit*Unit, g.length)
-		err = cmpErr(err, to.sync(0, Unit))
+		err = cmpErr(err, to.Sync(0, Unit))
 	}
 	s.freeIfDead(g)
-	return moved, bb.Wrap("spill", to.path, err)
+	return moved, bb.Wrap("spill", to.Path, err)
 }
 
 func cmpErr(first, second error) error {
@@ -148,8 +148,8 @@ func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 	if r, err = s.newRegion(bb.TierDisk, s.o.RegionBytes, false); err != nil {
 		return nil, 0, err
 	}
-	if err = cmpErr(r.assign(g.uid, s.instance), r.sync(0, Unit)); err != nil {
-		return nil, 0, cmpErr(err, r.unmap())
+	if err = cmpErr(r.assign(g.uid, s.instance), r.Sync(0, Unit)); err != nil {
+		return nil, 0, cmpErr(err, r.Close())
 	}
 	s.made(r)
 	s.mu.Lock()
@@ -170,10 +170,10 @@ func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err 
 	}
 	total := s.foreignBytes(bb.TierDisk)
 	for _, r := range s.mu.regions {
-		if r.tier != bb.TierDisk || r.retiring {
+		if r.Tier != bb.TierDisk || r.retiring {
 			continue
 		}
-		total += int64(len(r.mem))
+		total += int64(len(r.Mem))
 		if r.used == 0 && r.uid != g.uid {
 			empty = r
 		}
@@ -187,7 +187,7 @@ func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err 
 	if total+s.o.RegionBytes <= s.o.DiskBytes {
 		empty = nil
 	} else if empty != nil {
-		total -= int64(len(empty.mem))
+		total -= int64(len(empty.Mem))
 	}
 	if total+s.o.RegionBytes > s.o.DiskBytes || units >= s.o.RegionBytes/Unit {
 		return nil, 0, nil, bb.E(bb.NoSpace, "spill", s.o.DiskDir, fmt.Sprintf("the disk tier of %d bytes is full", s.o.DiskBytes))
@@ -201,9 +201,9 @@ func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err 
 // writeSegment writes a segment in one sequential stream, makes it durable and
 // compares what the disk has with what was written.
 func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error {
-	fd, at := int(r.file.Fd()), unit*Unit
+	fd, at := int(r.File.Fd()), unit*Unit
 	for off := range slices.Chunk(mem, spillStep) {
-		if _, err := r.file.WriteAt(off, at); err != nil {
+		if _, err := r.File.WriteAt(off, at); err != nil {
 			return err
 		}
 		at += int64(len(off))
@@ -219,11 +219,11 @@ func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error 
 	}
 	buf := make([]byte, min(spillStep, len(mem)))
 	for part := range slices.Chunk(mem, spillStep) {
-		if _, err := r.file.ReadAt(buf[:len(part)], at); err != nil {
+		if _, err := r.File.ReadAt(buf[:len(part)], at); err != nil {
 			return err
 		}
 		if checksum.Sum(buf[:len(part)]) != checksum.Sum(part) {
-			return bb.E(bb.Checksum, "spill", r.path, fmt.Sprintf("bytes %d+%d read back differ from what was written", at, len(part)))
+			return bb.E(bb.Checksum, "spill", r.Path, fmt.Sprintf("bytes %d+%d read back differ from what was written", at, len(part)))
 		}
 		at += int64(len(part))
 	}
@@ -232,9 +232,9 @@ func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error 
 
 // publishSegment writes the slot and makes it durable.
 func (r *region) publishSegment(g *segment, unit int64) error {
-	err := guard("spill", r.path, func() error {
-		r.writeSlot(unit, g.header())
+	err := guard("spill", r.Path, func() error {
+		r.WriteSlot(unit, g.header())
 		return nil
 	})
-	return cmpErr(err, r.sync(0, Unit))
+	return cmpErr(err, r.Sync(0, Unit))
 }

@@ -43,7 +43,7 @@ func checkNoDamage(t *testing.T, o Options, want []byte) {
 		}
 		check(t, s, 7, 1, want)
 		for g := range s.mu.segments {
-			if g.mu.region.tier == bb.TierDisk && g.tier != bb.TierDisk {
+			if g.mu.region.Tier == bb.TierDisk && g.tier != bb.TierDisk {
 				t.Errorf("segment %d has tier %s after the restart", g.sequence, g.tier)
 			}
 		}
@@ -69,14 +69,14 @@ func TestSlotOfASpillWithoutATierIsNoDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := format.DecodeSegmentHeader(r.slot(1))
+	h, err := format.DecodeSegmentHeader(r.Slot(1))
 	if err != nil {
 		t.Fatal(h, err)
 	}
 	h.Tier = bb.TierMemory
-	h.Encode(r.slot(1))
-	format.Publish(r.slot(1), 0, format.SegmentMagic)
-	if err := r.unmap(); err != nil {
+	h.Encode(r.Slot(1))
+	format.Publish(r.Slot(1), 0, format.SegmentMagic)
+	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	checkNoDamage(t, o, want)

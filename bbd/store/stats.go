@@ -9,7 +9,7 @@ import (
 // the counts of them: cheap enough for every second.
 func (s *Store) Stats() Stats {
 	t := Stats{
-		Instance: s.instance, Buffers: map[string]BufferStats{}, Populating: s.populate.busy(),
+		Instance: s.instance, Buffers: map[string]BufferStats{}, Populating: s.populator.Busy(),
 		Adopted: s.found.adopted, Recovered: s.found.recovered, Damaged: len(s.found.damage), Recovery: s.found.took,
 	}
 	for i := range s.shards {
@@ -24,7 +24,7 @@ func (s *Store) Stats() Stats {
 	t.Foreign = foreign + onDisk
 	t.Regions, t.Segments, t.Leases = len(s.mu.regions), len(s.mu.segments), len(s.mu.leases)
 	for _, r := range s.mu.regions {
-		if !r.log {
+		if !r.Log {
 			t.addRegion(r)
 		}
 	}
@@ -43,10 +43,10 @@ func (t *Stats) tier(tier bb.Tier) *TierStats {
 }
 
 func (t *Stats) addRegion(r *region) {
-	ts := t.tier(r.tier)
-	ts.Total += int64(len(r.mem))
+	ts := t.tier(r.Tier)
+	ts.Total += int64(len(r.Mem))
 	limit := int64(len(r.units))
-	if r.tier == bb.TierMemory {
+	if r.Tier == bb.TierMemory {
 		limit = r.populated / Unit
 	}
 	ts.Populated += limit * Unit
@@ -61,10 +61,10 @@ func (t *Stats) addSegment(g *segment) {
 	t.Extents += int(g.refs.Load())
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.region.log {
+	if g.mu.region.Log {
 		return
 	}
-	ts := t.tier(g.mu.region.tier)
+	ts := t.tier(g.mu.region.Tier)
 	filled := g.mu.dataEnd - format.DataStart
 	live := min(g.live.Load(), filled)
 	unflushed := min(g.dirtyBytes.Load(), live)
@@ -90,7 +90,7 @@ func (t *Stats) addSegment(g *segment) {
 		if idle && g.held.Load() == 0 {
 			ts.Evictable += g.length
 		}
-		if idle && g.mu.region.tier == bb.TierMemory {
+		if idle && g.mu.region.Tier == bb.TierMemory {
 			ts.Spillable += g.length
 			if g.lockedMisplaced() {
 				ts.Misplaced += g.length

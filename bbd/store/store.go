@@ -16,7 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/bbd/store/folder"
 	"forebay/bbd/store/format"
+	"forebay/bbd/store/populate"
+	"forebay/bbd/store/regionfile"
 	"forebay/internal/bb"
 )
 
@@ -32,16 +35,16 @@ type shard struct {
 
 // Store keeps the bytes of one node. All methods may be called concurrently.
 type Store struct {
-	o        Options
-	log      *slog.Logger
-	memDir   string
-	mounted  bool
-	instance bb.InstanceID
-	wanted   struct{ memory, region int64 } // sizes, before they were made to fit a tmpfs; 0: on no tmpfs
-	owner    format.Owner
-	ready    chan struct{}
-	populate populator
-	locks    []*os.File
+	o         Options
+	log       *slog.Logger
+	memDir    string
+	mounted   bool
+	instance  bb.InstanceID
+	wanted    struct{ memory, region int64 } // sizes, before they were made to fit a tmpfs; 0: on no tmpfs
+	owner     format.Owner
+	ready     chan struct{}
+	populator populate.Populator[*region]
+	locks     []*os.File
 
 	shards   [shardCount]shard
 	sequence atomic.Uint64 // the last commit's
@@ -141,10 +144,10 @@ func (o *Options) setDefaults() error {
 		o.Mount = MountAuto
 	}
 	if o.ShmDir == "" {
-		o.ShmDir = ShmDir(o.StateDir)
+		o.ShmDir = folder.InShm(o.StateDir)
 	}
 	if o.MemoryBytes == 0 {
-		total, err := machineMemory()
+		total, err := folder.MachineMemory()
 		if err != nil {
 			return err
 		}
@@ -179,7 +182,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{o: o, log: o.Log, ready: make(chan struct{})}
-	s.populate.start(o.PopulateThreads, s.populated)
+	s.populator.Start(o.PopulateThreads, s.populated)
 	s.mu.segments = map[*segment]struct{}{}
 	s.mu.leases = map[bb.LeaseID]*segment{}
 	s.mu.partial = map[partialKey][]*segment{}
@@ -190,7 +193,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.shards[i].ids = map[bb.FileID]identityAt{}
 	}
 	if err := s.open(ctx); err != nil {
-		s.populate.close()
+		s.populator.Close()
 		return nil, errors.Join(err, s.letGo())
 	}
 	return s, nil
@@ -265,7 +268,7 @@ func (s *Store) lock(dir string) error {
 	if slices.ContainsFunc(s.locks, func(f *os.File) bool { return filepath.Dir(f.Name()) == dir }) {
 		return nil // one folder for two purposes
 	}
-	f, err := lockDir(dir)
+	f, err := folder.Lock(dir)
 	if err == nil {
 		s.locks = append(s.locks, f)
 	}
@@ -278,11 +281,11 @@ func (s *Store) createRegions(ctx context.Context) error {
 	total := s.foreignBytes(bb.TierMemory)
 	hasLog, any := false, len(s.found.foreign)+s.found.aside > 0
 	for _, r := range s.mu.regions {
-		if r.tier == bb.TierMemory && !r.log {
-			total += int64(len(r.mem))
+		if r.Tier == bb.TierMemory && !r.Log {
+			total += int64(len(r.Mem))
 			any = true
 		}
-		hasLog = hasLog || r.log && !r.vacating
+		hasLog = hasLog || r.Log && !r.vacating
 	}
 	any = any || hasLog // there was memory before, and there may be some again: see regrow
 	if !hasLog {
@@ -297,7 +300,7 @@ func (s *Store) createRegions(ctx context.Context) error {
 		}
 	}
 	if !any && s.o.MemoryBytes < 2*Unit {
-		return fullFileSystem("open store", s.memDir, "no region of 2 MiB fits")
+		return folder.Full("open store", s.memDir, "no region of 2 MiB fits")
 	}
 	for total+2*Unit <= s.o.MemoryBytes {
 		size := min(s.o.RegionBytes, (s.o.MemoryBytes-total)/Unit*Unit)
@@ -317,8 +320,8 @@ func (s *Store) createRegions(ctx context.Context) error {
 		s.mu.regions = append(s.mu.regions, r)
 	}
 	for _, r := range slices.Clone(s.mu.regions) {
-		if r.tier == bb.TierMemory && !r.log {
-			s.populate.add(r)
+		if r.Tier == bb.TierMemory && !r.Log {
+			s.populator.Add(r)
 		}
 	}
 	return nil
@@ -329,7 +332,17 @@ func (s *Store) newRegion(tier bb.Tier, size int64, log bool) (*region, error) {
 	if tier == bb.TierDisk {
 		dir = s.o.DiskDir
 	}
-	return createRegion(dir, bb.RegionID(rand.Uint64()|1), size, tier, log, s.instance, s.owner)
+	h := format.RegionHeader{ID: bb.RegionID(rand.Uint64() | 1), Size: size, Tier: tier, Instance: s.instance, Owner: s.owner}
+	if log {
+		h.Flags |= format.RegionLog
+	}
+	files, err := regionfile.Create(dir, h)
+	if err != nil {
+		return nil, err
+	}
+	r := newRegion(files)
+	r.owner = s.owner
+	return r, nil
 }
 
 // crash marks a point at which tests kill the process.
@@ -354,7 +367,7 @@ func (s *Store) Region(id bb.RegionID) (RegionInfo, []byte, error) {
 	if err != nil {
 		return RegionInfo{}, nil, err
 	}
-	return r.info(), r.mem, nil
+	return r.info(), r.Mem, nil
 }
 
 // RegionFile returns the store's own open file of a region, to be passed to a
@@ -366,12 +379,12 @@ func (s *Store) RegionFile(id bb.RegionID) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.file, nil
+	return r.File, nil
 }
 
 func (s *Store) regionLocked(id bb.RegionID) (*region, error) {
 	for _, r := range s.mu.regions {
-		if r.id == id && !r.retiring && !s.mu.closed {
+		if r.ID == id && !r.retiring && !s.mu.closed {
 			return r, nil
 		}
 	}
@@ -384,7 +397,7 @@ func (s *Store) Regions() []RegionInfo {
 	defer s.mu.Unlock()
 	var list []RegionInfo
 	for _, r := range s.mu.regions {
-		if !r.log && !r.retiring {
+		if !r.Log && !r.retiring {
 			list = append(list, r.info())
 		}
 	}
@@ -408,13 +421,13 @@ func (s *Store) close(remove bool) error {
 	}
 	s.mu.closed = true
 	s.mu.Unlock()
-	s.populate.close()
+	s.populator.Close()
 	s.retire.Wait()
 	s.spillMu.Lock() // a spill under way gives up at its next segment
 	defer s.spillMu.Unlock()
 	var paths []string
 	for _, r := range s.mu.regions {
-		paths = append(paths, r.path)
+		paths = append(paths, r.Path)
 	}
 	err := s.letGo()
 	if remove {
@@ -437,10 +450,10 @@ func (s *Store) letGo() error {
 	}
 	for _, r := range s.mu.regions {
 		if n := busy[r]; n > 0 {
-			errs = append(errs, fmt.Errorf("region %s stays mapped: %d of its segments are pinned", r.path, n))
+			errs = append(errs, fmt.Errorf("region %s stays mapped: %d of its segments are pinned", r.Path, n))
 			continue
 		}
-		errs = append(errs, r.unmap())
+		errs = append(errs, r.Close())
 	}
 	s.mu.Unlock()
 	errs = append(errs, s.closeDrops())
@@ -456,15 +469,15 @@ func (s *Store) letGo() error {
 func (s *Store) removeAll(paths []string) error {
 	var errs []error
 	for _, p := range paths {
-		errs = append(errs, removeRegion(p))
+		errs = append(errs, regionfile.Remove(p))
 	}
-	errs = append(errs, os.Remove(filepath.Join(s.memDir, lockName)))
+	errs = append(errs, os.Remove(filepath.Join(s.memDir, folder.LockName)))
 	if s.mounted {
 		errs = append(errs, unix.Unmount(s.memDir, unix.MNT_DETACH)) // clients may still have regions mapped
 	}
 	errs = append(errs, os.Remove(s.memDir))
 	if s.o.DiskDir != "" && s.o.DiskDir != s.memDir {
-		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, lockName)), os.Remove(s.dropsPath()))
+		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, folder.LockName)), os.Remove(s.dropsPath()))
 	}
 	return bb.Wrap("remove regions", s.memDir, errors.Join(errs...))
 }

@@ -55,7 +55,7 @@ func (s *Store) shared() bool {
 }
 
 // shareable reports whether a region is one of those that are divided.
-func (r *region) shareable() bool { return r.tier == bb.TierMemory && !r.log && !r.retiring }
+func (r *region) shareable() bool { return r.Tier == bb.TierMemory && !r.Log && !r.retiring }
 
 // tenancy counts the regions by user. The caller holds mu.
 func (s *Store) tenancy() share.Regions {
@@ -139,7 +139,7 @@ func (s *Store) MakeRoom(q RoomRequest) (m Room) {
 	}
 	s.mu.Unlock()
 	if r != nil {
-		m.Freed = s.evictWhere(bb.TierMemory, q.Bytes+int64(len(r.mem)), func(g *segment) bool { return g.liesIn(r) })
+		m.Freed = s.evictWhere(bb.TierMemory, q.Bytes+int64(len(r.Mem)), func(g *segment) bool { return g.liesIn(r) })
 	}
 	if m.Freed == 0 || m.Moves > 0 {
 		m.Freed += s.evictWhere(bb.TierMemory, q.Bytes, func(g *segment) bool { return g.uid == q.UID })
@@ -156,7 +156,7 @@ func (s *Store) lend(r *region, current int, regions []*region, uid uint32) {
 		regions[current].vacating, regions[current].lent = false, false
 	}
 	r.vacating, r.lent, r.reserved = true, true, reservation{uid: uid}
-	s.log.Info("emptying a region for a user below the share", "region", r.id, "of", r.uid, "user", uid)
+	s.log.Info("emptying a region for a user below the share", "region", r.ID, "of", r.uid, "user", uid)
 }
 
 // pieces describes the regions with bytes. The caller holds mu.
@@ -212,7 +212,7 @@ func (s *Store) diskFree() int64 {
 	}
 	free := s.o.DiskBytes - s.foreignBytes(bb.TierDisk)
 	for _, r := range s.mu.regions {
-		if r.tier == bb.TierDisk {
+		if r.Tier == bb.TierDisk {
 			free -= int64(r.used) * Unit
 		}
 	}
@@ -265,7 +265,7 @@ func (s *Store) findShared(uid uint32, want int64, fixed bool) (best *region, un
 		return fresh, unit, n, nil
 	case n > 0:
 		return best, unit, n, nil
-	case may && (s.replaceEmpty(uid) || s.mu.replacing > 0 || s.populate.busy()):
+	case may && (s.replaceEmpty(uid) || s.mu.replacing > 0 || s.populator.Busy()):
 		return nil, 0, 0, ErrPopulating
 	}
 	return nil, 0, 0, ErrNoRoom

@@ -116,7 +116,7 @@ func (h *tenants) enter(uid uint32, attempts int) {
 func (h *tenants) replaced() bool {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	return h.s.mu.replacing == 0 && !h.s.populate.busy()
+	return h.s.mu.replacing == 0 && !h.s.populator.Busy()
 }
 
 // TestOneUserAlone gets all memory but the reserve; without shares, or of two regions, all.

@@ -17,9 +17,9 @@ func (s *Store) isWritten(g *segment) bool {
 	if !g.mu.left {
 		return false
 	}
-	held, err := leaselock.Held(g.mu.region.file, g.mu.offset, g.length)
+	held, err := leaselock.Held(g.mu.region.File, g.mu.offset, g.length)
 	if err != nil {
-		s.log.Warn("ask for the lock of a writer that lost its lease", "path", g.mu.region.path, "error", err)
+		s.log.Warn("ask for the lock of a writer that lost its lease", "path", g.mu.region.Path, "error", err)
 	}
 	g.mu.left, g.mu.occupied = held, held
 	if held {

@@ -34,8 +34,8 @@ var guards = map[string]bbdtest.Edit{
 	"tokens that are changed": {File: "bbd/rpc/identity.go", Old: ` || !x.CheckClient(prove.Proof, keys, hello) {`, New: ` {`},
 	"a region's bytes":        {File: "bbd/store/snapshot.go", Old: `if got := checksum.Sum(whole); got != e.sum {`, New: `if got := checksum.Sum(whole); got != e.sum && false {`},
 	"a region's journal": {
-		File: "bbd/store/journal.go", Old: `journalOf(r.path)+unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)`,
-		New: `journalOf(r.path)+unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)`,
+		File: "bbd/store/regionfile/journal.go", Old: `JournalOf(r.Path)+Unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)`,
+		New: `JournalOf(r.Path)+Unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)`,
 	},
 }
 

@@ -20,6 +20,7 @@ import (
 	"forebay/bbd/fabric"
 	"forebay/bbd/startup"
 	"forebay/bbd/store"
+	"forebay/bbd/store/folder"
 	"forebay/bbd/storerules"
 	"forebay/cmd/bbd/config"
 	"forebay/cmd/bbd/notify"
@@ -69,7 +70,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	steps.At("the lock of "+cfg.StateDir, nil)
 	// Before anything below the folder is opened, and until all of it is closed: two servers
 	// on the files of one namespace destroy it.
-	lock, err := store.LockState(cfg.StateDir)
+	lock, err := folder.LockState(cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -303,11 +304,11 @@ func syncing(o *embedded.Options, cfg config.Config) error {
 	if o.BatchDir = batchDir(cfg.StateDir); cfg.Memory.Dir != "" {
 		o.BatchDir = filepath.Join(cfg.Memory.Dir, "batches")
 	}
-	return store.PrivateDir(o.BatchDir)
+	return folder.Private(o.BatchDir)
 }
 
 // batchDir is where the embedded server of a state folder has its batches in memory.
-func batchDir(state string) string { return store.ShmDir(state) + "-batches" }
+func batchDir(state string) string { return folder.InShm(state) + "-batches" }
 
 func natsDir(cfg config.Config) string {
 	if cfg.NATS.Embedded.Dir != "" {

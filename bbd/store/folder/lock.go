@@ -1,4 +1,4 @@
-package store
+package folder
 
 import (
 	"errors"
@@ -13,23 +13,23 @@ import (
 	"forebay/internal/bb"
 )
 
-// lockName is the file that is locked (flock) in every folder of a store and
+// LockName is the file that is locked (flock) in every folder of a store and
 // holds the process id of whoever has it.
-const lockName = "lock"
+const LockName = "lock"
 
 // LockState takes a state folder, which it makes, before the store is opened on it, for a
-// daemon that opens other things there first. The store gets Options.StateLocked then. Busy:
+// daemon that opens other things there first. The store is told so by its options. Busy:
 // another process has the folder. It is free when the file is closed.
 func LockState(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, bb.Wrap("lock", dir, err)
 	}
-	return lockDir(dir)
+	return Lock(dir)
 }
 
-// lockDir takes a folder for this process for as long as the file is open.
-func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockName)
+// Lock takes a folder for this process for as long as the file is open.
+func Lock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, LockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, bb.Wrap("lock", path, err)
@@ -53,7 +53,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	f.Close()
 	if errors.Is(err, unix.ENOSPC) {
-		return nil, fullFileSystem("lock", path, "the process id cannot be written")
+		return nil, Full("lock", path, "the process id cannot be written")
 	}
 	return nil, bb.Wrap("lock", path, fmt.Errorf("write the process id: %w", err))
 }
