@@ -56,6 +56,7 @@ type parts struct {
 	replicas    *replica.Buffer
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
+	entries     *entryBuffer
 	handles     *handle.Buffer
 	changes     *change.Buffer
 }
@@ -72,6 +73,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.materializer = txn.NewMaterializer(d.ctx, ns, b.mover(), d.wg.Go, d.log.With("buffer", b.name))
 	b.paths = paths.New(b.Spec, ns, b.materializer.Wait)
 	b.open = newOpen(b)
+	b.entries = newEntries(b)
 	b.handles, b.changes = newHandlesOf(b), newChanges(b)
 	return b
 }

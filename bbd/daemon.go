@@ -115,6 +115,7 @@ type Daemon struct {
 	}
 
 	work struct { // that requests are for
+		entries   *entryService
 		files     *handle.Service
 		changes   *change.Service
 		batch     *batch.Controller
@@ -245,6 +246,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.work.drains = d.newDrains()
 	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
+	d.work.entries = newEntryService(d.entryOptions())
 	d.work.files, d.work.changes = d.newFileService(), change.New(d.changeOptions())
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
@@ -324,21 +326,6 @@ func usage(t *store.TierStats) gossip.Tier {
 
 // Admin returns the address of the admin server, "" for none.
 func (d *Daemon) Admin() string { return d.listening.admin }
-
-// resident reports whether this node has all of a file's bytes.
-func (d *Daemon) resident(e *bb.Entry) bool {
-	snap, err := d.store.Snapshot(e.File, e.Generation)
-	if err != nil {
-		return false
-	}
-	defer snap.Close()
-	for _, x := range snap.Extents(0, snap.Size(), 0) {
-		if x.State == store.Evicted {
-			return false
-		}
-	}
-	return true
-}
 
 // claimIDs takes a block of ids that nobody ever had or will have.
 func (d *Daemon) claimIDs(ctx context.Context) error {

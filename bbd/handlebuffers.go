@@ -39,7 +39,7 @@ func newHandlesOf(b *buffer) *handle.Buffer {
 	d := b.d
 	return handle.NewBuffer(b.name, handle.Parts{
 		Spec: b.Spec, Owners: b.owners, Files: b.open, Names: b.ns, Cache: b.cache, Gate: b.gate,
-		Memory: memoryBuffer{b}, Segments: b.writers, Lookup: b.paths.Lookup, Tier: b.paths.TierOf, Describe: b.describe, UsedFrom: b.usedFrom,
+		Memory: memoryBuffer{b}, Segments: b.writers, Lookup: b.paths.Lookup, Tier: b.paths.TierOf, Describe: b.entries.Describe, UsedFrom: b.usedFrom,
 		Forward: func(ctx context.Context, c access.Caller, node bb.NodeID, tier bb.Tier, writer uint64, m *wire.Open) (handle.Relay, *wire.Opened, error) {
 			relay, opened, err := b.forward.Open(ctx, c, node, tier, writer, m)
 			if err != nil {

@@ -10,70 +10,73 @@ import (
 
 	"forebay/bbd/paths"
 	"forebay/bbd/rpc"
+	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
 )
 
-func (d *Daemon) stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "stat", m.Buffer)
+// Stat describes the entry of a path.
+func (v *entryService) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "stat", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.paths.Lookup(ctx, *r.Caller(), "stat", m.Path)
+	e, err := b.p.Paths.Lookup(ctx, *r.Caller(), "stat", m.Path)
 	if err != nil {
 		return nil, err
 	}
-	if e.State() == bb.StateOpen && b.owners.Foreign(&e) && !r.Caller().Relayed {
+	if e.State() == bb.StateOpen && b.o.Owners.Foreign(&e) && !r.Caller().Relayed {
 		// Only its home knows how much of it is committed.
 		var now wire.Entry
-		if b.d.cluster.Ask(ctx, b.owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
+		if v.o.Cluster.Ask(ctx, b.o.Owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
 		}
 	}
-	return b.describe(&e), nil
+	return b.Describe(&e), nil
 }
 
-// describe makes the message of an entry, with what only this daemon knows: the size
+// Describe makes the message of an entry, with what only this daemon knows: the size
 // of a file that is being written, whether a clean one is resident, why its flush
 // failed.
-func (b *buffer) describe(e *bb.Entry) *wire.Entry {
+func (b *entryBuffer) Describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
-	if b.owners.Foreign(e) {
+	if b.o.Owners.Foreign(e) {
 		return m // only its home knows more
 	}
 	switch e.State() {
 	case bb.StateOpen:
-		if size, err := b.d.store.Size(e.File, e.Generation); err == nil {
+		if size, err := b.o.Store.Size(e.File, e.Generation); err == nil {
 			m.Size = size
 		}
 	case bb.StateClean:
-		if e.Type == bb.TypeFile && e.Size > 0 && !b.d.resident(e) {
+		if e.Type == bb.TypeFile && e.Size > 0 && !b.resident(e) {
 			m.State = uint32(bb.StateEvicted)
 		}
 	case bb.StateDirty:
-		m.Reason = cmp.Or(b.dirty.Reason(e.File), m.Reason)
+		m.Reason = cmp.Or(b.p.Dirty.Reason(e.File), m.Reason)
 	}
 	return m
 }
 
-func (d *Daemon) list(ctx context.Context, r *rpc.Request, m *wire.ListRequest) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "list", m.Buffer)
+// List describes a page of the entries of a directory.
+func (v *entryService) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "list", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	limit := int(m.Limit)
-	if limit <= 0 || limit > maxListPage {
-		limit = maxListPage
+	if limit <= 0 || limit > maxPage {
+		limit = maxPage
 	}
-	entries, more, err := b.paths.List(ctx, *r.Caller(), m.Path, m.After, limit)
+	entries, more, err := b.p.Paths.List(ctx, *r.Caller(), m.Path, m.After, limit)
 	if err != nil {
 		return nil, err
 	}
 	reply := &wire.ListReply{More: more}
 	bytes := 0
 	for i := range entries {
-		m := b.describe(&entries[i])
+		m := b.Describe(&entries[i])
 		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage && i > 0 {
 			reply.More = true
 			break
@@ -83,25 +86,26 @@ func (d *Daemon) list(ctx context.Context, r *rpc.Request, m *wire.ListRequest) 
 	return reply, nil
 }
 
-// maxListPage is how many entries a page has at most. It has fewer where their names
+// maxPage is how many entries a page has at most. It has fewer where their names
 // are long, or the reasons why their flush failed: it has to fit a message.
-const maxListPage = 2000
+const maxPage = 2000
 
 // entryOverhead is what an entry takes in a list of them beyond its own size, and
 // its share of what else the message holds.
 const entryOverhead = 16
 
-func (d *Daemon) mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "mkdir", m.Buffer)
+// Mkdir makes a directory.
+func (v *entryService) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "mkdir", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := bb.SplitPath(m.Path); err != nil {
 		return nil, bb.Wrap("mkdir", b.address(m.Path), err)
 	}
-	make := b.paths.Mkdir
+	make := b.p.Paths.Mkdir
 	if m.Parents {
-		make = b.paths.MkdirAll
+		make = b.p.Paths.MkdirAll
 	}
 	e, err := make(ctx, *r.Caller(), m.Path, fs.FileMode(m.Mode))
 	if err != nil {
@@ -110,16 +114,17 @@ func (d *Daemon) mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (prot
 	return wire.FromEntry(&e), nil
 }
 
-func (d *Daemon) setAttr(ctx context.Context, r *rpc.Request, m *wire.SetAttr) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "setattr", m.Buffer)
+// SetAttr changes attributes of an entry.
+func (v *entryService) SetAttr(ctx context.Context, r *rpc.Request, m *wire.SetAttr) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "setattr", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.paths.SetAttr(ctx, *r.Caller(), m.Path, attributes(m))
+	e, err := b.p.Paths.SetAttr(ctx, *r.Caller(), m.Path, attributes(m))
 	if err != nil {
 		return nil, err
 	}
-	return b.describe(&e), nil
+	return b.Describe(&e), nil
 }
 
 func attributes(m *wire.SetAttr) namespace.Attr {
@@ -136,18 +141,18 @@ func attributes(m *wire.SetAttr) namespace.Attr {
 	return a
 }
 
-// lost lists the files of a buffer that are lost or set aside.
-func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := d.bufferFor(ctx, r.Session(), "lost", m.Name)
+// Lost lists the files of a buffer that are lost or set aside.
+func (v *entryService) Lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "lost", m.Name)
 	if err != nil {
 		return nil, err
 	}
-	aside, err := b.reassertion.AsideDir(ctx)
+	aside, err := b.p.AsideDir(ctx)
 	if err != nil {
 		return nil, bb.Wrap("lost", b.address(""), err)
 	}
 	answer, bytes := &wire.Entries{}, 0
-	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+	err = b.p.Names.ScanAll(ctx, func(e bb.Entry) error {
 		if !e.Lost && (e.IsDir() || e.Parent != aside) {
 			return nil
 		}
@@ -155,7 +160,7 @@ func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (
 		if err != nil {
 			return nil // removed meanwhile
 		}
-		m := b.describe(&e)
+		m := b.Describe(&e)
 		m.Path = path
 		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage {
 			if err := r.More(answer, nil); err != nil {
@@ -170,4 +175,19 @@ func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (
 		return nil, bb.Wrap("lost", b.address(""), err)
 	}
 	return answer, nil
+}
+
+// resident reports whether this node has all of a file's bytes.
+func (b *entryBuffer) resident(e *bb.Entry) bool {
+	snap, err := b.o.Store.Snapshot(e.File, e.Generation)
+	if err != nil {
+		return false
+	}
+	defer snap.Close()
+	for _, x := range snap.Extents(0, snap.Size(), 0) {
+		if x.State == store.Evicted {
+			return false
+		}
+	}
+	return true
 }

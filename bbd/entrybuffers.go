@@ -1,0 +1,30 @@
+package bbd
+
+import (
+	"context"
+
+	"forebay/bbd/rpc"
+)
+
+// entryOptions returns what requests about entries use in all buffers.
+func (d *Daemon) entryOptions() entryOptions {
+	o := entryOptions{
+		Enter: func(ctx context.Context, s *rpc.Session, op, name string) (*entryBuffer, error) {
+			b, err := d.bufferFor(ctx, s, op, name)
+			if err != nil {
+				return nil, err
+			}
+			return b.entries, nil
+		},
+		Owners: d.owners(), Store: d.store,
+	}
+	if d.cluster != nil {
+		o.Cluster = d.cluster
+	}
+	return o
+}
+
+// newEntries makes what describes the entries of a buffer.
+func newEntries(b *buffer) *entryBuffer {
+	return newEntryBuffer(b.d.entryOptions(), b.name, entryParts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir})
+}
