@@ -7,6 +7,7 @@ import (
 	"forebay/bbd/batch"
 	"forebay/bbd/change"
 	"forebay/bbd/dirty"
+	"forebay/bbd/entries"
 	"forebay/bbd/file"
 	"forebay/bbd/forward"
 	"forebay/bbd/freeze"
@@ -56,7 +57,7 @@ type parts struct {
 	replicas    *replica.Buffer
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
-	entries     *entryBuffer
+	entries     *entries.Buffer
 	handles     *handle.Buffer
 	changes     *change.Buffer
 }

@@ -21,6 +21,7 @@ import (
 	"forebay/bbd/change"
 	"forebay/bbd/cluster"
 	"forebay/bbd/drain"
+	"forebay/bbd/entries"
 	"forebay/bbd/fabric"
 	"forebay/bbd/handle"
 	"forebay/bbd/leftovers"
@@ -115,7 +116,7 @@ type Daemon struct {
 	}
 
 	work struct { // that requests are for
-		entries   *entryService
+		entries   *entries.Service
 		files     *handle.Service
 		changes   *change.Service
 		batch     *batch.Controller
@@ -246,7 +247,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.work.drains = d.newDrains()
 	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
-	d.work.entries = newEntryService(d.entryOptions())
+	d.work.entries = entries.New(d.entryOptions())
 	d.work.files, d.work.changes = d.newFileService(), change.New(d.changeOptions())
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)

@@ -3,13 +3,14 @@ package bbd
 import (
 	"context"
 
+	"forebay/bbd/entries"
 	"forebay/bbd/rpc"
 )
 
 // entryOptions returns what requests about entries use in all buffers.
-func (d *Daemon) entryOptions() entryOptions {
-	o := entryOptions{
-		Enter: func(ctx context.Context, s *rpc.Session, op, name string) (*entryBuffer, error) {
+func (d *Daemon) entryOptions() entries.Options {
+	o := entries.Options{
+		Enter: func(ctx context.Context, s *rpc.Session, op, name string) (*entries.Buffer, error) {
 			b, err := d.bufferFor(ctx, s, op, name)
 			if err != nil {
 				return nil, err
@@ -25,6 +26,6 @@ func (d *Daemon) entryOptions() entryOptions {
 }
 
 // newEntries makes what describes the entries of a buffer.
-func newEntries(b *buffer) *entryBuffer {
-	return newEntryBuffer(b.d.entryOptions(), b.name, entryParts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir})
+func newEntries(b *buffer) *entries.Buffer {
+	return entries.NewBuffer(b.d.entryOptions(), b.name, entries.Parts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir})
 }

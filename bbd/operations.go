@@ -8,6 +8,7 @@ import (
 	"forebay/bbd/batch"
 	"forebay/bbd/change"
 	"forebay/bbd/drain"
+	"forebay/bbd/entries"
 	"forebay/bbd/handle"
 	"forebay/bbd/nodes"
 	"forebay/bbd/rpc"
@@ -32,13 +33,13 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(d.bufferList).WithToken(),
 		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(d.bufferDestroy),
 
-		wire.Type_TYPE_STAT:    rpc.Waiting(late(&d.work.entries, (*entryService).Stat)).WithToken(),
-		wire.Type_TYPE_LIST:    rpc.Waiting(late(&d.work.entries, (*entryService).List)).WithToken(),
-		wire.Type_TYPE_MKDIR:   rpc.Waiting(late(&d.work.entries, (*entryService).Mkdir)).WithToken(),
+		wire.Type_TYPE_STAT:    rpc.Waiting(late(&d.work.entries, (*entries.Service).Stat)).WithToken(),
+		wire.Type_TYPE_LIST:    rpc.Waiting(late(&d.work.entries, (*entries.Service).List)).WithToken(),
+		wire.Type_TYPE_MKDIR:   rpc.Waiting(late(&d.work.entries, (*entries.Service).Mkdir)).WithToken(),
 		wire.Type_TYPE_RENAME:  rpc.Waiting(late(&d.work.changes, (*change.Service).Rename)).WithToken(),
 		wire.Type_TYPE_REMOVE:  rpc.Waiting(late(&d.work.changes, (*change.Service).Remove)).WithToken(),
-		wire.Type_TYPE_SETATTR: rpc.Waiting(late(&d.work.entries, (*entryService).SetAttr)).WithToken(),
-		wire.Type_TYPE_LOST:    rpc.Waiting(late(&d.work.entries, (*entryService).Lost)).WithToken(),
+		wire.Type_TYPE_SETATTR: rpc.Waiting(late(&d.work.entries, (*entries.Service).SetAttr)).WithToken(),
+		wire.Type_TYPE_LOST:    rpc.Waiting(late(&d.work.entries, (*entries.Service).Lost)).WithToken(),
 
 		wire.Type_TYPE_OPEN:    rpc.Opening(d.openFile).WithToken(),
 		wire.Type_TYPE_COMMIT:  handle.CommitHandler().WithToken(),

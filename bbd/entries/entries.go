@@ -1,4 +1,7 @@
-package bbd
+// Package entries answers requests that describe, list, make and change entries, and describes them with what only
+// this daemon knows: how much of an open file is committed, what is in memory, why a flush failed. It must never know
+// how a file is written, read or flushed.
+package entries
 
 import (
 	"cmp"
@@ -17,7 +20,7 @@ import (
 )
 
 // Stat describes the entry of a path.
-func (v *entryService) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
+func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "stat", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -39,7 +42,7 @@ func (v *entryService) Stat(ctx context.Context, r *rpc.Request, m *wire.PathReq
 // Describe makes the message of an entry, with what only this daemon knows: the size
 // of a file that is being written, whether a clean one is resident, why its flush
 // failed.
-func (b *entryBuffer) Describe(e *bb.Entry) *wire.Entry {
+func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
 	if b.o.Owners.Foreign(e) {
 		return m // only its home knows more
@@ -60,7 +63,7 @@ func (b *entryBuffer) Describe(e *bb.Entry) *wire.Entry {
 }
 
 // List describes a page of the entries of a directory.
-func (v *entryService) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest) (proto.Message, error) {
+func (v *Service) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "list", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -95,7 +98,7 @@ const maxPage = 2000
 const entryOverhead = 16
 
 // Mkdir makes a directory.
-func (v *entryService) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (proto.Message, error) {
+func (v *Service) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "mkdir", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -115,7 +118,7 @@ func (v *entryService) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir)
 }
 
 // SetAttr changes attributes of an entry.
-func (v *entryService) SetAttr(ctx context.Context, r *rpc.Request, m *wire.SetAttr) (proto.Message, error) {
+func (v *Service) SetAttr(ctx context.Context, r *rpc.Request, m *wire.SetAttr) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "setattr", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -142,7 +145,7 @@ func attributes(m *wire.SetAttr) namespace.Attr {
 }
 
 // Lost lists the files of a buffer that are lost or set aside.
-func (v *entryService) Lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+func (v *Service) Lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "lost", m.Name)
 	if err != nil {
 		return nil, err
@@ -178,7 +181,7 @@ func (v *entryService) Lost(ctx context.Context, r *rpc.Request, m *wire.BufferN
 }
 
 // resident reports whether this node has all of a file's bytes.
-func (b *entryBuffer) resident(e *bb.Entry) bool {
+func (b *Buffer) resident(e *bb.Entry) bool {
 	snap, err := b.o.Store.Snapshot(e.File, e.Generation)
 	if err != nil {
 		return false

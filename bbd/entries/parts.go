@@ -1,0 +1,87 @@
+package entries
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/owner"
+	"forebay/bbd/paths"
+	"forebay/bbd/rpc"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
+	Size(file bb.FileID, n bb.Generation) (int64, error)
+	Snapshot(file bb.FileID, n bb.Generation) (*store.Snapshot, error)
+}
+
+// Cluster is what is needed of the other nodes, whose contract this is.
+type Cluster interface {
+	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
+}
+
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
+	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
+	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+}
+
+// Dirty has the files that wait for their flush.
+type Dirty interface {
+	// Reason returns why the last flush of a file failed; "": it did not. It may be called concurrently.
+	Reason(file bb.FileID) string
+}
+
+// Options are what requests about entries of all buffers use. Its functions may be called concurrently.
+type Options struct {
+	// Enter returns a buffer that the session's user may enter.
+	Enter   func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
+	Owners  owner.Node
+	Cluster Cluster // nil: this daemon is alone
+	Store   Store
+}
+
+// Parts are what requests about the entries of a buffer need of the rest of it.
+type Parts struct {
+	Paths *paths.Tree
+	Names Names
+	Dirty Dirty
+	// AsideDir returns the directory of the files that were set aside; 0: there is none.
+	AsideDir func(ctx context.Context) (bb.DirID, error)
+}
+
+// Service answers requests about entries. Its methods may be called concurrently.
+type Service struct{ o Options }
+
+// New returns what answers requests about entries.
+func New(o Options) *Service { return &Service{o} }
+
+// Buffer has the entries of one buffer. Its methods may be called concurrently.
+type Buffer struct {
+	o    Options
+	name string
+	p    Parts
+}
+
+// NewBuffer returns what describes the entries of a buffer.
+func NewBuffer(o Options, name string, p Parts) *Buffer {
+	return &Buffer{o, name, p}
+}
+
+func (b *Buffer) address(path string) string {
+	return bb.Address{Buffer: b.name, Path: path}.String()
+}
+
+// pathAt returns the path of a place now.
+func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
+	dir, err := b.p.Names.PathOf(ctx, at.Dir)
+	if err != nil {
+		return "", err
+	}
+	return at.In(dir), nil
+}
