@@ -1,0 +1,83 @@
+package entries
+
+import (
+	"cmp"
+	"io/fs"
+	"testing"
+	"time"
+
+	"forebay/bbd/owner"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// memory has so many bytes of one generation that is being written, and nothing of closed ones.
+type memory struct {
+	generation bb.Generation
+	bytes      int64
+}
+
+func (m memory) Size(_ bb.FileID, n bb.Generation) (int64, error) {
+	if n != m.generation {
+		return 0, bb.NotFound
+	}
+	return m.bytes, nil
+}
+
+func (memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) { return nil, bb.NotFound }
+
+// reasons say why the last flush of a file failed.
+type reasons map[bb.FileID]string
+
+func (r reasons) Reason(file bb.FileID) string { return r[file] }
+
+// TestDescribe: a daemon adds to an entry what it alone knows, of its own files.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	e := bb.Entry{Parent: bb.RootDir, Name: "x", Type: bb.TypeFile, File: 5, Generation: 6, Size: 10, Holders: []bb.NodeID{"n1"}}
+	with := func(change func(*bb.Entry)) bb.Entry { e := e; change(&e); return e }
+	for name, c := range map[string]struct {
+		entry  bb.Entry
+		size   uint64 // 0: 10
+		state  bb.State
+		reason string
+	}{
+		"dirty":                        {entry: e, state: bb.StateDirty, reason: "no space"},
+		"dirty, another file":          {entry: with(func(e *bb.Entry) { e.File = 9 }), state: bb.StateDirty},
+		"dirty, at another node":       {entry: with(func(e *bb.Entry) { e.Holders = []bb.NodeID{"n2"} }), state: bb.StateDirty},
+		"being written":                {entry: with(func(e *bb.Entry) { e.Open = true }), size: 30, state: bb.StateOpen},
+		"being written, not committed": {entry: with(func(e *bb.Entry) { e.Open, e.Generation = true, 7 }), state: bb.StateOpen},
+		"being written at another node": {
+			entry: with(func(e *bb.Entry) { e.Open, e.Holders = true, []bb.NodeID{"n2"} }), state: bb.StateOpen,
+		},
+		"clean, and not in memory": {entry: with(func(e *bb.Entry) { e.Flushed.Generation = 6 }), state: bb.StateEvicted},
+		"clean at another node": {
+			entry: with(func(e *bb.Entry) { e.Flushed.Generation, e.Holders = 6, []bb.NodeID{"n2"} }), state: bb.StateClean,
+		},
+	} {
+		b := NewBuffer(Options{Owners: owner.Node{Self: "n1"}, Store: memory{6, 30}}, "b", Parts{Dirty: reasons{5: "no space"}})
+		m := b.Describe(&c.entry)
+		if uint64(m.Size) != cmp.Or(c.size, 10) || bb.State(m.State) != c.state || m.Reason != c.reason {
+			t.Errorf("%s: size %d, %v, %q, want %d, %v, %q", name, m.Size, bb.State(m.State), m.Reason, cmp.Or(c.size, 10), c.state, c.reason)
+		}
+	}
+	empty := with(func(e *bb.Entry) { e.Flushed.Generation, e.Size = 6, 0 })
+	b := NewBuffer(Options{Owners: owner.Node{Self: "n1"}, Store: memory{}}, "b", Parts{})
+	if m := b.Describe(&empty); bb.State(m.State) != bb.StateClean {
+		t.Errorf("an empty file of which nothing can be evicted is %v", bb.State(m.State))
+	}
+}
+
+// TestAttributes: what a request does not name stays as it is.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	if a := attributes(&wire.SetAttr{}); a.Mode != nil || a.UID != nil || a.GID != nil || a.MTime != nil {
+		t.Errorf("of nothing: %+v", a)
+	}
+	mode, uid, mtime := uint32(fs.ModeSetuid|0o4755), uint32(7), int64(5)
+	a := attributes(&wire.SetAttr{Mode: &mode, Uid: &uid, MtimeNs: &mtime})
+	if a.Mode == nil || *a.Mode != 0o755 || a.UID == nil || *a.UID != 7 || a.GID != nil || a.MTime == nil || !a.MTime.Equal(time.Unix(0, 5)) {
+		t.Errorf("of some: %+v", a)
+	}
+}
