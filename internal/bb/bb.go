@@ -282,6 +282,7 @@ const (
 	StateClean
 	StateEvicted
 	StateLost
+	StateSuperseded // dirty, in a step that a flush rule never flushes: the daemon knows, not the entry
 )
 
 // String returns the state's name.
@@ -297,6 +298,8 @@ func (s State) String() string {
 		return "evicted"
 	case StateLost:
 		return "lost"
+	case StateSuperseded:
+		return "superseded"
 	default:
 		return "state(" + strconv.Itoa(int(s)) + ")"
 	}
@@ -322,13 +325,13 @@ type Buffer struct {
 	Backing    string      // file:///path or s3://bucket/prefix; "" for a scratch buffer that is never flushed
 	BackingID  string      // which directory Backing was when the buffer was made; "": that is not known
 	Durability Durability
-	Codec      string        // compression on the way out: "", "zstd" or "s2"
-	Keep       []string      // patterns of names that are only passing and are not flushed
-	Existing   Existing      // what becomes of files of the store that the buffer did not write
-	Found      string        // a file that the store held when the buffer was made; only in the answer to its creation
-	FoundTotal int           // files that it held then, counted to MaxFound+1; only in that answer
+	Codec      string   // compression on the way out: "", "zstd" or "s2"
+	Keep       []string // patterns of names that are only passing and are not flushed
+	Existing   Existing // what becomes of files of the store that the buffer did not write
+	Findings
 	Shared     bool          // its store may overlap those of other buffers; only in the request to create it
 	Tiers      []TierRule    // which files go to disk rather than stay in memory; the first that fits counts
+	Flush      []FlushRule   // which steps of a series are flushed; the first that fits counts
 	FlushLimit int64         // bytes a second to the store; 0: no limit
 	DirtyAge   time.Duration // oldest a dirty byte may get before a flush of it begins; 0: the daemon's default
 	NoWait     bool          // writes without room fail with NoSpace instead of waiting
@@ -422,5 +425,6 @@ const (
 	EventTxnAborted  EventKind = "txn-aborted"
 	EventStoreFails  EventKind = "store-fails"   // calls of the buffer's store fail, or have no answer, on that node; see Reason
 	EventStoreWorks  EventKind = "store-answers" // the store answers that node again
+	EventSuperseded  EventKind = "superseded"    // a step was dropped that was never flushed, since a newer one is complete; see Reason
 	EventMissed      EventKind = "missed"        // the one who listens was too slow; see Reason
 )

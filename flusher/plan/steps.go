@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Step is what the namespace knows of one step that a flush rule is about.
+type Step struct {
+	Path     string
+	Number   int64
+	Rule     bb.FlushRule
+	Marked   time.Time // when the file was written that completes it; zero: it has none
+	Written  time.Time // when its newest file was
+	Dirty    time.Time // when its oldest dirty file was; zero: none is dirty
+	Unsaved  bool      // a file of it is dirty
+	Open     bool      // a file of it is open for writing
+	Broken   bool      // a file of it is lost, or its owner does not answer
+	OneCopy  bool      // a dirty file of it has no second copy
+	Files    int       // that are dirty
+	Bytes    int64     // of them
+	ThisNode int64     // of them, bytes of files that this node owns
+}
+
+// Complete reports whether a step can be read whole: the file that is written last into it is there, none is
+// open for writing, and each can be had.
+func (s *Step) Complete() bool { return !s.Marked.IsZero() && !s.Open && !s.Broken }
+
+// StepState says what becomes of the dirty files of a step.
+type StepState uint8
+
+// The states. Memory alone has what is held back.
+//
+//	 first file    complete        a newer step is complete
+//	─────────▶ begun ─────▶ newest ─────▶ superseded ──memory is needed──▶ dropped
+//	             │             │
+//	             └─────────────┴─ drained, or memory is needed ─▶ flushed
+//
+// Begun becomes flushed when its dirty age is over, too; newest, when its rule wants a second copy that is
+// gone. A step whose number is due is flushed from the beginning.
+const (
+	StepBegun      StepState = iota // held back until its dirty age is over
+	StepFlushed                     // flushed as files of no step are
+	StepNewest                      // held back for as long as no newer step is complete
+	StepSuperseded                  // never flushed
+)
+
+// Circumstances are what a decision about steps depends on beside them.
+type Circumstances struct {
+	Draining bool          // the buffer is drained, or what the steps lie in
+	Pressure bool          // memory is short, and there is no superseded step to drop
+	DirtyAge time.Duration // the oldest that a byte gets before its flush begins; 0: any age
+	Now      time.Time
+}
+
+// Judgement is the state of a step. By is the path of the newer step that has superseded it.
+type Judgement struct {
+	StepState
+	By string
+}
+
+// JudgeSteps decides about steps of one directory that one rule is about, in the order in which they are given.
+//
+// A step is superseded by one of a higher number that is complete and was completed after the last file of
+// this one was written. So the complete step of the highest number never is, and a series that goes on from
+// an earlier number is not superseded by what was written before it.
+func JudgeSteps(steps []Step, c Circumstances) []Judgement {
+	order := make([]int, len(steps))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(steps[b].Number, steps[a].Number) })
+	judged := make([]Judgement, len(steps))
+	var newer *Step // the complete one of a higher number that was completed last
+	for begin := 0; begin < len(order); {
+		end := begin
+		for end < len(order) && steps[order[end]].Number == steps[order[begin]].Number {
+			judged[order[end]] = judge(&steps[order[end]], newer, c)
+			end++
+		}
+		for _, i := range order[begin:end] {
+			if s := &steps[i]; s.Complete() && (newer == nil || s.Marked.After(newer.Marked)) {
+				newer = s
+			}
+		}
+		begin = end
+	}
+	return judged
+}
+
+// judge decides about a step; newer is the one of a higher number that may have superseded it.
+func judge(s, newer *Step, c Circumstances) Judgement {
+	state := StepBegun
+	switch {
+	case s.Rule.Due(s.Number):
+		state = StepFlushed
+	case newer != nil && !s.Written.After(newer.Marked):
+		return Judgement{StepSuperseded, newer.Path}
+	case c.Draining || c.Pressure:
+		state = StepFlushed
+	case s.Complete() && s.Rule.Copies && s.OneCopy:
+		state = StepFlushed
+	case s.Complete():
+		state = StepNewest
+	case c.DirtyAge > 0 && !s.Dirty.IsZero() && !s.Dirty.Add(c.DirtyAge).After(c.Now):
+		state = StepFlushed
+	}
+	return Judgement{StepState: state}
+}
+
+// Droppable reports whether the files of a superseded step may be removed: nobody is writing one.
+func Droppable(s *Step, j Judgement) bool { return j.StepState == StepSuperseded && !s.Open }
+
+// Steps is what a daemon knows of a buffer's steps at one moment. It is not changed any more. A nil one is of a
+// buffer without flush rules.
+type Steps struct {
+	Rules  []bb.FlushRule
+	States map[string]StepState // by path
+	// Drained are paths that are drained: a step that is not in States is flushed if one overlaps it.
+	Drained []string
+}
+
+// Holds reports whether a file is held back from the store by a flush rule, and by which step.
+func (x *Steps) Holds(file string) (step string, held bool) {
+	if x == nil {
+		return "", false
+	}
+	step, rule, number, ok := bb.StepOf(x.Rules, file)
+	if !ok || rule.Due(number) {
+		return step, false
+	}
+	state, known := x.States[step]
+	if !known && slices.ContainsFunc(x.Drained, func(p string) bool { return bb.Overlaps(p, step) }) {
+		state = StepFlushed
+	}
+	return step, state != StepFlushed
+}
