@@ -59,6 +59,8 @@ const (
 	StateClean   = bb.StateClean
 	StateEvicted = bb.StateEvicted
 	StateLost    = bb.StateLost
+	// StateSuperseded is of a file that a flush rule never flushes, since a newer step is complete.
+	StateSuperseded = bb.StateSuperseded
 )
 
 // ParseAddress reads bb://BUFFER/path.

@@ -30,6 +30,7 @@ func sealBuffer(key string, b *bb.Buffer, in keptIn) ([]byte, error) {
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
 		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: kv.Nanos(b.Created), State: string(b.State), Bucket: in.id, Replicas: uint32(b.Replicas),
 		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing), Engine: string(in.engine),
+		Flush: bb.FlushRuleTexts(b.Flush),
 	}, b.Rest))
 }
 
@@ -58,6 +59,11 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, keptIn, error) 
 			continue // a tier of a newer release: these files are in memory here
 		}
 		b.Tiers = append(b.Tiers, bb.TierRule{Pattern: r.GetPattern(), Tier: bb.Tier(r.GetTier())})
+	}
+	for _, r := range bb.FlushRules(m.GetFlush()) {
+		if r.Check() == nil { // else of a newer release: these files are flushed as others are here
+			b.Flush = append(b.Flush, r)
+		}
 	}
 	if b.Replicas > maxReplicas {
 		return bb.Buffer{}, keptIn{}, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))

@@ -71,9 +71,41 @@ func Check(spec *bb.Buffer) error {
 			return bad("tier", uint8(r.Tier), "say memory or disk")
 		}
 	}
+	if err := checkFlush(spec); err != nil {
+		return err
+	}
 	if spec.Backing != "" {
 		_, err := bb.ParseBacking(spec.Backing)
 		return err
+	}
+	return nil
+}
+
+// maxFlushRules bounds the flush rules of a buffer: each is compared with each directory of a path.
+const maxFlushRules = 32
+
+func checkFlush(spec *bb.Buffer) error {
+	if len(spec.Flush) == 0 {
+		return nil
+	}
+	refused := func(reason, remedy string) error {
+		return bb.E(bb.Invalid, "flush rule", fmt.Sprintf("%.200q", spec.Flush[0].String()), reason).WithRemedy(remedy)
+	}
+	switch {
+	case len(spec.Flush) > maxFlushRules:
+		return refused(fmt.Sprintf("a buffer has at most %d of them, not %d", maxFlushRules, len(spec.Flush)), "use patterns with wildcards")
+	case spec.Backing == "":
+		return refused("needs a backing store", "give --backing")
+	case spec.Durability == bb.DurabilityFlushed:
+		return refused("holds files back, and each close would wait for its flush", "say --durability resident")
+	}
+	for _, r := range spec.Flush {
+		if err := r.Check(); err != nil {
+			return err
+		}
+		if r.Copies && spec.Replicas < 2 {
+			return refused("is about second copies, and the buffer has none", "give --replicas 2")
+		}
 	}
 	return nil
 }

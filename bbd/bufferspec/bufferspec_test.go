@@ -1,6 +1,7 @@
 package bufferspec
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -25,29 +26,47 @@ func TestComplete(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
+	every5 := bb.FlushRules([]string{"step-*/=every 5"})
 	for name, c := range map[string]struct {
 		change func(*bb.Buffer)
 		ok     bool
 	}{
-		"nothing more":                {func(*bb.Buffer) {}, true},
-		"no name":                     {func(b *bb.Buffer) { b.Name = "" }, false},
-		"a negative capacity":         {func(b *bb.Buffer) { b.Capacity = -1 }, false},
-		"a negative flush limit":      {func(b *bb.Buffer) { b.FlushLimit = -1 }, false},
-		"a negative dirty age":        {func(b *bb.Buffer) { b.DirtyAge = -1 }, false},
-		"an unknown durability":       {func(b *bb.Buffer) { b.Durability = "eternal" }, false},
-		"flushed, without a store":    {func(b *bb.Buffer) { b.Durability = bb.DurabilityFlushed }, false},
-		"flushed, with a store":       {func(b *bb.Buffer) { b.Durability, b.Backing = bb.DurabilityFlushed, "file:///store" }, true},
-		"an unknown rule of existing": {func(b *bb.Buffer) { b.Existing = "guess" }, false},
-		"two copies":                  {func(b *bb.Buffer) { b.Replicas = 2 }, true},
-		"three copies":                {func(b *bb.Buffer) { b.Replicas = 3 }, false},
-		"a set-uid bit":               {func(b *bb.Buffer) { b.Mode |= 1 << 23 }, false},
-		"an owner without rights":     {func(b *bb.Buffer) { b.Mode = 0o070 }, false},
-		"others with rights":          {func(b *bb.Buffer) { b.Mode = 0o755 }, true},
-		"an unknown codec":            {func(b *bb.Buffer) { b.Codec = "magic" }, false},
-		"a malformed pattern":         {func(b *bb.Buffer) { b.Keep = []string{"["} }, false},
-		"a tier":                      {func(b *bb.Buffer) { b.Tiers = []bb.TierRule{{Pattern: "*.log", Tier: bb.TierDisk}} }, true},
-		"an unknown tier":             {func(b *bb.Buffer) { b.Tiers = []bb.TierRule{{Pattern: "*.log", Tier: 7}} }, false},
-		"a store that is no URL":      {func(b *bb.Buffer) { b.Backing = "::" }, false},
+		"nothing more":                 {func(*bb.Buffer) {}, true},
+		"no name":                      {func(b *bb.Buffer) { b.Name = "" }, false},
+		"a negative capacity":          {func(b *bb.Buffer) { b.Capacity = -1 }, false},
+		"a negative flush limit":       {func(b *bb.Buffer) { b.FlushLimit = -1 }, false},
+		"a negative dirty age":         {func(b *bb.Buffer) { b.DirtyAge = -1 }, false},
+		"an unknown durability":        {func(b *bb.Buffer) { b.Durability = "eternal" }, false},
+		"flushed, without a store":     {func(b *bb.Buffer) { b.Durability = bb.DurabilityFlushed }, false},
+		"flushed, with a store":        {func(b *bb.Buffer) { b.Durability, b.Backing = bb.DurabilityFlushed, "file:///store" }, true},
+		"an unknown rule of existing":  {func(b *bb.Buffer) { b.Existing = "guess" }, false},
+		"two copies":                   {func(b *bb.Buffer) { b.Replicas = 2 }, true},
+		"three copies":                 {func(b *bb.Buffer) { b.Replicas = 3 }, false},
+		"a set-uid bit":                {func(b *bb.Buffer) { b.Mode |= 1 << 23 }, false},
+		"an owner without rights":      {func(b *bb.Buffer) { b.Mode = 0o070 }, false},
+		"others with rights":           {func(b *bb.Buffer) { b.Mode = 0o755 }, true},
+		"an unknown codec":             {func(b *bb.Buffer) { b.Codec = "magic" }, false},
+		"a malformed pattern":          {func(b *bb.Buffer) { b.Keep = []string{"["} }, false},
+		"a tier":                       {func(b *bb.Buffer) { b.Tiers = []bb.TierRule{{Pattern: "*.log", Tier: bb.TierDisk}} }, true},
+		"an unknown tier":              {func(b *bb.Buffer) { b.Tiers = []bb.TierRule{{Pattern: "*.log", Tier: 7}} }, false},
+		"a flush rule":                 {func(b *bb.Buffer) { b.Backing, b.Flush = "file:///store", every5 }, true},
+		"a flush rule without a store": {func(b *bb.Buffer) { b.Flush = every5 }, false},
+		"a flush rule, and closes that wait": {func(b *bb.Buffer) {
+			b.Backing, b.Flush, b.Durability = "file:///store", every5, bb.DurabilityFlushed
+		}, false},
+		"a flush rule that cannot be read": {func(b *bb.Buffer) {
+			b.Backing, b.Flush = "file:///store", bb.FlushRules([]string{"step-*/=often"})
+		}, false},
+		"second copies that there are not": {func(b *bb.Buffer) {
+			b.Backing, b.Flush = "file:///store", bb.FlushRules([]string{"step-*/=when a second copy is gone"})
+		}, false},
+		"second copies": {func(b *bb.Buffer) {
+			b.Backing, b.Replicas, b.Flush = "file:///store", 2, bb.FlushRules([]string{"step-*/=when a second copy is gone"})
+		}, true},
+		"too many flush rules": {func(b *bb.Buffer) {
+			b.Backing, b.Flush = "file:///store", slices.Repeat(every5, maxFlushRules+1)
+		}, false},
+		"a store that is no URL": {func(b *bb.Buffer) { b.Backing = "::" }, false},
 	} {
 		spec := bb.Buffer{Name: "b"}
 		Complete(&spec, &wire.Buffer{}, time.Now())

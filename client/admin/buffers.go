@@ -22,6 +22,8 @@ type (
 	Durability = bb.Durability
 	// TierRule places the files of a buffer that a pattern is about in a Tier.
 	TierRule = bb.TierRule
+	// FlushRule says which steps of a series are flushed; ParseFlushRule reads it.
+	FlushRule = bb.FlushRule
 	// Tier is where bytes lie: in memory or on the node's disk.
 	Tier = bb.Tier
 )
@@ -47,6 +49,9 @@ const (
 	BufferOrphan       = bb.BufferOrphan
 	BufferDestroying   = bb.BufferDestroying
 )
+
+// ParseFlushRule reads PATTERN/=CLAUSE[,CLAUSE…], as step-*/=every 5.
+func ParseFlushRule(text string) (FlushRule, error) { return bb.ParseFlushRule(text) }
 
 // CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep
 // means the default patterns, an empty one none; no Existing means ExistingKeep.

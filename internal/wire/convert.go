@@ -126,7 +126,7 @@ func FromBuffer(b *bb.Buffer) *Buffer {
 		FlushLimit: b.FlushLimit, DirtyAgeNs: int64(b.DirtyAge), NoWait: b.NoWait, Receipt: b.Receipt,
 		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State), Replicas: uint32(min(max(b.Replicas, 0), math.MaxInt32)),
 		Tiers: fromTiers(b.Tiers), Existing: string(b.Existing), Found: b.Found,
-		FoundTotal: uint32(min(max(b.FoundTotal, 0), math.MaxInt32)), Shared: b.Shared,
+		FoundTotal: uint32(min(max(b.FoundTotal, 0), math.MaxInt32)), Shared: b.Shared, Flush: bb.FlushRuleTexts(b.Flush),
 	}
 }
 
@@ -151,8 +151,8 @@ func (m *Buffer) AsBuffer() bb.Buffer {
 		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, Keep: m.Keep,
 		FlushLimit: m.FlushLimit, DirtyAge: time.Duration(m.DirtyAgeNs), NoWait: m.NoWait, Receipt: m.Receipt,
 		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State), Replicas: int(m.Replicas),
-		Tiers: asTiers(m.Tiers), Existing: bb.Existing(m.Existing), Found: m.Found, FoundTotal: int(m.FoundTotal),
-		Shared: m.Shared,
+		Tiers: asTiers(m.Tiers), Existing: bb.Existing(m.Existing), Findings: bb.Findings{Found: m.Found, FoundTotal: int(m.FoundTotal)},
+		Shared: m.Shared, Flush: bb.FlushRules(m.Flush),
 	}
 }
 

@@ -1292,6 +1292,7 @@ type Buffer struct {
 	Found         string                 `protobuf:"bytes,21,opt,name=found,proto3" json:"found,omitempty"`                                 // in the answer to a create: a file that the store held already; "": none
 	FoundTotal    uint32                 `protobuf:"varint,22,opt,name=found_total,json=foundTotal,proto3" json:"found_total,omitempty"`    // in the answer to a create: such files, counted to 1,001
 	Shared        bool                   `protobuf:"varint,23,opt,name=shared,proto3" json:"shared,omitempty"`                              // in a create: its store may overlap those of other buffers
+	Flush         []string               `protobuf:"bytes,24,rep,name=flush,proto3" json:"flush,omitempty"`                                 // flush rules as bb.FlushRule writes them; the first that fits counts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1485,6 +1486,13 @@ func (x *Buffer) GetShared() bool {
 		return x.Shared
 	}
 	return false
+}
+
+func (x *Buffer) GetFlush() []string {
+	if x != nil {
+		return x.Flush
+	}
+	return nil
 }
 
 type TierRule struct {
@@ -3700,26 +3708,28 @@ func (x *Verify) GetDeep() bool {
 
 // Progress of long work. The last reply has done set; failed names what could not be done.
 type Progress struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	FilesTotal     int64                  `protobuf:"varint,1,opt,name=files_total,json=filesTotal,proto3" json:"files_total,omitempty"`
-	FilesDone      int64                  `protobuf:"varint,2,opt,name=files_done,json=filesDone,proto3" json:"files_done,omitempty"`
-	BytesTotal     int64                  `protobuf:"varint,3,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
-	BytesDone      int64                  `protobuf:"varint,4,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
-	FilesSkipped   int64                  `protobuf:"varint,5,opt,name=files_skipped,json=filesSkipped,proto3" json:"files_skipped,omitempty"` // already there and equal
-	Done           bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
-	Failed         []*Failure             `protobuf:"bytes,7,rep,name=failed,proto3" json:"failed,omitempty"`
-	Held           []string               `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"` // names held back by a keep pattern, at most 1,000
-	Open           []string               `protobuf:"bytes,9,rep,name=open,proto3" json:"open,omitempty"` // names still open for writing, at most 1,000
-	HeldTotal      int64                  `protobuf:"varint,10,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
-	OpenTotal      int64                  `protobuf:"varint,11,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
-	FailedTotal    int64                  `protobuf:"varint,12,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
-	LastError      string                 `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`                   // the newest passing failure of the store
-	Names          []string               `protobuf:"bytes,14,rep,name=names,proto3" json:"names,omitempty"`                                            // dry run: what would be copied, at most 1,000 a message
-	Job            string                 `protobuf:"bytes,15,opt,name=job,proto3" json:"job,omitempty"`                                                // which goes on when nobody waits for it; "": the work ends then
-	TimedOut       bool                   `protobuf:"varint,16,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`                     // of a drain: Drain.timeout_ns passed before all was saved
-	BytesNotCopied int64                  `protobuf:"varint,17,opt,name=bytes_not_copied,json=bytesNotCopied,proto3" json:"bytes_not_copied,omitempty"` // of bytes_done: of files that were skipped or have failed
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	FilesTotal      int64                  `protobuf:"varint,1,opt,name=files_total,json=filesTotal,proto3" json:"files_total,omitempty"`
+	FilesDone       int64                  `protobuf:"varint,2,opt,name=files_done,json=filesDone,proto3" json:"files_done,omitempty"`
+	BytesTotal      int64                  `protobuf:"varint,3,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	BytesDone       int64                  `protobuf:"varint,4,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	FilesSkipped    int64                  `protobuf:"varint,5,opt,name=files_skipped,json=filesSkipped,proto3" json:"files_skipped,omitempty"` // already there and equal
+	Done            bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	Failed          []*Failure             `protobuf:"bytes,7,rep,name=failed,proto3" json:"failed,omitempty"`
+	Held            []string               `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"` // names held back by a keep pattern, at most 1,000
+	Open            []string               `protobuf:"bytes,9,rep,name=open,proto3" json:"open,omitempty"` // names still open for writing, at most 1,000
+	HeldTotal       int64                  `protobuf:"varint,10,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
+	OpenTotal       int64                  `protobuf:"varint,11,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
+	FailedTotal     int64                  `protobuf:"varint,12,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
+	LastError       string                 `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`                   // the newest passing failure of the store
+	Names           []string               `protobuf:"bytes,14,rep,name=names,proto3" json:"names,omitempty"`                                            // dry run: what would be copied, at most 1,000 a message
+	Job             string                 `protobuf:"bytes,15,opt,name=job,proto3" json:"job,omitempty"`                                                // which goes on when nobody waits for it; "": the work ends then
+	TimedOut        bool                   `protobuf:"varint,16,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`                     // of a drain: Drain.timeout_ns passed before all was saved
+	BytesNotCopied  int64                  `protobuf:"varint,17,opt,name=bytes_not_copied,json=bytesNotCopied,proto3" json:"bytes_not_copied,omitempty"` // of bytes_done: of files that were skipped or have failed
+	Superseded      []string               `protobuf:"bytes,18,rep,name=superseded,proto3" json:"superseded,omitempty"`                                  // of a drain: steps that a flush rule never flushes, since a newer one is complete, at most 1,000
+	SupersededTotal int64                  `protobuf:"varint,19,opt,name=superseded_total,json=supersededTotal,proto3" json:"superseded_total,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Progress) Reset() {
@@ -3867,6 +3877,20 @@ func (x *Progress) GetTimedOut() bool {
 func (x *Progress) GetBytesNotCopied() int64 {
 	if x != nil {
 		return x.BytesNotCopied
+	}
+	return 0
+}
+
+func (x *Progress) GetSuperseded() []string {
+	if x != nil {
+		return x.Superseded
+	}
+	return nil
+}
+
+func (x *Progress) GetSupersededTotal() int64 {
+	if x != nil {
+		return x.SupersededTotal
 	}
 	return 0
 }
@@ -6019,7 +6043,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"7\n" +
 	"\aBuffers\x12,\n" +
-	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xe7\x04\n" +
+	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xfd\x04\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -6050,7 +6074,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05found\x18\x15 \x01(\tR\x05found\x12\x1f\n" +
 	"\vfound_total\x18\x16 \x01(\rR\n" +
 	"foundTotal\x12\x16\n" +
-	"\x06shared\x18\x17 \x01(\bR\x06shared\"8\n" +
+	"\x06shared\x18\x17 \x01(\bR\x06shared\x12\x14\n" +
+	"\x05flush\x18\x18 \x03(\tR\x05flush\"8\n" +
 	"\bTierRule\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x12\n" +
 	"\x04tier\x18\x02 \x01(\rR\x04tier\"\x97\x03\n" +
@@ -6246,7 +6271,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03key\x18\x06 \x01(\tR\x03key\".\n" +
 	"\x06Verify\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
-	"\x04deep\x18\x02 \x01(\bR\x04deep\"\x87\x04\n" +
+	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xd2\x04\n" +
 	"\bProgress\x12\x1f\n" +
 	"\vfiles_total\x18\x01 \x01(\x03R\n" +
 	"filesTotal\x12\x1d\n" +
@@ -6272,7 +6297,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05names\x18\x0e \x03(\tR\x05names\x12\x10\n" +
 	"\x03job\x18\x0f \x01(\tR\x03job\x12\x1b\n" +
 	"\ttimed_out\x18\x10 \x01(\bR\btimedOut\x12(\n" +
-	"\x10bytes_not_copied\x18\x11 \x01(\x03R\x0ebytesNotCopied\"_\n" +
+	"\x10bytes_not_copied\x18\x11 \x01(\x03R\x0ebytesNotCopied\x12\x1e\n" +
+	"\n" +
+	"superseded\x18\x12 \x03(\tR\n" +
+	"superseded\x12)\n" +
+	"\x10superseded_total\x18\x13 \x01(\x03R\x0fsupersededTotal\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +

@@ -699,6 +699,7 @@ type Buffer struct {
 	Tiers         []*TierRule            `protobuf:"bytes,19,rep,name=tiers,proto3" json:"tiers,omitempty"`
 	BackingId     string                 `protobuf:"bytes,20,opt,name=backing_id,json=backingId,proto3" json:"backing_id,omitempty"` // which directory the backing was when the buffer was made
 	Existing      string                 `protobuf:"bytes,21,opt,name=existing,proto3" json:"existing,omitempty"`                    // what becomes of files of the store that the buffer did not write; "": overwrite, of a buffer that an older release made
+	Flush         []string               `protobuf:"bytes,23,rep,name=flush,proto3" json:"flush,omitempty"`                          // flush rules as bb.FlushRule writes them
 	Engine        string                 `protobuf:"bytes,22,opt,name=engine,proto3" json:"engine,omitempty"`                        // of its namespace: "" or buckets: a bucket with a key for each name; log: a log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -879,6 +880,13 @@ func (x *Buffer) GetExisting() string {
 		return x.Existing
 	}
 	return ""
+}
+
+func (x *Buffer) GetFlush() []string {
+	if x != nil {
+		return x.Flush
+	}
+	return nil
 }
 
 func (x *Buffer) GetEngine() string {
@@ -1693,7 +1701,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\tDirectory\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x04R\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xd0\x04\n" +
+	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xe6\x04\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -1720,7 +1728,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x05tiers\x18\x13 \x03(\v2\x19.forebay.meta.v1.TierRuleR\x05tiers\x12\x1d\n" +
 	"\n" +
 	"backing_id\x18\x14 \x01(\tR\tbackingId\x12\x1a\n" +
-	"\bexisting\x18\x15 \x01(\tR\bexisting\x12\x16\n" +
+	"\bexisting\x18\x15 \x01(\tR\bexisting\x12\x14\n" +
+	"\x05flush\x18\x17 \x03(\tR\x05flush\x12\x16\n" +
 	"\x06engine\x18\x16 \x01(\tR\x06engineB\n" +
 	"\n" +
 	"\b_created\"8\n" +

@@ -194,7 +194,9 @@ class Buffer(Message):
     found: str
     found_total: int
     shared: bool
-    def __init__(self, *, name: str | None = ..., uid: int | None = ..., gid: int | None = ..., mode: int | None = ..., capacity: int | None = ..., backing: str | None = ..., durability: str | None = ..., codec: str | None = ..., keep: Iterable[str] | None = ..., flush_limit: int | None = ..., dirty_age_ns: int | None = ..., no_wait: bool | None = ..., receipt: bool | None = ..., job: str | None = ..., created_ns: int | None = ..., state: str | None = ..., keep_default: bool | None = ..., replicas: int | None = ..., tiers: Iterable[TierRule] | None = ..., existing: str | None = ..., found: str | None = ..., found_total: int | None = ..., shared: bool | None = ...) -> None: ...
+    @property
+    def flush(self) -> RepeatedScalarFieldContainer[str]: ...
+    def __init__(self, *, name: str | None = ..., uid: int | None = ..., gid: int | None = ..., mode: int | None = ..., capacity: int | None = ..., backing: str | None = ..., durability: str | None = ..., codec: str | None = ..., keep: Iterable[str] | None = ..., flush_limit: int | None = ..., dirty_age_ns: int | None = ..., no_wait: bool | None = ..., receipt: bool | None = ..., job: str | None = ..., created_ns: int | None = ..., state: str | None = ..., keep_default: bool | None = ..., replicas: int | None = ..., tiers: Iterable[TierRule] | None = ..., existing: str | None = ..., found: str | None = ..., found_total: int | None = ..., shared: bool | None = ..., flush: Iterable[str] | None = ...) -> None: ...
 
 class TierRule(Message):
     pattern: str
@@ -459,7 +461,10 @@ class Progress(Message):
     job: str
     timed_out: bool
     bytes_not_copied: int
-    def __init__(self, *, files_total: int | None = ..., files_done: int | None = ..., bytes_total: int | None = ..., bytes_done: int | None = ..., files_skipped: int | None = ..., done: bool | None = ..., failed: Iterable[Failure] | None = ..., held: Iterable[str] | None = ..., open: Iterable[str] | None = ..., held_total: int | None = ..., open_total: int | None = ..., failed_total: int | None = ..., last_error: str | None = ..., names: Iterable[str] | None = ..., job: str | None = ..., timed_out: bool | None = ..., bytes_not_copied: int | None = ...) -> None: ...
+    @property
+    def superseded(self) -> RepeatedScalarFieldContainer[str]: ...
+    superseded_total: int
+    def __init__(self, *, files_total: int | None = ..., files_done: int | None = ..., bytes_total: int | None = ..., bytes_done: int | None = ..., files_skipped: int | None = ..., done: bool | None = ..., failed: Iterable[Failure] | None = ..., held: Iterable[str] | None = ..., open: Iterable[str] | None = ..., held_total: int | None = ..., open_total: int | None = ..., failed_total: int | None = ..., last_error: str | None = ..., names: Iterable[str] | None = ..., job: str | None = ..., timed_out: bool | None = ..., bytes_not_copied: int | None = ..., superseded: Iterable[str] | None = ..., superseded_total: int | None = ...) -> None: ...
 
 class Failure(Message):
     path: str
