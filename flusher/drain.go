@@ -200,7 +200,7 @@ type Report struct {
 	Ops          int   // renames and removals that could not be carried out
 	OpError      error // why
 
-	Held      []string // files that a pattern keeps back
+	Held      []string // files that a pattern keeps back, but not those that a flush rule does
 	HeldCount int
 	Open      []string // files open for writing
 	OpenCount int
@@ -378,10 +378,12 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	q.draining--
 	r := Report{
 		Flushed: q.stats.flushed - d.files, FlushedBytes: q.stats.flushedBytes - d.bytes,
-		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len(), Ops: q.ops.Len(), OpError: q.ops.Err(),
+		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len() - q.stats.ruled, Ops: q.ops.Len(), OpError: q.ops.Err(),
 	}
 	q.held.Scan(func(e *entry) bool {
-		r.Held = append(r.Held, e.path)
+		if !e.ruled {
+			r.Held = append(r.Held, e.path)
+		}
 		return len(r.Held) < MaxReported
 	})
 	describe := q.unsavedOf()

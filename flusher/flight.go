@@ -129,6 +129,7 @@ const (
 	again   // a hold came and went: look anew
 	parked  // a hold or an operation covers the name
 	kept    // the name is only passing
+	ruled   // a flush rule holds its step back
 )
 
 // outcome is a verdict with what belongs to it.
@@ -185,8 +186,9 @@ func (fl *flight) attempt() outcome {
 // takeOff fixes the path, if the file may be flushed under it.
 func (fl *flight) takeOff(path string) verdict {
 	q := fl.q
-	patterns := fl.f.opts.Policy(q.buffer).Keep
-	_, isKept := plan.Kept(patterns, path)
+	policy := fl.f.opts.Policy(q.buffer)
+	_, isKept := plan.Kept(policy.Keep, path)
+	_, isRuled := policy.Steps.Holds(path)
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
 	fl.e.path = path
@@ -199,6 +201,8 @@ func (fl *flight) takeOff(path string) verdict {
 		return parked
 	case isKept:
 		return kept
+	case isRuled:
+		return ruled
 	}
 	fl.path = path
 	return durable
@@ -413,8 +417,9 @@ func (q *queue) deferred(e *entry, v verdict) {
 		e.next = nil
 	}
 	switch {
-	case v == kept:
+	case v == kept || v == ruled:
 		q.setError(e, nil, false)
+		e.ruled = v == ruled
 		q.move(e, stateHeld)
 	case v == parked && q.covered(e.path):
 		q.move(e, stateParked)

@@ -66,6 +66,7 @@ type Recorder interface {
 type Policy struct {
 	Codec    string        // see package codec
 	Keep     []string      // see plan.Kept
+	Steps    *plan.Steps   // nil: no flush rule holds anything back
 	DirtyAge time.Duration // 0: that of Options
 	Due      time.Time     // by when all should be flushed; zero: no matter when
 	// KeepExisting has a flush fail rather than replace what this buffer did not write.
@@ -335,6 +336,21 @@ func (f *Flusher) setPaused(buffer string, paused bool) {
 
 // Kick has the dispatcher look again: memory has become short, or a policy changed.
 func (f *Flusher) Kick() { f.kick() }
+
+// Reconsider has those files at some paths and below them looked at again that are held back: Policy has
+// changed for them.
+func (f *Flusher) Reconsider(buffer string, paths []string) {
+	f.mu.Lock()
+	if q := f.mu.queues[buffer]; q != nil {
+		for _, p := range paths {
+			for _, e := range q.heldBelow(p) {
+				q.move(e, stateReady)
+			}
+		}
+	}
+	f.mu.Unlock()
+	f.kick()
+}
 
 func (f *Flusher) kick() {
 	select {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"forebay/flusher/backing/fault"
 	"forebay/flusher/backing/mem"
 	"forebay/flusher/codec"
+	"forebay/flusher/plan"
 	"forebay/flusher/receipt"
 	"forebay/flusher/spool"
 	"forebay/flusher/storeop"
@@ -379,7 +382,55 @@ func TestKeptBack(t *testing.T) {
 	w.rename("out/_temporary/0/part-0", "out/part-0")
 	w.remove("out/_temporary")
 	w.expectStore(store.Contents)
-	if s := f.BufferStats("buf"); s.Held != 0 || s.HeldBytes != 0 {
+	if s := f.BufferStats("buf"); s.Held != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestFlushRules: files of steps that a rule holds back stay where they are, overdue or not, are no failure of a
+// drain, and are flushed once the policy says so and they are reconsidered; those that are renamed out of
+// a step are flushed at once.
+func TestFlushRules(t *testing.T) {
+	t.Parallel()
+	w, store := newWorld(t), memStore()
+	var steps atomic.Pointer[plan.Steps]
+	steps.Store(&plan.Steps{Rules: bb.FlushRules([]string{"step-*/=every 5"})})
+	f := w.start(store, func(o *Options) {
+		o.DirtyAge = time.Nanosecond
+		o.Policy = func(string) Policy { return Policy{Steps: steps.Load()} }
+	})
+	for _, name := range []string{"step-1/a", "step-1/b", "step-10/a", "step-11/a", "plain"} {
+		w.write(name, name)
+	}
+	report, err := drainAll(t, f)
+	if err != nil || report.HeldCount != 0 || len(report.Held) != 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	want := func(names ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(store.Contents())); !slices.Equal(got, names) {
+			t.Fatalf("stored: %q, want %q", got, names)
+		}
+	}
+	want("plain", "step-10/a")
+	if s := f.BufferStats("buf"); s.Ruled != 3 || s.Held != 0 || s.Queued != 0 || !s.OldestDirty.IsZero() {
+		t.Fatalf("%+v", s)
+	}
+	f.Reconsider("buf", []string{"step-1"})
+	f.Reconsider("none", []string{"step-1"})
+	if _, err := drainAll(t, f); err != nil {
+		t.Fatal(err)
+	}
+	want("plain", "step-10/a")
+	steps.Store(&plan.Steps{Rules: steps.Load().Rules, States: map[string]plan.StepState{"step-1": plan.StepFlushed}})
+	f.Reconsider("buf", []string{"step-1"})
+	if _, err := drainAll(t, f); err != nil {
+		t.Fatal(err)
+	}
+	want("plain", "step-1/a", "step-1/b", "step-10/a")
+	w.rename("step-11/a", "best")
+	w.expectStore(store.Contents)
+	if s := f.BufferStats("buf"); s.Ruled != 0 {
 		t.Fatalf("%+v", s)
 	}
 }

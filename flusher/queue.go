@@ -32,6 +32,7 @@ type entry struct {
 	item   Item
 	urgent bool
 	state  state
+	ruled  bool    // while held: by a flush rule
 	path   string  // where it lay when it was last looked at
 	flight *flight // while flying
 	next   *Item   // a newer generation that came while flying
@@ -129,7 +130,7 @@ func (q *queue) move(e *entry, to state) {
 		q.waiting.Delete(e)
 	case stateHeld:
 		q.held.Delete(e)
-		q.stats.heldBytes -= e.item.Size
+		q.stats.ruled -= index(e.ruled)
 	case stateParked:
 		delete(q.parked, e)
 	case stateFlying:
@@ -155,7 +156,7 @@ func (q *queue) move(e *entry, to state) {
 		q.waiting.Set(e)
 	case stateHeld:
 		q.held.Set(e)
-		q.stats.heldBytes += e.item.Size
+		q.stats.ruled += index(e.ruled)
 	case stateParked:
 		q.parked[e] = struct{}{}
 	}

@@ -17,7 +17,7 @@ const (
 	EventFlushed     EventKind = "flushed"  // told before anybody who waits for it goes on
 	EventFailed      EventKind = "failed"   // it will be tried again
 	EventDropped     EventKind = "dropped"  // there was nothing to flush any more
-	EventDeferred    EventKind = "deferred" // its name is passing, or held
+	EventDeferred    EventKind = "deferred" // its name is passing, or held, or a flush rule holds it back
 	EventApplied     EventKind = "applied"
 	EventApplyFailed EventKind = "apply-failed"
 )
@@ -45,7 +45,7 @@ type BufferStats struct {
 	StalledAt    time.Time // when the store last answered one of them
 	OldestFlight time.Time // when the oldest flight of them all began; zero: none flies
 	Held         int       // files kept back by a pattern
-	HeldBytes    int64
+	Ruled        int       // files held back by a flush rule
 	Failing      int       // files whose last attempt failed
 	Conflicts    int       // of them, those under whose name the store has what the buffer did not write
 	StoreOps     int       // renames and removals still to be carried out
@@ -93,7 +93,7 @@ func (f *Flusher) Stats() map[string]BufferStats {
 func (q *queue) describe() BufferStats {
 	s := BufferStats{
 		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.flying),
-		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: q.ops.Len(),
+		Held: q.held.Len() - q.stats.ruled, Ruled: q.stats.ruled, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: q.ops.Len(),
 		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
 		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
 		Rate:      q.stats.rate.At(q.f.opts.Now()),
@@ -120,7 +120,8 @@ func (q *queue) describe() BufferStats {
 
 // counters are a queue's figures.
 type counters struct {
-	bytes, heldBytes      int64
+	bytes                 int64
+	ruled                 int // of the held ones, those that a flush rule holds back
 	flushed, flushedBytes int64
 	failures              int64
 	failing, gaveUp       int

@@ -25,7 +25,7 @@ func newBufferCommand(a *app.App) *cobra.Command {
 // bufferOptions are the flags of buffer create, as people write them.
 type bufferOptions struct {
 	backing, capacity, durability, codec, existing, limit, mode, job string
-	keep, tier                                                       []string
+	keep, tier, flush                                                []string
 	keepNone, noWait, receipt, shared                                bool
 	dirtyAge                                                         time.Duration
 	replicas                                                         int
@@ -44,6 +44,7 @@ the store is --shared: with --existing=keep for both neither replaces what the o
 with overwrite the last flush wins. Buffers of one user's jobs that keep files need no --shared.`,
 		Example: "  bbctl buffer create ckpt --backing file:///lustre/me/ckpt --capacity 64GiB\n" +
 			"  bbctl buffer create hbase --backing file:///lustre/me/hbase --tier WALs/=memory --tier '*=disk'\n" +
+			"  bbctl buffer create run1 --backing /lustre/me/run1 --flush 'step-*/=every 5'\n" +
 			"  bbctl buffer create out --backing 's3://bucket/run1?endpoint=http://127.0.0.1:7070&path_style=true' --codec zstd",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := o.spec(args[0])
@@ -69,6 +70,7 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
 	f.StringArrayVar(&o.keep, "keep", nil, "pattern of names that are only passing and are not flushed (default _temporary/, .spark-staging*/, *.tmp)")
 	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")
+	f.StringArrayVar(&o.flush, "flush", nil, "PATTERN/=every N: of the directories that fit and end with a number, flush those with a multiple of N, and the newest when the buffer is drained; or PATTERN/=last at end of job, PATTERN/=when a second copy is gone")
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
 	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
 	f.StringVar(&o.existing, "existing", string(admin.ExistingKeep), "files of the store that the buffer did not write: keep (one of the same name in the buffer stays there, in conflict), overwrite, or refuse (no buffer is made)")
@@ -101,6 +103,13 @@ func (o *bufferOptions) spec(name string) (admin.BufferSpec, error) {
 		}
 		spec.Tiers = append(spec.Tiers, admin.TierRule{Pattern: pattern, Tier: tier})
 	}
+	for _, text := range o.flush {
+		rule, err := admin.ParseFlushRule(text)
+		if err != nil {
+			return spec, err
+		}
+		spec.Flush = append(spec.Flush, rule)
+	}
 	for _, s := range []struct {
 		what, text string
 		to         *int64
@@ -124,19 +133,19 @@ func (o *bufferOptions) spec(name string) (admin.BufferSpec, error) {
 
 // bufferJSON is how a buffer is printed with --json. Sizes are bytes.
 type bufferJSON struct {
-	Name       string    `json:"name"`
-	UID        uint32    `json:"uid"`
-	GID        uint32    `json:"gid"`
-	Mode       string    `json:"mode"`
-	Capacity   int64     `json:"capacity"`
-	Backing    string    `json:"backing"`
-	Durability string    `json:"durability"`
-	Codec      string    `json:"codec"`
-	Keep       []string  `json:"keep"`
-	Existing   string    `json:"existing,omitempty"`
-	Found      string    `json:"found,omitempty"`       // a file that the store held when the buffer was made
-	FoundTotal int       `json:"found_total,omitempty"` // such files, counted to 1,001
+	Name       string   `json:"name"`
+	UID        uint32   `json:"uid"`
+	GID        uint32   `json:"gid"`
+	Mode       string   `json:"mode"`
+	Capacity   int64    `json:"capacity"`
+	Backing    string   `json:"backing"`
+	Durability string   `json:"durability"`
+	Codec      string   `json:"codec"`
+	Keep       []string `json:"keep"`
+	Existing   string   `json:"existing,omitempty"`
+	foundJSON
 	Tiers      []string  `json:"tiers,omitempty"`
+	Flush      []string  `json:"flush,omitempty"`
 	FlushLimit int64     `json:"flush_limit"`
 	DirtyAge   float64   `json:"dirty_age"` // seconds; 0: the daemon's default
 	NoWait     bool      `json:"no_wait"`
@@ -147,11 +156,17 @@ type bufferJSON struct {
 	State      string    `json:"state"`
 }
 
+// foundJSON is what the store of a new buffer held.
+type foundJSON struct {
+	Found      string `json:"found,omitempty"`       // a file
+	FoundTotal int    `json:"found_total,omitempty"` // such files, counted to 1,001
+}
+
 func describeBuffer(b *admin.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers),
-		Existing: string(b.Existing), Found: b.Found, FoundTotal: b.FoundTotal, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
+		Flush: bb.FlushRuleTexts(b.Flush), Existing: string(b.Existing), foundJSON: foundJSON{b.Found, b.FoundTotal}, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
 		NoWait: b.NoWait, Receipt: b.Receipt, Replicas: max(b.Replicas, 1), Job: b.Job, Created: b.Created, State: string(b.State),
 	}
 }
@@ -243,6 +258,7 @@ func newBufferShowCommand(a *app.App) *cobra.Command {
 					{"keep", fmt.Sprint(b.Keep)},
 					{"existing", b.Existing},
 					{"tiers", strings.Join(b.Tiers, " ")},
+					{"flush", strings.Join(b.Flush, "; ")},
 					{"flush limit", app.Size(b.FlushLimit) + "/s"},
 					{"created", b.Created.Format(time.RFC3339)},
 				})
