@@ -10,19 +10,19 @@ import (
 
 // Step is what the namespace knows of one step that a flush rule is about.
 type Step struct {
-	Path     string
-	Number   int64
-	Rule     bb.FlushRule
-	Marked   time.Time // when the file was written that completes it; zero: it has none
-	Written  time.Time // when its newest file was
-	Dirty    time.Time // when its oldest dirty file was; zero: none is dirty
-	Unsaved  bool      // a file of it is dirty
-	Open     bool      // a file of it is open for writing
-	Broken   bool      // a file of it is lost, or its owner does not answer
-	OneCopy  bool      // a dirty file of it has no second copy
-	Files    int       // that are dirty
-	Bytes    int64     // of them
-	ThisNode int64     // of them, bytes of files that this node owns
+	Path    string
+	Number  int64
+	Rule    bb.FlushRule
+	Marked  time.Time // when the file was written that completes it; zero: it has none
+	Written time.Time // when its newest file was
+	Dirty   time.Time // when its oldest dirty file was; zero: none is dirty
+	Open    bool      // a file of it is open for writing
+	Stored  bool      // the store has a file of it, of whatever generation
+	Drained bool      // it is drained, or what it lies in, or a part of it
+	Broken  bool      // a file of it is lost, or its owner does not answer
+	OneCopy bool      // a dirty file of it has no second copy
+	Files   int       // dirty ones that this node owns
+	Bytes   int64     // of them
 }
 
 // Complete reports whether a step can be read whole: the file that is written last into it is there, none is
@@ -40,7 +40,7 @@ type StepState uint8
 //	             └─────────────┴─ drained, or memory is needed ─▶ flushed
 //
 // Begun becomes flushed when its dirty age is over, too; newest, when its rule wants a second copy that is
-// gone. A step whose number is due is flushed from the beginning.
+// gone. A step whose number is due is flushed from the beginning, and one of which the store has a file is flushed whole.
 const (
 	StepBegun      StepState = iota // held back until its dirty age is over
 	StepFlushed                     // flushed as files of no step are
@@ -50,7 +50,6 @@ const (
 
 // Circumstances are what a decision about steps depends on beside them.
 type Circumstances struct {
-	Draining bool          // the buffer is drained, or what the steps lie in
 	Pressure bool          // memory is short, and there is no superseded step to drop
 	DirtyAge time.Duration // the oldest that a byte gets before its flush begins; 0: any age
 	Now      time.Time
@@ -95,11 +94,11 @@ func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 func judge(s, newer *Step, c Circumstances) Judgement {
 	state := StepBegun
 	switch {
-	case s.Rule.Due(s.Number):
+	case s.Rule.Due(s.Number) || s.Stored:
 		state = StepFlushed
 	case newer != nil && !s.Written.After(newer.Marked):
 		return Judgement{StepSuperseded, newer.Path}
-	case c.Draining || c.Pressure:
+	case s.Drained || c.Pressure:
 		state = StepFlushed
 	case s.Complete() && s.Rule.Copies && s.OneCopy:
 		state = StepFlushed
@@ -118,9 +117,7 @@ func Droppable(s *Step, j Judgement) bool { return j.StepState == StepSuperseded
 // buffer without flush rules.
 type Steps struct {
 	Rules  []bb.FlushRule
-	States map[string]StepState // by path
-	// Drained are paths that are drained: a step that is not in States is flushed if one overlaps it.
-	Drained []string
+	States map[string]StepState // by path; one that is not there is held back until it is judged
 }
 
 // Holds reports whether a file is held back from the store by a flush rule, and by which step.
@@ -132,9 +129,5 @@ func (x *Steps) Holds(file string) (step string, held bool) {
 	if !ok || rule.Due(number) {
 		return step, false
 	}
-	state, known := x.States[step]
-	if !known && slices.ContainsFunc(x.Drained, func(p string) bool { return bb.Overlaps(p, step) }) {
-		state = StepFlushed
-	}
-	return step, state != StepFlushed
+	return step, x.States[step] != StepFlushed
 }

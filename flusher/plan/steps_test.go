@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [one-copy] [dirty@WHEN]"; times are minutes after epoch, and
+// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [one-copy] [stored] [drained] [dirty@WHEN]"; times are minutes after epoch, and
 // that of the step's number if they are not said.
 func step(t *testing.T, rule bb.FlushRule, text string) Step {
 	t.Helper()
@@ -29,7 +29,7 @@ func step(t *testing.T, rule bb.FlushRule, text string) Step {
 		case i == 0:
 			s.Number, _ = strconv.ParseInt(name, 10, 64)
 			s.Path, s.Written = "step-"+name, at(word)
-			s.Dirty, s.Unsaved = s.Written, true
+			s.Dirty = s.Written
 		case name == "marked":
 			s.Marked = at(word)
 		case name == "open":
@@ -38,6 +38,10 @@ func step(t *testing.T, rule bb.FlushRule, text string) Step {
 			s.Broken = true
 		case name == "one-copy":
 			s.OneCopy = true
+		case name == "stored":
+			s.Stored = true
+		case name == "drained":
+			s.Drained = true
 		case name == "dirty":
 			s.Dirty = at(word)
 		default:
@@ -57,8 +61,8 @@ func TestJudgeSteps(t *testing.T) {
 	every5, last := bb.FlushRule{Every: 5}, bb.FlushRule{}
 	copies := bb.FlushRule{Every: 5, Copies: true}
 	quiet := Circumstances{DirtyAge: time.Hour, Now: epoch.Add(20 * time.Minute)}
-	draining, pressure, old := quiet, quiet, quiet
-	draining.Draining, pressure.Pressure, old.DirtyAge = true, true, 5*time.Minute
+	pressure, old := quiet, quiet
+	pressure.Pressure, old.DirtyAge = true, 5*time.Minute
 	for name, c := range map[string]struct {
 		rule  bb.FlushRule
 		c     Circumstances
@@ -84,9 +88,11 @@ func TestJudgeSteps(t *testing.T) {
 		"written after the newer one":       {every5, quiet, []string{"11@30 marked@30: newest", "12 marked: newest"}},
 		"a series that goes back":           {every5, quiet, []string{"7@90 marked@90: superseded 8", "8@91 marked@91: newest", "81@81 marked: newest"}},
 		"none by number":                    {last, quiet, []string{"10 marked: superseded 15", "15 marked: newest"}},
-		"drained":                           {every5, draining, []string{"11 marked: superseded 12", "12 marked: flushed", "13 open: flushed"}},
-		"drained, none is complete":         {every5, draining, []string{"11: flushed", "12: flushed"}},
-		"drained, the last is not complete": {last, draining, []string{"11 marked: superseded 12", "12 marked: flushed", "13: flushed"}},
+		"drained":                           {every5, quiet, []string{"11 marked drained: superseded 12", "12 marked drained: flushed", "13 open drained: flushed"}},
+		"drained, none is complete":         {every5, quiet, []string{"11 drained: flushed", "12 drained: flushed"}},
+		"drained, the last is not complete": {last, quiet, []string{"11 marked drained: superseded 12", "12 marked drained: flushed", "13 drained: flushed"}},
+		"one of two is drained":             {every5, quiet, []string{"11 marked drained: superseded 12", "12 marked: newest"}},
+		"the store has a part of it":        {every5, quiet, []string{"11 marked stored: flushed", "12 marked: newest"}},
 		"memory is short":                   {every5, pressure, []string{"11 marked: superseded 12", "12 marked: flushed", "13 open: flushed"}},
 		"older than the dirty age":          {every5, old, []string{"14: flushed"}},
 		"its oldest byte is":                {every5, old, []string{"18 dirty@14: flushed"}},
@@ -129,13 +135,14 @@ func TestJudgeStepsAny(t *testing.T) {
 		rule := bb.FlushRule{Every: r.Int64N(4)}
 		for i := range r.IntN(7) {
 			s := Step{Path: fmt.Sprint(i), Number: r.Int64N(8), Rule: rule, Open: r.IntN(6) == 0, Broken: r.IntN(6) == 0}
+			s.Stored, s.Drained = r.IntN(6) == 0, r.IntN(3) == 0
 			s.Written = epoch.Add(time.Duration(r.IntN(8)))
 			if r.IntN(4) > 0 { // no file is written after the last one, except again
 				s.Marked = s.Written.Add(-time.Duration(max(0, r.IntN(6)-4)))
 			}
 			steps = append(steps, s)
 		}
-		c := Circumstances{Draining: r.IntN(3) == 0, Pressure: r.IntN(3) == 0, Now: epoch}
+		c := Circumstances{Pressure: r.IntN(3) == 0, Now: epoch}
 		judged := JudgeSteps(steps, c)
 		kept := map[string]bool{}
 		for i, j := range judged {
@@ -144,7 +151,7 @@ func TestJudgeStepsAny(t *testing.T) {
 		for i, j := range judged {
 			s := &steps[i]
 			by := superseders(steps, s)
-			if want := len(by) > 0 && !rule.Due(s.Number); want != (j.StepState == StepSuperseded) {
+			if want := len(by) > 0 && !rule.Due(s.Number) && !s.Stored; want != (j.StepState == StepSuperseded) {
 				t.Fatalf("%+v: %d is %v, newer ones: %v", steps, i, j, by)
 			}
 			if j.StepState != StepSuperseded {
@@ -172,12 +179,6 @@ func TestHolds(t *testing.T) {
 	} {
 		if _, held := x.Holds(file); held != want {
 			t.Errorf("%s: %v", file, held)
-		}
-	}
-	x.Drained = []string{"b"}
-	for file, want := range map[string]bool{"b/step-1/f": false, "a/step-6/f": true, "a/step-2/f": true} {
-		if _, held := x.Holds(file); held != want {
-			t.Errorf("while b is drained, %s: %v", file, held)
 		}
 	}
 	if _, held := (*Steps)(nil).Holds("step-1/f"); held {

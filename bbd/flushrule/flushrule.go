@@ -1,0 +1,295 @@
+// Package flushrule holds back the steps that a buffer's flush rules keep in memory, and drops those that newer
+// ones have superseded when memory is needed. It must never know how a file is flushed, nor where its bytes are.
+package flushrule
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"forebay/bbd/access"
+	"forebay/bbd/dirty"
+	"forebay/bbd/lockrank"
+	"forebay/bbd/owner"
+	"forebay/bbd/walk"
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+)
+
+// What becomes of a step is decided by the namespace alone (plan.JudgeSteps), so that all daemons of a cluster decide
+// alike, and a restart or another owner changes nothing. Each daemon does so for the series of which it holds
+// back files:
+//
+//	flusher ──a file is held back──▶ Note ──▶ pass: survey the series, judge ──▶ Steps ──▶ flusher
+//	                                           │
+//	                                           └─ memory is short: drop the oldest superseded step
+//
+// A step is dropped by removing its files as a user would, the file that completes it first: what is left of a
+// removal that was cut off is no complete step.
+
+// Paths is what is needed of the paths of a buffer, as readers see them, whose contracts these are.
+type Paths interface {
+	List(ctx context.Context, c access.Caller, path, after string, limit int) (entries []bb.Entry, more bool, err error)
+	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
+}
+
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
+	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
+	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+}
+
+// Options are what the steps of a buffer are judged with. Its functions may be called concurrently.
+type Options struct {
+	Owners   owner.Node
+	Serves   func(node bb.NodeID) bool // whether a node's daemon can be asked, as far as is known
+	Short    func() bool               // memory is short
+	DirtyAge time.Duration             // of buffers that have none of their own
+	Dropped  func(files, bytes int64)
+	Emit     func(bb.Event)
+	Warn     func(text string, args ...any)
+	// Remove removes a file or an empty directory, whatever node owns it. Readers that have it open keep it.
+	Remove func(ctx context.Context, path string) error
+	// Reconsider has the flusher look again at files that it holds back, at some paths and below them.
+	Reconsider func(paths []string)
+}
+
+// Buffer has the steps of one buffer. Its methods may be called concurrently. Those of a buffer without flush
+// rules do nothing.
+type Buffer struct {
+	o     Options
+	name  string
+	rules []bb.FlushRule
+	dirty *dirty.Files
+	paths Paths
+	names Names
+
+	steps   atomic.Pointer[plan.Steps]
+	judging *semaphore.Weighted // of one: a pass, or what comes in its place
+
+	mu struct {
+		lockorder.Mutex[lockrank.Leaf]
+		series map[string]uint64 // the directories of series with files that are held back, and how many were noted
+		drains map[string]int    // paths that are drained, and how often
+		// superseded are surveys of steps that are superseded and of which no file was noted since.
+		superseded map[string]plan.Step
+		by         map[string]string // what has superseded the steps of the last pass; "": nothing has
+		stats      Stats
+	}
+}
+
+// Stats are the files of this node that flush rules have kept from the store.
+type Stats struct {
+	Superseded      int   // files that are in memory, and will not be flushed
+	SupersededBytes int64 // of them
+	Dropped         int64 // files that were dropped, since the start
+	DroppedBytes    int64 // of them
+}
+
+// New returns the steps of a buffer, whose rules do not change. Dirty are the files of this node that wait for
+// their flush.
+func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names) *Buffer {
+	b := &Buffer{o: o, name: spec.Name, rules: spec.Flush, dirty: dirty, paths: paths, names: names, judging: semaphore.NewWeighted(1)}
+	if len(b.rules) == 0 {
+		return b
+	}
+	if spec.DirtyAge > 0 {
+		b.o.DirtyAge = spec.DirtyAge
+	}
+	b.mu.series, b.mu.drains, b.mu.superseded = map[string]uint64{}, map[string]int{}, map[string]plan.Step{}
+	b.steps.Store(&plan.Steps{Rules: b.rules})
+	return b
+}
+
+// Steps returns what is known of the steps; nil: the buffer has no flush rules. It is quick.
+func (b *Buffer) Steps() *plan.Steps { return b.steps.Load() }
+
+// Stats returns the counts of this node.
+func (b *Buffer) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.stats
+}
+
+// Note notes a file that the flusher has held back.
+func (b *Buffer) Note(file string) {
+	step, held := b.Steps().Holds(file)
+	if !held {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.series[dirOf(step)]++
+	delete(b.mu.superseded, step)
+}
+
+// dirOf returns the directory that a path lies in, "" for the root.
+func dirOf(p string) string { return strings.TrimPrefix(path.Dir("/"+p), "/") }
+
+// Drain is a drain of what flush rules hold back at a path and below it.
+type Drain struct {
+	b     *Buffer
+	below string
+}
+
+// Drain has all steps flushed at a path and below it that are not superseded, until the drain is ended.
+func (b *Buffer) Drain(ctx context.Context, below string) (*Drain, error) {
+	d := &Drain{b, below}
+	if len(b.rules) == 0 {
+		return d, nil
+	}
+	b.mu.Lock()
+	b.mu.drains[below]++
+	b.mu.Unlock()
+	if _, err := d.Release(ctx); err != nil {
+		d.End()
+		return nil, err
+	}
+	return d, nil
+}
+
+// End ends the drain. It is called once.
+func (d *Drain) End() {
+	b := d.b
+	if len(b.rules) == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.drains[d.below]--; b.mu.drains[d.below] == 0 {
+		delete(b.mu.drains, d.below)
+	}
+}
+
+// Release has those files flushed that wait for their flush now, those too that came since the drain began, and reports
+// whether there are any in steps that are drained.
+func (d *Drain) Release(ctx context.Context) (more bool, err error) {
+	b := d.b
+	if len(b.rules) == 0 {
+		return false, nil
+	}
+	for _, f := range b.dirty.All() { // some may not have been held back yet
+		dir, err := b.names.PathOf(ctx, f.At.Dir)
+		if err == nil {
+			b.Note(f.At.In(dir))
+		} else if bb.KindOf(err) != bb.NotFound {
+			return false, err
+		}
+	}
+	if err := b.judging.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer b.judging.Release(1)
+	all, err := b.refresh(ctx, false)
+	return slices.ContainsFunc(all, func(s judged) bool {
+		return s.StepState == plan.StepFlushed && s.Files > 0 && s.Drained && !s.Rule.Due(s.Number)
+	}), err
+}
+
+// Superseded is the step of a file, and the newer one that has superseded it.
+type Superseded struct{ Step, By string }
+
+// Superseded returns those of some paths that lie in steps that are superseded, or name such a step with a slash at
+// its end. It goes by the namespace as it is now.
+func (b *Buffer) Superseded(ctx context.Context, paths []string) (map[string]Superseded, error) {
+	found, series := map[string]Superseded{}, map[string][]judged{}
+	for _, p := range paths {
+		step, rule, number, ok := bb.StepOf(b.rules, p)
+		if !ok || rule.Due(number) {
+			continue
+		}
+		dir := dirOf(step)
+		if _, ok := series[dir]; !ok {
+			all, err := b.judge(ctx, dir, nil, plan.Circumstances{Now: time.Now()})
+			if err != nil {
+				return nil, err
+			}
+			series[dir] = all
+		}
+		for _, s := range series[dir] {
+			if s.Path == step && s.StepState == plan.StepSuperseded {
+				found[p] = Superseded{step, s.By}
+			}
+		}
+	}
+	return found, nil
+}
+
+// supersededBy returns the path of what has superseded the step that a directory with a slash at its end is, or is
+// part of; "": nothing has, as far as is known. It goes by the last pass, where that had the step.
+func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
+	step, rule, number, ok := bb.StepOf(b.rules, dir)
+	if !ok || rule.Due(number) {
+		return ""
+	}
+	b.mu.Lock()
+	by, known := b.mu.by[step]
+	b.mu.Unlock()
+	if !known {
+		found, err := b.Superseded(ctx, []string{dir})
+		if err == nil {
+			by = found[dir].By
+		}
+	}
+	return by
+}
+
+// Unsaved visits the files of all nodes that the store does not have as they are, but for those that are
+// superseded. One that has no path any more, since it was removed meanwhile, has the path "".
+func (b *Buffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error {
+	var entries []bb.Entry
+	var paths []string
+	err := b.names.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFile || e.State() == bb.StateClean {
+			return nil
+		}
+		dir, err := b.names.PathOf(ctx, e.Parent)
+		if err != nil && bb.KindOf(err) != bb.NotFound {
+			return err
+		}
+		p := ""
+		if err == nil {
+			p = e.Place().In(dir)
+		}
+		entries, paths = append(entries, e), append(paths, p)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	superseded, err := b.Superseded(ctx, paths)
+	for i := 0; i < len(entries) && err == nil; i++ {
+		if _, ok := superseded[paths[i]]; !ok || entries[i].State() != bb.StateDirty {
+			err = visit(&entries[i], paths[i])
+		}
+	}
+	return err
+}
+
+// describe counts what of this node is superseded.
+func (b *Buffer) describe(all []judged) (s Stats) {
+	for i := range all {
+		if all[i].StepState == plan.StepSuperseded {
+			s.Superseded, s.SupersededBytes = s.Superseded+all[i].Files, s.SupersededBytes+all[i].Bytes
+		}
+	}
+	return s
+}
+
+// drained reports whether a step is drained, or a part of it.
+func (b *Buffer) drained(step string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for below := range b.mu.drains {
+		if bb.Overlaps(below, step) {
+			return true
+		}
+	}
+	return false
+}

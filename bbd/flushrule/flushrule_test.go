@@ -1,0 +1,400 @@
+package flushrule
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/dirty"
+	"forebay/bbd/owner"
+	"forebay/bbd/walk"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// world is a namespace of files by path, and all that a Buffer needs beside it.
+type world struct {
+	mu         sync.Mutex
+	files      map[string]bb.Entry
+	removed    []string
+	reads      int  // walks of steps
+	short      bool // memory is
+	away       bb.NodeID
+	reconsider []string
+	events     []bb.Event
+	remove     func(path string) error // in place of a removal
+}
+
+func newWorld(rules ...string) (*world, *Buffer) {
+	w := &world{files: map[string]bb.Entry{}}
+	o := Options{
+		Owners: owner.Node{Self: "n1"}, Serves: func(n bb.NodeID) bool { return n != w.away }, Short: func() bool { return w.short },
+		DirtyAge: time.Hour, Dropped: func(int64, int64) {}, Emit: func(e bb.Event) { w.events = append(w.events, e) },
+		Remove: w.removeFile, Reconsider: func(p []string) { w.reconsider = p }, Warn: func(string, ...any) {},
+	}
+	return w, New(o, bb.Buffer{Name: "b", Flush: bb.FlushRules(rules)}, dirty.New(), w, w)
+}
+
+// add adds files that are dirty, closed, owned by n1, of 10 bytes, and written so many minutes after epoch.
+func (w *world) add(minute int, paths ...string) {
+	for _, p := range paths {
+		w.files[p] = bb.Entry{
+			Type: bb.TypeFile, File: bb.FileID(len(w.files) + 1), Generation: 1, Name: path.Base(p), Size: 10,
+			MTime: epoch.Add(time.Duration(minute) * time.Minute), Holders: []bb.NodeID{"n1"},
+		}
+	}
+}
+
+func (w *world) change(p string, how func(*bb.Entry)) {
+	e := w.files[p]
+	how(&e)
+	w.files[p] = e
+}
+
+func (w *world) removeFile(_ context.Context, p string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.remove != nil {
+		if err := w.remove(p); err != nil {
+			return err
+		}
+	}
+	w.removed = append(w.removed, p)
+	delete(w.files, p)
+	return nil
+}
+
+// children are the names in a directory; those of directories end with a slash.
+func (w *world) children(dir string) []string {
+	names := map[string]bool{}
+	for p := range w.files {
+		rest, ok := strings.CutPrefix("/"+p, strings.TrimSuffix("/"+dir, "/")+"/")
+		if !ok {
+			continue
+		}
+		name, _, deeper := strings.Cut(rest, "/")
+		if deeper {
+			name += "/"
+		}
+		names[name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (w *world) List(_ context.Context, _ access.Caller, dir, after string, _ int) (entries []bb.Entry, more bool, err error) {
+	for _, name := range w.children(dir) {
+		e := bb.Entry{Type: bb.TypeDirectory, Name: strings.TrimSuffix(name, "/")}
+		if e.Name == name {
+			e = w.files[bb.Place{Name: name}.In(dir)]
+		}
+		if e.Name > after {
+			return []bb.Entry{e}, true, nil // a page of one
+		}
+	}
+	return nil, false, nil
+}
+
+func (w *world) Walk(ctx context.Context, c access.Caller, op, dir string, visit walk.Visitor) error {
+	w.reads++
+	return w.walk(ctx, dir, visit)
+}
+
+func (w *world) walk(ctx context.Context, dir string, visit walk.Visitor) error {
+	children := w.children(dir)
+	if len(children) == 0 {
+		return bb.E(bb.NotFound, "walk", dir, "it is not there")
+	}
+	if err := visit.Enter(dir, nil); err != nil {
+		return err
+	}
+	for _, name := range children {
+		p := bb.Place{Name: strings.TrimSuffix(name, "/")}.In(dir)
+		if strings.HasSuffix(name, "/") {
+			if err := w.walk(ctx, p, visit); err != nil {
+				return err
+			}
+			continue
+		}
+		e := w.files[p]
+		if err := visit.File(p, &e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The directories of the world's namespace are numbered nowhere: a file's place has its whole path as its name.
+func (w *world) ScanAll(_ context.Context, visit func(bb.Entry) error) error {
+	for _, p := range slices.Sorted(maps.Keys(w.files)) {
+		e := w.files[p]
+		e.Name = p
+		if err := visit(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) PathOf(context.Context, bb.DirID) (string, error) { return "", nil }
+
+// step adds a step that is complete.
+func (w *world) step(minute int, dir string) {
+	w.add(minute, dir+"/a", dir+"/d/b", dir+"/.metadata")
+}
+
+func pass(t *testing.T, b *Buffer) (dropped bool) {
+	t.Helper()
+	dropped, err := b.pass(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dropped
+}
+
+func states(b *Buffer) string { return fmt.Sprint(b.Steps().States) }
+
+// TestPass: steps are judged of which a file was noted, and those that are to be flushed are reconsidered.
+func TestPass(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	for i := 4; i <= 7; i++ {
+		w.step(i, fmt.Sprint("run/step-", i))
+	}
+	w.step(1, "other/step-1")
+	pass(t, b)
+	if got := states(b); got != "map[]" {
+		t.Errorf("nothing was noted: %s", got)
+	}
+	b.Note("run/step-7/a")
+	b.Note("run/plain")
+	pass(t, b)
+	if got := states(b); got != "map[run/step-4:3 run/step-6:3 run/step-7:2]" {
+		t.Error(got)
+	}
+	if s := b.Stats(); s.Superseded != 6 || s.SupersededBytes != 60 {
+		t.Errorf("%+v", s)
+	}
+	drain, err := b.Drain(t.Context(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := states(b); got != "map[run/step-4:3 run/step-6:3 run/step-7:1]" || !slices.Contains(w.reconsider, "run/step-7") {
+		t.Errorf("while it is drained: %s, reconsidered: %q", got, w.reconsider)
+	}
+	drain.End()
+	pass(t, b)
+	if got := states(b); got != "map[run/step-4:3 run/step-6:3 run/step-7:2]" {
+		t.Errorf("after the drain: %s", got)
+	}
+	for p, e := range w.files {
+		e.SetFlushed(bb.Flushed{Generation: e.Generation})
+		if w.files[p] = e; strings.HasPrefix(p, "run/step-4/") || strings.HasPrefix(p, "run/step-6/") {
+			delete(w.files, p) // by their user
+		}
+	}
+	b.Note("run/step-8/a") // which is gone already
+	pass(t, b)
+	pass(t, b)
+	if got := states(b); got != "map[]" {
+		t.Errorf("nothing is held back: %s", got)
+	}
+}
+
+// TestKnown: what is superseded is not read again, until a file of it is noted, or what has superseded it is gone.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 100")
+	for i := 1; i <= 9; i++ {
+		w.step(i, fmt.Sprint("step-", i))
+	}
+	b.Note("step-1/a")
+	pass(t, b)
+	w.reads = 0
+	if pass(t, b); w.reads != 1 {
+		t.Errorf("%d of 9 steps were read again", w.reads)
+	}
+	w.add(20, "step-3/a") // after the last one
+	b.Note("step-3/a")
+	if pass(t, b); b.Steps().States["step-3"] != 2 {
+		t.Errorf("a step that was written again: %s", states(b))
+	}
+	for _, p := range []string{"step-9/a", "step-9/d/b", "step-9/.metadata"} {
+		delete(w.files, p)
+	}
+	pass(t, b)
+	if s := b.Steps().States; s["step-8"] != 2 || s["step-7"] != 3 {
+		t.Errorf("after the newest one is gone: %s", states(b))
+	}
+}
+
+// TestDrop: while memory is short, the superseded steps are dropped one by one, the oldest first, and of each the file
+// that completes it.
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	for i := 4; i <= 8; i++ {
+		w.step(i, fmt.Sprint("step-", i))
+	}
+	b.Note("step-4/a")
+	if pass(t, b) || len(w.removed) > 0 {
+		t.Fatalf("memory is not short, and %q were removed", w.removed)
+	}
+	w.short = true
+	for _, want := range []string{"step-4", "step-6", "step-7"} {
+		w.removed = nil
+		if !pass(t, b) {
+			t.Fatalf("%s is not dropped", want)
+		}
+		if len(w.removed) != 5 || w.removed[0] != want+"/.metadata" || w.removed[3] != want+"/d" || w.removed[4] != want {
+			t.Errorf("of %s: %q", want, w.removed)
+		}
+	}
+	if pass(t, b) {
+		t.Error("more was dropped than is superseded")
+	}
+	if s := b.Stats(); s.Dropped != 9 || s.DroppedBytes != 90 || s.Superseded != 0 {
+		t.Errorf("%+v", s)
+	}
+	if e := w.events[0]; len(w.events) != 3 || e.Kind != bb.EventSuperseded || e.Path != "step-4" || e.Bytes != 30 || !strings.Contains(e.Reason, "step-8 is complete") {
+		t.Errorf("%+v", w.events)
+	}
+}
+
+// TestDropNot: what is being written, lost in the newer step, on the store in part, or not superseded any more when it is
+// to be removed, stays.
+func TestDropNot(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*world)
+		states string
+	}{
+		"nothing is the matter":           {func(*world) {}, "dropped"},
+		"a file is open":                  {func(w *world) { w.change("step-1/a", func(e *bb.Entry) { e.Open = true }) }, "map[step-1:3 step-2:2]"},
+		"a file is on the store":          {func(w *world) { w.change("step-1/a", func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 1}) }) }, "map[step-1:1 step-2:2]"},
+		"the newer one is open":           {func(w *world) { w.change("step-2/d/b", func(e *bb.Entry) { e.Open = true }) }, "map[step-1:2 step-2:0]"},
+		"the newer one is lost":           {func(w *world) { w.change("step-2/d/b", func(e *bb.Entry) { e.Lost = true }) }, "map[step-1:2 step-2:0]"},
+		"the newer one is away":           {func(w *world) { w.change("step-2/d/b", func(e *bb.Entry) { e.Holders[0] = "n3" }) }, "map[step-1:2 step-2:0]"},
+		"the newer one is another node's": {func(w *world) { w.change("step-2/d/b", func(e *bb.Entry) { e.Holders[0] = "n2" }) }, "dropped"},
+		"the newer one has no marker":     {func(w *world) { delete(w.files, "step-2/.metadata") }, "map[step-1:2 step-2:0]"},
+		"its marker is in a directory":    {func(w *world) { delete(w.files, "step-2/.metadata"); w.add(2, "step-2/d/.metadata") }, "map[step-1:2 step-2:0]"},
+		"another node's files, all of them": {func(w *world) {
+			for _, p := range []string{"step-1/a", "step-1/d/b", "step-1/.metadata"} {
+				w.change(p, func(e *bb.Entry) { e.Holders[0] = "n2" })
+			}
+		}, "map[step-1:3 step-2:2]"},
+	} {
+		w, b := newWorld("step-*/=every 5")
+		w.step(1, "step-1")
+		w.step(2, "step-2")
+		w.short, w.away = true, "n3"
+		b.Note("step-1/a")
+		c.change(w)
+		got := "dropped"
+		if !pass(t, b) {
+			got = states(b)
+		}
+		if got != c.states || got != "dropped" && len(w.removed) > 0 {
+			t.Errorf("%s: %s, want %s; removed: %q", name, got, c.states, w.removed)
+		}
+	}
+}
+
+// TestDropCutOff: of a step whose removal fails, what is left is removed later; files of a node that does not answer
+// are left to that.
+func TestDropCutOff(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	w.short = true
+	b.Note("step-1/a")
+	w.remove = func(p string) error {
+		if p == "step-1/a" {
+			return bb.E(bb.Internal, "remove", p, "broken")
+		}
+		return nil
+	}
+	if _, err := b.pass(t.Context(), false); bb.KindOf(err) != bb.Internal {
+		t.Fatal(err)
+	}
+	if _, there := w.files["step-1/.metadata"]; there {
+		t.Error("what is left of the step is complete")
+	}
+	w.remove = func(p string) error {
+		if p == "step-1/d/b" {
+			return bb.E(bb.Unavailable, "remove", p, "no answer")
+		}
+		return nil
+	}
+	pass(t, b)
+	for p := range w.files {
+		if strings.HasPrefix(p, "step-1/") && p != "step-1/d/b" {
+			t.Errorf("%s is left", p)
+		}
+	}
+}
+
+// TestStrained: what a rule keeps is flushed when memory is short and there is nothing to drop.
+func TestStrained(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	w.add(3, "step-3/a")
+	w.short = true
+	b.Note("step-1/a")
+	if dropped, err := b.pass(t.Context(), true); !dropped || err != nil {
+		t.Fatal(err)
+	}
+	if got := states(b); got != "map[step-1:3 step-2:2 step-3:0]" {
+		t.Errorf("with a step to drop: %s", got)
+	}
+	if dropped, err := b.pass(t.Context(), true); dropped || err != nil {
+		t.Fatal(err)
+	}
+	if got := states(b); got != "map[step-2:1 step-3:1]" || fmt.Sprint(w.reconsider) != "[step-3 step-2]" {
+		t.Errorf("with none: %s, reconsidered: %q", got, w.reconsider)
+	}
+}
+
+// TestUnsaved: superseded files are not among those that a buffer's end would lose, and have their state in listings.
+func TestUnsaved(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	w.change("step-1/d/b", func(e *bb.Entry) { e.Lost = true })
+	w.change("step-2/a", func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 1}) })
+	var left []string
+	err := b.Unsaved(t.Context(), func(_ *bb.Entry, p string) error {
+		left = append(left, p)
+		return nil
+	})
+	if err != nil || fmt.Sprint(left) != "[step-1/d/b step-2/.metadata step-2/d/b]" {
+		t.Errorf("%q, %v", left, err)
+	}
+	entry := func() *wire.Entry { return &wire.Entry{Name: "a", State: uint32(bb.StateDirty)} }
+	old, last, clean := entry(), entry(), &wire.Entry{State: uint32(bb.StateClean)}
+	b.MarkEntries(t.Context(), "step-1", clean, old)
+	b.MarkEntries(t.Context(), "step-2", last)
+	b.MarkEntries(t.Context(), ".", last)
+	if bb.State(old.State) != bb.StateSuperseded || bb.State(last.State) != bb.StateDirty || bb.State(clean.State) != bb.StateClean {
+		t.Errorf("%v, %v, %v", old, last, clean)
+	}
+	none := New(Options{}, bb.Buffer{}, dirty.New(), w, w)
+	none.Note("step-1/a")
+	if d, err := none.Drain(t.Context(), ""); err != nil || none.Steps() != nil {
+		t.Error(err)
+	} else {
+		d.End()
+	}
+}

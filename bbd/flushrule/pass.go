@@ -1,0 +1,286 @@
+package flushrule
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+)
+
+const (
+	// every is how often the steps are judged again of which files are held back: what changes them is not
+	// always seen by this daemon.
+	every = time.Second
+	// whileShort is how often they are judged while memory is short.
+	whileShort = 100 * time.Millisecond
+	// nextDrop is the wait after a step was dropped, until it is known whether memory is still short.
+	nextDrop = 5 * time.Millisecond
+	// patience is how long memory is short, with nothing to drop, until what rules keep is flushed.
+	patience = time.Second
+	// rest is how many times as long as a round the wait after it is at least.
+	rest = 3
+)
+
+// Wake tells Run that memory has become short.
+type Wake chan struct{}
+
+// NewWake returns a wake that nobody has set.
+func NewWake() Wake { return make(Wake, 1) }
+
+// Set wakes Run, once for all that set it meanwhile.
+func (w Wake) Set() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// Run judges and drops the steps of buffers until ctx ends.
+func Run(ctx context.Context, short func() bool, wake Wake, buffers func() []*Buffer) {
+	timer := time.NewTimer(every)
+	defer timer.Stop()
+	var since time.Time // memory has been short, and nothing was dropped; zero: it is not
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-timer.C:
+		}
+		began, dropped := time.Now(), false
+		switch {
+		case !short():
+			since = time.Time{}
+		case since.IsZero():
+			since = began
+		}
+		strained := !since.IsZero() && began.Sub(since) >= patience
+		for _, b := range buffers() {
+			done, err := b.pass(ctx, strained)
+			if err != nil && ctx.Err() == nil {
+				b.o.Warn("the steps of a flush rule were not judged", "buffer", b.name, "err", err)
+			}
+			dropped = dropped || done
+		}
+		took := rest * time.Since(began)
+		switch {
+		case dropped:
+			since = time.Time{}
+			timer.Reset(nextDrop)
+		case short():
+			timer.Reset(max(whileShort, took))
+		default:
+			timer.Reset(max(every, took))
+		}
+	}
+}
+
+// pass judges the steps of which files are held back. If memory is short, it drops the oldest superseded one; if there is
+// none and memory is strained, it has what rules keep flushed.
+func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err error) {
+	if len(b.rules) == 0 {
+		return false, nil
+	}
+	if err := b.judging.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer b.judging.Release(1)
+	all, err := b.refresh(ctx, false)
+	if err != nil || !b.o.Short() {
+		return false, err
+	}
+	dropped, err = b.dropOldest(ctx, all)
+	if err == nil && !dropped && strained {
+		_, err = b.refresh(ctx, true)
+	}
+	return dropped, err
+}
+
+// refresh judges the steps of which files are held back, and has the flusher go by that. Judging is held.
+// It returns all that there are.
+func (b *Buffer) refresh(ctx context.Context, pressure bool) (all []judged, err error) {
+	b.mu.Lock()
+	noted := maps.Clone(b.mu.series)
+	b.mu.Unlock()
+	for _, dir := range slices.Sorted(maps.Keys(noted)) {
+		steps, err := b.judgeHeld(ctx, dir, pressure)
+		if err != nil {
+			return nil, err
+		}
+		b.forgetIdle(dir, noted[dir], steps)
+		all = append(all, steps...)
+	}
+	b.publish(all)
+	return all, nil
+}
+
+// judgeHeld judges the steps in a directory, as far as they are not known to be superseded.
+func (b *Buffer) judgeHeld(ctx context.Context, dir string, pressure bool) ([]judged, error) {
+	for {
+		known := b.knownSteps("")
+		all, err := b.judge(ctx, dir, known, plan.Circumstances{Pressure: pressure, DirtyAge: b.o.DirtyAge, Now: time.Now()})
+		if err != nil {
+			return nil, err
+		}
+		b.mu.Lock()
+		again := false
+		for i := range all {
+			s := &all[i]
+			if _, ok := known[s.Path]; ok && s.StepState != plan.StepSuperseded {
+				delete(b.mu.superseded, s.Path) // what had superseded it is gone
+				again = true
+			}
+		}
+		b.mu.Unlock()
+		if !again {
+			return all, nil
+		}
+	}
+}
+
+// forgetIdle forgets a directory of which nothing is held back, unless a file was noted since.
+func (b *Buffer) forgetIdle(dir string, noted uint64, steps []judged) {
+	held := slices.ContainsFunc(steps, func(s judged) bool { return s.Files > 0 && !s.Rule.Due(s.Number) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if held || b.mu.series[dir] != noted {
+		return
+	}
+	delete(b.mu.series, dir)
+	for p := range b.mu.superseded {
+		if dirOf(p) == dir {
+			delete(b.mu.superseded, p)
+		}
+	}
+}
+
+// publish makes judgements those that the flusher goes by.
+func (b *Buffer) publish(all []judged) {
+	next := &plan.Steps{Rules: b.rules, States: map[string]plan.StepState{}}
+	var flushed []string
+	stats := b.describe(all)
+	by := make(map[string]string, len(all))
+	b.mu.Lock()
+	for i := range all {
+		s := &all[i]
+		next.States[s.Path], by[s.Path] = s.StepState, s.By
+		switch {
+		case s.StepState == plan.StepSuperseded:
+			known := s.Step
+			known.Marked = time.Time{} // what is not read supersedes nothing
+			b.mu.superseded[s.Path] = known
+		case s.StepState == plan.StepFlushed && s.Files > 0:
+			flushed = append(flushed, s.Path)
+		}
+	}
+	stats.Dropped, stats.DroppedBytes = b.mu.stats.Dropped, b.mu.stats.DroppedBytes
+	b.mu.stats, b.mu.by = stats, by
+	b.mu.Unlock()
+	b.steps.Store(next)
+	if len(flushed) > 0 {
+		b.o.Reconsider(flushed)
+	}
+}
+
+// dropOldest drops the step that has been superseded the longest, of those of which this node has bytes.
+func (b *Buffer) dropOldest(ctx context.Context, all []judged) (dropped bool, err error) {
+	slices.SortStableFunc(all, func(x, y judged) int { return x.Written.Compare(y.Written) })
+	for i := range all {
+		if s := &all[i]; s.Files > 0 && plan.Droppable(&s.Step, s.Judgement) {
+			if dropped, err = b.drop(ctx, s.Path); dropped || err != nil {
+				return dropped, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// removals is how many files of a step are removed at a time.
+const removals = 16
+
+// drop removes a step, if it is superseded still.
+func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
+	all, err := b.judge(ctx, dirOf(step), b.knownSteps(step), plan.Circumstances{Now: time.Now()})
+	i := slices.IndexFunc(all, func(s judged) bool { return s.Path == step })
+	if err != nil || i < 0 || !plan.Droppable(&all[i].Step, all[i].Judgement) {
+		return false, err
+	}
+	s := plan.Step{Path: step, Number: all[i].Number, Rule: all[i].Rule}
+	c, err := b.contents(ctx, &s)
+	if err != nil || s.Open || s.Stored || s.Written.After(all[i].Written) {
+		return false, err // it is looked at again
+	}
+	marks := func(f file) bool { return dirOf(f.path) == step && s.Rule.Completes(path.Base(f.path)) }
+	gone := &removed{}
+	if err = b.remove(ctx, c.files, marks, gone); err == nil {
+		err = b.remove(ctx, c.files, func(f file) bool { return !marks(f) }, gone)
+	}
+	for _, p := range slices.Backward(c.dirs) {
+		if err != nil {
+			break
+		}
+		if err = ifPresent(b.o.Remove(ctx, p)); bb.KindOf(err) == bb.NotEmpty {
+			err = nil // of what is lost, or another node's that does not answer
+		}
+	}
+	if gone.files.Load() > 0 {
+		b.dropped(step, all[i].By, gone)
+	}
+	return gone.files.Load() > 0, err
+}
+
+// removed counts files that were removed.
+type removed struct{ files, bytes atomic.Int64 }
+
+// remove removes those files that fit. The owner of one that does not answer drops it when it needs memory.
+func (b *Buffer) remove(ctx context.Context, files []file, fits func(file) bool, gone *removed) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(removals)
+	for _, f := range files {
+		if !fits(f) {
+			continue
+		}
+		group.Go(func() error {
+			err := b.o.Remove(ctx, f.path)
+			switch kind := bb.KindOf(err); {
+			case err == nil:
+				gone.files.Add(1)
+				gone.bytes.Add(f.size)
+			case kind == bb.NotFound || kind == bb.Unavailable:
+				return nil
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// dropped counts and names a step that was dropped.
+func (b *Buffer) dropped(step, by string, gone *removed) {
+	files, bytes := gone.files.Load(), gone.bytes.Load()
+	b.mu.Lock()
+	delete(b.mu.superseded, step)
+	b.mu.stats.Dropped += files
+	b.mu.stats.DroppedBytes += bytes
+	b.mu.Unlock()
+	b.o.Dropped(files, bytes)
+	b.o.Emit(bb.Event{
+		Kind: bb.EventSuperseded, Buffer: b.name, Path: step, Bytes: bytes,
+		Reason: bb.Count(files, "file") + " dropped from memory, never flushed: " + by + " is complete",
+	})
+}
+
+// ifPresent is the error of a removal that has nothing to do for what is not there.
+func ifPresent(err error) error {
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
+}

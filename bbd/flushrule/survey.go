@@ -1,0 +1,184 @@
+package flushrule
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"forebay/bbd/access"
+	"forebay/bbd/owner"
+	"forebay/bbd/walk"
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// judged is a step with its judgement.
+type judged struct {
+	plan.Step
+	plan.Judgement
+}
+
+// page is how many entries of a directory are read at a time.
+const page = 2000
+
+// judge surveys and judges the steps in a directory. Of those in known, nothing is read; they supersede none.
+func (b *Buffer) judge(ctx context.Context, dir string, known map[string]plan.Step, c plan.Circumstances) (all []judged, err error) {
+	series, err := b.series(ctx, dir)
+	for i := 0; i < len(series) && err == nil; i++ {
+		if series[i], err = b.survey(ctx, series[i], known); err != nil {
+			break
+		}
+		for at, j := range plan.JudgeSteps(series[i], c) {
+			all = append(all, judged{series[i][at], j})
+		}
+	}
+	return all, err
+}
+
+// series returns the steps in a directory by the rules that are about them, those of the highest number first.
+func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, err error) {
+	series = make([][]plan.Step, len(b.rules))
+	for after, more := "", true; more; {
+		var entries []bb.Entry
+		entries, more, err = b.paths.List(ctx, access.Daemon(), dir, after, page)
+		if bb.KindOf(err) == bb.NotFound || bb.KindOf(err) == bb.NotDirectory {
+			return nil, nil // it was removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			e := &entries[i]
+			after = e.Name
+			if !e.IsDir() || dir == "" && e.Name == bb.HiddenDir {
+				continue
+			}
+			at := slices.IndexFunc(b.rules, func(r bb.FlushRule) bool { _, ok := r.Number(e.Name); return ok })
+			if at >= 0 {
+				n, _ := b.rules[at].Number(e.Name)
+				step := bb.Place{Name: e.Name}.In(dir)
+				series[at] = append(series[at], plan.Step{Path: step, Number: n, Rule: b.rules[at], Drained: b.drained(step)})
+			}
+		}
+	}
+	for _, steps := range series {
+		slices.SortStableFunc(steps, func(x, y plan.Step) int { return cmp.Compare(y.Number, x.Number) })
+	}
+	return series, nil
+}
+
+// survey reads what is in the steps of a series. It leaves out those without a file, and those whose number is due
+// behind a complete one: their files are flushed, and they are not needed to supersede others.
+func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string]plan.Step) (surveyed []plan.Step, err error) {
+	complete := false
+	for i := range steps {
+		s := &steps[i]
+		if k, ok := known[s.Path]; ok {
+			surveyed = append(surveyed, k)
+			continue
+		}
+		if complete && s.Rule.Due(s.Number) {
+			continue
+		}
+		c, err := b.contents(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if c.any {
+			complete = complete || s.Complete()
+			surveyed = append(surveyed, *s)
+		}
+	}
+	return surveyed, nil
+}
+
+// contents are the files of a step that are not lost, and its directories.
+type contents struct {
+	files []file
+	dirs  []string // those above come first
+	any   bool     // there is a file, lost or not
+}
+
+// file is one of a step.
+type file struct {
+	path string
+	size int64
+}
+
+// contents reads what is in a step. One that is gone has nothing.
+func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err error) {
+	empty := *s
+	err = b.paths.Walk(ctx, access.Daemon(), "flush rule", s.Path, walk.Visitor{
+		Enter: func(p string, _ *bb.Entry) error {
+			c.dirs = append(c.dirs, p)
+			return nil
+		},
+		File: func(p string, e *bb.Entry) error {
+			if c.any = true; !e.Lost {
+				c.files = append(c.files, file{p, e.Size})
+			}
+			b.add(s, p, e)
+			return nil
+		},
+	})
+	if bb.KindOf(err) == bb.NotFound || bb.KindOf(err) == bb.NotDirectory {
+		*s = empty
+		return contents{}, nil
+	}
+	return c, err
+}
+
+// add adds a file to what is known of its step.
+func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
+	state := e.State()
+	if e.MTime.After(s.Written) {
+		s.Written = e.MTime
+	}
+	s.Open = s.Open || state == bb.StateOpen
+	s.Stored = s.Stored || e.Stored().Generation != 0
+	s.Broken = s.Broken || state == bb.StateLost
+	if dirOf(p) == s.Path && s.Rule.Completes(e.Name) && state != bb.StateOpen && e.MTime.After(s.Marked) {
+		s.Marked = e.MTime
+	}
+	if state != bb.StateDirty {
+		return
+	}
+	if s.Dirty.IsZero() || e.MTime.Before(s.Dirty) {
+		s.Dirty = e.MTime
+	}
+	second := owner.Replica(e)
+	s.OneCopy = s.OneCopy || second == "" || !b.o.Serves(second)
+	if b.o.Owners.Foreign(e) {
+		s.Broken = s.Broken || !b.o.Serves(b.o.Owners.Of(e))
+		return
+	}
+	s.Files, s.Bytes = s.Files+1, s.Bytes+e.Size
+}
+
+// MarkEntries gives entries of a directory their state that lie in a superseded step, as far as that can be found
+// out.
+func (b *Buffer) MarkEntries(ctx context.Context, dir string, entries ...*wire.Entry) {
+	by, known := "", len(b.rules) == 0
+	for _, e := range entries {
+		if bb.State(e.State) != bb.StateDirty {
+			continue
+		}
+		if !known {
+			by, known = b.supersededBy(ctx, dir+"/"), true
+		}
+		if by != "" {
+			e.State, e.Reason = uint32(bb.StateSuperseded), by+" is complete"
+		}
+	}
+}
+
+// knownSteps returns the surveys of superseded steps that need not be read again, but one.
+func (b *Buffer) knownSteps(but string) map[string]plan.Step {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := maps.Clone(b.mu.superseded)
+	delete(known, but)
+	return known
+}
