@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/dirty"
 	"forebay/bbd/entries"
 	"forebay/bbd/file"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/forward"
 	"forebay/bbd/freeze"
 	"forebay/bbd/handle"
@@ -60,6 +61,7 @@ type parts struct {
 	entries     *entries.Buffer
 	handles     *handle.Buffer
 	changes     *change.Buffer
+	rules       *flushrule.Buffer
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
@@ -74,6 +76,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.materializer = txn.NewMaterializer(d.ctx, ns, b.mover(), d.wg.Go, d.log.With("buffer", b.name))
 	b.paths = paths.New(b.Spec, ns, b.materializer.Wait)
 	b.open = newOpen(b)
+	b.rules = newRules(b, spec)
 	b.entries = newEntries(b)
 	b.handles, b.changes = newHandlesOf(b), newChanges(b)
 	return b

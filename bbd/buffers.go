@@ -319,13 +319,11 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 			WithRemedy("close them, or give --discard")
 	}
 	var files, bytes, lost int64
-	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		switch {
-		case e.Type != bb.TypeFile:
-		case e.State() == bb.StateDirty || e.State() == bb.StateOpen:
-			files, bytes = files+1, bytes+e.Size
-		case e.State() == bb.StateLost:
+	err := b.rules.Unsaved(ctx, func(e *bb.Entry, _ string) error {
+		if e.Lost {
 			lost++
+		} else {
+			files, bytes = files+1, bytes+e.Size
 		}
 		return nil
 	})

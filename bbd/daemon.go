@@ -23,6 +23,7 @@ import (
 	"forebay/bbd/drain"
 	"forebay/bbd/entries"
 	"forebay/bbd/fabric"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/handle"
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
@@ -142,6 +143,7 @@ type lifecycle struct {
 type modes struct {
 	draining drain.NodeState // whether anything new is accepted
 	pressure atomic.Bool     // memory is short: flush without waiting
+	short    flushrule.Wake  // memory has become short
 	staging  atomic.Int64    // tasks of stage-ins
 }
 
@@ -171,6 +173,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.server = d.newServer()
 	d.buffers.byName = make(map[string]*buffer)
+	d.short = flushrule.NewWake()
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
 		d.cfg.Steps = startup.New(d.log, "")
@@ -257,6 +260,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	step("the sockets", nil)
 	d.wg.Go(d.work.txns.Reap) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
+	d.wg.Go(d.holdBack)
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
@@ -464,7 +468,7 @@ func (d *Daemon) drainAll(ctx context.Context) error {
 		if b.Spec().Backing == "" {
 			continue
 		}
-		if _, err := d.flusher.Drain(ctx, b.name, nil); err != nil {
+		if err := d.work.drains.All(ctx, drainBuffer{b}); err != nil {
 			errs = append(errs, fmt.Errorf("drain %s: %w", b.name, err))
 		}
 	}

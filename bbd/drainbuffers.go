@@ -6,6 +6,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/drain"
 	"forebay/bbd/fate"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/rpc"
 	"forebay/bbd/walk"
 	"forebay/flusher"
@@ -72,6 +73,9 @@ func (b drainBuffer) Foreign(e *bb.Entry) bool { return b.owners.Foreign(e) }
 func (b drainBuffer) Enqueue(e bb.Entry) {
 	b.writeback.Enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
 }
+
+// Rules returns what the buffer's flush rules hold back.
+func (b drainBuffer) Rules() *flushrule.Buffer { return b.rules }
 
 // CloseAbandoned closes the files of this node whose writers are gone for good.
 func (b drainBuffer) CloseAbandoned(ctx context.Context) error { return b.open.CloseAbandoned(ctx) }

@@ -27,5 +27,5 @@ func (d *Daemon) entryOptions() entries.Options {
 
 // newEntries makes what describes the entries of a buffer.
 func newEntries(b *buffer) *entries.Buffer {
-	return entries.NewBuffer(b.d.entryOptions(), b.name, entries.Parts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir})
+	return entries.NewBuffer(b.d.entryOptions(), b.name, entries.Parts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries})
 }

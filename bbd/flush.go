@@ -44,7 +44,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.Spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID, Steps: b.rules.Steps()}
 	if !d.stores.InDirectory(spec.Backing) {
 		p.SmallUnits = serviceUnits
 	}
@@ -61,6 +61,10 @@ func (d *Daemon) flushEvent(e flusher.Event) {
 		d.observe.Metrics.Flushed(e.Bytes, e.Took, e.DirtyFor)
 		d.countFlush(&e)
 		d.setFailing(e.Key, nil)
+	case flusher.EventDeferred:
+		if b := d.served(e.Key.Buffer); b != nil {
+			b.rules.Note(e.Path)
+		}
 	case flusher.EventDropped:
 		d.setFailing(e.Key, nil)
 	case flusher.EventFailed:

@@ -115,15 +115,11 @@ func (j jobBuffer) FinishDrain(ctx context.Context, patience time.Duration) erro
 
 // Unsaved visits the files that the store does not have as they are.
 func (j jobBuffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error {
-	return j.b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || e.State() == bb.StateClean {
-			return nil
-		}
-		path, err := j.b.pathAt(ctx, e.Place())
-		if err != nil {
+	return j.b.rules.Unsaved(ctx, func(e *bb.Entry, path string) error {
+		if path == "" {
 			return nil // removed meanwhile
 		}
-		return visit(&e, path)
+		return visit(e, path)
 	})
 }
 

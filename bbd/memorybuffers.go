@@ -31,6 +31,7 @@ func (d *Daemon) newAllocator() *alloc.Allocator {
 func (d *Daemon) setPressure(short bool) {
 	if d.pressure.Swap(short) != short {
 		d.flusher.Kick()
+		d.short.Set()
 	}
 }
 

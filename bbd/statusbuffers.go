@@ -92,6 +92,7 @@ func (b *buffer) status(stored store.BufferStats) status.Buffer {
 	facts := status.Facts{
 		Spec: spec, Stored: stored, Open: b.open.Count(), Flushes: d.flusher.BufferStats(b.name),
 		Conflicts: d.flusher.Conflicts(b.name, status.MaxConflicts), Lacking: b.replicas.Lacking(), Unexplained: b.reassertion.Unexplained(),
+		Ruled: b.rules.Stats(),
 	}
 	if spec.Backing != "" {
 		facts.Health = d.stores.Health(b.name).Status()

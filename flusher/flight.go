@@ -128,8 +128,7 @@ const (
 	dropped // there is nothing to flush any more
 	again   // a hold came and went: look anew
 	parked  // a hold or an operation covers the name
-	kept    // the name is only passing
-	ruled   // a flush rule holds its step back
+	kept    // the name is only passing, or a flush rule holds its step back
 )
 
 // outcome is a verdict with what belongs to it.
@@ -191,7 +190,7 @@ func (fl *flight) takeOff(path string) verdict {
 	_, isRuled := policy.Steps.Holds(path)
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
-	fl.e.path = path
+	fl.e.path, fl.e.ruled = path, isRuled && !isKept
 	switch {
 	case fl.epoch != q.epoch && q.covered(path):
 		return parked
@@ -199,10 +198,8 @@ func (fl *flight) takeOff(path string) verdict {
 		return again // the path may be the one from before a rename
 	case q.covered(path):
 		return parked
-	case isKept:
+	case isKept || isRuled:
 		return kept
-	case isRuled:
-		return ruled
 	}
 	fl.path = path
 	return durable
@@ -417,9 +414,8 @@ func (q *queue) deferred(e *entry, v verdict) {
 		e.next = nil
 	}
 	switch {
-	case v == kept || v == ruled:
+	case v == kept:
 		q.setError(e, nil, false)
-		e.ruled = v == ruled
 		q.move(e, stateHeld)
 	case v == parked && q.covered(e.path):
 		q.move(e, stateParked)

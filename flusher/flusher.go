@@ -337,18 +337,13 @@ func (f *Flusher) setPaused(buffer string, paused bool) {
 // Kick has the dispatcher look again: memory has become short, or a policy changed.
 func (f *Flusher) Kick() { f.kick() }
 
-// Reconsider has those files at some paths and below them looked at again that are held back: Policy has
-// changed for them.
+// Reconsider has files looked at again that are held back at some paths and below them: their Policy has changed.
 func (f *Flusher) Reconsider(buffer string, paths []string) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if q := f.mu.queues[buffer]; q != nil {
-		for _, p := range paths {
-			for _, e := range q.heldBelow(p) {
-				q.move(e, stateReady)
-			}
-		}
+		q.release(paths)
 	}
-	f.mu.Unlock()
 	f.kick()
 }
 

@@ -28,14 +28,13 @@ const (
 
 // entry is a queued file.
 type entry struct {
-	id     uint64
-	item   Item
-	urgent bool
-	state  state
-	ruled  bool    // while held: by a flush rule
-	path   string  // where it lay when it was last looked at
-	flight *flight // while flying
-	next   *Item   // a newer generation that came while flying
+	id            uint64
+	item          Item
+	urgent, ruled bool // ruled: while it is held, by a flush rule
+	state         state
+	path          string  // where it lay when it was last looked at
+	flight        *flight // while flying
+	next          *Item   // a newer generation that came while flying
 
 	attempts  int
 	notBefore time.Time

@@ -120,15 +120,14 @@ func (q *queue) describe() BufferStats {
 
 // counters are a queue's figures.
 type counters struct {
-	bytes                 int64
-	ruled                 int // of the held ones, those that a flush rule holds back
-	flushed, flushedBytes int64
-	failures              int64
-	failing, gaveUp       int
-	conflicts             int // of the failing ones
-	last                  lastError
-	rate                  flow.Rate
-	pace                  flow.Pace
+	bytes                  int64
+	flushed, flushedBytes  int64
+	failures               int64
+	failing, gaveUp, ruled int // ruled: of the held ones, those that a flush rule holds back
+	conflicts              int // of the failing ones
+	last                   lastError
+	rate                   flow.Rate
+	pace                   flow.Pace
 }
 
 type lastError struct {

@@ -197,7 +197,7 @@ func (v *Service) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (p
 	if m.Recursive {
 		err = paths.Partly(b.removeAll(ctx, *r.Caller(), paths.Clean(m.Path), nil))
 	} else {
-		err = b.remove(ctx, *r.Caller(), m.Path)
+		err = b.Remove(ctx, *r.Caller(), m.Path)
 	}
 	if err != nil {
 		return nil, err
@@ -205,7 +205,8 @@ func (v *Service) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (p
 	return &wire.Empty{}, nil
 }
 
-func (b *Buffer) remove(ctx context.Context, c access.Caller, path string) error {
+// Remove removes a file or an empty directory, whatever node owns it, with the rights of a caller.
+func (b *Buffer) Remove(ctx context.Context, c access.Caller, path string) error {
 	const op = "remove"
 	dir, name, err := b.p.Paths.Parent(ctx, c, op, path)
 	if err != nil {
@@ -311,7 +312,7 @@ func (b *Buffer) removeAll(ctx context.Context, c access.Caller, path string, p 
 	if path == "" {
 		return nil
 	}
-	return p.count(isDir, b.remove(ctx, c, path))
+	return p.count(isDir, b.Remove(ctx, c, path))
 }
 
 // removeAtOnce is how many files of a directory are removed at a time: the namespace makes one
@@ -330,7 +331,7 @@ func (b *Buffer) removeEntries(ctx context.Context, c access.Caller, dir string,
 			dirs = append(dirs, child)
 			continue
 		}
-		files.Go(func() error { return ifPresent(p.count(false, b.remove(filesCtx, c, child))) })
+		files.Go(func() error { return ifPresent(p.count(false, b.Remove(filesCtx, c, child))) })
 	}
 	err := files.Wait()
 	for i := 0; i < len(dirs) && err == nil; i++ {

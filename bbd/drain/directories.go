@@ -67,6 +67,9 @@ func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing
 	if _, kept := plan.Kept(d.c.Spec().Keep, p+"/"); kept || p == "" {
 		return nil
 	}
+	if superseded, err := d.c.Rules().Superseded(ctx, []string{p + "/"}); err != nil || len(superseded) > 0 {
+		return err
+	}
 	if d.to == nil {
 		if d.to, err = d.c.s.o.Store(ctx, d.c.name); err != nil {
 			return err

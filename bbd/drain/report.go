@@ -1,6 +1,9 @@
 package drain
 
 import (
+	"maps"
+	"slices"
+
 	"forebay/bbd/fate"
 	"forebay/bbd/transfer"
 	"forebay/flusher"
@@ -13,6 +16,8 @@ type rest struct {
 	dirty     map[content]string // paths of the closed files that no pattern keeps back, whatever their owner
 	lost      []*wire.Failure    // the first of the lost ones
 	lostTotal int64
+	// superseded are the steps that a flush rule does not flush any more, and what has superseded them.
+	superseded map[string]string
 }
 
 // addFile adds a lost file.
@@ -35,6 +40,19 @@ func (l *rest) addLost(answer *wire.Progress) {
 			return
 		}
 		answer.Failed = append(answer.Failed, f)
+	}
+}
+
+// addSuperseded names the steps that are not flushed, and are not to be.
+func (l *rest) addSuperseded(answer *wire.Progress) {
+	answer.SupersededTotal = int64(len(l.superseded))
+	steps := slices.Sorted(maps.Keys(l.superseded))
+	room := transfer.NamesBytes
+	for _, step := range steps[:min(len(steps), transfer.MaxNamed)] {
+		if room -= len(step); room < 0 {
+			return
+		}
+		answer.Superseded = append(answer.Superseded, step)
 	}
 }
 

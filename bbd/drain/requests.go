@@ -3,6 +3,8 @@ package drain
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -92,9 +94,11 @@ func (c scope) finish(timed context.Context, answer *wire.Progress, left rest) e
 	}
 	flushed = transfer.Saved(answer)
 	left.addLost(answer)
+	left.addSuperseded(answer)
 	if c.below != "" || !flushed {
 		return nil
 	}
+	c.publishSuperseded(left.superseded)
 	if transfer.Saved(answer) {
 		c.s.o.Emit(bb.Event{Kind: bb.EventDrained, Buffer: c.name, Bytes: answer.BytesDone})
 	}
@@ -104,6 +108,13 @@ func (c scope) finish(timed context.Context, answer *wire.Progress, left rest) e
 		}
 	}
 	return nil
+}
+
+// publishSuperseded publishes which steps a drain has left out.
+func (c scope) publishSuperseded(steps map[string]string) {
+	for _, step := range slices.Sorted(maps.Keys(steps)) {
+		c.s.o.Emit(bb.Event{Kind: bb.EventSuperseded, Buffer: c.name, Path: step, Reason: "a drain did not flush it: " + steps[step] + " is complete"})
+	}
 }
 
 // alone flushes at a daemon that is alone, until timed ends. The namespace has the last word on a whole
@@ -141,6 +152,7 @@ func (s *Service) Finish(ctx context.Context, b Buffer, patience time.Duration) 
 	if err != nil {
 		return err
 	}
+	c.publishSuperseded(left.superseded)
 	for _, path := range left.dirty {
 		return bb.E(bb.Busy, "drain", c.address(path), "it went from node to node meanwhile")
 	}

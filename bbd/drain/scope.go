@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -74,6 +75,14 @@ const walkTries = 5
 type located struct {
 	path  string
 	entry bb.Entry
+}
+
+func pathsOf(files []located) []string {
+	paths := make([]string, len(files))
+	for i := range files {
+		paths[i] = files[i].path
+	}
+	return paths
 }
 
 // files returns those at the path and below it.
@@ -151,7 +160,7 @@ func (c scope) operations(ctx context.Context) ([]namespace.StoreOp, error) {
 	}), err
 }
 
-// rest returns which of the files are dirty, and which are lost. A path that has been removed since has
+// rest returns which of the files are dirty, superseded, or lost. A path that has been removed since has
 // nothing left.
 func (c scope) rest(ctx context.Context) (rest, error) {
 	left := rest{dirty: map[content]string{}}
@@ -178,7 +187,27 @@ func (c scope) rest(ctx context.Context) (rest, error) {
 	if bb.KindOf(err) == bb.NotFound && c.below != "" && c.removed(ctx) {
 		return rest{}, nil
 	}
-	return left, err
+	if err != nil {
+		return left, err
+	}
+	return left, c.leaveOutSuperseded(ctx, &left)
+}
+
+// leaveOutSuperseded takes the files out that are dirty in superseded steps, and names those steps instead.
+func (c scope) leaveOutSuperseded(ctx context.Context, left *rest) error {
+	superseded, err := c.Rules().Superseded(ctx, slices.Collect(maps.Values(left.dirty)))
+	if err != nil || len(superseded) == 0 {
+		return err
+	}
+	left.superseded = map[string]string{}
+	maps.DeleteFunc(left.dirty, func(_ content, path string) bool {
+		s, ok := superseded[path]
+		if ok {
+			left.superseded[s.Step] = s.By
+		}
+		return ok
+	})
+	return nil
 }
 
 // addAway adds what is not saved because its owner does not answer.

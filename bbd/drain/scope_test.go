@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"forebay/bbd/flushrule"
 	"forebay/bbd/walk"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -24,7 +25,10 @@ type tree struct {
 	gone    map[string]bool // removed after the namespace was read
 }
 
-func (b *tree) Spec() bb.Buffer             { return b.spec }
+func (b *tree) Spec() bb.Buffer { return b.spec }
+func (b *tree) Rules() *flushrule.Buffer {
+	return flushrule.New(flushrule.Options{}, b.spec, nil, nil, nil)
+}
 func (b *tree) Names() Names                { return names{b} }
 func (b *tree) Owner(e *bb.Entry) bb.NodeID { return e.Holders[0] }
 func (b *tree) Foreign(e *bb.Entry) bool    { return e.Holders[0] != "n1" }

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fate"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
@@ -42,6 +43,8 @@ type Buffer interface {
 	Foreign(e *bb.Entry) bool
 	// Enqueue queues a dirty file of this node for its flush.
 	Enqueue(e bb.Entry)
+	// Rules returns what the buffer's flush rules hold back.
+	Rules() *flushrule.Buffer
 	// CloseAbandoned closes the files of this node whose writers are gone for good.
 	CloseAbandoned(ctx context.Context) error
 	// Mend restores the entries of dirty files that the namespace has forgotten. It returns those

@@ -21,6 +21,17 @@ func (s *Service) Here(ctx context.Context, b Buffer) error {
 	return err
 }
 
+// All flushes what this daemon owns of a buffer, and fails if not all is saved.
+func (s *Service) All(ctx context.Context, b Buffer) error {
+	steps, err := b.Rules().Drain(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer steps.End()
+	_, err = s.o.Flusher.Drain(ctx, b.Spec().Name, nil)
+	return err
+}
+
 // silent returns a progress that nobody follows.
 func silent() *transfer.Progress {
 	return transfer.NewProgress(func(*wire.Progress) error { return nil })
@@ -49,6 +60,11 @@ func (c scope) keys(dirty map[content]located) []flusher.Key {
 
 // flush flushes what this daemon owns there.
 func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress, error) {
+	steps, err := c.Rules().Drain(ctx, c.below)
+	if err != nil {
+		return nil, err
+	}
+	defer steps.End()
 	if c.below != "" {
 		return c.flushFiles(ctx, p)
 	}
@@ -64,6 +80,12 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 		})
 	}
 	report, err := c.s.o.Flusher.Drain(ctx, c.name, show)
+	// What came meanwhile, as from a node that is gone, was held back until it was judged.
+	for more, round := true, 0; more && err == nil && round < maxRounds; round++ {
+		if more, err = steps.Release(ctx); more && err == nil {
+			report, err = c.s.o.Flusher.Drain(ctx, c.name, show)
+		}
+	}
 	if err != nil && report.Complete() {
 		return nil, err
 	}
@@ -174,7 +196,7 @@ func (c scope) settle(ctx context.Context, p *transfer.Progress, dirty map[conte
 	return nil
 }
 
-// dirty returns what of this node's is dirty there, and reports what is kept back, or open.
+// dirty returns what of this node's is dirty there and not superseded, and reports what is kept back, or open.
 func (c scope) dirty(ctx context.Context) (dirty map[content]located, report flusher.Report, err error) {
 	dirty = map[content]located{}
 	keep := c.Spec().Keep
@@ -184,13 +206,19 @@ func (c scope) dirty(ctx context.Context) (dirty map[content]located, report flu
 		}
 	}
 	found, err := c.files(ctx)
+	if err != nil {
+		return dirty, report, err
+	}
+	superseded, err := c.Rules().Superseded(ctx, pathsOf(found))
 	for _, f := range found {
 		state := f.entry.State()
+		_, old := superseded[f.path]
 		_, kept := plan.Kept(keep, f.path)
 		switch {
 		case c.Foreign(&f.entry):
 		case state == bb.StateOpen:
 			note(&report.Open, &report.OpenCount, f.path)
+		case state == bb.StateDirty && old: // the drain names its step
 		case state == bb.StateDirty && kept:
 			note(&report.Held, &report.HeldCount, f.path)
 		case state == bb.StateDirty:

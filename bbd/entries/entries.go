@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"io/fs"
+	"path"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -36,7 +37,9 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 			return &now, nil
 		}
 	}
-	return b.Describe(&e), nil
+	answer := b.Describe(&e)
+	b.p.MarkSteps(ctx, path.Dir(paths.Clean(m.Path)), answer)
+	return answer, nil
 }
 
 // Describe makes the message of an entry, with what only this daemon knows: the size
@@ -86,6 +89,7 @@ func (v *Service) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest)
 		}
 		reply.Entries = append(reply.Entries, m)
 	}
+	b.p.MarkSteps(ctx, paths.Clean(m.Path), reply.Entries...)
 	return reply, nil
 }
 

@@ -53,6 +53,8 @@ type Parts struct {
 	Dirty Dirty
 	// AsideDir returns the directory of the files that were set aside; 0: there is none.
 	AsideDir func(ctx context.Context) (bb.DirID, error)
+	// MarkSteps gives dirty entries of a directory their state and reason that lie in a superseded step.
+	MarkSteps func(ctx context.Context, dir string, entries ...*wire.Entry)
 }
 
 // Service answers requests about entries. Its methods may be called concurrently.

@@ -3,6 +3,7 @@
 package flushrule
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -50,7 +51,7 @@ type Options struct {
 	Owners   owner.Node
 	Serves   func(node bb.NodeID) bool // whether a node's daemon can be asked, as far as is known
 	Short    func() bool               // memory is short
-	DirtyAge time.Duration             // of buffers that have none of their own
+	DirtyAge time.Duration             // of buffers that have none of their own; 0: 5 min
 	Dropped  func(files, bytes int64)
 	Emit     func(bb.Event)
 	Warn     func(text string, args ...any)
@@ -92,6 +93,9 @@ type Stats struct {
 	DroppedBytes    int64 // of them
 }
 
+// defaultDirtyAge is how long the flusher leaves a file dirty if nothing else is said.
+const defaultDirtyAge = 5 * time.Minute
+
 // New returns the steps of a buffer, whose rules do not change. Dirty are the files of this node that wait for
 // their flush.
 func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names) *Buffer {
@@ -99,9 +103,7 @@ func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names
 	if len(b.rules) == 0 {
 		return b
 	}
-	if spec.DirtyAge > 0 {
-		b.o.DirtyAge = spec.DirtyAge
-	}
+	b.o.DirtyAge = cmp.Or(spec.DirtyAge, o.DirtyAge, defaultDirtyAge)
 	b.mu.series, b.mu.drains, b.mu.superseded = map[string]uint64{}, map[string]int{}, map[string]plan.Step{}
 	b.steps.Store(&plan.Steps{Rules: b.rules})
 	return b

@@ -26,6 +26,7 @@ const (
 
 	underReplicated = "forebay_buffer_under_replicated_files"
 	unexplained     = "forebay_buffer_unexplained_bytes"
+	superseded      = "forebay_buffer_superseded_bytes"
 	oldestFlight    = "forebay_buffer_oldest_flight_seconds"
 	storeTrouble    = "forebay_buffer_store_trouble_seconds"
 
@@ -52,6 +53,9 @@ const (
 	flushSeconds  = "forebay_flush_seconds"
 	flushFailures = "forebay_flush_failures_total"
 	timeToDurable = "forebay_time_to_durable_seconds"
+
+	droppedFiles = "forebay_superseded_files_total"
+	droppedBytes = "forebay_superseded_bytes_total"
 
 	damagedRecords = "forebay_damaged_records_total"
 	lostBytes      = "forebay_lost_bytes_total"
@@ -88,6 +92,7 @@ var described = []struct {
 	{flushQueue, gauge, "Files of a buffer that wait for a flush or for another try.", []string{"buffer"}, nil},
 	{underReplicated, gauge, "Files of a buffer whose home this node is that should have a second copy on another one and do not.", []string{"buffer"}, nil},
 	{unexplained, gauge, "Dirty bytes on this node of files that the namespace has no entry of.", []string{"buffer"}, nil},
+	{superseded, gauge, "Dirty bytes of a buffer on this node that will not be flushed, since a newer step of their flush rule is complete.", []string{"buffer"}, nil},
 	{oldestFlight, gauge, "Age of the oldest flush that is on its way to a buffer's store; 0 if none is.", []string{"buffer"}, nil},
 	{storeTrouble, gauge, "How long a buffer's store has failed or not answered this node; 0 while it does neither.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
@@ -115,6 +120,9 @@ var described = []struct {
 	{flushSeconds, histogram, "How long the flush of a file took.", nil, prometheus.ExponentialBuckets(0.001, 4, 12)},
 	{flushFailures, counter, "Flushes that failed and are tried again, by kind of error.", []string{"kind"}, nil},
 	{timeToDurable, histogram, "Time from a file's commit until it was durable on its backing store.", nil, prometheus.ExponentialBuckets(0.01, 4, 12)},
+
+	{droppedFiles, counter, "Files that were dropped from memory and never flushed, since a newer step of their flush rule was complete.", nil, nil},
+	{droppedBytes, counter, "Bytes of such files.", nil, nil},
 
 	{damagedRecords, counter, "Records in regions that were damaged and skipped.", nil, nil},
 	{lostBytes, counter, "Bytes that were lost before they were durable.", nil, nil},

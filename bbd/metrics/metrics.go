@@ -48,6 +48,7 @@ type Buffer struct {
 	FlushQueue  int           // files that wait for a flush or for another try
 
 	UnderReplicated int   // files that should have a second copy and have none
+	Superseded      int64 // dirty bytes that a flush rule does not flush any more
 	Unexplained     int64 // dirty bytes of files that have no entry
 
 	OldestFlight time.Duration // since the oldest flush on its way began; 0: none is
@@ -163,6 +164,12 @@ func (c *Collector) Flushed(bytes int64, took, sinceCommit time.Duration) {
 // FlushFailed counts a flush that failed and will be tried again.
 func (c *Collector) FlushFailed(kind bb.Kind) { c.count(flushFailures, 1, kind.String()) }
 
+// Dropped counts the files of a step that a newer one has superseded before it was flushed.
+func (c *Collector) Dropped(files, bytes int64) {
+	c.count(droppedFiles, files)
+	c.count(droppedBytes, bytes)
+}
+
 // Damaged counts records that recovery or a reader found damaged.
 func (c *Collector) Damaged(records int) { c.count(damagedRecords, int64(records)) }
 
@@ -204,6 +211,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(flushQueue, float64(b.FlushQueue), b.Name)
 		send(underReplicated, float64(b.UnderReplicated), b.Name)
 		send(unexplained, float64(b.Unexplained), b.Name)
+		send(superseded, float64(b.Superseded), b.Name)
 		send(oldestFlight, b.OldestFlight.Seconds(), b.Name)
 		send(storeTrouble, b.StoreTrouble.Seconds(), b.Name)
 	}

@@ -14,10 +14,11 @@ func fitted(m proto.Message) proto.Message {
 		return m
 	}
 	short := proto.Clone(p).(*wire.Progress)
-	for proto.Size(short) > wire.MaxMessage && len(short.Failed)+len(short.Held)+len(short.Open) > 0 {
+	for proto.Size(short) > wire.MaxMessage && len(short.Failed)+len(short.Held)+len(short.Open)+len(short.Superseded) > 0 {
 		short.Failed = short.Failed[:len(short.Failed)/2]
 		short.Held = short.Held[:len(short.Held)/2]
 		short.Open = short.Open[:len(short.Open)/2]
+		short.Superseded = short.Superseded[:len(short.Superseded)/2]
 	}
 	return short
 }

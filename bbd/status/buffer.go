@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"forebay/bbd/fate"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing/health"
@@ -12,30 +13,45 @@ import (
 
 // Buffer is how one buffer stands towards its store.
 type Buffer struct {
-	Name         string       `json:"name"`
-	State        string       `json:"state"`
-	Backing      string       `json:"backing,omitempty"`
-	Capacity     int64        `json:"capacity,omitempty"`
-	Resident     int64        `json:"resident"`
-	Dirty        int64        `json:"dirty"`
-	OpenFiles    int          `json:"open_files"`
-	Queued       int          `json:"queued"`                      // files that wait for their flush
-	QueuedBytes  int64        `json:"queued_bytes"`                //
-	Flushing     int          `json:"flushing"`                    // files on their way
-	Stalled      int          `json:"stalled,omitempty"`           // of them, those that the store has not answered for long
-	StalledFor   float64      `json:"stalled_for,omitempty"`       // seconds since it answered one of them
-	OldestFlight float64      `json:"oldest_flight_age,omitempty"` // seconds since the oldest flush on its way began
-	Held         int          `json:"held"`                        // files held back by a keep pattern
-	Conflicts    int          `json:"conflicts,omitempty"`         // files under whose name the store has what the buffer did not write
-	InConflict   []InConflict `json:"in_conflict,omitempty"`       // the first of them
-	Rate         float64      `json:"rate"`                        // bytes a second to the store
-	ETA          float64      `json:"eta,omitempty"`
-	OldestDirty  float64      `json:"oldest_dirty_age,omitempty"`
-	StoreOps     int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
-	Lacking      int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
-	LastError    *FlushError  `json:"last_error,omitempty"`
-	Store        *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
-	Unexplained  []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
+	Name        string `json:"name"`
+	State       string `json:"state"`
+	Backing     string `json:"backing,omitempty"`
+	Capacity    int64  `json:"capacity,omitempty"`
+	Resident    int64  `json:"resident"`
+	Dirty       int64  `json:"dirty"`
+	OpenFiles   int    `json:"open_files"`
+	Queued      int    `json:"queued"`       // files that wait for their flush
+	QueuedBytes int64  `json:"queued_bytes"` //
+	Flushing    int    `json:"flushing"`     // files on their way
+	Stalls
+	Ruled
+	Held        int          `json:"held"`                  // files held back by a keep pattern
+	Conflicts   int          `json:"conflicts,omitempty"`   // files under whose name the store has what the buffer did not write
+	InConflict  []InConflict `json:"in_conflict,omitempty"` // the first of them
+	Rate        float64      `json:"rate"`                  // bytes a second to the store
+	ETA         float64      `json:"eta,omitempty"`
+	OldestDirty float64      `json:"oldest_dirty_age,omitempty"`
+	StoreOps    int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
+	Lacking     int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
+	LastError   *FlushError  `json:"last_error,omitempty"`
+	Store       *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
+	Unexplained []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
+}
+
+// Stalls are the flushes on their way that do not get on.
+type Stalls struct {
+	Stalled      int     `json:"stalled,omitempty"`           // files that the store has not answered for long
+	StalledFor   float64 `json:"stalled_for,omitempty"`       // seconds since it answered one of them
+	OldestFlight float64 `json:"oldest_flight_age,omitempty"` // seconds since the oldest flush on its way began
+}
+
+// Ruled are the files of this node that a flush rule keeps from the store.
+type Ruled struct {
+	HeldByRule      int   `json:"held_by_rule,omitempty"`     // files that are held back
+	Superseded      int   `json:"superseded,omitempty"`       // of them, those that will not be flushed
+	SupersededBytes int64 `json:"superseded_bytes,omitempty"` // of the latter
+	Dropped         int64 `json:"dropped,omitempty"`          // superseded files that were dropped, since the start
+	DroppedBytes    int64 `json:"dropped_bytes,omitempty"`    // of them
 }
 
 // InConflict is a file under whose name the store has what the buffer did not write.
@@ -89,6 +105,7 @@ type Facts struct {
 	Flushes     flusher.BufferStats
 	Conflicts   []flusher.Conflict // at most MaxConflicts
 	Lacking     int                // files that want a second copy and have none
+	Ruled       flushrule.Stats
 	Unexplained []fate.Unexplained
 	Health      health.Status // of the backing store
 	Silent      []string      // of Lustre, targets that do not answer this node
@@ -101,8 +118,9 @@ func OfBuffer(f *Facts, now time.Time) Buffer {
 		Name: f.Spec.Name, State: string(f.Spec.State), Backing: f.Spec.Backing, Capacity: f.Spec.Capacity,
 		Resident: f.Stored.Resident, Dirty: f.Stored.Dirty, OpenFiles: f.Open,
 		Queued: q.Queued, QueuedBytes: q.QueuedBytes, Flushing: q.InFlight, Held: q.Held, Conflicts: q.Conflicts,
-		Rate: q.Rate, StoreOps: q.StoreOps, Lacking: f.Lacking, Stalled: q.Stalled,
-		OldestFlight: age(q.OldestFlight, now), OldestDirty: age(q.OldestDirty, now),
+		Rate: q.Rate, StoreOps: q.StoreOps, Lacking: f.Lacking,
+		Ruled:  Ruled{q.Ruled, f.Ruled.Superseded, f.Ruled.SupersededBytes, f.Ruled.Dropped, f.Ruled.DroppedBytes},
+		Stalls: Stalls{Stalled: q.Stalled, OldestFlight: age(q.OldestFlight, now)}, OldestDirty: age(q.OldestDirty, now),
 	}
 	for _, c := range f.Conflicts {
 		s.InConflict = append(s.InConflict, InConflict{c.Path, c.Bytes, c.Err.Error()})

@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/fate"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing/asuser"
@@ -38,15 +39,16 @@ func TestOfBuffer(t *testing.T) {
 			Facts{
 				Stored: store.BufferStats{Resident: 10, Dirty: 4}, Open: 2, Lacking: 1,
 				Flushes: flusher.BufferStats{
-					Queued: 3, QueuedBytes: 300, InFlight: 2, Rate: 100, Stalled: 1, StalledAt: ago(5), OldestDirty: ago(60), OldestFlight: ago(6), StoreOps: 7, Conflicts: 1,
+					Queued: 3, QueuedBytes: 300, InFlight: 2, Rate: 100, Stalled: 1, StalledAt: ago(5), OldestDirty: ago(60), OldestFlight: ago(6), StoreOps: 7, Conflicts: 1, Ruled: 6,
 					LastError: bb.E(bb.NoSpace, "put", "f", "full"), LastErrorPath: "f", LastErrorAt: ago(1), LastErrorAttempts: 2,
 				},
+				Ruled:       flushrule.Stats{Superseded: 5, SupersededBytes: 50, Dropped: 4, DroppedBytes: 40},
 				Conflicts:   []flusher.Conflict{{Path: "c", Bytes: 8, Err: errors.New("changed")}},
 				Unexplained: []fate.Unexplained{{File: 1, Generation: 2, Path: "u", Bytes: 9, Reason: "no name"}},
 			},
 			Buffer{
 				Resident: 10, Dirty: 4, OpenFiles: 2, Lacking: 1,
-				Queued: 3, QueuedBytes: 300, Flushing: 2, Rate: 100, ETA: 3, Stalled: 1, StalledFor: 5, OldestDirty: 60, OldestFlight: 6, StoreOps: 7, Conflicts: 1,
+				Queued: 3, QueuedBytes: 300, Flushing: 2, Rate: 100, ETA: 3, Stalls: Stalls{1, 5, 6}, Ruled: Ruled{6, 5, 50, 4, 40}, OldestDirty: 60, StoreOps: 7, Conflicts: 1,
 				LastError:   &FlushError{Kind: bb.NoSpace.String(), Reason: bb.E(bb.NoSpace, "put", "f", "full").Error(), Path: "f", At: ago(1), Attempts: 2},
 				InConflict:  []InConflict{{"c", 8, "changed"}},
 				Unexplained: []NoEntry{{bb.FileID(1).String(), 2, "u", 9, "no name"}},

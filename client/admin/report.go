@@ -35,7 +35,11 @@ type Report struct {
 	HeldTotal   int64
 	Open        []string // of a drain: names still open for writing, at most 1,000
 	OpenTotal   int64
-	TimedOut    bool // of a drain: its timeout passed before all was saved
+	// Superseded are steps that a drain has not flushed, and none will, since a newer one of their flush rule is
+	// complete; at most 1,000. They are no failures.
+	Superseded      []string
+	SupersededTotal int64
+	TimedOut        bool // of a drain: its timeout passed before all was saved
 }
 
 // Conflicts returns the failures of a drain for which the store has a file that the buffer did not
@@ -97,6 +101,7 @@ func (r *Report) update(p *wire.Progress) {
 		return
 	}
 	r.Held, r.HeldTotal, r.Open, r.OpenTotal = p.Held, p.HeldTotal, p.Open, p.OpenTotal
+	r.Superseded, r.SupersededTotal = p.Superseded, p.SupersededTotal
 	r.FailedTotal, r.TimedOut = max(r.FailedTotal, p.FailedTotal), p.TimedOut
 	for _, f := range p.Failed {
 		r.Failed = append(r.Failed, Failure{Path: f.Path, Kind: bb.Kind(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
