@@ -73,7 +73,7 @@ func (q *sought) check() error {
 // StateNames are the states of files, as they are printed.
 func StateNames() []string {
 	var names []string
-	for _, s := range []client.State{client.StateOpen, client.StateDirty, client.StateClean, client.StateEvicted, client.StateLost} {
+	for _, s := range []client.State{client.StateOpen, client.StateDirty, client.StateClean, client.StateEvicted, client.StateLost, client.StateSuperseded} {
 		names = append(names, s.String())
 	}
 	return names

@@ -36,6 +36,9 @@ type reportJSON struct {
 	HeldTotal   int64         `json:"held_total"`
 	Open        []string      `json:"open,omitempty"`
 	OpenTotal   int64         `json:"open_total"`
+
+	Superseded      []string `json:"superseded,omitempty"`
+	SupersededTotal int64    `json:"superseded_total,omitempty"`
 }
 
 type failureJSON struct {
@@ -62,6 +65,7 @@ func Report(a *app.App, what string, work func(func(admin.Progress)) (admin.Repo
 		Files: r.FilesTotal, FilesDone: r.FilesDone, Skipped: r.FilesSkipped, Bytes: r.BytesTotal, BytesDone: r.BytesDone, BytesCopied: r.BytesDone - r.BytesNotCopied,
 		Seconds: time.Since(began).Seconds(), Names: r.Names, FailedTotal: r.FailedTotal,
 		Held: r.Held, HeldTotal: r.HeldTotal, Open: r.Open, OpenTotal: r.OpenTotal,
+		Superseded: r.Superseded, SupersededTotal: r.SupersededTotal,
 	}
 	for _, f := range r.Failed {
 		j.Failed = append(j.Failed, failureJSON{f.Path, f.Kind.String(), f.Reason, f.Bytes})
@@ -112,6 +116,12 @@ func reportText(a *app.App, what string, j *reportJSON) {
 	}
 	for _, name := range j.Open {
 		fmt.Fprintln(a.Out, "still open for writing:", bb.Printable(name))
+	}
+	for _, name := range j.Superseded {
+		fmt.Fprintln(a.Out, "not flushed, since a newer step is complete:", bb.Printable(name))
+	}
+	if more := j.SupersededTotal - int64(len(j.Superseded)); more > 0 {
+		fmt.Fprintln(a.Out, "not flushed, for the same reason:", bb.Count(more, "other step"))
 	}
 	fmt.Fprintf(a.Out, "%s: %s, %s in %s", what, bb.Count(j.FilesDone, "file"), app.Size(j.BytesCopied), app.Age(j.Seconds))
 	if j.Skipped > 0 {

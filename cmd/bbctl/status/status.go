@@ -118,15 +118,14 @@ type bufferStatus struct {
 		Bytes  int64  `json:"bytes"`
 		Reason string `json:"reason"`
 	} `json:"in_conflict"`
-	Rate         float64 `json:"rate"`
-	ETA          float64 `json:"eta"`
-	OldestDirty  float64 `json:"oldest_dirty_age"`
-	StoreOps     int     `json:"store_ops_pending"`
-	Lacking      int     `json:"under_replicated"`
-	Stalled      int     `json:"stalled"`
-	StalledFor   float64 `json:"stalled_for"`
-	OldestFlight float64 `json:"oldest_flight_age"`
-	Unexplained  []struct {
+	Rate        float64 `json:"rate"`
+	ETA         float64 `json:"eta"`
+	OldestDirty float64 `json:"oldest_dirty_age"`
+	StoreOps    int     `json:"store_ops_pending"`
+	Lacking     int     `json:"under_replicated"`
+	stallStatus
+	ruledStatus
+	Unexplained []struct {
 		File   string `json:"file"`
 		Path   string `json:"path"`
 		Bytes  int64  `json:"bytes"`
@@ -138,6 +137,21 @@ type bufferStatus struct {
 		Attempts int       `json:"attempts"`
 	} `json:"last_error"`
 	Store *storeStatus `json:"store"`
+}
+
+type stallStatus struct {
+	Stalled      int     `json:"stalled"`
+	StalledFor   float64 `json:"stalled_for"`
+	OldestFlight float64 `json:"oldest_flight_age"`
+}
+
+// ruledStatus is what flush rules keep from the store. Older daemons do not report it.
+type ruledStatus struct {
+	HeldByRule      int   `json:"held_by_rule"`
+	Superseded      int   `json:"superseded"`
+	SupersededBytes int64 `json:"superseded_bytes"`
+	Dropped         int64 `json:"dropped"`
+	DroppedBytes    int64 `json:"dropped_bytes"`
 }
 
 // storeStatus is how a backing store answers. Older daemons do not report it.

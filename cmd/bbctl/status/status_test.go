@@ -90,11 +90,14 @@ func TestNoRateNoETA(t *testing.T) {
 func TestStatusOfOne(t *testing.T) {
 	var s Daemon
 	s.Waiting.Writers, s.Waiting.For = 1, map[string]int{"others' data": 1}
-	s.Buffers = []bufferStatus{{Name: "b", Stalled: 1, OldestFlight: 61, Lacking: 1, Held: 1, Store: &storeStatus{State: "silent", Waiting: 1, Targets: []string{"fs-OST0001"}}}}
+	s.Buffers = []bufferStatus{{
+		Name: "b", stallStatus: stallStatus{Stalled: 1, OldestFlight: 61}, Lacking: 1, Held: 1,
+		ruledStatus: ruledStatus{HeldByRule: 3, Superseded: 2, SupersededBytes: 4 << 20, Dropped: 1, DroppedBytes: 2 << 20}, Store: &storeStatus{State: "silent", Waiting: 1, Targets: []string{"fs-OST0001"}},
+	}}
 	s.StoreWorkers.Hanging = []hungWorker{{UID: 7, Root: "/lustre/a", For: 5}, {UID: 8, Root: "/lustre/b", For: 61}}
 	out := strings.Join(s.single(layout.View{}), "\n")
 	for _, want := range []string{
-		"2 store workers hang, the longest for 1m1s: of uid 8 in /lustre/b", "1 writer waits for room", "1 flush waits for the store", "1 file of this node lacks its second copy", "1 name is held back", "1 call waits,", "the oldest began 1m1s ago", "no answer from fs-OST0001",
+		"2 store workers hang, the longest for 1m1s: of uid 8 in /lustre/b", "1 writer waits for room", "1 flush waits for the store", "1 file of this node lacks its second copy", "1 name is held back", "3 files are held back by a flush rule, 2 of them superseded (4.0 MiB)", "1 file of 2.0 MiB dropped from memory", "1 call waits,", "the oldest began 1m1s ago", "no answer from fs-OST0001",
 	} {
 		apptest.WantLine(t, out, want)
 	}

@@ -136,6 +136,16 @@ func (s *Daemon) bufferMessages() (all []layout.Message) {
 		if b.Conflicts > 0 {
 			add(layout.Warning, "%s in conflict with files of the store that the buffer did not write: bbctl drain %s lists them", bb.Count(b.Conflicts, "file is", "files are"), b.Name)
 		}
+		if b.HeldByRule > 0 {
+			text := bb.Count(b.HeldByRule, "file is", "files are") + " held back by a flush rule"
+			if b.Superseded > 0 {
+				text += fmt.Sprintf(", %d of them superseded (%s)", b.Superseded, app.Size(b.SupersededBytes))
+			}
+			add(layout.Plain, "%s", text)
+		}
+		if b.Dropped > 0 {
+			add(layout.Plain, "%s of %s dropped from memory: newer steps have superseded them", bb.Count(b.Dropped, "file"), app.Size(b.DroppedBytes))
+		}
 		if b.Held > 0 {
 			add(layout.Plain, "%s held back by a keep pattern", bb.Count(b.Held, "name is", "names are"))
 		}
