@@ -42,7 +42,7 @@ var overBudget = map[string]over{
 	"struct internal/bb.Job":      {24, "a record, a field for each stored or printed value"},
 	"struct internal/bb.Lifetime": {31, "a record, a field for each stored or printed value"},
 
-	"struct cmd/bbctl/buffers.bufferJSON":  {21, "a record, a field for each stored or printed value"},
+	"struct cmd/bbctl/buffers.bufferJSON": {21, "a record, a field for each stored or printed value"},
 }
 
 // TestBudgets compares the tree with the budgets. A package over its budget is cut into packages

@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/backings"
 	"forebay/bbd/bufferspec"
+	"forebay/bbd/drain"
 	"forebay/bbd/freeze"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
@@ -212,7 +213,7 @@ func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.Buff
 	if !r.Caller().Owns(b.Spec().UID) {
 		return nil, access.Denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
-	may := b.mayBeDestroyed
+	may := func(ctx context.Context) error { return drain.Saved(ctx, drainBuffer{b}, b.open.Count()) }
 	if m.Discard {
 		may = nil
 	}
@@ -311,34 +312,6 @@ func (d *Daemon) dropBuffer(b *buffer) {
 	if err := d.stores.Forget(b.name); err != nil {
 		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
 	}
-}
-
-func (b *buffer) mayBeDestroyed(ctx context.Context) error {
-	if open := b.open.Count(); open > 0 {
-		return bb.E(bb.Busy, "destroy", b.address(""), bb.Count(open, "file is", "files are")+" open for writing").
-			WithRemedy("close them, or give --discard")
-	}
-	var files, bytes, lost int64
-	err := b.rules.Unsaved(ctx, func(e *bb.Entry, _ string) error {
-		if e.Lost {
-			lost++
-		} else {
-			files, bytes = files+1, bytes+e.Size
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if files > 0 {
-		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("not on the store yet: %s of %s", bb.Count(files, "file"), bb.Count(bytes, "byte"))).
-			WithRemedy("drain it first: bbctl drain " + b.name + "; or give --discard to lose them")
-	}
-	if lost > 0 { // the buffer is all that names them
-		return bb.E(bb.Lost, "destroy", b.address(""), bb.Count(lost, "file is", "files are")+" lost").
-			WithRemedy("see bbctl lost " + b.name + ", then remove them; or give --discard")
-	}
-	return nil
 }
 
 // drop forgets the bytes of a destroyed buffer.

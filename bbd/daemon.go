@@ -172,8 +172,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.server = d.newServer()
-	d.buffers.byName = make(map[string]*buffer)
-	d.short = flushrule.NewWake()
+	d.buffers.byName, d.short = make(map[string]*buffer), flushrule.NewWake()
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
 		d.cfg.Steps = startup.New(d.log, "")

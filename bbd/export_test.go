@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
+	"forebay/bbd/drain"
 	"forebay/bbd/fate"
 	"forebay/bbd/handle"
 	"forebay/bbd/origin"
@@ -243,7 +244,7 @@ func (d *Daemon) Destroy(ctx context.Context, name string, meanwhile func() erro
 		return err
 	}
 	return d.destroyBuffer(ctx, b, func(ctx context.Context) error {
-		if err := b.mayBeDestroyed(ctx); err != nil {
+		if err := drain.Saved(ctx, drainBuffer{b}, b.open.Count()); err != nil {
 			return err
 		}
 		return meanwhile()

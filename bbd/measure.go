@@ -47,8 +47,7 @@ func (d *Daemon) measure() metrics.Stats {
 		f := d.flusher.BufferStats(b.name)
 		bytes := stats.Buffers[b.name]
 		s := metrics.Buffer{
-			Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: b.replicas.Lacking(),
-			Superseded: b.rules.Stats().SupersededBytes,
+			Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: b.replicas.Lacking(), Superseded: b.rules.Stats().SupersededBytes,
 		}
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)

@@ -91,8 +91,7 @@ func (b *buffer) status(stored store.BufferStats) status.Buffer {
 	d, spec := b.d, b.Spec()
 	facts := status.Facts{
 		Spec: spec, Stored: stored, Open: b.open.Count(), Flushes: d.flusher.BufferStats(b.name),
-		Conflicts: d.flusher.Conflicts(b.name, status.MaxConflicts), Lacking: b.replicas.Lacking(), Unexplained: b.reassertion.Unexplained(),
-		Ruled: b.rules.Stats(),
+		Conflicts: d.flusher.Conflicts(b.name, status.MaxConflicts), Lacking: b.replicas.Lacking(), Unexplained: b.reassertion.Unexplained(), Ruled: b.rules.Stats(),
 	}
 	if spec.Backing != "" {
 		facts.Health = d.stores.Health(b.name).Status()
