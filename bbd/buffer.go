@@ -58,6 +58,7 @@ type parts struct {
 	replicas    *replica.Buffer
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
+	recovery    *bufferRecovery
 	entries     *entries.Buffer
 	handles     *handle.Buffer
 	changes     *change.Buffer
@@ -76,6 +77,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b.materializer = txn.NewMaterializer(d.ctx, ns, b.mover(), d.wg.Go, d.log.With("buffer", b.name))
 	b.paths = paths.New(b.Spec, ns, b.materializer.Wait)
 	b.open = newOpen(b)
+	b.recovery = newRecovery(b)
 	b.rules = newRules(b, spec)
 	b.entries = newEntries(b)
 	b.handles, b.changes = newHandlesOf(b), newChanges(b)

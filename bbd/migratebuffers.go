@@ -122,7 +122,7 @@ func (f migrateFiles) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, 
 }
 
 // Requeue queues a dirty file for its flush.
-func (f migrateFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.requeue(ctx, e) }
+func (f migrateFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.recovery.Requeue(ctx, e) }
 
 // Flush saves what this node has.
 func (f migrateFiles) Flush(ctx context.Context) error {

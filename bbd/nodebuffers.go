@@ -42,6 +42,6 @@ func (d *Daemon) forgetter(ctx context.Context, name string) (*nodes.Buffer, err
 	}
 	return nodes.NewBuffer(nodes.BufferOptions{
 		Name: b.name, Owners: b.owners, Names: b.ns, Replicas: b.replicas, Writeback: b.writeback,
-		Reachable: func(node bb.NodeID) bool { return d.cluster.Reachable(node) }, Lost: b.sayLost,
+		Reachable: func(node bb.NodeID) bool { return d.cluster.Reachable(node) }, Lost: b.recovery.PublishLost,
 	}), nil
 }

@@ -66,12 +66,12 @@ func (f reassertFiles) Lock(at bb.Place) (unlock func()) { return f.b.open.Lock(
 func (f reassertFiles) Queued(file bb.FileID) bool { return f.b.d.flusher.Has(f.b.name, file) }
 
 // Requeue queues a dirty file for its flush.
-func (f reassertFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.requeue(ctx, e) }
+func (f reassertFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.recovery.Requeue(ctx, e) }
 
 // Reopen makes a file open again whose writer may come back.
 func (f reassertFiles) Reopen(e *bb.Entry) { f.b.open.Reopen(e) }
 
 // Recover recovers a file at a start.
 func (f reassertFiles) Recover(ctx context.Context, e *bb.Entry) (missing string) {
-	return f.b.recoverFile(ctx, e)
+	return f.b.recovery.RecoverFile(ctx, e)
 }

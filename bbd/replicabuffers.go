@@ -101,14 +101,14 @@ func (f replicaFiles) ForgetIdle(file bb.FileID, n bb.Generation) bool {
 }
 
 // Requeue queues a dirty file for its flush.
-func (f replicaFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.requeue(ctx, e) }
+func (f replicaFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.recovery.Requeue(ctx, e) }
 
 // DropFile forgets all bytes of a file.
 func (f replicaFiles) DropFile(e *bb.Entry) { f.b.changes.DropFile(e) }
 
 // ReportLost marks a file lost, and publishes that.
 func (f replicaFiles) ReportLost(ctx context.Context, e *bb.Entry) error {
-	return f.b.reportLost(ctx, e)
+	return f.b.recovery.ReportLost(ctx, e)
 }
 
 // replicaFile is a file that is being written, for package replica.

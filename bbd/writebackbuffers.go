@@ -66,7 +66,7 @@ func (f writebackFiles) Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
 
 // ReportLost marks a file lost, and publishes that.
 func (f writebackFiles) ReportLost(ctx context.Context, e *bb.Entry) error {
-	return f.b.reportLost(ctx, e)
+	return f.b.recovery.ReportLost(ctx, e)
 }
 
 // Destroyed reports whether the buffer is gone, or another one has its name.

@@ -1,0 +1,113 @@
+package bbd
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"forebay/bbd/fate"
+	"forebay/bbd/owner"
+	"forebay/bbd/reassert"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+)
+
+// recoveryStore is what is needed of memory, whose contracts these are.
+type recoveryStore interface {
+	Adopt(file bb.FileID, n bb.Generation) error
+	AdoptClean(file bb.FileID, n bb.Generation) error
+	Checksum(file bb.FileID, n bb.Generation) (sum uint64, size int64, err error)
+	Seal(file bb.FileID, n bb.Generation) error
+	Void(file bb.FileID, n bb.Generation) error
+	Drop(file bb.FileID)
+	MemoryLost() bool
+	Damage() []store.Damage
+}
+
+// recoveryOpen has the files of a buffer that are being written, whose contracts these are.
+type recoveryOpen interface {
+	Reopen(e *bb.Entry)
+	Remake(e *bb.Entry) error
+	IdentifyFound(e *bb.Entry, path string)
+}
+
+// recoveryQueue has the files of a buffer that wait for their flush. Its methods may be called concurrently.
+type recoveryQueue interface {
+	// Enqueue queues a dirty file for its flush.
+	Enqueue(e bb.Entry, item flusher.Item)
+	// ReconcileStale settles what is dirty here of files that are another node's by now. Old has the
+	// generations.
+	ReconcileStale(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation)
+}
+
+// recoveryReplicas has the second copies of a buffer's files.
+type recoveryReplicas interface {
+	// PromoteLater asks the node with the second copy of a file to become its owner, until it is. It may
+	// be called concurrently, and does not wait.
+	PromoteLater(e *bb.Entry)
+}
+
+// recoveryEntries reads the entries of a buffer, and restores those that the namespace has forgotten. Its methods
+// are called once each at a start, by one goroutine.
+type recoveryEntries interface {
+	// Scan calls fn with each entry, and whether it is behind what memory has of its file.
+	Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error
+	// Recover settles the files that Scan has found no entry of.
+	Recover(ctx context.Context, sv *fate.Survey) (reassert.Recovered, error)
+}
+
+// recoveryNames is what is needed of a buffer's namespace, whose contracts these are.
+type recoveryNames interface {
+	Put(ctx context.Context, e bb.Entry) (uint64, error)
+	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+}
+
+// recoveryOptions are what the recoveries of all buffers use. Its functions may be called concurrently.
+type recoveryOptions struct {
+	Owners owner.Node
+	Store  recoveryStore
+	Lost   func(bytes int64) // counts a file that is lost
+	Emit   func(bb.Event)
+	Log    *slog.Logger
+}
+
+// recoveryParts are what the recovery of a buffer needs of the rest of it.
+type recoveryParts struct {
+	Spec     func() bb.Buffer // its record
+	Open     recoveryOpen
+	Queue    recoveryQueue
+	Replicas recoveryReplicas
+	Entries  recoveryEntries
+	Names    recoveryNames
+}
+
+// bufferRecovery recovers the files of one buffer. Its methods may be called concurrently, but for Recover.
+type bufferRecovery struct {
+	o    recoveryOptions
+	name string
+	p    recoveryParts
+}
+
+// newBufferRecovery returns what recovers the files of a buffer.
+func newBufferRecovery(o recoveryOptions, name string, p recoveryParts) *bufferRecovery {
+	return &bufferRecovery{o, name, p}
+}
+
+// pathAt returns the path of a place now.
+func (b *bufferRecovery) pathAt(ctx context.Context, at bb.Place) (string, error) {
+	dir, err := b.p.Names.PathOf(ctx, at.Dir)
+	if err != nil {
+		return "", err
+	}
+	return at.In(dir), nil
+}
+
+// dirtySince returns since when a file counts as dirty. A file whose user has set its time back is no
+// older here than its buffer.
+func dirtySince(e *bb.Entry, spec *bb.Buffer) time.Time {
+	if e.MTime.Before(spec.Created) {
+		return spec.Created
+	}
+	return e.MTime
+}
