@@ -19,6 +19,7 @@ import (
 	"forebay/bbd/paths"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
+	"forebay/bbd/recovery"
 	"forebay/bbd/replica"
 	"forebay/bbd/txn"
 	"forebay/bbd/writeback"
@@ -58,7 +59,7 @@ type parts struct {
 	replicas    *replica.Buffer
 	migrations  *migrate.Buffer
 	reassertion *reassert.Buffer
-	recovery    *bufferRecovery
+	recovery    *recovery.Buffer
 	entries     *entries.Buffer
 	handles     *handle.Buffer
 	changes     *change.Buffer

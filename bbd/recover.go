@@ -8,11 +8,12 @@ import (
 	"forebay/bbd/aside"
 	"forebay/bbd/fate"
 	"forebay/bbd/reassert"
+	"forebay/bbd/recovery"
 	"forebay/internal/bb"
 )
 
 // recover compares what is in memory with the namespace, which is the truth about what exists, and
-// takes everything up where the last life of the daemon left it: bufferRecovery has the table of what
+// takes everything up where the last life of the daemon left it: package recovery has the table of what
 // becomes of a file.
 //
 // Where a record cannot be read, as after an older release was put back, nothing is
@@ -30,7 +31,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start := &recoveryStart{Known: make(map[bb.FileID]struct{})}
+	start := &recovery.Start{Known: make(map[bb.FileID]struct{})}
 	files := reassert.HeldFiles(d.store)
 	o := d.reassertOptions()
 	kept, err := reassert.SettleBufferless(&o, specs, files, func(buffer string) (bool, error) { return d.meta.BufferGone(ctx, buffer) }, d.aside.Keep)
@@ -41,7 +42,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 		start.Keep(file)
 	}
 	if d.cluster != nil {
-		start.Dirty = dirtyGenerations(d.store.Files())
+		start.Dirty = recovery.DirtyGenerations(d.store.Files())
 	}
 	for _, spec := range specs {
 		d.cfg.Steps.At("the namespace: buffers and files", func() string {
@@ -66,7 +67,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 }
 
 // recoverBuffer recovers a buffer, unless another daemon destroys it meanwhile.
-func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*fate.Held, start *recoveryStart) error {
+func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
 	b, err := d.takeUp(ctx, spec)
 	if err == nil {
 		err = b.recover(ctx, files, start)
@@ -91,7 +92,7 @@ func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb
 
 // putAside ends the recovery of a buffer that has failed, with all that memory has of the buffer kept:
 // one buffer keeps no daemon from starting. It returns errors that are not of the buffer alone.
-func (d *Daemon) putAside(ctx context.Context, spec bb.Buffer, b *buffer, start *recoveryStart, why error) error {
+func (d *Daemon) putAside(ctx context.Context, spec bb.Buffer, b *buffer, start *recovery.Start, why error) error {
 	if !aside.Concerns(why) || ctx.Err() != nil {
 		return why
 	}
@@ -128,7 +129,7 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 }
 
 // recover recovers the files of a buffer, after what the last life of the daemon had yet to do on its store.
-func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *recoveryStart) error {
+func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
 	if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 		return err
 	}
@@ -150,8 +151,8 @@ func (b *buffer) sweep(ctx context.Context) {
 }
 
 // newRecovery makes what recovers the files of a buffer.
-func newRecovery(b *buffer) *bufferRecovery {
+func newRecovery(b *buffer) *recovery.Buffer {
 	d := b.d
-	return newBufferRecovery(recoveryOptions{Owners: b.owners, Store: d.store, Lost: d.observe.Lost, Emit: d.emit, Log: d.log}, b.name,
-		recoveryParts{Spec: b.Spec, Open: b.open, Queue: b.writeback, Replicas: b.replicas, Entries: b.reassertion, Names: b.ns})
+	return recovery.New(recovery.Options{Owners: b.owners, Store: d.store, Lost: d.observe.Lost, Emit: d.emit, Log: d.log}, b.name,
+		recovery.Parts{Spec: b.Spec, Open: b.open, Queue: b.writeback, Replicas: b.replicas, Entries: b.reassertion, Names: b.ns})
 }

@@ -1,4 +1,7 @@
-package bbd
+// Package recovery compares what a start finds in memory of a buffer's files with their entries, and
+// opens, queues, keeps or reports each file. It must never know which buffers a daemon serves, nor decide
+// by itself what is missing of a file, which package fate does.
+package recovery
 
 import (
 	"context"
@@ -14,18 +17,18 @@ import (
 	"forebay/internal/bb"
 )
 
-// recoveryStart is what the recoveries of all buffers share at one start. It is used by one goroutine at a time.
-type recoveryStart struct {
+// Start is what the recoveries of all buffers share at one start. It is used by one goroutine at a time.
+type Start struct {
 	Known map[bb.FileID]struct{}      // files that stay in memory
-	Dirty map[bb.FileID]bb.Generation // of each file what dirtyGenerations returns; nil: this daemon is alone
+	Dirty map[bb.FileID]bb.Generation // of each file what DirtyGenerations returns; nil: this daemon is alone
 }
 
 // Keep keeps a file in memory.
-func (s *recoveryStart) Keep(file bb.FileID) { s.Known[file] = struct{}{} }
+func (s *Start) Keep(file bb.FileID) { s.Known[file] = struct{}{} }
 
-// dirtyGenerations returns the newest generation of each file that memory has something of which is not
+// DirtyGenerations returns the newest generation of each file that memory has something of which is not
 // known to be on the store.
-func dirtyGenerations(files iter.Seq[store.FileInfo]) map[bb.FileID]bb.Generation {
+func DirtyGenerations(files iter.Seq[store.FileInfo]) map[bb.FileID]bb.Generation {
 	newest := make(map[bb.FileID]bb.Generation)
 	for f := range files {
 		for _, g := range f.Generations {
@@ -59,7 +62,7 @@ const reportsAtOnce = 16
 // Files whose owner is another node are left to it, and copies of them dropped, except
 // second copies of what is dirty. What is missing here and has a second copy at another
 // node gets that for its owner.
-func (b *bufferRecovery) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *recoveryStart) error {
+func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *Start) error {
 	var gone, elsewhere []bb.Entry
 	sv := fate.NewSurvey(files)
 	err := b.p.Entries.Scan(ctx, sv, func(e *bb.Entry, behind bool) {
@@ -95,7 +98,7 @@ func (b *bufferRecovery) Recover(ctx context.Context, files map[bb.FileID]*fate.
 }
 
 // settleGone leaves files that miss something to their second copies, and reports those that have none.
-func (b *bufferRecovery) settleGone(ctx context.Context, gone []bb.Entry) error {
+func (b *Buffer) settleGone(ctx context.Context, gone []bb.Entry) error {
 	reports, reporting := errgroup.WithContext(ctx)
 	reports.SetLimit(reportsAtOnce)
 	for i := range gone {
@@ -112,7 +115,7 @@ func (b *bufferRecovery) settleGone(ctx context.Context, gone []bb.Entry) error 
 }
 
 // RecoverFile recovers one file, and returns what is missing of it; nothing: "".
-func (b *bufferRecovery) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) {
+func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) {
 	s := b.o.Store
 	state := e.State()
 	if state == bb.StateLost {
@@ -144,7 +147,7 @@ func (b *bufferRecovery) RecoverFile(ctx context.Context, e *bb.Entry) (missing 
 }
 
 // missing compares what this node has of a file with its entry; nothing missing: "".
-func (b *bufferRecovery) missing(e *bb.Entry) string {
+func (b *Buffer) missing(e *bb.Entry) string {
 	s := b.o.Store
 	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: b.damage()}
 	adopt := s.Adopt
@@ -159,7 +162,7 @@ func (b *bufferRecovery) missing(e *bb.Entry) string {
 }
 
 // damage returns what recovery could not read that may have been about files of the buffer; "": nothing.
-func (b *bufferRecovery) damage() string {
+func (b *Buffer) damage() string {
 	for _, found := range b.o.Store.Damage() {
 		if fate.CouldBeIn(&found, b.name) {
 			return found.What
@@ -170,7 +173,7 @@ func (b *bufferRecovery) damage() string {
 
 // Requeue queues a dirty file that was found in memory. The last life of the daemon may have been flushing
 // it, so the flusher gets to know where an object of it may be.
-func (b *bufferRecovery) Requeue(ctx context.Context, e *bb.Entry) {
+func (b *Buffer) Requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, e.Place())
 	b.p.Open.IdentifyFound(e, path)
 	spec := b.p.Spec()
@@ -182,7 +185,7 @@ func (b *bufferRecovery) Requeue(ctx context.Context, e *bb.Entry) {
 }
 
 // recoverReplica keeps the second copy of a file, and reports whether it counts.
-func (b *bufferRecovery) recoverReplica(e *bb.Entry) bool {
+func (b *Buffer) recoverReplica(e *bb.Entry) bool {
 	state := e.State()
 	if owner.Replica(e) != b.o.Owners.Self || state != bb.StateDirty && state != bb.StateOpen {
 		return false
@@ -205,7 +208,7 @@ func (b *bufferRecovery) recoverReplica(e *bb.Entry) bool {
 // node: what is left would be read here. Of a generation that was open it is struck out,
 // since a later start would not know that something is missing; of a closed one, size and
 // checksum tell at each start.
-func (b *bufferRecovery) yield(e *bb.Entry) (err error) {
+func (b *Buffer) yield(e *bb.Entry) (err error) {
 	if e.Open {
 		err = b.o.Store.Void(e.File, e.Generation)
 	}
@@ -214,7 +217,7 @@ func (b *bufferRecovery) yield(e *bb.Entry) (err error) {
 }
 
 // ReportLost marks a file lost whose bytes are gone, with the reason, and publishes that (contract 9).
-func (b *bufferRecovery) ReportLost(ctx context.Context, e *bb.Entry) error {
+func (b *Buffer) ReportLost(ctx context.Context, e *bb.Entry) error {
 	e.Lost, e.Open = true, false
 	if _, err := b.p.Names.Put(ctx, *e); err != nil {
 		return err
@@ -228,7 +231,7 @@ func (b *bufferRecovery) ReportLost(ctx context.Context, e *bb.Entry) error {
 }
 
 // PublishLost logs, counts and publishes a file that was lost.
-func (b *bufferRecovery) PublishLost(e *bb.Entry, path string) {
+func (b *Buffer) PublishLost(e *bb.Entry, path string) {
 	b.o.Log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
 	b.o.Lost(e.Size)
 	b.o.Emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.LostReason()})

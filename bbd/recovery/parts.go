@@ -1,4 +1,4 @@
-package bbd
+package recovery
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// recoveryStore is what is needed of memory, whose contracts these are.
-type recoveryStore interface {
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
 	Adopt(file bb.FileID, n bb.Generation) error
 	AdoptClean(file bb.FileID, n bb.Generation) error
 	Checksum(file bb.FileID, n bb.Generation) (sum uint64, size int64, err error)
@@ -25,15 +25,15 @@ type recoveryStore interface {
 	Damage() []store.Damage
 }
 
-// recoveryOpen has the files of a buffer that are being written, whose contracts these are.
-type recoveryOpen interface {
+// Open has the files of a buffer that are being written, whose contracts these are.
+type Open interface {
 	Reopen(e *bb.Entry)
 	Remake(e *bb.Entry) error
 	IdentifyFound(e *bb.Entry, path string)
 }
 
-// recoveryQueue has the files of a buffer that wait for their flush. Its methods may be called concurrently.
-type recoveryQueue interface {
+// Queue has the files of a buffer that wait for their flush. Its methods may be called concurrently.
+type Queue interface {
 	// Enqueue queues a dirty file for its flush.
 	Enqueue(e bb.Entry, item flusher.Item)
 	// ReconcileStale settles what is dirty here of files that are another node's by now. Old has the
@@ -41,61 +41,59 @@ type recoveryQueue interface {
 	ReconcileStale(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation)
 }
 
-// recoveryReplicas has the second copies of a buffer's files.
-type recoveryReplicas interface {
+// Replicas has the second copies of a buffer's files.
+type Replicas interface {
 	// PromoteLater asks the node with the second copy of a file to become its owner, until it is. It may
 	// be called concurrently, and does not wait.
 	PromoteLater(e *bb.Entry)
 }
 
-// recoveryEntries reads the entries of a buffer, and restores those that the namespace has forgotten. Its methods
+// Entries reads the entries of a buffer, and restores those that the namespace has forgotten. Its methods
 // are called once each at a start, by one goroutine.
-type recoveryEntries interface {
+type Entries interface {
 	// Scan calls fn with each entry, and whether it is behind what memory has of its file.
 	Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error
 	// Recover settles the files that Scan has found no entry of.
 	Recover(ctx context.Context, sv *fate.Survey) (reassert.Recovered, error)
 }
 
-// recoveryNames is what is needed of a buffer's namespace, whose contracts these are.
-type recoveryNames interface {
+// Names is what is needed of a buffer's namespace, whose contracts these are.
+type Names interface {
 	Put(ctx context.Context, e bb.Entry) (uint64, error)
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 }
 
-// recoveryOptions are what the recoveries of all buffers use. Its functions may be called concurrently.
-type recoveryOptions struct {
+// Options are what the recoveries of all buffers use. Its functions may be called concurrently.
+type Options struct {
 	Owners owner.Node
-	Store  recoveryStore
+	Store  Store
 	Lost   func(bytes int64) // counts a file that is lost
 	Emit   func(bb.Event)
 	Log    *slog.Logger
 }
 
-// recoveryParts are what the recovery of a buffer needs of the rest of it.
-type recoveryParts struct {
+// Parts are what the recovery of a buffer needs of the rest of it.
+type Parts struct {
 	Spec     func() bb.Buffer // its record
-	Open     recoveryOpen
-	Queue    recoveryQueue
-	Replicas recoveryReplicas
-	Entries  recoveryEntries
-	Names    recoveryNames
+	Open     Open
+	Queue    Queue
+	Replicas Replicas
+	Entries  Entries
+	Names    Names
 }
 
-// bufferRecovery recovers the files of one buffer. Its methods may be called concurrently, but for Recover.
-type bufferRecovery struct {
-	o    recoveryOptions
+// Buffer recovers the files of one buffer. Its methods may be called concurrently, but for Recover.
+type Buffer struct {
+	o    Options
 	name string
-	p    recoveryParts
+	p    Parts
 }
 
-// newBufferRecovery returns what recovers the files of a buffer.
-func newBufferRecovery(o recoveryOptions, name string, p recoveryParts) *bufferRecovery {
-	return &bufferRecovery{o, name, p}
-}
+// New returns what recovers the files of a buffer.
+func New(o Options, name string, p Parts) *Buffer { return &Buffer{o, name, p} }
 
 // pathAt returns the path of a place now.
-func (b *bufferRecovery) pathAt(ctx context.Context, at bb.Place) (string, error) {
+func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
 	dir, err := b.p.Names.PathOf(ctx, at.Dir)
 	if err != nil {
 		return "", err
