@@ -330,7 +330,7 @@ func TestClusterSecondCopyOfManyExtents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const perSync, syncs = 8000, 6
+	const perSync, syncs = 2250, 8 // a message describes 16,384
 	want := make([]byte, 2*perSync*syncs)
 	for k := range syncs { // as so many appends with a sync each would leave it: holes keep the runs apart
 		for i := range perSync {
