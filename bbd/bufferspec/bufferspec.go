@@ -81,9 +81,6 @@ func Check(spec *bb.Buffer) error {
 	return nil
 }
 
-// maxFlushRules bounds the flush rules of a buffer: each is compared with each directory of a path.
-const maxFlushRules = 32
-
 func checkFlush(spec *bb.Buffer) error {
 	if len(spec.Flush) == 0 {
 		return nil
@@ -92,8 +89,8 @@ func checkFlush(spec *bb.Buffer) error {
 		return bb.E(bb.Invalid, "flush rule", fmt.Sprintf("%.200q", spec.Flush[0].String()), reason).WithRemedy(remedy)
 	}
 	switch {
-	case len(spec.Flush) > maxFlushRules:
-		return refused(fmt.Sprintf("a buffer has at most %d of them, not %d", maxFlushRules, len(spec.Flush)), "use patterns with wildcards")
+	case len(spec.Flush) > bb.MaxFlushRules:
+		return refused(fmt.Sprintf("a buffer has at most %d of them, not %d", bb.MaxFlushRules, len(spec.Flush)), "use patterns with wildcards")
 	case spec.Backing == "":
 		return refused("needs a backing store", "give --backing")
 	case spec.Durability == bb.DurabilityFlushed:

@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 			b.Backing, b.Replicas, b.Flush = "file:///store", 2, bb.FlushRules([]string{"step-*/=when a second copy is gone"})
 		}, true},
 		"too many flush rules": {func(b *bb.Buffer) {
-			b.Backing, b.Flush = "file:///store", slices.Repeat(every5, maxFlushRules+1)
+			b.Backing, b.Flush = "file:///store", slices.Repeat(every5, bb.MaxFlushRules+1)
 		}, false},
 		"a store that is no URL": {func(b *bb.Buffer) { b.Backing = "::" }, false},
 	} {

@@ -29,6 +29,9 @@ type FlushRule struct {
 // makes visible with all other files.
 func StepMarkers() []string { return []string{".metadata", "checkpoint.json"} }
 
+// MaxFlushRules bounds the flush rules of a buffer: each is compared with each directory of a path.
+const MaxFlushRules = 32
+
 // maxStepDigits bounds the numbers of steps.
 const maxStepDigits = 18
 
@@ -68,7 +71,7 @@ func ParseFlushRule(text string) (r FlushRule, err error) {
 				return r, invalid(fmt.Sprintf("%.64q is no number of steps", words[len(clauseEvery):]))
 			}
 			r.Every = n
-		case strings.HasPrefix(words, clauseComplete):
+		case strings.HasPrefix(words, clauseComplete) && words != clauseComplete:
 			kind, r.Complete = clauseComplete, clause[len(clauseComplete):]
 		default:
 			return r, invalid(fmt.Sprintf("%.64q is no clause", clause))

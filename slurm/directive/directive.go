@@ -84,6 +84,7 @@ type BufferOptions struct {
 	Replicas    int           // 0: not said
 	FlushLimit  int64         // bytes a second; 0: none
 	DirtyAge    time.Duration // 0: the daemon's default
+	Flush       []bb.FlushRule
 }
 
 // Use names a buffer that outlives jobs and that the job uses.

@@ -116,6 +116,7 @@ func (o *BufferOptions) buffer(name string, v *Vars, expanded bool) (bb.Buffer, 
 	if o.Backing == "" {
 		return b, nil
 	}
+	b.Flush = o.Flush
 	var err error
 	b.Backing, err = storeURL(o.Backing, v, expanded)
 	return b, err

@@ -22,7 +22,7 @@ type command struct {
 var (
 	bufferKeys = []string{
 		"type", "access_mode", "capacity", "pool", "profile", "backing", "compression", "durability", "replicas", "flush_limit", "dirty_age",
-		"existing", "shared",
+		"existing", "shared", "flush",
 	}
 	jobCommand     = &command{name: "jobbb", options: append([]string{"name", "warn"}, bufferKeys...)}
 	useCommand     = &command{name: "persistentbb", options: []string{"name", "type", "access_mode"}, required: []string{"name"}}

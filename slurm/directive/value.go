@@ -96,8 +96,36 @@ func (p *parser) bufferOptions(s *said) BufferOptions {
 	if o, ok := s.get("dirty_age"); ok {
 		b.DirtyAge = p.duration(o)
 	}
+	p.flushRules(s, &b)
 	p.needBacking(s)
 	return b
+}
+
+// flushRules reads rules with semicolons between them, in which hyphens stand for blanks. Of wildcards, * and ? alone
+// are taken: lua/directives.lua does not know the others.
+func (p *parser) flushRules(s *said, b *BufferOptions) {
+	o, ok := s.get("flush")
+	if !ok {
+		return
+	}
+	copies := false
+	for text := range strings.SplitSeq(o.value, ";") {
+		r, err := bb.ParseFlushRule(text)
+		if err != nil || strings.IndexFunc(text, func(c rune) bool { return c == '[' || c == '%' || c > '~' }) >= 0 {
+			p.report(o.valueAt, "flush "+text+" is no rule", "write flush=step-*/=every-5, or last-at-end-of-job after the equals sign; commas between clauses, semicolons between rules")
+			return
+		}
+		copies = copies || r.Copies
+		b.Flush = append(b.Flush, r)
+	}
+	switch {
+	case len(b.Flush) > bb.MaxFlushRules:
+		p.report(o.valueAt, "flush has more than "+itoa(bb.MaxFlushRules)+" rules", "use wildcards")
+	case b.Durability == bb.DurabilityFlushed:
+		p.report(o.column, "flush holds files back, and durability=flushed has each close wait for its flush", "leave one of them out")
+	case copies && b.Replicas < 2:
+		p.report(o.column, "flush is about second copies, and the buffer has none", "add replicas=2")
+	}
 }
 
 func (p *parser) poolRemedy() string {
@@ -115,7 +143,7 @@ func (p *parser) needBacking(s *said) {
 	if o, ok := s.get("durability"); ok && o.value == "flushed" {
 		p.report(o.column, "durability=flushed needs a store", "add backing=/path or backing=s3://bucket/prefix")
 	}
-	for _, key := range []string{"compression", "flush_limit", "dirty_age", "existing", "shared"} {
+	for _, key := range []string{"compression", "flush_limit", "dirty_age", "existing", "shared", "flush"} {
 		if o, ok := s.get(key); ok {
 			p.warn(o.column, key+" is ignored without backing", "")
 		}

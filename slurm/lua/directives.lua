@@ -7,7 +7,7 @@ do
 
 local buffer_keys = {
 	"type", "access_mode", "capacity", "pool", "profile", "backing", "compression", "durability", "replicas", "flush_limit", "dirty_age",
-	"existing", "shared",
+	"existing", "shared", "flush",
 }
 
 local function list(first, rest)
@@ -320,6 +320,54 @@ function parser:duration(o)
 	end
 end
 
+-- flush_rule returns the clauses of a rule; nil: it is none.
+local function flush_rule(text)
+	if text:find("[%[%%\127-\255]") then return nil end
+	local pattern, clauses = text:match("^(.-)/=(.*)$")
+	if not pattern or pattern == "" or #pattern > 254 or pattern:find("/", 1, true) then return nil end
+	local said, count = {}, 0
+	for clause in (clauses .. ","):gmatch("([^,]*),") do
+		local words = clause:gsub("%-", " ")
+		local n, kind = words:match("^every (%d+)$"), nil
+		if words == "last at end of job" or words == "when a second copy is gone" then
+			kind = words
+		elseif n and #n <= 18 and n:find("[1-9]") then
+			kind = "every"
+		elseif starts(words, "complete with ") and #words > 14 and #words <= 14 + 255 and not words:find("/", 1, true) then
+			kind = "complete"
+		end
+		if not kind or said[kind] then return nil end
+		said[kind], count = true, count + 1
+	end
+	if count == 1 and said.complete then return nil end
+	return said
+end
+
+local max_flush_rules = 32
+
+function parser:flush_rules(said)
+	local o = get(said, "flush")
+	if not o then return end
+	local copies, count = false, 0
+	for text in (o.value .. ";"):gmatch("([^;]*);") do
+		local rule = flush_rule(text)
+		if not rule then
+			self:report(o.value_at, "flush " .. text .. " is no rule",
+				"write flush=step-*/=every-5, or last-at-end-of-job after the equals sign; commas between clauses, semicolons between rules")
+			return
+		end
+		copies, count = copies or rule["when a second copy is gone"], count + 1
+	end
+	local durability, replicas = get(said, "durability"), get(said, "replicas")
+	if count > max_flush_rules then
+		self:report(o.value_at, "flush has more than " .. max_flush_rules .. " rules", "use wildcards")
+	elseif durability and durability.value == "flushed" then
+		self:report(o.column, "flush holds files back, and durability=flushed has each close wait for its flush", "leave one of them out")
+	elseif copies and not (replicas and replicas.value == "2") then
+		self:report(o.column, "flush is about second copies, and the buffer has none", "add replicas=2")
+	end
+end
+
 function parser:pool_remedy()
 	if not self.o.pools or #self.o.pools == 0 then return "add pool= and its name" end
 	return "write pool=" .. table.concat(self.o.pools, " or pool=")
@@ -355,12 +403,13 @@ function parser:buffer_options(said)
 	end
 	o = get(said, "dirty_age")
 	if o then self:duration(o) end
+	self:flush_rules(said)
 	if backing then return end
 	o = get(said, "durability")
 	if o and o.value == "flushed" then
 		self:report(o.column, "durability=flushed needs a store", "add backing=/path or backing=s3://bucket/prefix")
 	end
-	for _, key in ipairs { "compression", "flush_limit", "dirty_age", "existing", "shared" } do
+	for _, key in ipairs { "compression", "flush_limit", "dirty_age", "existing", "shared", "flush" } do
 		o = get(said, key)
 		if o then self:warn(o.column, key .. " is ignored without backing") end
 	end
