@@ -53,6 +53,7 @@ func TestParseFlushRule(t *testing.T) {
 		"s*/=complete with x":           "which steps",
 		"s*/=every 5,complete with ":    "no clause",
 		"s*/=every 5,complete with a/":  "not the name",
+		"s*/=every 5,complete-with-":    "no clause",
 		"s*/=every 5,complete with [":   "malformed",
 	} {
 		_, err := ParseFlushRule(text)
