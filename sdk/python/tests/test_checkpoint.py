@@ -506,3 +506,38 @@ def test_staged_over_tcp(daemon: Daemon, buffer: forebay.Buffer) -> None:
         assert Staging(c, buffer.name).take_all(1_000_000) == []
         checkpoint.save(c.buffer(buffer.name), "run/step-1", arrays(1))
         assert same(checkpoint.load(c.buffer(buffer.name), "run/step-1"), arrays(1))
+
+
+def test_flush_rule(client: forebay.Client, store: Path) -> None:
+    """Of many checkpoints the store gets the multiples and the newest; the others are superseded."""
+    rules = ["step-*/=every 5", "*/=last at end of job"]
+    info = client.create_buffer("ruled", f"file://{store}", flush=rules)
+    try:
+        assert info.flush == tuple(rules)
+        assert client.buffer_info("ruled").flush == tuple(rules)
+        buffer = client.buffer("ruled")
+        saved = [checkpoint.save(buffer, f"run/step-{n}", arrays(n)) for n in range(3, 8)]
+        with pytest.raises(forebay.Cancelled, match="a newer checkpoint is complete"):
+            saved[1].durable.result(60)
+        states = {n: buffer.stat(f"run/step-{n}/checkpoint.json").state for n in (3, 4, 6, 7)}
+        superseded = forebay.State.SUPERSEDED
+        assert states == {3: superseded, 4: superseded, 6: superseded, 7: forebay.State.DIRTY}
+        newest = checkpoint.latest(buffer, "run")
+        assert newest is not None
+        assert newest.step == 7
+        assert same(checkpoint.load(buffer, "run/step-4"), arrays(4))  # its bytes are in memory
+        progress = buffer.drain()
+        assert progress.superseded == ("run/step-3", "run/step-4", "run/step-6")
+        assert progress.superseded_total == 3
+        assert sorted(p.name for p in (store / "run").iterdir()) == ["step-5", "step-7"]
+        assert [f.step for f in checkpoint.find(buffer, "run") if f.durable] == [7, 5]
+    finally:
+        client.destroy_buffer("ruled", discard=True)
+
+
+def test_flush_rule_is_refused(client: forebay.Client, store: Path) -> None:
+    for rule in ("step-*=every 5", "step-*/=often", "step-*/=every 0"):
+        with pytest.raises(forebay.Invalid, match="flush rule"):
+            client.create_buffer("refused", f"file://{store}", flush=[rule])
+    with pytest.raises(forebay.Invalid, match="needs a backing store"):
+        client.create_buffer("refused", flush=["step-*/=every 5"])

@@ -170,6 +170,7 @@ class Client:
         no_wait: bool = False,
         existing: str = "keep",
         shared: bool = False,
+        flush: Sequence[str] = (),
     ) -> BufferInfo:
         """Make a buffer and return it as the daemon completed it.
 
@@ -188,6 +189,9 @@ class Client:
                 buffer is made on a store that holds something).
             shared: whether the store may be that of another buffer, or lie below or above it, which
                 is refused (Exists) without.
+            flush: flush rules, as "step-*/=every 5": of the directories that fit and end with a number,
+                those with a multiple are flushed, and the newest by a drain. The others stay in
+                memory until they are superseded.
         """
         m = buffer_message(
             name,
@@ -201,6 +205,7 @@ class Client:
             no_wait=no_wait,
             existing=existing,
             shared=shared,
+            flush=flush,
         )
         return BufferInfo.of(self._about("create buffer", name, _wire.TYPE_BUFFER_CREATE, m, _wire.Buffer))
 

@@ -15,7 +15,10 @@ _DIRECTORY = 2
 
 
 class State(IntEnum):
-    """The state of a file towards its backing store."""
+    """The state of a file towards its backing store.
+
+    SUPERSEDED: a flush rule of the buffer does not flush it any more, since a newer step is complete.
+    """
 
     UNKNOWN = 0
     OPEN = 1
@@ -23,6 +26,7 @@ class State(IntEnum):
     CLEAN = 3
     EVICTED = 4
     LOST = 5
+    SUPERSEDED = 6
 
 
 def _enum(cls: type[IntEnum], n: int) -> Any:
@@ -108,6 +112,7 @@ class BufferInfo:
             "overwrite" or "refuse".
         found: in the answer to a create, a file that the store held already; "": none.
         found_total: in the answer to a create, the number of such files, counted to 1,001.
+        flush: flush rules: which steps of a series go to the store.
     """
 
     name: str
@@ -124,6 +129,7 @@ class BufferInfo:
     existing: str
     found: str
     found_total: int
+    flush: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, m: _wire.Buffer) -> BufferInfo:
@@ -143,6 +149,7 @@ class BufferInfo:
             existing=m.existing,
             found=m.found,
             found_total=m.found_total,
+            flush=tuple(m.flush),
         )
 
 
@@ -159,6 +166,7 @@ def buffer_message(
     no_wait: bool,
     existing: str,
     shared: bool,
+    flush: Sequence[str] = (),
 ) -> _wire.Buffer:
     """Return the message that makes a buffer."""
     return _wire.Buffer(
@@ -174,6 +182,7 @@ def buffer_message(
         no_wait=no_wait,
         existing=existing,
         shared=shared,
+        flush=flush,
     )
 
 
@@ -200,6 +209,8 @@ class Progress:
         failed: what could not be done.
         held: names held back by a keep pattern, as many as the daemon names.
         open: names still open for writing, as many as the daemon names.
+        superseded: of a drain, steps that it has not flushed, and none will, since a newer one of their flush
+            rule is complete; as many as the daemon names. They are no failures.
         timed_out: of a drain, whether its time passed before all was saved.
         done: whether this is the end.
     """
@@ -221,6 +232,8 @@ class Progress:
     open_total: int = 0
     timed_out: bool = False
     done: bool = False
+    superseded: tuple[str, ...] = ()
+    superseded_total: int = 0
 
     @property
     def conflicts(self) -> tuple[str, ...]:
@@ -254,6 +267,8 @@ class Progress:
             open_total=m.open_total,
             timed_out=m.timed_out,
             done=m.done,
+            superseded=tuple(m.superseded),
+            superseded_total=m.superseded_total,
         )
 
 

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from ._buffer import Buffer, clean
 from ._crc import crc64
-from ._errors import Busy, Error, Invalid, NotDirectory, NotFound
+from ._errors import Busy, Cancelled, Error, Invalid, NotDirectory, NotFound
 from ._file import File
 from ._ladder import Attempt, Ladder, Record
 from ._staging import Piece
@@ -197,14 +197,20 @@ class Saved:
         """Done when all of it is on the buffer's store, or with the error that says why it is not.
 
         The first use begins to wait, on a thread of its own. A checkpoint that is removed meanwhile
-        (``keep``) has nothing left to save, and is done, too.
+        (``keep``) has nothing left to save, and is done, too. Where a flush rule of the buffer keeps the
+        checkpoint in memory, the wait has it flushed all the same; one that a newer checkpoint has
+        superseded never is: Cancelled.
         """
         done: Future[Progress] = Future()
         done.set_running_or_notify_cancel()
 
         def wait() -> None:
             try:
-                done.set_result(self.buffer.drain(self.path))
+                progress = self.buffer.drain(self.path)
+                if progress.superseded_total:
+                    reason = "a newer checkpoint is complete, and a flush rule leaves this one out"
+                    raise Cancelled("drain", self.buffer.address(self.path), reason)
+                done.set_result(progress)
             except NotFound:
                 done.set_result(Progress(done=True))
             except BaseException as e:

@@ -16,6 +16,8 @@ import java.util.List;
  *     is made on a store that holds something); "" in a create: keep
  * @param shared in a create: the store may be that of another buffer, or lie below or above it, which
  *     is refused without; false in an answer
+ * @param flush flush rules, as "step-*&#47;=every 5": which steps of a series go to the store; the others
+ *     stay in memory until they are superseded
  * @param mode permission bits; 0 in a create: the daemon's choice
  */
 public record BufferSpec(
@@ -30,7 +32,38 @@ public record BufferSpec(
     List<String> keep,
     int replicas,
     String existing,
-    boolean shared) {
+    boolean shared,
+    List<String> flush) {
+
+  /** Returns a buffer without flush rules. */
+  public BufferSpec(
+      String name,
+      int uid,
+      int gid,
+      int mode,
+      long capacity,
+      String backing,
+      String durability,
+      String codec,
+      List<String> keep,
+      int replicas,
+      String existing,
+      boolean shared) {
+    this(
+        name,
+        uid,
+        gid,
+        mode,
+        capacity,
+        backing,
+        durability,
+        codec,
+        keep,
+        replicas,
+        existing,
+        shared,
+        List.of());
+  }
 
   /** Returns what makes a buffer with a backing store ("": none) and the daemon's choices else. */
   public static BufferSpec named(String name, String backing) {
@@ -40,19 +73,73 @@ public record BufferSpec(
   /** Returns this with another durability. */
   public BufferSpec withDurability(String d) {
     return new BufferSpec(
-        name, uid, gid, mode, capacity, backing, d, codec, keep, replicas, existing, shared);
+        name,
+        uid,
+        gid,
+        mode,
+        capacity,
+        backing,
+        d,
+        codec,
+        keep,
+        replicas,
+        existing,
+        shared,
+        flush);
   }
 
   /** Returns this with another treatment of files that the buffer did not write. */
   public BufferSpec withExisting(String e) {
     return new BufferSpec(
-        name, uid, gid, mode, capacity, backing, durability, codec, keep, replicas, e, shared);
+        name,
+        uid,
+        gid,
+        mode,
+        capacity,
+        backing,
+        durability,
+        codec,
+        keep,
+        replicas,
+        e,
+        shared,
+        flush);
   }
 
   /** Returns this with a store that other buffers may have too, or one below or above it. */
   public BufferSpec withShared(boolean s) {
     return new BufferSpec(
-        name, uid, gid, mode, capacity, backing, durability, codec, keep, replicas, existing, s);
+        name,
+        uid,
+        gid,
+        mode,
+        capacity,
+        backing,
+        durability,
+        codec,
+        keep,
+        replicas,
+        existing,
+        s,
+        flush);
+  }
+
+  /** Returns this with flush rules. */
+  public BufferSpec withFlush(List<String> rules) {
+    return new BufferSpec(
+        name,
+        uid,
+        gid,
+        mode,
+        capacity,
+        backing,
+        durability,
+        codec,
+        keep,
+        replicas,
+        existing,
+        shared,
+        List.copyOf(rules));
   }
 
   Forebay.Buffer message() {
@@ -70,6 +157,7 @@ public record BufferSpec(
             // A daemon of an older release has another default.
             .setExisting(existing.isEmpty() ? "keep" : existing)
             .setShared(shared)
+            .addAllFlush(flush)
             .setKeepDefault(keep == null);
     if (keep != null) {
       b.addAllKeep(keep);
@@ -90,6 +178,7 @@ public record BufferSpec(
         List.copyOf(m.getKeepList()),
         m.getReplicas(),
         m.getExisting(),
-        m.getShared());
+        m.getShared(),
+        List.copyOf(m.getFlushList()));
   }
 }

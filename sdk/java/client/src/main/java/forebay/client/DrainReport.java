@@ -11,6 +11,8 @@ import java.util.List;
  * @param open names still open for writing
  * @param conflicts the paths, of those that failed, under which the store keeps a file that the buffer
  *     did not write: see {@link Buffer#overwrite}
+ * @param superseded steps that the drain has not flushed, and none will, since a newer one of their flush
+ *     rule is complete; at most as many as the daemon names. They are no failures
  */
 public record DrainReport(
     long files,
@@ -18,7 +20,8 @@ public record DrainReport(
     List<String> failed,
     List<String> held,
     List<String> open,
-    List<String> conflicts) {
+    List<String> conflicts,
+    List<String> superseded) {
 
   /** Reports whether everything is on the store that is to be there. */
   public boolean isComplete() {
@@ -35,6 +38,7 @@ public record DrainReport(
         m.getFailedList().stream()
             .filter(f -> Kind.of(f.getKind()) == Kind.EXISTS)
             .map(Forebay.Failure::getPath)
-            .toList());
+            .toList(),
+        List.copyOf(m.getSupersededList()));
   }
 }

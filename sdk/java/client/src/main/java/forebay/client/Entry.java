@@ -40,7 +40,9 @@ public record Entry(
     DIRTY,
     CLEAN,
     EVICTED,
-    LOST
+    LOST,
+    /** A flush rule does not flush the file any more, since a newer step is complete. */
+    SUPERSEDED
   }
 
   /** Returns the last name of the path. */

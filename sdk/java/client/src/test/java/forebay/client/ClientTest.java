@@ -229,6 +229,40 @@ class ClientTest {
     client.destroyBuffer(spec.name(), false);
   }
 
+  /** Of a series of steps the store gets the multiples and the newest; the others are superseded. */
+  @Test
+  void flushRules() throws Exception {
+    Path store = Files.createDirectories(daemon.dir().resolve("ruled-" + name));
+    String ruled = name + "-ruled";
+    BufferSpec spec = BufferSpec.named(ruled, "file://" + store);
+    kind(Kind.INVALID, () -> client.createBuffer(spec.withFlush(List.of("step-*/=often"))));
+    List<String> rules = List.of("step-*/=every 5", "*/=last at end of job");
+    assertEquals(rules, client.createBuffer(spec.withFlush(rules)).flush());
+    try {
+      Buffer b = client.buffer(ruled);
+      for (int step = 4; step <= 7; step++) {
+        b.mkdirs("step-" + step, 0755);
+        for (String file : List.of("part", ".metadata")) {
+          try (Output out = b.create("step-" + step + "/" + file)) {
+            out.write(ByteBuffer.wrap(random(1000, step)));
+          }
+        }
+      }
+      assertEquals(Entry.State.SUPERSEDED, b.stat("step-6/part").state());
+      assertEquals(Entry.State.DIRTY, b.stat("step-7/part").state());
+      DrainReport report = b.drain();
+      assertTrue(report.isComplete(), report.toString());
+      assertEquals(List.of("step-4", "step-6"), report.superseded());
+      try (var steps = Files.list(store)) {
+        assertEquals(
+            List.of("step-5", "step-7"),
+            steps.map(p -> p.getFileName().toString()).sorted().toList());
+      }
+    } finally {
+      client.destroyBuffer(ruled, false);
+    }
+  }
+
   /** A buffer that keeps what it did not write: both files stay, and the drain names the conflict. */
   @Test
   void keepsExisting() throws Exception {
