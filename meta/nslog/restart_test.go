@@ -194,7 +194,9 @@ func TestLostPart(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
 	for what, lose := range map[string]func(*stream.Stream, uint64) error{
-		"a page":   func(s *stream.Stream, last uint64) error { return s.PurgeBelow(ctx, "page.0", last) },
+		"a page": func(s *stream.Stream, last uint64) error {
+			return errors.Join(s.PurgeBelow(ctx, "page.0", last), s.PurgeBelow(ctx, "log", 3))
+		},
 		"a record": func(s *stream.Stream, last uint64) error { return s.PurgeBelow(ctx, "log", last-1) },
 		"a page and manifest": func(s *stream.Stream, last uint64) error {
 			// The log is cut as well: the checkpoint's purger may not have come so far.

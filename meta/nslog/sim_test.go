@@ -112,21 +112,13 @@ func (p *process) Read(_ context.Context, subject string, from, to uint64, fn fu
 	return p.each(func(m stream.Message) bool { return m.Subject == subject && m.Seq >= from && m.Seq <= to }, fn)
 }
 
-func (p *process) ReadNewest(_ context.Context, filters []string, to uint64, fn func(stream.Message) error) error {
-	return p.each(func(m stream.Message) bool {
-		return fits(m.Subject, filters) && m.Seq <= to && p.newest(m.Subject).Seq == m.Seq
-	}, fn)
+func (p *process) ReadAll(_ context.Context, to uint64, fn func(stream.Message) error) error {
+	return p.each(func(m stream.Message) bool { return m.Seq <= to }, fn)
 }
 
-func (p *process) ReadAll(_ context.Context, filters []string, to uint64, fn func(stream.Message) error) error {
-	return p.each(func(m stream.Message) bool { return m.Seq <= to && fits(m.Subject, filters) }, fn)
-}
-
-func fits(subject string, filters []string) bool {
-	return slices.ContainsFunc(filters, func(f string) bool {
-		prefix, all := strings.CutSuffix(f, "*")
-		return subject == f || all && strings.HasPrefix(subject, prefix)
-	})
+func (p *process) At(_ context.Context, seq uint64) (found stream.Message, err error) {
+	err = p.each(func(m stream.Message) bool { return m.Seq == seq }, func(m stream.Message) error { found = m; return nil })
+	return found, err
 }
 
 func (p *process) each(is func(stream.Message) bool, fn func(stream.Message) error) error {

@@ -4,7 +4,8 @@
 // covers several subjects. It must never know what a message means.
 //
 // An append whose answer was lost is looked for and sent again until it is known what became
-// of it. While the server is away, calls wait for it until their context ends.
+// of it. While the server is away, calls wait for it until their context ends. What a server cannot
+// read, though it knows of it, is an error of kind Lost: nobody waits for that.
 package stream
 
 import (
@@ -29,7 +30,7 @@ const (
 	hdrExpected        = "Nats-Expected-Last-Subject-Sequence"
 	hdrExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	barrierSubject     = "barrier" // messages without meaning: see Stream.Last
-	readAhead          = 256       // messages that the server sends before they are taken
+	refusals           = 8         // of an append by a server without copies, whose newest message is where the fence is
 )
 
 // ErrGone: the stream does not exist.
@@ -116,11 +117,16 @@ func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fenc
 			return seq, nil
 		case errors.Is(err, conn.ErrRevision):
 			var settled bool
-			if seq, settled, err = s.settle(ctx, subject, data, f, lost); settled || err != nil {
+			if seq, settled, err = s.settle(ctx, subject, data, f, lost); settled {
 				return seq, err
 			}
-			retry.Pause(ctx, try)
-			err = s.c.Wait(ctx)
+			if err == nil && s.copies <= 1 && try >= refusals {
+				err = s.unreadable(fmt.Sprintf("the newest message under %s, which is above %d", f.Subject, f.Last))
+			}
+			if err == nil {
+				retry.Pause(ctx, try)
+				err = s.c.Wait(ctx)
+			}
 		default:
 			lost = lost || errors.Is(err, conn.ErrUncertain)
 			err = s.retry(ctx, try, err)
@@ -147,15 +153,16 @@ func (s *Stream) publish(ctx context.Context, subject string, data []byte, h nat
 }
 
 // settle finds out why an append was refused: an earlier try of it was stored, the fence has
-// moved, or neither, since the refusal came from a server that leads no more. A message under
-// the fence's own subject can only be stored as the next one after the fence.
+// moved, or neither, since the refusal came from a server that leads no more, or since the server
+// cannot read the newest message. A message under the fence's own subject can only be stored as the next
+// one after the fence.
 func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fence, lost bool) (seq uint64, settled bool, err error) {
 	last, err := s.Last(ctx, f.Subject)
 	if err != nil || last.Seq == f.Last {
 		return 0, false, err
 	}
 	if last.Seq > f.Last && lost && f.Subject == subject {
-		next, err := s.next(ctx, subject, f.Last+1)
+		next, err := s.following(ctx, subject, f.Last+1)
 		if err != nil {
 			return 0, false, err
 		}
@@ -246,17 +253,6 @@ func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
 	})
 }
 
-// next returns the first message under a subject from a sequence on, where there is one.
-func (s *Stream) next(ctx context.Context, subject string, from uint64) (Message, error) {
-	return s.ask(ctx, func() (Message, error) {
-		m, err := s.direct(ctx, map[string]any{"seq": from, "next_by_subj": s.prefix + subject})
-		if err == nil && m.Seq == 0 {
-			err = conn.ErrRevision // that copy lacks it
-		}
-		return m, err
-	})
-}
-
 // ask repeats a question until it is answered by a copy that lacks nothing.
 func (s *Stream) ask(ctx context.Context, question func() (Message, error)) (Message, error) {
 	for try := 0; ; try++ {
@@ -301,70 +297,6 @@ func (s *Stream) direct(ctx context.Context, query map[string]any) (Message, err
 		return Message{}, bb.E(bb.Internal, "read", s.name, "the server's answer is malformed")
 	}
 	return Message{Subject: subject, Seq: seq, Data: msg.Data}, nil
-}
-
-// Read calls fn with the messages under a subject, from a sequence on up to another, which
-// must be that of one of them, in their order. Fn may keep the data.
-func (s *Stream) Read(ctx context.Context, subject string, from, to uint64, fn func(Message) error) error {
-	return s.read(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.prefix + subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
-	}, to, fn)
-}
-
-// ReadNewest calls fn with the newest message under each subject that matches one of several
-// filters, up to a sequence, which must be that of one of them, in their order.
-func (s *Stream) ReadNewest(ctx context.Context, filters []string, to uint64, fn func(Message) error) error {
-	full := make([]string, len(filters))
-	for i, f := range filters {
-		full[i] = s.prefix + f
-	}
-	return s.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: full, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, to, fn)
-}
-
-// ReadAll calls fn with the messages under all subjects that match one of several filters, up to a
-// sequence, which must be that of one of them, in their order. Fn may keep the data.
-func (s *Stream) ReadAll(ctx context.Context, filters []string, to uint64, fn func(Message) error) error {
-	full := make([]string, len(filters))
-	for i, f := range filters {
-		full[i] = s.prefix + f
-	}
-	return s.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: full, DeliverPolicy: jetstream.DeliverAllPolicy}, to, fn)
-}
-
-func (s *Stream) read(ctx context.Context, cfg jetstream.OrderedConsumerConfig, to uint64, fn func(Message) error) error {
-	if to == 0 {
-		return nil
-	}
-	var consumer jetstream.Consumer
-	err := s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) (err error) {
-		consumer, err = js.OrderedConsumer(ctx, s.name, cfg)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(readAhead))
-	if err != nil {
-		return bb.Wrap("read", s.name, err)
-	}
-	defer messages.Stop()
-	for last := uint64(0); last < to; {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return conn.Wrap("read", s.name, err)
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return bb.Wrap("read", s.name, err)
-		}
-		if last = meta.Sequence.Stream; last > to {
-			return bb.E(bb.Internal, "read", s.name, fmt.Sprintf("message %d is not there", to))
-		}
-		if err := fn(Message{Subject: strings.TrimPrefix(msg.Subject(), s.prefix), Seq: last, Data: msg.Data()}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // PurgeBelow drops the messages whose subjects match a filter and whose sequences are below

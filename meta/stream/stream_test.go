@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"forebay/internal/bb"
 	"forebay/meta/conn"
+	"forebay/meta/embedded"
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/stream"
@@ -73,7 +76,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-func TestNewestAndPurge(t *testing.T) {
+func TestReadAndPurge(t *testing.T) {
 	t.Parallel()
 	_, s := open(t)
 	ctx := metatest.Context(t)
@@ -83,8 +86,8 @@ func TestNewestAndPurge(t *testing.T) {
 	add(t, s, "chunk.2", "two", f)
 	one := add(t, s, "chunk.1", "new", f)
 	end := add(t, s, "log", "end", f)
-	newest := func() (found []string) {
-		if err := s.ReadNewest(ctx, []string{"chunk.>", "log"}, end, func(m stream.Message) error {
+	all := func() (found []string) {
+		if err := s.ReadAll(ctx, end, func(m stream.Message) error {
 			found = append(found, string(m.Data))
 			return nil
 		}); err != nil {
@@ -92,8 +95,8 @@ func TestNewestAndPurge(t *testing.T) {
 		}
 		return found
 	}
-	if got := newest(); !slices.Equal(got, []string{"two", "new", "end"}) {
-		t.Errorf("the newest are %q", got)
+	if got := all(); !slices.Equal(got, []string{"claim", "old", "two", "new", "end"}) {
+		t.Errorf("all are %q", got)
 	}
 	if err := s.PurgeBelow(ctx, "chunk.1", one); err != nil {
 		t.Fatal(err)
@@ -101,8 +104,13 @@ func TestNewestAndPurge(t *testing.T) {
 	if err := s.PurgeBelow(ctx, "log", end); err != nil {
 		t.Fatal(err)
 	}
-	if got := newest(); !slices.Equal(got, []string{"two", "new", "end"}) {
-		t.Errorf("after a purge the newest are %q", got)
+	if got := all(); !slices.Equal(got, []string{"two", "new", "end"}) {
+		t.Errorf("after a purge all are %q", got)
+	}
+	for seq, want := range map[uint64]string{one: "new", one - 2: "", end + 1: ""} {
+		if m, err := s.At(ctx, seq); err != nil || string(m.Data) != want {
+			t.Errorf("at %d: %+v (%v), want %q", seq, m, err, want)
+		}
 	}
 	if got := read(t, s, "log", 0, end); !slices.Equal(got, []string{"5 log end"}) {
 		t.Errorf("after a purge the log is %q", got)
@@ -203,5 +211,85 @@ func TestGone(t *testing.T) {
 	}
 	if err := s.Destroy(ctx); err != nil {
 		t.Errorf("destroyed again: %v", err)
+	}
+}
+
+// What the server cannot read is an error that names a remedy, and nobody waits for it; what lies around it
+// can be read.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	dir := t.TempDir()
+	server := metatest.StartServer(t, dir)
+	s := stream.New(kvtest.Dial(t, conn.Options{InProcess: server}), "NS_test")
+	if err := s.Ensure(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Of 8 MiB each: two blocks with the log, one with something else as well.
+	last, data := uint64(0), strings.Repeat("x", 500_000)
+	for i := range 40 {
+		f := stream.Fence{Subject: "log", Last: last}
+		if i < 20 {
+			last = add(t, s, "log", fmt.Sprint(i, data), f)
+		} else {
+			add(t, s, "other", fmt.Sprint(i, data), f)
+		}
+	}
+	server.Shutdown()
+	metatest.HideBlock(t, dir, "NS_test", 2)
+	server, err := embedded.Start(ctx, embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	s = stream.New(kvtest.Dial(t, conn.Options{InProcess: server}), "NS_test")
+	var found []uint64
+	note := func(m stream.Message) error { found = append(found, m.Seq); return nil }
+	if err := s.Read(ctx, "log", 0, last, note); bb.KindOf(err) != bb.Lost || len(found) == 0 || found[len(found)-1] >= last {
+		t.Errorf("read %d: %v", found, err)
+	}
+	before := len(found)
+	found = nil
+	if err := s.ReadAll(ctx, 40, note); err != nil {
+		t.Error(err)
+	}
+	hidden := 40 - len(found)
+	if !slices.IsSorted(found) || hidden < 5 || found[before-1] != uint64(before) || found[before] != uint64(before+hidden+1) {
+		t.Errorf("read %d, want all but a block after %d", found, before)
+	}
+}
+
+// An append ends that is refused for its fence although the newest message is where that is.
+func TestRefusedForNothing(t *testing.T) {
+	t.Parallel()
+	c, s := open(t)
+	c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
+		if msgs[0].Subject == "NS_test.log" {
+			return &conn.Message{Data: []byte(`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 7"}}`)}, nil
+		}
+		return c.Deliver(ctx, msgs)
+	})
+	if _, err := s.Append(metatest.Context(t), "log", []byte("a"), stream.Fence{Subject: "log"}); bb.KindOf(err) != bb.Lost {
+		t.Error(err)
+	}
+}
+
+// An append whose answer was lost, and of which nobody can tell what became of it, is of unknown outcome.
+func TestLostAndUnanswered(t *testing.T) {
+	t.Parallel()
+	c, s := open(t)
+	tries := 0
+	c.Intercept(func(ctx context.Context, msgs []*conn.Message) (*conn.Message, error) {
+		if msgs[0].Subject != "NS_test.log" {
+			return nil, bb.E(bb.Internal, "read", "log", "the disk has failed")
+		}
+		answer, err := c.Deliver(ctx, msgs)
+		if tries++; tries == 1 && err == nil {
+			err = conn.ErrUncertain
+		}
+		return answer, err
+	})
+	if _, err := s.Append(metatest.Context(t), "log", []byte("a"), stream.Fence{Subject: "log"}); !errors.Is(err, conn.ErrMaybeDone) || tries != 2 {
+		t.Errorf("after %d tries: %v", tries, err)
 	}
 }

@@ -52,7 +52,7 @@ func (p *wholePages) damaged() (numbers []int) {
 // why that is so if no other can be read either.
 func (w *Owner) loadOlder(ctx context.Context, why error) error {
 	whole := wholePages{newest: map[int]stream.Message{}, broken: map[int]uint64{}}
-	if err := w.log.ReadAll(ctx, []string{manifestSubject, pageSubject + "*", logSubject}, w.at.last, whole.see); err != nil {
+	if err := w.log.ReadAll(ctx, w.at.last, whole.see); err != nil {
 		return err
 	}
 	for _, m := range slices.Backward(whole.manifests) {

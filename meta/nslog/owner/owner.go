@@ -60,9 +60,9 @@
 //	pages        pages of N-1 ────────┤ pages of N ───────┤
 //	manifest                        N-1                   N        kept: all from N-1 on
 //
-// A start reads the newest manifest. If that, or a page that it needs, is missing or damaged, the
-// start reads the manifest before, the newest version of each page that is whole, and the log from
-// that manifest on.
+// A start reads the newest manifest, the pages that it names, and the log from there on. If the manifest, or a
+// page, is missing or damaged, the start reads the manifest before, the newest version of each page that is
+// whole, and the log from that manifest on.
 //
 // # A server that has forgotten
 //
@@ -80,6 +80,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,10 +96,9 @@ import (
 type Log interface {
 	Append(ctx context.Context, subject string, data []byte, f stream.Fence) (uint64, error)
 	Last(ctx context.Context, subject string) (stream.Message, error)
+	At(ctx context.Context, seq uint64) (stream.Message, error)
 	Read(ctx context.Context, subject string, from, to uint64, fn func(stream.Message) error) error
-	ReadNewest(ctx context.Context, filters []string, to uint64, fn func(stream.Message) error) error
-	// ReadAll is Read of all messages under subjects that match one of the filters.
-	ReadAll(ctx context.Context, filters []string, to uint64, fn func(stream.Message) error) error
+	ReadAll(ctx context.Context, to uint64, fn func(stream.Message) error) error
 	PurgeBelow(ctx context.Context, filter string, seq uint64) error
 }
 
@@ -264,10 +264,32 @@ func (w *Owner) loadNewest(ctx context.Context) error {
 	}
 	w.table.Restore(l.manifest.Next, l.manifest.Spans)
 	w.at.pages = make([]uint64, len(l.manifest.Pages))
-	if err := w.log.ReadNewest(ctx, []string{pageSubject + "*", logSubject}, w.at.last, l.page); err != nil {
-		return err
+	for number, seq := range l.manifest.Pages {
+		if err := l.named(ctx, number, seq); err != nil {
+			return err
+		}
 	}
 	return l.finish(ctx, m.Seq)
+}
+
+// named loads the message of a page that the manifest names, or the newest one where an older release has
+// purged that.
+func (l *loading) named(ctx context.Context, number int, seq uint64) error {
+	if seq == 0 {
+		return nil
+	}
+	subject := pageSubject + strconv.Itoa(number)
+	m, err := l.w.log.At(ctx, seq)
+	if err == nil && m.Subject != subject {
+		m, err = l.w.log.Last(ctx, subject)
+	}
+	switch {
+	case err != nil:
+		return err
+	case m.Seq < seq:
+		return lost(fmt.Sprintf("page %d of %d", number, seq))
+	}
+	return l.page(m)
 }
 
 // finish loads the log behind the pages.
@@ -353,9 +375,6 @@ func openManifest(data []byte) (*record.Contents, error) {
 
 // page loads a page.
 func (l *loading) page(m stream.Message) error {
-	if m.Subject == logSubject {
-		return nil
-	}
 	kind, body, err := record.Open(m.Data)
 	if err == nil && kind != record.Page {
 		err = lost("a page")
