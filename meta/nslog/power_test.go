@@ -1,6 +1,7 @@
 package nslog_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/nslog"
 	"forebay/meta/stream"
@@ -165,6 +167,115 @@ func TestTornCheckpoint(t *testing.T) {
 				t.Errorf("%s: it was not stored again", what)
 			}
 			p.e.Close()
+		})
+	}
+}
+
+// The first checkpoint has none before it: a start that cannot read it reads the whole log.
+func TestTornFirstCheckpoint(t *testing.T) {
+	t.Parallel()
+	for what, tear := range map[string]func(*simulated){
+		"a damaged page":     func(s *simulated) { s.tear("page.0") },
+		"a damaged manifest": func(s *simulated) { s.tear("manifest") },
+		"a damaged page, and no manifest": func(s *simulated) {
+			s.tear("page.0")
+			s.messages = slices.DeleteFunc(s.messages, func(m stream.Message) bool { return m.Subject == "manifest" })
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPowered(t, 0)
+			p.write()
+			namespacetest.Create(t, p.e, bb.RootDir, "late")
+			want := contentsOf(t, p.e)
+			p.e.Close()
+			tear(p.log)
+			p.want(what, want)
+			p.write()
+			want = contentsOf(t, p.e)
+			p.want(what+", and the next start", want)
+			p.e.Close()
+		})
+	}
+}
+
+// tear damages the newest message under a subject.
+func (s *simulated) tear(subject string) {
+	for i := range slices.Backward(s.messages) {
+		if m := &s.messages[i]; m.Subject == subject {
+			m.Data[len(m.Data)/2] ^= 1
+			return
+		}
+	}
+}
+
+// What an owner has stored again, since the server had forgotten it, is not in the records. So a start that
+// cannot read the checkpoint in which it is does not do with an older one, whatever pages show.
+func TestTornCheckpointOfRestored(t *testing.T) {
+	t.Parallel()
+	for _, torn := range []string{"page.0", "page.1", "manifest"} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startPowered(t, time.Hour)
+			p.write()
+			p.write() // two pages
+			forgets := p.log.last
+			for i := range 20 {
+				namespacetest.Create(t, p.e, bb.RootDir, fmt.Sprint("forgotten", i))
+			}
+			p.log.setBack(forgets)
+			namespacetest.Create(t, p.e, bb.RootDir, "after")
+			want := contentsOf(t, p.e)
+			p.want("whole", want)
+			p.e.Close()
+			p.log.tear(torn)
+			p.e = nil
+			_, err := nslog.Open(metatest.Context(t), &process{simulated: p.log, rnd: rand.New(rand.NewPCG(1, 2))}, newIDs(), nslog.Options{Buffer: "buf"})
+			if k := bb.KindOf(err); k != bb.Lost && k != bb.Checksum {
+				t.Fatalf("without the newest %s: %v", torn, err)
+			}
+		})
+	}
+}
+
+// A daemon that is killed while it stores again what the server had forgotten leaves the log as that was.
+func TestKilledWhileRestoring(t *testing.T) {
+	t.Parallel()
+	for appends := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			s := &simulated{}
+			log := &failing{Log: &process{simulated: s, rnd: rand.New(rand.NewPCG(1, 2))}}
+			e := openOn(t, log, nslog.Options{Node: "me"})
+			for i := range 1500 { // on two pages
+				namespacetest.Create(t, e, bb.RootDir, fmt.Sprint("f", i))
+			}
+			forgets, want := s.last, contentsOf(t, e)
+			for i := range 20 {
+				if _, err := e.Rename(metatest.Context(t), bb.RootDir, fmt.Sprint("f", i), bb.RootDir, fmt.Sprint("g", i), namespace.RenameOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.setBack(forgets)
+			log.failAfter(1+appends, 1<<30, bb.E(bb.NoSpace, "append", "log", "the disk is full")) // the first one finds it out
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := e.Update(ctx, bb.RootDir, "f100", func(*bb.Entry) error { return nil }); err == nil {
+				t.Errorf("after %d appends it was stored again", appends)
+			}
+			e.Close()
+			time.Sleep(time.Millisecond)
+			next, err := nslog.Open(metatest.Context(t), &process{simulated: s, rnd: rand.New(rand.NewPCG(1, 2))}, newIDs(), nslog.Options{Buffer: "buf"})
+			if appends == 3 { // the claim is stored, and the manifest is not
+				if bb.KindOf(err) != bb.Lost {
+					t.Errorf("after the claim: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := contentsOf(t, next); !reflect.DeepEqual(got, want) {
+				t.Errorf("after %d appends it is neither what it was nor what it is", appends)
+			}
+			next.Close()
 		})
 	}
 }

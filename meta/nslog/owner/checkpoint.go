@@ -177,15 +177,22 @@ func (w *Owner) restoreOnce() error {
 	o.old = replaced{}
 	o.asked, o.ending = append(o.asked, o.ending...), nil
 	o.finished(nil)
-	if err := w.claimAfter(w.ctx, last.Seq, 0); err != nil {
-		return err
-	}
+	o.acked = max(o.acked, o.last)
+	o.last, o.top, o.behind = last.Seq, last.Seq, false
 	for number := range w.table.Pages() {
 		if err := w.writePage(number); err != nil {
 			return err
 		}
 	}
-	return w.writeManifest()
+	// A start before the manifest is stored reads none of these pages, and the log as it was found.
+	if err := w.claimAfter(w.ctx, last.Seq, o.acked, 0); err != nil {
+		return err
+	}
+	if err := w.writeManifest(); err != nil {
+		return err
+	}
+	o.acked = 0
+	return nil
 }
 
 // knows reports whether a record is one that led to this owner's table, or none at all. Owners

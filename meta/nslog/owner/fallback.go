@@ -55,7 +55,8 @@ func (w *Owner) loadOlder(ctx context.Context, why error) error {
 	if err := w.log.ReadAll(ctx, w.at.last, whole.see); err != nil {
 		return err
 	}
-	for _, m := range slices.Backward(whole.manifests) {
+	first := stream.Message{Data: (&record.Contents{Start: 1}).Message()} // before the first checkpoint
+	for _, m := range slices.Backward(append([]stream.Message{first}, whole.manifests...)) {
 		err := w.loadFrom(ctx, m, &whole)
 		switch bb.KindOf(err) {
 		case 0:

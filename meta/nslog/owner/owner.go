@@ -62,13 +62,15 @@
 //
 // A start reads the newest manifest, the pages that it names, and the log from there on. If the manifest, or a
 // page, is missing or damaged, the start reads the manifest before, the newest version of each page that is
-// whole, and the log from that manifest on.
+// whole, and the log from that manifest on; without any, the whole log.
 //
 // # A server that has forgotten
 //
 // If the log is found to end before what was acknowledged, or gives out a sequence again, its
-// owner claims it again and writes all pages from its table: nothing is lost while the owner
-// lives. It finds out at its next append. What a log has lost that nobody had in memory is told from what was removed by its
+// owner writes all pages from its table, claims the log again, and writes a manifest: nothing is lost while
+// the owner lives. It finds out at its next append. The claim names the record before that was acknowledged, and
+// not what the log ends with. So whoever reads the log across the claim finds a record missing; from the
+// manifest on, it is not read. What a log has lost that nobody had in memory is told from what was removed by its
 // revision: those begin at the clock's time when a log is claimed, and above Options.Floor, whatever
 // the clock says. So they are not used twice, and the table remembers which it has seen
 // (table.Covers).
@@ -166,6 +168,7 @@ type position struct {
 	last   uint64 // sequence under the log's subject
 	top    uint64 // sequence of whatever this owner appended last
 	behind bool   // a sequence was given out twice: what it was of is lost
+	acked  uint64 // what last was before the server forgot it, until that is stored again; 0: it has not
 	floor  uint64 // revision that all of this owner's are from, and those of owners before are below
 	logged int    // bytes since the last manifest
 	pages  []uint64
@@ -330,7 +333,7 @@ func (w *Owner) claim(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		err = w.claimAfter(ctx, last.Seq, last.lease)
+		err = w.claimAfter(ctx, last.Seq, last.Seq, last.lease)
 		var moved *stream.Moved
 		if !errors.As(err, &moved) {
 			return last.lease, err
@@ -339,13 +342,14 @@ func (w *Owner) claim(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// claimAfter claims a log that ends at a sequence, with a lease of those before that may go on.
-func (w *Owner) claimAfter(ctx context.Context, last uint64, lease time.Duration) error {
+// claimAfter claims a log that ends at a sequence, with a lease of those before that may go on. Previous is what
+// the log would end with had the server forgotten nothing.
+func (w *Owner) claimAfter(ctx context.Context, last, previous uint64, lease time.Duration) error {
 	o := &w.at
 	began := now()
 	_, _ = rand.Read(o.id[:])
 	o.floor = max(o.floor, w.table.Next(), uint64(time.Now().UnixMicro())*2)
-	h := record.Head{Owner: o.id, Previous: last, First: o.floor, Lease: max(lease, w.o.Lease), Node: w.o.Node}
+	h := record.Head{Owner: o.id, Previous: previous, First: o.floor, Lease: max(lease, w.o.Lease), Node: w.o.Node}
 	seq, err := w.log.Append(ctx, logSubject, h.ClaimMessage(), stream.Fence{Subject: logSubject, Last: last})
 	if err != nil {
 		return err
