@@ -12,6 +12,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/stream"
 )
 
 // Buckets. A buffer's bucket carries an id that is never used again, so that
@@ -23,11 +24,18 @@ import (
 //
 // A namespace that is a log is in the stream NS_forebay-NAME-ID instead; the record says which.
 //
-// Creating a buffer puts its record and then makes its bucket or log; destroying it marks
+// Creating a buffer puts its record and then makes its bucket; destroying it marks
 // the record, deletes the bucket and then the record. So whatever a crash leaves is
 // told by the record: without a bucket, Namespace makes it; marked, Repair goes on
 // deleting. A bucket without a record can be left by a race of Namespace with
 // DestroyBuffer and is deleted by Repair once it is old.
+//
+// A log is made before the record is put: one that a record names and that is not there was lost, and
+// is not made again, since an empty one would stand for no names. A crash can leave a log without a
+// record, in which nothing is.
+//
+// Repair deletes nothing of a name of which there is neither a record nor the mark of a destruction:
+// the server may have lost the record.
 const (
 	systemBucket = "forebay"
 	bufferPrefix = "buffer."
@@ -59,12 +67,18 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 		return bb.Buffer{}, err
 	}
 	key := bufferKey(b.Name)
-	data, err := sealBuffer(key, &b, keptIn{id, cmp.Or(m.opts.Engine, EngineBuckets)})
+	in := keptIn{id, cmp.Or(m.opts.Engine, EngineBuckets)}
+	data, err := sealBuffer(key, &b, in)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
+	unmake, err := m.makeLog(ctx, b.Name, in)
+	if err != nil {
+		return bb.Buffer{}, kv.Wrap(op, b.Name, err)
+	}
 	seq, _, err := m.system.Create(ctx, key, data, 0)
 	if errors.Is(err, kv.ErrRevision) {
+		unmake()
 		return bb.Buffer{}, bb.E(bb.Exists, op, b.Name, "there is a buffer of that name")
 	}
 	if err != nil {
@@ -76,6 +90,19 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 		return bb.Buffer{}, err
 	}
 	return b, nil
+}
+
+// makeLog makes the log of a buffer that is to be made, if it is to have one. Unmake deletes that again.
+func (m *Meta) makeLog(ctx context.Context, buffer string, in keptIn) (unmake func(), err error) {
+	if in.engine != EngineLog {
+		return func() {}, nil
+	}
+	log := stream.New(m.conn, logPrefix+bucketName(buffer, in.id))
+	return func() {
+		if err := log.Destroy(ctx); err != nil {
+			m.log.Warn("a log stays that no buffer has", "buffer", buffer, "err", err)
+		}
+	}, log.Ensure(ctx)
 }
 
 func checkBuffer(op string, b *bb.Buffer) error {
@@ -268,14 +295,27 @@ func (m *Meta) Repair(ctx context.Context) error {
 	return nil
 }
 
-// usesBucket reports whether a buffer has a bucket or a log of that name.
-func (m *Meta) usesBucket(ctx context.Context, name string) (bool, error) {
+// orphaned reports whether a bucket or a log belongs to no buffer any more, nor to one whose record the server
+// may have lost.
+func (m *Meta) orphaned(ctx context.Context, name string, b stored) (bool, error) {
 	buffer := strings.TrimPrefix(name[:strings.LastIndexByte(name, '-')], systemBucket+"-")
-	_, in, err := m.buffer(ctx, "repair", buffer)
-	if errors.Is(err, bb.NotFound) || errors.Is(err, bb.Invalid) {
-		return false, nil
+	key := bufferKey(buffer)
+	r, err := m.system.Get(ctx, key)
+	switch {
+	case err != nil:
+		return false, kv.Wrap("repair", name, err)
+	case r.Live():
+		_, in, err := openBuffer(key, r.Data, r.Seq)
+		return err == nil && bucketName(buffer, in.id) != name, err
+	case r.Seq != 0:
+		return true, nil // it bears the mark of a destruction
 	}
-	return bucketName(buffer, in.id) == name, err
+	unused, err := b.Unused(ctx)
+	if err == nil && !unused {
+		m.log.Error("a namespace is kept of which no buffer is recorded, nor its destruction: the server may have lost the record", "name", name,
+			"remedy", "put a copy of the namespace server's folder back")
+	}
+	return unused, err
 }
 
 // deleteOrphans deletes buckets, or logs, without a record that are too old to be of a buffer
@@ -296,14 +336,14 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 			m.log.Warn("could not look for buckets without a buffer", "err", err)
 			return nil
 		}
-		if !found || time.Since(created) <= orphanAge {
+		if !found || time.Since(created) <= m.orphanAge {
 			continue
 		}
-		// Its record was put before it was made, so it can be looked for now, whatever
-		// the clocks say of the bucket's age.
-		if used, err := m.usesBucket(ctx, name); err != nil {
+		// A bucket's record was put before it was made, and a log has no other user: so the record can be
+		// looked for now, whatever the clocks say of the age.
+		if is, err := m.orphaned(ctx, name, b); err != nil {
 			return err
-		} else if used {
+		} else if !is {
 			continue
 		}
 		m.log.Warn("deleting a namespace that no buffer has", "name", name, "engine", engine)

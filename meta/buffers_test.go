@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/embedded"
 	"forebay/meta/kv"
+	"forebay/meta/metatest"
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/stream"
 )
@@ -179,6 +184,10 @@ func repairBuffers(t *testing.T, engine Engine) {
 	}
 	for _, name := range []string{"record-only", "no-root"} {
 		ns, err := again.Namespace(ctx, name)
+		if name == "record-only" && engine == EngineLog {
+			wantKind(t, "a namespace whose log is not there", err, bb.Lost) // it was made before the record
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,6 +310,108 @@ func TestDestroyedWhileOpened(t *testing.T) {
 		wantKind(t, "the namespace of a buffer that was destroyed", err, bb.NotFound)
 		if n := len(m.mu.spaces); n != 0 {
 			t.Errorf("%s: %d namespaces are kept", engine, n)
+		}
+	}
+}
+
+// A log that the server does not have, as it has one of which it cannot read a part when it starts, is not made
+// again: all its names would be gone. It is served when the server has it again.
+func TestLostLog(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	dir := t.TempDir()
+	o := Options{SoleWriter: true, Engine: EngineLog}
+	start := func() (*embedded.Server, *Meta) {
+		s := startServer(t, dir)
+		o.InProcess = s
+		return s, connectTo(t, o)
+	}
+	stop := func(s *embedded.Server, m *Meta) {
+		m.Close()
+		s.Shutdown()
+	}
+	s, m := start()
+	namespacetest.Create(t, newBuffer(t, m, "b"), bb.RootDir, "f")
+	stop(s, m)
+	inf := filepath.Join(metatest.StreamDir(t, dir, "NS_forebay-b-"), "meta.inf")
+	whole, err := os.ReadFile(inf)
+	if err == nil {
+		err = os.WriteFile(inf, whole[:len(whole)/2], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s, m = start()
+		_, err := m.Namespace(ctx, "b")
+		wantKind(t, "a log that the server does not have", err, bb.Lost)
+		if err != nil && !strings.Contains(err.Error(), "copy of the namespace server's folder") {
+			t.Error(err)
+		}
+		stop(s, m)
+	}
+	if err := os.WriteFile(inf, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, m = start()
+	ns, err := m.Namespace(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := namespacetest.Names(t, ns, bb.RootDir); !slices.Equal(got, []string{"f"}) {
+		t.Errorf("names %q", got)
+	}
+}
+
+// TestOrphans: what belongs to no buffer is deleted if its buffer was destroyed, or if nothing is in it. Where the
+// server may have lost the record of a buffer, nothing is.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []Engine{EngineBuckets, EngineLog} {
+		ctx := testContext(t)
+		m := connectTo(t, Options{InProcess: startServer(t, t.TempDir()), SoleWriter: true, Engine: engine})
+		orphan := func(buffer string, id uint64, used bool) {
+			name := bucketName(buffer, id)
+			in := interface{ Ensure(context.Context) error }(kv.New(m.conn, name, kv.BucketOptions{}))
+			log := stream.New(m.conn, logPrefix+name)
+			if engine == EngineLog {
+				in = log
+			}
+			err := in.Ensure(ctx)
+			if err == nil && used && engine == EngineLog {
+				_, err = log.Append(ctx, "log", []byte("x"), stream.Fence{Subject: "log"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"served", "forgotten", "destroyed"} {
+			namespacetest.Create(t, newBuffer(t, m, name), bb.RootDir, "f")
+		}
+		if err := m.DestroyBuffer(ctx, "destroyed"); err != nil {
+			t.Fatal(err)
+		}
+		orphan("destroyed", 99, true)
+		orphan("served", 99, true)
+		orphan("begun", 99, false)
+		if err := metatest.ForgetBuffer(ctx, m.opts.InProcess, "forgotten"); err != nil {
+			t.Fatal(err)
+		}
+		m.orphanAge = -time.Hour
+		if err := m.Repair(ctx); err != nil {
+			t.Fatal(err)
+		}
+		left, err := m.allStored(ctx, engine)
+		for i := range left {
+			left[i] = left[i][:strings.LastIndexByte(left[i], '-')]
+		}
+		slices.Sort(left)
+		want := []string{"forebay-forgotten", "forebay-served"}
+		if engine == EngineBuckets {
+			want = append([]string{"forebay-begun"}, want...) // of a bucket it is not known
+		}
+		if err != nil || !slices.Equal(left, want) {
+			t.Errorf("%s: %v are left (%v), want %v", engine, left, err, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/batch"
@@ -94,10 +95,11 @@ type Meta struct {
 	ops    *ops.Operations
 	batch  *batch.Jobs
 
-	stop    context.CancelFunc // what tends does
-	tends   sync.WaitGroup
-	opening chan struct{} // has an element while a log is opened
-	keeping func()        // of tests, called before a namespace is kept; nil: nothing
+	stop      context.CancelFunc // what tends does
+	tends     sync.WaitGroup
+	opening   chan struct{} // has an element while a log is opened
+	orphanAge time.Duration // see Repair
+	keeping   func()        // of tests, called before a namespace is kept; nil: nothing
 
 	mu struct {
 		sync.Mutex
@@ -116,7 +118,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Meta{opts: opts, log: c.Logger(), conn: c, opening: make(chan struct{}, 1)}
+	m := &Meta{opts: opts, log: c.Logger(), conn: c, opening: make(chan struct{}, 1), orphanAge: orphanAge}
 	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))

@@ -59,7 +59,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 		return old.tree, nil
 	}
 	s, opened := m.openSpace(ctx, &b, in)
-	if opened != nil && !errors.Is(opened, kv.ErrNoBucket) {
+	if opened != nil && !errors.Is(opened, kv.ErrNoBucket) && !errors.Is(opened, errLogLost) {
 		return nil, kv.Wrap(op, buffer, opened)
 	}
 	if s != nil {
@@ -84,7 +84,10 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 	return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), m.stored(in.engine, bucketName(buffer, in.id)).Destroy(ctx))
 }
 
-// openSpace opens the namespace of a buffer, and makes it where it is not there.
+// errLogLost: the server does not have the log of a buffer's namespace.
+var errLogLost = errors.New("the namespace's server does not have the log, nor what it would not read at its start")
+
+// openSpace opens the namespace of a buffer. Where a bucket is not there, it is made.
 func (m *Meta) openSpace(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
 	switch {
 	case in.engine != EngineLog:
@@ -109,9 +112,6 @@ func (m *Meta) openBucket(ctx context.Context, b *bb.Buffer, in keptIn) (*space,
 
 func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
 	log := stream.New(m.conn, logPrefix+bucketName(b.Name, in.id))
-	if err := log.Ensure(ctx); err != nil {
-		return nil, err
-	}
 	floor := func() uint64 {
 		if m.opts.Revision == nil {
 			return 0
@@ -122,6 +122,12 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 		Floor:  floor,
 		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
 	})
+	if errors.Is(err, stream.ErrGone) {
+		return nil, &bb.Error{
+			Kind: bb.Lost, Op: "open", Path: b.Name, Err: errLogLost,
+			Remedy: "see the warnings of the namespace server (nats:) at its start, and its disk; put a copy of the namespace server's folder back",
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +217,8 @@ func (m *Meta) bufferBucket(buffer string, in keptIn) *kv.Bucket {
 type stored interface {
 	// Created returns when it was made.
 	Created(ctx context.Context) (at time.Time, found bool, err error)
+	// Unused reports whether it is there and nothing was ever stored in it.
+	Unused(ctx context.Context) (bool, error)
 	Destroy(ctx context.Context) error
 }
 
@@ -219,8 +227,14 @@ func (m *Meta) stored(engine Engine, name string) stored {
 	if engine == EngineLog {
 		return stream.New(m.conn, logPrefix+name)
 	}
-	return kv.New(m.conn, name, kv.BucketOptions{})
+	return bucket{kv.New(m.conn, name, kv.BucketOptions{})}
 }
+
+// bucket is a bucket that may be an orphan.
+type bucket struct{ *kv.Bucket }
+
+// Unused is false: the record of a bucket was put before it was made.
+func (bucket) Unused(context.Context) (bool, error) { return false, nil }
 
 // allStored returns the names of all buckets, or logs, of namespaces.
 func (m *Meta) allStored(ctx context.Context, engine Engine) (names []string, err error) {

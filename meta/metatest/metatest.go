@@ -14,7 +14,24 @@ import (
 
 // Forget has the server of a namespace forget the entries of names in a buffer's root:
 // nothing is left of them, no mark of a removal either. The names are of letters and digits.
-func Forget(ctx context.Context, server interface{ InProcessConn() (net.Conn, error) }, buffer string, names ...string) error {
+func Forget(ctx context.Context, server Server, buffer string, names ...string) error {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = "e.1." + name
+	}
+	return purge(ctx, server, "KV_forebay-"+buffer+"-", keys)
+}
+
+// ForgetBuffer has the server of a namespace forget the record of a buffer, as Forget does.
+func ForgetBuffer(ctx context.Context, server Server, buffer string) error {
+	return purge(ctx, server, "KV_forebay", []string{"buffer." + buffer})
+}
+
+// Server is a server in this process.
+type Server interface{ InProcessConn() (net.Conn, error) }
+
+// purge purges keys of the first bucket whose stream's name begins with something.
+func purge(ctx context.Context, server Server, prefix string, keys []string) error {
 	nc, err := nats.Connect("", nats.InProcessServer(server))
 	if err != nil {
 		return err
@@ -24,20 +41,18 @@ func Forget(ctx context.Context, server interface{ InProcessConn() (net.Conn, er
 	if err != nil {
 		return err
 	}
+	found := ""
 	for stream := range js.StreamNames(ctx).Name() {
-		if !strings.HasPrefix(stream, "KV_forebay-"+buffer+"-") {
-			continue
+		if strings.HasPrefix(stream, prefix) && (found == "" || len(stream) < len(found)) {
+			found = stream
 		}
-		s, err := js.Stream(ctx, stream)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if err := s.Purge(ctx, jetstream.WithPurgeSubject("$KV."+strings.TrimPrefix(stream, "KV_")+".e.1."+name)); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
-	return fmt.Errorf("there is no namespace of buffer %s", buffer)
+	if found == "" {
+		return fmt.Errorf("there is no stream %s", prefix)
+	}
+	s, err := js.Stream(ctx, found)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject("$KV."+strings.TrimPrefix(found, "KV_")+"."+keys[i]))
+	}
+	return err
 }

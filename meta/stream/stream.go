@@ -218,6 +218,18 @@ func (s *Stream) Created(ctx context.Context) (at time.Time, found bool, err err
 	return at, found, err
 }
 
+// Unused reports whether the stream is there and nothing was ever stored in it.
+func (s *Stream) Unused(ctx context.Context) (unused bool, err error) {
+	err = s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		found, err := js.Stream(ctx, s.name)
+		if unused = err == nil && found.CachedInfo().State.LastSeq == 0; errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return err
+	})
+	return unused, err
+}
+
 // Names returns the names of the streams that begin with a prefix.
 func Names(ctx context.Context, c *conn.Conn, prefix string) (found []string, err error) {
 	err = c.Manage(ctx, "logs", prefix, func(ctx context.Context, js jetstream.JetStream) error {
