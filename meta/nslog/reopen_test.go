@@ -197,3 +197,79 @@ func TestRestoreIsRepeated(t *testing.T) {
 		e.Close()
 	})
 }
+
+// slow is a log of which reads wait for a gate.
+type slow struct {
+	owner.Log
+	gate chan struct{}
+}
+
+func (s *slow) Read(ctx context.Context, subject string, from, to uint64, fn func(stream.Message) error) error {
+	select {
+	case <-s.gate:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return s.Log.Read(ctx, subject, from, to, fn)
+}
+
+// A log that takes longer to read than any caller waits is opened again all the same; a caller that gives up
+// ends nobody else's wait.
+func TestReopenOutlivesItsCallers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		close(gate)
+		log := &slow{Log: &process{simulated: &simulated{}, rnd: rand.New(rand.NewPCG(1, 2))}, gate: gate}
+		failing := &failing{Log: log}
+		e := openOn(t, failing, nslog.Options{Node: "me", Reopen: true})
+		time.Sleep(time.Millisecond) // no two claims in one microsecond
+		log.gate = make(chan struct{})
+		failing.fail(1, false, kv.ErrMaybeDone)
+		_, _ = e.Create(metatest.Context(t), namespacetest.File(bb.RootDir, "doubt"))
+		<-e.Ended()
+		patient := make(chan error, 1)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := e.Lookup(short, bb.RootDir, "f")
+		if bb.KindOf(err) != bb.Unavailable {
+			t.Errorf("a caller that gives up: %v", err)
+		}
+		go func() {
+			_, err := e.Create(metatest.Context(t), namespacetest.File(bb.RootDir, "f"))
+			patient <- err
+		}()
+		short, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err = e.Lookup(short, bb.RootDir, "f"); bb.KindOf(err) != bb.Unavailable {
+			t.Errorf("another one: %v", err)
+		}
+		close(log.gate)
+		if err := <-patient; err != nil {
+			t.Errorf("a caller that waits: %v", err)
+		}
+		e.Close()
+	})
+}
+
+// A log that is opened again and is damaged by then is no case for another try.
+func TestReopenDamaged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &simulated{}
+		log := &failing{Log: &process{simulated: s, rnd: rand.New(rand.NewPCG(1, 2))}}
+		e := openOn(t, log, nslog.Options{Node: "me", Reopen: true})
+		time.Sleep(time.Millisecond)
+		namespacetest.Create(t, e, bb.RootDir, "f")
+		s.mu.Lock()
+		s.messages[1].Data[12] ^= 1
+		s.mu.Unlock()
+		log.fail(1, false, kv.ErrMaybeDone)
+		_, _ = e.Create(metatest.Context(t), namespacetest.File(bb.RootDir, "doubt"))
+		<-e.Ended()
+		if _, err := e.Lookup(metatest.Context(t), bb.RootDir, "f"); bb.KindOf(err) != bb.Checksum {
+			t.Errorf("a look-up: %v", err)
+		}
+		e.Close()
+	})
+}

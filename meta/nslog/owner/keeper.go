@@ -9,6 +9,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog/table"
+	"forebay/meta/retry"
 )
 
 const (
@@ -30,20 +31,27 @@ const (
 // appended without an answer fails as one of unknown outcome: the next owner reads from the log
 // whether it was carried out.
 type Keeper struct {
-	log     Log
-	o       Options
-	reopen  bool
-	opening chan struct{} // has an element while the log is opened again
+	log    Log
+	o      Options
+	reopen bool
+	ctx    context.Context // of tries
+	cancel context.CancelFunc
+	trying sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
 		owner    *Owner
+		try      *try      // that is under way; nil: none is
 		opened   time.Time // when the newest owner was, or was to be
 		failures int       // tries in a row
-		tries    int       // in all
-		last     error     // of the newest try
 		over     bool
 	}
+}
+
+// try is a try to open a log again, for all calls that come before it ends.
+type try struct {
+	done chan struct{}
+	err  error // when done is closed
 }
 
 // Keep opens a log as Open does. With Options.Reopen, it is opened again when its owner has ended.
@@ -52,16 +60,17 @@ func Keep(ctx context.Context, log Log, o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{log: log, o: w.o, reopen: o.Reopen, opening: make(chan struct{}, 1)}
+	k := &Keeper{log: log, o: w.o, reopen: o.Reopen}
+	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	k.mu.owner, k.mu.opened = w, time.Now()
 	return k, nil
 }
 
-// current returns the newest owner, and how many tries to open another one there have been.
-func (k *Keeper) current() (*Owner, int) {
+// current returns the newest owner.
+func (k *Keeper) current() *Owner {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.owner, k.mu.tries
+	return k.mu.owner
 }
 
 // ended reports whether an owner has ended that another one is to follow.
@@ -77,40 +86,52 @@ func (k *Keeper) ended(w *Owner) bool {
 
 // serving returns an owner that serves, opened if need be.
 func (k *Keeper) serving(ctx context.Context, op, path string) (*Owner, error) {
-	w, tries := k.current()
+	w := k.current()
 	if !k.ended(w) {
 		return w, nil
 	}
+	t := k.begin(w)
+	if t == nil {
+		return k.current(), nil
+	}
 	select {
-	case k.opening <- struct{}{}:
-		defer func() { <-k.opening }()
+	case <-t.done:
 	case <-ctx.Done():
 		return nil, w.gaveUp(ctx, op, path)
 	}
-	if now, since := k.current(); now != w {
-		return now, nil
-	} else if since != tries {
-		return nil, k.failed(op, path)
+	if t.err != nil {
+		return nil, failed(op, path, t.err)
 	}
-	if err := k.pause(ctx); err != nil {
-		return nil, w.gaveUp(ctx, op, path)
+	return k.current(), nil
+}
+
+// begin returns the try to open the log in the place of an owner that has ended; nil if there is another owner,
+// or is to be none. It goes on when its callers give up: a log takes as long to read as it takes.
+func (k *Keeper) begin(old *Owner) *try {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.owner != old || k.mu.over {
+		return nil
 	}
-	if err := k.again(ctx, w); err != nil {
-		return nil, k.failed(op, path)
+	if k.mu.try == nil {
+		t := &try{done: make(chan struct{})}
+		k.mu.try = t
+		k.trying.Go(func() { k.again(t, old) })
 	}
-	w, _ = k.current()
-	return w, nil
+	return k.mu.try
 }
 
 // failed is the error of a call that the log cannot be opened for.
-func (k *Keeper) failed(op, path string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: k.mu.last, Remedy: "the namespace is opened again by a later call; see the daemon's log for what ended it"}
+func failed(op, path string, why error) error {
+	switch bb.KindOf(why) {
+	case bb.Lost, bb.Checksum, bb.Unsupported: // no later call changes that
+		return bb.Wrap(op, path, why)
+	}
+	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: why, Remedy: "the namespace is opened again by a later call; see the daemon's log for what ended it"}
 }
 
 // pause waits before a try.
-func (k *Keeper) pause(ctx context.Context) error {
+func (k *Keeper) pause() {
 	k.mu.Lock()
 	if time.Since(k.mu.opened) > calm {
 		k.mu.failures = 0
@@ -120,37 +141,28 @@ func (k *Keeper) pause(ctx context.Context) error {
 		wait = time.Until(k.mu.opened.Add(min(firstPause<<min(n-1, 16), longPause)))
 	}
 	k.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	retry.Sleep(k.ctx, wait)
 }
 
-// again opens the log in the place of an owner that has ended.
-func (k *Keeper) again(ctx context.Context, old *Owner) error {
+// again is a try to open the log in the place of an owner that has ended.
+func (k *Keeper) again(t *try, old *Owner) {
+	k.pause()
 	why := old.Err()
 	old.Close() // before what follows changes what both share
-	w, err := Open(ctx, k.log, k.o)
+	w, err := Open(k.ctx, k.log, k.o)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.failures++
-	k.mu.tries++
-	k.mu.opened, k.mu.last = time.Now(), err
+	k.mu.opened, k.mu.try = time.Now(), nil
 	switch {
-	case err != nil:
+	case err == nil:
+		k.mu.owner = w
+		k.o.Logger.Warn("the namespace is served again", "buffer", k.o.Buffer, "ended", why)
+	case k.ctx.Err() == nil:
 		k.o.Logger.Error("the namespace cannot be opened again", "buffer", k.o.Buffer, "ended", why, "err", err)
-		return err
-	case k.mu.over:
-		w.Close()
-		return errClosed
 	}
-	k.mu.owner = w
-	k.o.Logger.Warn("the namespace is served again", "buffer", k.o.Buffer, "ended", why)
-	return nil
+	t.err = err
+	close(t.done)
 }
 
 // Do is Owner.Do. What an owner that has ended had not taken is carried out by the next one.
@@ -211,22 +223,22 @@ func (k *Keeper) Release(ctx context.Context) error { return k.end().Release(ctx
 // MarkDestroyed makes the namespace answer that it is gone.
 func (k *Keeper) MarkDestroyed() { k.end().MarkDestroyed() }
 
-// end keeps the log from being opened again.
+// end keeps the log from being opened again, waits for a try that is under way, and returns the last owner.
 func (k *Keeper) end() *Owner {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.mu.over = true
-	return k.mu.owner
+	k.mu.Unlock()
+	k.cancel()
+	k.trying.Wait()
+	return k.current()
 }
 
 // Ended is closed when the newest owner serves no more.
 func (k *Keeper) Ended() <-chan struct{} {
-	w, _ := k.current()
-	return w.Ended()
+	return k.current().Ended()
 }
 
 // Err returns why the newest owner serves no more, or nil.
 func (k *Keeper) Err() error {
-	w, _ := k.current()
-	return w.Err()
+	return k.current().Err()
 }
