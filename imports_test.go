@@ -118,7 +118,7 @@ var layers = []struct {
 	{"bbd/fate", []string{"bbd/store", "internal/bb"}},
 	{"bbd/startup", nil},
 	{"bbd/overlap", []string{"bbd/access", "internal/bb"}},
-	{"bbd/aside", []string{"bbd/fate", "bbd/lockrank", "internal/bb", "internal/lockorder"}},
+	{"bbd/aside", []string{"bbd/access", "bbd/fate", "bbd/lockrank", "internal/bb", "internal/lockorder"}},
 	{"bbd/namelock", []string{"bbd/lockrank", "internal/lockorder"}},
 	{"bbd/staging", []string{"bbd/access", "bbd/alloc", "bbd/cluster", "bbd/rpc", "bbd/store", "bbd/transfer", "bbd/walk", "flusher/backing", "flusher/codec", "flusher/stage", "meta/gossip", "meta/namespace", "meta/ops", "internal/..."}},
 	{"bbd/status", []string{"bbd/access", "bbd/alloc", "bbd/aside", "bbd/cluster", "bbd/fate", "bbd/flushrule", "bbd/lockrank", "bbd/rpc", "bbd/store", "flusher", "flusher/backing/asuser", "flusher/backing/health", "meta/gossip", "meta/conn", "internal/..."}},

@@ -4,40 +4,23 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"forebay/bbd"
+	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/metatest"
 )
 
 // damageLog turns bits around in the stopped node's log of a buffer, in the record that has a text.
 func (n *node) damageLog(buffer, text string) {
 	n.t.Helper()
-	blocks, err := filepath.Glob(filepath.Join(n.dir, "nats", "jetstream", "*", "streams", "NS_forebay-"+buffer+"-*", "msgs", "*.blk"))
-	if err != nil || len(blocks) == 0 {
-		n.t.Fatalf("no log of %s: %v", buffer, err)
-	}
-	hit := 0
-	for _, name := range blocks {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		for at := bytes.Index(data, []byte(text)); at >= 0; at = bytes.Index(data, []byte(text)) {
-			data[at] ^= 0xff
-			hit++
-		}
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			n.t.Fatal(err)
-		}
-	}
-	if hit == 0 {
-		n.t.Fatalf("the log of %s has no record of %s", buffer, text)
-	}
+	metatest.FlipText(n.t, filepath.Join(n.dir, "nats"), "NS_forebay-"+buffer+"-", text)
 }
 
 // A buffer whose log is damaged keeps no daemon from starting: it is set aside with its files, named
@@ -110,6 +93,124 @@ func TestDestroySetAside(t *testing.T) {
 	content := random(500)
 	write(t, b, "first", content)
 	wantFile(t, b, "first", content)
+}
+
+// A start that has found that memory was lost, and could not read the namespace, is the only one that knows of
+// files which were open that something may be missing of them. The start that reads it reports them.
+func TestSetAsideRemembersLostMemory(t *testing.T) {
+	t.Parallel()
+	disk := t.TempDir()
+	n := startNode(t, func(c *bbd.Config) {
+		c.Meta.Engine, c.Store.DiskDir, c.Store.DiskBytes = meta.EngineLog, disk, 128<<20
+	})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	c := n.dial()
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "bad", Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}}})
+	f := openWriter(t, b, "unfinished")
+	for range 4 {
+		addTo(t, f, random(4<<20))
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, b, "finished", random(1<<20))
+	var whole string // as a kill leaves it, with the file open
+	eventually(t, "the server has written what it has acknowledged", func() bool {
+		whole = filepath.Join(t.TempDir(), "nats")
+		if err := os.CopyFS(whole, os.DirFS(filepath.Join(n.dir, "nats"))); err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := filepath.Glob(filepath.Join(metatest.StreamDir(t, whole, "NS_forebay-bad-"), "msgs", "*.blk"))
+		if err != nil || len(blocks) != 1 {
+			t.Fatalf("the blocks are %q (%v)", blocks, err)
+		}
+		data, err := os.ReadFile(blocks[0])
+		return err == nil && bytes.Count(data, []byte("finished")) > bytes.Count(data, []byte("unfinished"))
+	})
+	n.stop()
+	n.damageLog("bad", "finished")
+	n.loseMemory()
+	for range 2 {
+		if s := n.status(); len(s.SetAside) != 1 {
+			t.Fatalf("set aside: %+v", s.SetAside)
+		}
+		n.stop()
+		n.start()
+	}
+	n.setBack(whole)
+	n.start()
+	lost, err := n.dial().Buffer("bad").Lost(t.Context())
+	if err != nil || !slices.ContainsFunc(lost, func(e client.Entry) bool { return e.Path == "unfinished" }) {
+		t.Errorf("lost: %+v (%v)", lost, err)
+	}
+	n.stop()
+	if left, err := filepath.Glob(filepath.Join(n.dir, "aside", "*")); err != nil || len(left) != 0 {
+		t.Errorf("notes that stay: %q (%v)", left, err)
+	}
+	n.start()
+}
+
+// The store of a buffer that was set aside and destroyed is not that of the next buffer of its name. A call to
+// destroy it that comes late destroys nothing of that.
+func TestSuccessorOfSetAside(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, was := n.buffer(c, admin.BufferSpec{Name: "bad"})
+	write(t, b, "f", random(1000))
+	drain(t, c, "bad") // its store is open
+	if err := n.daemon.SetAside(t.Context(), "bad", bb.E(bb.Lost, "read", "bad", "a part is missing")); err != nil {
+		t.Fatal(err)
+	}
+	old, is := n.daemon.Aside("bad")
+	if !is {
+		t.Fatal("it is not set aside")
+	}
+	if err := admin.DiscardBuffer(t.Context(), c, "bad"); err != nil {
+		t.Fatal(err)
+	}
+	b, now := n.buffer(c, admin.BufferSpec{Name: "bad"})
+	content := random(500)
+	write(t, b, "g", content)
+	if err := n.daemon.DestroyAside(t.Context(), old); bb.KindOf(err) != bb.NotFound {
+		t.Errorf("destroyed late: %v", err)
+	}
+	wantFile(t, b, "g", content)
+	drain(t, c, "bad")
+	for dir, want := range map[string]bool{was: false, now: true} {
+		if _, err := os.Stat(filepath.Join(dir, "g")); (err == nil) != want {
+			t.Errorf("g in %s: %v, want it there: %v", dir, err, want)
+		}
+	}
+}
+
+// A buffer that one daemon has set aside, and that is destroyed by way of another one, is set aside no more;
+// the next one of its name is served.
+func TestSetAsideDestroyedElsewhere(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	here, there := nodes[0], nodes[1]
+	b, _ := here.buffer(here.dial(), admin.BufferSpec{Name: "bad"})
+	write(t, b, "f", random(1000))
+	if err := here.daemon.SetAside(t.Context(), "bad", bb.E(bb.Lost, "read", "bad", "a part is missing")); err != nil {
+		t.Fatal(err)
+	}
+	old, _ := here.daemon.Aside("bad")
+	c := there.dial()
+	if err := admin.DiscardBuffer(t.Context(), c, "bad"); err != nil {
+		t.Fatal(err)
+	}
+	next, _ := there.buffer(c, admin.BufferSpec{Name: "bad"})
+	content := random(500)
+	write(t, next, "g", content)
+	if err := here.daemon.DestroyAside(t.Context(), old); bb.KindOf(err) != bb.NotFound {
+		t.Errorf("the buffer that was set aside, destroyed here too: %v", err)
+	}
+	eventually(t, "it is set aside no more", func() bool {
+		_, is := here.daemon.Aside("bad")
+		return !is
+	})
+	wantFile(t, here.dial().Buffer("bad"), "g", content)
 }
 
 func wantAside(t *testing.T, n *node, files int, dirty int64) {

@@ -204,7 +204,7 @@ func (d *Daemon) allBuffers() []*buffer {
 
 func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.BufferDestroy) (proto.Message, error) {
 	if kept, is := d.aside.Find(m.Name); is && m.Discard && tokenFits(r.Session(), &kept.Spec) {
-		return &wire.Empty{}, d.destroyAside(ctx, r.Caller(), &kept.Spec)
+		return &wire.Empty{}, d.aside.Destroy(ctx, r.Caller(), &kept.Spec)
 	}
 	b, err := d.bufferFor(ctx, r.Session(), "buffer destroy", m.Name)
 	if err != nil {
@@ -221,26 +221,6 @@ func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.Buff
 		return nil, bb.Wrap("buffer destroy", b.address(""), err)
 	}
 	return &wire.Empty{}, nil
-}
-
-// destroyAside deletes a buffer that was set aside, with all that memory has of it.
-func (d *Daemon) destroyAside(ctx context.Context, c *access.Caller, spec *bb.Buffer) error {
-	address := bb.Address{Buffer: spec.Name}.String()
-	if !c.Owns(spec.UID) {
-		return access.Denied("buffer destroy", address, "destroy another user's buffer")
-	}
-	unlock, err := d.buffers.changing.Lock(ctx, spec.Name)
-	if err != nil {
-		return bb.Wrap("buffer destroy", address, err)
-	}
-	defer unlock()
-	if err := d.meta.DestroyBuffer(d.ctx, spec.Name); err != nil && bb.KindOf(err) != bb.NotFound {
-		return bb.Wrap("buffer destroy", address, err)
-	}
-	d.aside.Remove(spec.Name)
-	d.dropFiles(spec.Name)
-	d.emit(bb.Event{Kind: bb.EventDestroyed, Buffer: spec.Name})
-	return nil
 }
 
 // destroyBuffer deletes a buffer if may, which is called while no daemon changes the buffer,
@@ -307,17 +287,17 @@ func (d *Daemon) deleteBuffer(ctx context.Context, b *buffer) error {
 func (d *Daemon) dropBuffer(b *buffer) {
 	b.gate.Destroyed()
 	d.flusher.ForgetBuffer(b.name)
-	b.drop()
+	b.forgetFiles()
+	d.dropFiles(b.name)
 	d.work.batch.Destroyed(jobBuffer{b})
-	if err := d.stores.Forget(b.name); err != nil {
-		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
-	}
+	d.forgetStore(b.name)
 }
 
-// drop forgets the bytes of a destroyed buffer.
-func (b *buffer) drop() {
-	b.forgetFiles()
-	b.d.dropFiles(b.name)
+// forgetStore closes the store of a buffer that is served no more: another one may get its name.
+func (d *Daemon) forgetStore(buffer string) {
+	if err := d.stores.Forget(buffer); err != nil {
+		d.log.Warn("closing the store of a buffer that is served no more", "buffer", buffer, "err", err)
+	}
 }
 
 // forgetFiles forgets the files that are open or dirty.

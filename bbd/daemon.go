@@ -108,7 +108,7 @@ type Daemon struct {
 		changing namelock.Locks // held while the buffer of a name is made, taken up or deleted
 	}
 
-	aside aside.List // what is kept and not served
+	aside *aside.List // what is kept and not served
 
 	listening struct {
 		admin    string // where the admin server listens
@@ -171,7 +171,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.cfg.Meta.Revision = func(buffer string) uint64 { return reassert.NewestRevision(d.store, buffer) }
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.server = d.newServer()
+	d.server, d.aside = d.newServer(), newAside(d)
 	d.buffers.byName, d.short = make(map[string]*buffer), flushrule.NewWake()
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {

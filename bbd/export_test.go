@@ -15,6 +15,7 @@ import (
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
+	"forebay/bbd/recovery"
 	"forebay/bbd/rpc"
 	"forebay/bbd/writeback"
 	"forebay/flusher"
@@ -234,6 +235,26 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 		return nil
 	})
 	return err
+}
+
+// SetAside sets a buffer aside as a start does that cannot read its namespace.
+func (d *Daemon) SetAside(ctx context.Context, name string, why error) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	return d.putAside(ctx, b.Spec(), b, &recovery.Start{Known: map[bb.FileID]struct{}{}}, why)
+}
+
+// DestroyAside destroys a buffer that was set aside, as its owner's call does that found it in the list.
+func (d *Daemon) DestroyAside(ctx context.Context, spec bb.Buffer) error {
+	return d.aside.Destroy(ctx, &access.Caller{UID: spec.UID, GIDs: []uint32{spec.GID}}, &spec)
+}
+
+// Aside returns a buffer that was set aside.
+func (d *Daemon) Aside(name string) (bb.Buffer, bool) {
+	kept, is := d.aside.Find(name)
+	return kept.Spec, is
 }
 
 // Destroy destroys a buffer without discarding anything, and calls meanwhile when it has

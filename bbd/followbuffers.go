@@ -35,6 +35,9 @@ func (d *Daemon) followBuffers() {
 		d.buffers.Lock()
 		known := slices.Collect(maps.Keys(d.buffers.byName))
 		d.buffers.Unlock()
+		for _, kept := range d.aside.Buffers() {
+			known = append(known, kept.Spec.Name)
+		}
 		err := d.meta.WatchBuffers(d.ctx, known, d.bufferChanged)
 		if d.ctx.Err() == nil {
 			d.log.Warn("following the buffers that others change", "err", err)
@@ -54,6 +57,7 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 	defer unlock()
 	b := d.served(now.Name)
 	if b == nil {
+		d.aside.Changed(now.Name, now.Buffer)
 		return // taken up when somebody asks for it
 	}
 	known := b.current.Load()

@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -70,7 +71,10 @@ func (d *Daemon) recover(ctx context.Context) error {
 func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
 	b, err := d.takeUp(ctx, spec)
 	if err == nil {
-		err = b.recover(ctx, files, start)
+		b.recovery.Suspect(d.aside.Doubts().Of(&spec))
+		if err = b.recover(ctx, files, start); err == nil {
+			return d.aside.Doubts().Forget(&spec)
+		}
 	}
 	if bb.KindOf(err) != bb.NotFound {
 		return d.putAside(ctx, spec, b, start, err)
@@ -103,15 +107,24 @@ func (d *Daemon) putAside(ctx context.Context, spec bb.Buffer, b *buffer, start 
 		b.gate.Destroyed()
 		d.flusher.ForgetBuffer(b.name)
 		b.forgetFiles()
+		d.forgetStore(b.name)
 	}
 	held := reassert.HeldFiles(d.store)[spec.Name]
 	for file := range held {
 		start.Keep(file)
 	}
-	entry := d.aside.Put(spec, held, why)
-	d.log.Error("a buffer is set aside", "buffer", spec.Name, "files", entry.Files, "bytes", entry.Bytes, "dirty", entry.Dirty, "err", entry.Err)
-	d.emit(bb.Event{Kind: bb.EventAside, Buffer: spec.Name, Bytes: entry.Dirty, Reason: entry.Err.Error()})
-	return nil
+	return d.aside.Put(spec, held, recovery.Doubt(d.store, spec.Name), why)
+}
+
+// newAside returns what has the buffers that are set aside. It is used before there is a namespace.
+func newAside(d *Daemon) *aside.List {
+	return aside.New(aside.Options{
+		Context: d.ctx, Doubts: aside.Doubts{Dir: filepath.Join(d.cfg.StateDir, "aside")}, Emit: d.emit, Log: d.log,
+		Buffer:        func(ctx context.Context, name string) (bb.Buffer, error) { return d.meta.Buffer(ctx, name) },
+		DestroyBuffer: func(ctx context.Context, name string) error { return d.meta.DestroyBuffer(ctx, name) },
+		Lock:          d.buffers.changing.Lock,
+		Drop:          func(name string) { d.dropFiles(name); d.forgetStore(name) },
+	})
 }
 
 // takeUp makes a buffer one that this daemon serves.

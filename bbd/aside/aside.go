@@ -1,19 +1,22 @@
-// Package aside lists what a daemon keeps in memory and does not serve: buffers whose namespace
+// Package aside has what a daemon keeps in memory and does not serve: buffers whose namespace
 // could not be read at the start, and files of buffers that the namespace does not have. It must
-// never know how a buffer is read, and touches no bytes.
+// never know how a buffer is read, and touches no bytes of files.
 //
 //	            recovery fails, and the buffer is the reason
 //	recorded ────────────────────────────────────────────────▶ set aside: calls fail, all bytes stay
 //	   ▲                                                          │   │
-//	   └─────────── the daemon starts again ◀─────────────────────┘   └─▶ destroyed with --discard
+//	   └─────────── the daemon starts again ◀─────────────────────┘   └─▶ destroyed, here with --discard or elsewhere
 package aside
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
+	"forebay/bbd/access"
 	"forebay/bbd/fate"
 	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
@@ -28,12 +31,33 @@ type Buffer struct {
 	Bytes, Dirty int64     // of these files; dirty: not known to be on the store
 }
 
+// Options are what a list needs of its daemon. Its functions may be called concurrently.
+type Options struct {
+	Context context.Context // of what is carried through, whoever asked for it
+	Doubts  Doubts
+	// The buffers of the namespace, with the contracts of meta.Meta.
+	Buffer        func(ctx context.Context, name string) (bb.Buffer, error)
+	DestroyBuffer func(ctx context.Context, name string) error
+	// Lock waits until nobody makes or destroys buffers of a name here, and keeps it so until unlock.
+	Lock func(ctx context.Context, name string) (unlock func(), err error)
+	Drop func(name string) // drops what the daemon has of a buffer: bytes, and the store that is open for it
+	Emit func(bb.Event)
+	Log  *slog.Logger
+}
+
 // List is what is kept. It is safe for concurrent use.
 type List struct {
+	o       Options
 	mu      lockorder.Mutex[lockrank.Leaf]
 	buffers map[string]Buffer
 	files   map[string][]fate.Unexplained // by buffers that the namespace does not have
 }
+
+// New returns an empty list.
+func New(o Options) *List { return &List{o: o} }
+
+// Doubts returns the notes of buffers.
+func (l *List) Doubts() Doubts { return l.o.Doubts }
 
 // Concerns reports whether an error of a buffer's recovery is due to the buffer alone. The other
 // errors are of the namespace's server, or end with another try.
@@ -45,21 +69,86 @@ func Concerns(err error) bool {
 	return err != nil
 }
 
-// Put sets a buffer aside, for an error of its recovery, and returns the entry of the list. Held is
-// what memory has of the buffer's files.
-func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, why error) Buffer {
+// Put sets a buffer aside, for an error of its recovery. Held is what memory has of the buffer's files, doubt
+// what there is to note (Doubts); "": nothing.
+func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, doubt string, why error) error {
+	if doubt != "" {
+		if err := l.o.Doubts.Note(&spec, doubt); err != nil {
+			return err
+		}
+	}
 	b := Buffer{Spec: spec, Err: refusal(spec.Name, why), Files: len(held)}
 	for _, h := range held {
 		b.Bytes += h.Resident
 		b.Dirty += h.Dirty
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.buffers == nil {
 		l.buffers = make(map[string]Buffer)
 	}
 	l.buffers[spec.Name] = b
-	return b
+	l.mu.Unlock()
+	l.o.Log.Error("a buffer is set aside", "buffer", spec.Name, "files", b.Files, "bytes", b.Bytes, "dirty", b.Dirty, "err", b.Err)
+	l.o.Emit(bb.Event{Kind: bb.EventAside, Buffer: spec.Name, Bytes: b.Dirty, Reason: b.Err.Error()})
+	return nil
+}
+
+// Destroy deletes a buffer that was set aside, with all that the daemon has of it, for a caller who owns it.
+// Another one of its name stays.
+func (l *List) Destroy(ctx context.Context, c *access.Caller, spec *bb.Buffer) error {
+	const op = "buffer destroy"
+	address := bb.Address{Buffer: spec.Name}.String()
+	if !c.Owns(spec.UID) {
+		return access.Denied(op, address, "destroy another user's buffer")
+	}
+	unlock, err := l.o.Lock(ctx, spec.Name)
+	if err != nil {
+		return bb.Wrap(op, address, err)
+	}
+	defer unlock()
+	now, err := l.o.Buffer(ctx, spec.Name)
+	kept, is := l.Find(spec.Name)
+	switch {
+	case !is || !kept.Spec.Created.Equal(spec.Created), err == nil && !now.Created.Equal(spec.Created):
+		return bb.E(bb.NotFound, op, address, "the buffer was destroyed meanwhile")
+	case err == nil:
+		err = l.o.DestroyBuffer(l.o.Context, spec.Name)
+	}
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return bb.Wrap(op, address, err)
+	}
+	l.drop(spec)
+	l.o.Emit(bb.Event{Kind: bb.EventDestroyed, Buffer: spec.Name})
+	return nil
+}
+
+// Changed notes how the buffer of a name is now, nil if it is said to be destroyed. One that was set aside and
+// has been destroyed elsewhere is dropped. The caller has the name locked.
+func (l *List) Changed(name string, now *bb.Buffer) {
+	kept, is := l.Find(name)
+	if !is {
+		return
+	}
+	if now == nil {
+		// It may have been made anew since, of which there is a change of its own.
+		if _, err := l.o.Buffer(l.o.Context, name); bb.KindOf(err) != bb.NotFound {
+			return
+		}
+	} else if !now.Created.After(kept.Spec.Created) {
+		return
+	}
+	l.drop(&kept.Spec)
+}
+
+// drop forgets a buffer that was destroyed.
+func (l *List) drop(spec *bb.Buffer) {
+	l.o.Drop(spec.Name)
+	if err := l.o.Doubts.Forget(spec); err != nil {
+		l.o.Log.Warn("a note of a buffer that is gone stays", "buffer", spec.Name, "err", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.buffers, spec.Name)
 }
 
 // refusal is the error of calls for a buffer that was set aside.
@@ -74,13 +163,6 @@ func refusal(name string, why error) *bb.Error {
 		Err:    fmt.Errorf("the buffer was set aside when the daemon started, since its namespace cannot be read: %s", reason),
 		Remedy: remedy + ", and start the daemon again; its files stay in memory until then; or, if nothing of the buffer is wanted: bbctl buffer destroy --discard " + name,
 	}
-}
-
-// Remove removes a buffer that was destroyed.
-func (l *List) Remove(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.buffers, name)
 }
 
 // Find returns a buffer that was set aside.

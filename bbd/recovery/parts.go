@@ -84,13 +84,14 @@ type Parts struct {
 
 // Buffer recovers the files of one buffer. Its methods may be called concurrently, but for Recover.
 type Buffer struct {
-	o    Options
-	name string
-	p    Parts
+	o     Options
+	name  string
+	p     Parts
+	doubt string // see Suspect
 }
 
 // New returns what recovers the files of a buffer.
-func New(o Options, name string, p Parts) *Buffer { return &Buffer{o, name, p} }
+func New(o Options, name string, p Parts) *Buffer { return &Buffer{o: o, name: name, p: p} }
 
 // pathAt returns the path of a place now.
 func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {

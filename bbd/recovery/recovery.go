@@ -4,6 +4,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -149,7 +150,7 @@ func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 // missing compares what this node has of a file with its entry; nothing missing: "".
 func (b *Buffer) missing(e *bb.Entry) string {
 	s := b.o.Store
-	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: b.damage()}
+	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: cmp.Or(damage(s, b.name), b.doubt)}
 	adopt := s.Adopt
 	if e.State() == bb.StateClean {
 		adopt = s.AdoptClean
@@ -161,15 +162,27 @@ func (b *Buffer) missing(e *bb.Entry) string {
 	return fate.Missing(e, &f)
 }
 
-// damage returns what recovery could not read that may have been about files of the buffer; "": nothing.
-func (b *Buffer) damage() string {
-	for _, found := range b.o.Store.Damage() {
-		if fate.CouldBeIn(&found, b.name) {
+// damage returns what recovery could not read that may have been about files of a buffer; "": nothing.
+func damage(s Store, buffer string) string {
+	for _, found := range s.Damage() {
+		if fate.CouldBeIn(&found, buffer) {
 			return found.What
 		}
 	}
 	return ""
 }
+
+// Doubt returns why files of a buffer that are open may be old or have holes, for all that memory tells: a later
+// start finds less. "": they are whole.
+func Doubt(s Store, buffer string) string {
+	if s.MemoryLost() {
+		return "the memory was lost before the buffer was set aside"
+	}
+	return damage(s, buffer)
+}
+
+// Suspect has files that Recover finds open count as damaged, for a Doubt of an earlier start; "": it does not.
+func (b *Buffer) Suspect(doubt string) { b.doubt = doubt }
 
 // Requeue queues a dirty file that was found in memory. The last life of the daemon may have been flushing
 // it, so the flusher gets to know where an object of it may be.

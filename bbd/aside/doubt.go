@@ -1,0 +1,62 @@
+package aside
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"forebay/internal/bb"
+)
+
+// Doubts are notes, in a folder, of what a start has found of memory and a later one does not: why files of a
+// buffer that were open may be old or have holes. The buffer was set aside, so that no entry says so.
+// They are of one daemon, which reads and writes one buffer's at a time.
+type Doubts struct{ Dir string }
+
+// file is that of a buffer, and of no later one of its name.
+func (d Doubts) file(spec *bb.Buffer) string {
+	return filepath.Join(d.Dir, spec.Name+"."+strconv.FormatInt(spec.Created.UnixNano(), 16))
+}
+
+// Note notes why, for good when it returns.
+func (d Doubts) Note(spec *bb.Buffer, why string) (err error) {
+	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
+		return bb.Wrap("note", d.Dir, err)
+	}
+	defer func() { err = bb.Wrap("note", d.file(spec), err) }()
+	f, err := os.Create(d.file(spec))
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(why)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	dir, err := os.Open(d.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Of returns what was noted; "": nothing. A note that cannot be read is one, too.
+func (d Doubts) Of(spec *bb.Buffer) string {
+	why, err := os.ReadFile(d.file(spec))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ""
+	case err != nil || len(why) == 0:
+		return "an earlier start has noted something that cannot be read"
+	}
+	return string(why)
+}
+
+// Forget removes the note: entries say what there was to say, or the buffer is gone.
+func (d Doubts) Forget(spec *bb.Buffer) error {
+	if err := os.Remove(d.file(spec)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return bb.Wrap("forget a note", d.file(spec), err)
+	}
+	return nil
+}
