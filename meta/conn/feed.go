@@ -147,7 +147,8 @@ func (f *Feed) control(msg *nats.Msg) {
 		_ = f.c.nc.Publish(msg.Reply, nil) // a heartbeat asks again
 		return
 	}
-	if last, err := strconv.ParseUint(msg.Header.Get(hdrLastConsumer), 10, 64); err == nil && last >= f.next {
+	// Fewer than have come are another consumer's of this name: a server that lost it with its memory made it anew.
+	if last, err := strconv.ParseUint(msg.Header.Get(hdrLastConsumer), 10, 64); err == nil && last+1 != f.next {
 		f.gap.Store(true)
 	}
 	if stalled := msg.Header.Get(hdrStalled); stalled != "" {

@@ -34,6 +34,7 @@ func TestFeedGap(t *testing.T) {
 		{"none", []*nats.Msg{pushed(1, 3, 1), heartbeat(1), pushed(2, 9, 0), heartbeat(2)}, []uint64{3, 9}, false},
 		{"in the middle", []*nats.Msg{pushed(1, 3, 2), pushed(3, 9, 0), pushed(4, 10, 0)}, []uint64{3}, true},
 		{"at the end", []*nats.Msg{pushed(1, 3, 1), heartbeat(2), pushed(2, 9, 0)}, []uint64{3}, true},
+		{"of a consumer that was made anew", []*nats.Msg{pushed(1, 3, 1), pushed(2, 9, 0), heartbeat(0)}, []uint64{3, 9}, true},
 		{"malformed", []*nats.Msg{{Subject: "s.a", Reply: "$JS.ACK.S", Data: []byte("x")}}, []uint64{0}, false},
 		{"of a domain", []*nats.Msg{{Reply: "$JS.ACK.d.account.S.c.1.7.1.0.5.random"}}, []uint64{7}, false},
 	} {
