@@ -28,7 +28,6 @@ import (
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/metrics"
-	"forebay/bbd/namelock"
 	"forebay/bbd/nodes"
 	"forebay/bbd/observe"
 	"forebay/bbd/peer"
@@ -73,14 +72,14 @@ import (
 //	────
 //	alloc.Allocator.mu     writers that wait for a segment
 //	backings.Pool.mu       backing stores of all buffers
-//	Daemon.buffers         buffers by name
+//	bufferTable.mu         buffers by name
 //	file.Files, dirty.Files, readers, copies    the four parts of a buffer, in this order
 //	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
 //	alloc.Writer.mu, remoteSpace.mu             one of them
 //	all others             no other mutex of this package is taken under one of these
 //
 // The store, the namespace and gossip have mutexes of their own, under which nothing of this package
-// is called; the flusher calls back under its own, for a buffer's policy: Daemon.buffers comes after it.
+// is called; the flusher calls back under its own, for a buffer's policy: bufferTable.mu comes after it.
 type Daemon struct {
 	cfg   Config
 	log   *slog.Logger
@@ -102,13 +101,8 @@ type Daemon struct {
 		next, end uint64
 	}
 
-	buffers struct {
-		lockorder.Mutex[lockrank.Buffers]
-		byName   map[string]*buffer
-		changing namelock.Locks // held while the buffer of a name is made, taken up or deleted
-	}
-
-	aside *aside.List // what is kept and not served
+	buffers bufferTable[*buffer]
+	aside   *aside.List // what is kept and not served
 
 	listening struct {
 		admin    string // where the admin server listens
@@ -117,6 +111,7 @@ type Daemon struct {
 	}
 
 	work struct { // that requests are for
+		buffers   *bufferRegistry[*buffer]
 		entries   *entries.Service
 		files     *handle.Service
 		changes   *change.Service
@@ -172,7 +167,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.server, d.aside = d.newServer(), newAside(d)
-	d.buffers.byName, d.short = make(map[string]*buffer), flushrule.NewWake()
+	d.short = flushrule.NewWake()
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
 		d.cfg.Steps = startup.New(d.log, "")
@@ -247,7 +242,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
-	d.work.drains = d.newDrains()
+	d.work.buffers, d.work.drains = d.newRegistry(), d.newDrains()
 	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
 	d.work.entries = entries.New(d.entryOptions())
 	d.work.files, d.work.changes = d.newFileService(), change.New(d.changeOptions())
@@ -262,7 +257,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.wg.Go(d.holdBack)
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
 	if d.cluster != nil {
-		d.wg.Go(d.followBuffers)
+		d.wg.Go(d.work.buffers.Follow)
 		d.wg.Go(d.repair)
 	}
 	return d.listen()
@@ -463,7 +458,7 @@ func (d *Daemon) drainAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Flush.DrainTimeout)
 	defer cancel()
 	var errs []error
-	for _, b := range d.allBuffers() {
+	for _, b := range d.buffers.All() {
 		if b.Spec().Backing == "" {
 			continue
 		}

@@ -8,14 +8,12 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
-	"forebay/bbd/drain"
 	"forebay/bbd/fate"
 	"forebay/bbd/handle"
 	"forebay/bbd/origin"
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
-	"forebay/bbd/recovery"
 	"forebay/bbd/rpc"
 	"forebay/bbd/writeback"
 	"forebay/flusher"
@@ -84,7 +82,7 @@ func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.Drop(node) }
 
 // OpenFiles returns how many files of a buffer are open for writing, and by how many.
 func (d *Daemon) OpenFiles(name string) (files, writers int) {
-	b := d.buffers.byName[name]
+	b := d.buffers.Served(name)
 	for _, f := range b.open.All() {
 		files++
 		writers += f.Writers()
@@ -243,7 +241,8 @@ func (d *Daemon) SetAside(ctx context.Context, name string, why error) error {
 	if err != nil {
 		return err
 	}
-	return d.putAside(ctx, b.Spec(), b, &recovery.Start{Known: map[bb.FileID]struct{}{}}, why)
+	_, err = d.work.buffers.SetAside(ctx, b.Spec(), b, why)
+	return err
 }
 
 // DestroyAside destroys a buffer that was set aside, as its owner's call does that found it in the list.
@@ -264,8 +263,8 @@ func (d *Daemon) Destroy(ctx context.Context, name string, meanwhile func() erro
 	if err != nil {
 		return err
 	}
-	return d.destroyBuffer(ctx, b, func(ctx context.Context) error {
-		if err := drain.Saved(ctx, drainBuffer{b}, b.open.Count()); err != nil {
+	return d.work.buffers.DestroyIf(ctx, b, func(ctx context.Context) error {
+		if err := b.Saved(ctx); err != nil {
 			return err
 		}
 		return meanwhile()
@@ -275,9 +274,7 @@ func (d *Daemon) Destroy(ctx context.Context, name string, meanwhile func() erro
 // Missed returns how often a buffer was looked at, until the channel is closed, and a file
 // that was open at the look before was neither open nor dirty. Nothing may be flushed.
 func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
+	b := d.buffers.Served(name)
 	var open []bb.FileID
 	for {
 		select {
@@ -298,9 +295,7 @@ func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
 
 // ChangesWaiting returns how many changes of a buffer wait for the end of a freeze.
 func (d *Daemon) ChangesWaiting(name string) int {
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
+	b := d.buffers.Served(name)
 	if b == nil {
 		return 0
 	}
@@ -436,7 +431,7 @@ func (d *Daemon) ForgetQueue(name, path string) {
 
 // SetEntryBack gives a file the entry that it had: what a namespace does that has gone back.
 func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.Entry) error {
-	b := d.buffers.byName[buffer]
+	b := d.buffers.Served(buffer)
 	e, err := b.ns.Resolve(ctx, path)
 	if err != nil {
 		return err
@@ -451,7 +446,7 @@ func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.E
 
 // EntryOf returns a file's entry.
 func (d *Daemon) EntryOf(ctx context.Context, buffer, path string) (bb.Entry, error) {
-	return d.buffers.byName[buffer].ns.Resolve(ctx, path)
+	return d.buffers.Served(buffer).ns.Resolve(ctx, path)
 }
 
 // RequestBytes returns how much of the memory for requests a user has.

@@ -39,7 +39,7 @@ func (d *Daemon) startFlusher() error {
 
 // policy is what the flusher asks about a buffer, holding its lock.
 func (d *Daemon) policy(name string) flusher.Policy {
-	b := d.served(name)
+	b := d.buffers.Served(name)
 	if b == nil {
 		return flusher.Policy{}
 	}
@@ -62,7 +62,7 @@ func (d *Daemon) flushEvent(e flusher.Event) {
 		d.countFlush(&e)
 		d.setFailing(e.Key, nil)
 	case flusher.EventDeferred:
-		if b := d.served(e.Key.Buffer); b != nil {
+		if b := d.buffers.Served(e.Key.Buffer); b != nil {
 			b.rules.Note(e.Path)
 		}
 	case flusher.EventDropped:
@@ -84,7 +84,7 @@ func (d *Daemon) flushFailed(e flusher.Event) {
 }
 
 func (d *Daemon) countFlush(e *flusher.Event) {
-	b := d.served(e.Key.Buffer)
+	b := d.buffers.Served(e.Key.Buffer)
 	if b != nil {
 		b.usage.Flushed(e.Bytes, e.Took)
 	}
@@ -92,7 +92,7 @@ func (d *Daemon) countFlush(e *flusher.Event) {
 
 // setFailing remembers why a file's last flush failed, for whoever lists it.
 func (d *Daemon) setFailing(k flusher.Key, err error) {
-	b := d.served(k.Buffer)
+	b := d.buffers.Served(k.Buffer)
 	if b == nil {
 		return
 	}

@@ -37,13 +37,13 @@ func (s jobBuffers) Buffer(ctx context.Context, name string) (batch.Buffer, erro
 
 // Served returns a buffer that this daemon serves already.
 func (s jobBuffers) Served(name string) (batch.Buffer, bool) {
-	b := s.d.served(name)
+	b := s.d.buffers.Served(name)
 	return jobBuffer{b}, b != nil
 }
 
 // All returns the buffers that this daemon serves.
 func (s jobBuffers) All() (all []batch.Buffer) {
-	for _, b := range s.d.allBuffers() {
+	for _, b := range s.d.buffers.All() {
 		all = append(all, jobBuffer{b})
 	}
 	return all
@@ -53,7 +53,7 @@ func (s jobBuffers) All() (all []batch.Buffer) {
 // of a job creates it.
 func (s jobBuffers) Create(ctx context.Context, c access.Caller, spec bb.Buffer, m *wire.Buffer) error {
 	bufferspec.Complete(&spec, m, time.Now())
-	_, _, err := s.d.createBuffer(ctx, c, spec, 1)
+	_, _, err := s.d.work.buffers.CreateFor(ctx, c, spec, 1)
 	return err
 }
 
@@ -125,7 +125,7 @@ func (j jobBuffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path str
 
 // Destroy destroys the buffer.
 func (j jobBuffer) Destroy(ctx context.Context, check func(context.Context) error) error {
-	return j.b.d.destroyBuffer(ctx, j.b, check)
+	return j.b.d.work.buffers.DestroyIf(ctx, j.b, check)
 }
 
 // jobTransfers are stages and drains, for package batch.

@@ -43,7 +43,7 @@ func (d *Daemon) measure() metrics.Stats {
 			Leased: t.Leased, Dirty: t.Dirty, Clean: t.Clean, Pinned: t.Pinned, Waste: t.Waste,
 		})
 	}
-	for _, b := range d.allBuffers() {
+	for _, b := range d.buffers.All() {
 		f := d.flusher.BufferStats(b.name)
 		bytes := stats.Buffers[b.name]
 		s := metrics.Buffer{

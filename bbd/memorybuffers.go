@@ -15,7 +15,7 @@ func (d *Daemon) newAllocator() *alloc.Allocator {
 		Store: d.store, Waiters: share.NewPool(int64(d.cfg.Limits.Waiters)), High: d.cfg.Flush.High, Low: d.cfg.Flush.Low,
 		Shares: d.cfg.Store.Shares, Disk: d.cfg.Store.DiskDir != "", Pressure: d.setPressure, Events: d.observe, Log: d.log,
 		Buffers: func() (all []alloc.Buffer) {
-			for _, b := range d.allBuffers() {
+			for _, b := range d.buffers.All() {
 				all = append(all, memoryBuffer{b})
 			}
 			return all

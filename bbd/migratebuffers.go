@@ -39,7 +39,7 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 // moveFiles moves closed files to other nodes, until so many bytes are gone, and returns how many are.
 func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	var all []*migrate.Buffer
-	for _, b := range d.allBuffers() {
+	for _, b := range d.buffers.All() {
 		all = append(all, b.migrations)
 	}
 	return migrate.Free(ctx, d.cluster, all, bytes)
@@ -47,7 +47,7 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 
 // moveAllOut flushes what this node alone has, or moves it to other nodes.
 func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
-	specs, err := d.bufferSpecs(ctx)
+	specs, err := d.work.buffers.Specs(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (d *Daemon) selfAdvertised() gossip.Member {
 
 // bufferNames returns the names of all buffers.
 func (d *Daemon) bufferNames(ctx context.Context) (names []string, err error) {
-	specs, err := d.bufferSpecs(ctx)
+	specs, err := d.work.buffers.Specs(ctx)
 	for i := range specs {
 		names = append(names, specs[i].Name)
 	}

@@ -38,7 +38,7 @@ func (d *Daemon) watchForgotten() {
 		now := d.meta.Status()
 		return reassert.Connection{Connected: now.Connected, Reconnects: now.Reconnects}
 	}, func() (all []*reassert.Buffer) {
-		for _, b := range d.allBuffers() {
+		for _, b := range d.buffers.All() {
 			all = append(all, b.reassertion)
 		}
 		return all

@@ -2,11 +2,9 @@ package bbd
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"forebay/bbd/aside"
 	"forebay/bbd/fate"
 	"forebay/bbd/reassert"
 	"forebay/bbd/recovery"
@@ -49,8 +47,12 @@ func (d *Daemon) recover(ctx context.Context) error {
 		d.cfg.Steps.At("the namespace: buffers and files", func() string {
 			return strings.TrimSpace("buffer " + spec.Name + ", " + bb.Count(len(files[spec.Name]), "file") + " in memory. " + d.silence())
 		})
-		if err := d.recoverBuffer(ctx, spec, files[spec.Name], start); err != nil {
+		kept, err := d.work.buffers.Recover(ctx, spec, func(b *buffer) error { return b.recover(ctx, files[spec.Name], start) })
+		if err != nil {
 			return err
+		}
+		for _, file := range kept {
+			start.Keep(file)
 		}
 	}
 	d.store.Settle() // what was lost with an earlier memory is recorded
@@ -67,88 +69,16 @@ func (d *Daemon) recover(ctx context.Context) error {
 	return nil
 }
 
-// recoverBuffer recovers a buffer, unless another daemon destroys it meanwhile.
-func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
-	b, err := d.takeUp(ctx, spec)
-	if err == nil {
-		b.recovery.Suspect(d.aside.Doubts().Of(&spec))
-		if err = b.recover(ctx, files, start); err == nil {
-			return d.aside.Doubts().Forget(&spec)
-		}
-	}
-	if bb.KindOf(err) != bb.NotFound {
-		return d.putAside(ctx, spec, b, start, err)
-	}
-	now, lookupErr := d.meta.Buffer(ctx, spec.Name)
-	if bb.KindOf(lookupErr) != bb.NotFound {
-		if lookupErr != nil || now.State != bb.BufferDestroying && now.Created.Equal(spec.Created) {
-			return d.putAside(ctx, spec, b, start, err)
-		}
-	}
-	if b != nil {
-		d.buffers.Lock()
-		delete(d.buffers.byName, b.name)
-		d.buffers.Unlock()
-		d.dropBuffer(b)
-	}
-	return nil
-}
-
-// putAside ends the recovery of a buffer that has failed, with all that memory has of the buffer kept:
-// one buffer keeps no daemon from starting. It returns errors that are not of the buffer alone.
-func (d *Daemon) putAside(ctx context.Context, spec bb.Buffer, b *buffer, start *recovery.Start, why error) error {
-	if !aside.Concerns(why) || ctx.Err() != nil {
-		return why
-	}
-	if b != nil {
-		d.buffers.Lock()
-		delete(d.buffers.byName, b.name)
-		d.buffers.Unlock()
-		b.gate.Destroyed()
-		d.flusher.ForgetBuffer(b.name)
-		b.forgetFiles()
-		d.forgetStore(b.name)
-	}
-	held := reassert.HeldFiles(d.store)[spec.Name]
-	for file := range held {
-		start.Keep(file)
-	}
-	return d.aside.Put(spec, held, recovery.Doubt(d.store, spec.Name), why)
-}
-
-// newAside returns what has the buffers that are set aside. It is used before there is a namespace.
-func newAside(d *Daemon) *aside.List {
-	return aside.New(aside.Options{
-		Context: d.ctx, Doubts: aside.Doubts{Dir: filepath.Join(d.cfg.StateDir, "aside")}, Emit: d.emit, Log: d.log,
-		Buffer:        func(ctx context.Context, name string) (bb.Buffer, error) { return d.meta.Buffer(ctx, name) },
-		DestroyBuffer: func(ctx context.Context, name string) error { return d.meta.DestroyBuffer(ctx, name) },
-		Lock:          d.buffers.changing.Lock,
-		Drop:          func(name string) { d.dropFiles(name); d.forgetStore(name) },
-	})
-}
-
-// takeUp makes a buffer one that this daemon serves.
-func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
-	ns, err := d.meta.Namespace(ctx, spec.Name)
-	if err != nil {
-		return nil, err
-	}
-	b := newBuffer(d, spec, ns)
-	d.stores.LookUp(spec.Backing)
-	d.buffers.Lock()
-	defer d.buffers.Unlock()
-	d.buffers.byName[spec.Name] = b
-	return b, nil
-}
-
 // recover recovers the files of a buffer, after what the last life of the daemon had yet to do on its store.
 func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
 	if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 		return err
 	}
-	if b.Spec().Backing != "" {
+	spec := b.Spec()
+	if spec.Backing != "" {
 		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
 	}
+	b.recovery.Suspect(b.d.aside.Doubts().Of(&spec))
 	return b.recovery.Recover(ctx, files, start)
 }
 

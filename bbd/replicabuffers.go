@@ -30,7 +30,7 @@ func newReplicas(b *buffer) *replica.Buffer {
 // repair makes second copies again that are gone.
 func (d *Daemon) repair() {
 	replica.Repair(d.ctx, d.cluster, d.cfg.ResumeGrace, func() (all []*replica.Buffer) {
-		for _, b := range d.allBuffers() {
+		for _, b := range d.buffers.All() {
 			all = append(all, b.replicas)
 		}
 		return all

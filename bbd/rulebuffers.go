@@ -22,7 +22,7 @@ func newRules(b *buffer, spec bb.Buffer) *flushrule.Buffer {
 // holdBack judges and drops the steps of all buffers.
 func (d *Daemon) holdBack() {
 	flushrule.Run(d.ctx, d.pressure.Load, d.short, func() (all []*flushrule.Buffer) {
-		for _, b := range d.allBuffers() {
+		for _, b := range d.buffers.All() {
 			all = append(all, b.rules)
 		}
 		return all

@@ -60,42 +60,6 @@ func (d *Daemon) daemonsBuffer(ctx context.Context, r *rpc.Request, op, name str
 	return d.buffer(ctx, name)
 }
 
-// bufferFor finds a buffer that the session's user may enter.
-func (d *Daemon) bufferFor(ctx context.Context, s *rpc.Session, op, name string) (*buffer, error) {
-	b, err := d.tokensBuffer(ctx, s, op, name)
-	if err != nil {
-		return nil, bb.Wrap(op, bb.Address{Buffer: name}.String(), err)
-	}
-	spec := b.Spec()
-	if !s.Caller().Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
-		return nil, access.Denied(op, b.address(""), "enter this buffer")
-	}
-	return b, nil
-}
-
-// tokensBuffer checks the session's token, before anybody learns whether a buffer of another name
-// is there.
-func (d *Daemon) tokensBuffer(ctx context.Context, s *rpc.Session, op, name string) (*buffer, error) {
-	refused := bb.E(bb.Permission, op, bb.Address{Buffer: name}.String(), "the token is not for this buffer")
-	if token := s.Token(); token != nil && name != token.Buffer {
-		return nil, refused
-	}
-	b, err := d.buffer(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if spec := b.Spec(); !tokenFits(s, &spec) {
-		return nil, refused
-	}
-	return b, nil
-}
-
-// tokenFits reports whether the session's token, if it has one, is for a buffer.
-func tokenFits(s *rpc.Session, spec *bb.Buffer) bool {
-	token := s.Token()
-	return token == nil || spec.Name == token.Buffer && spec.Created.Equal(token.Created)
-}
-
 // maySee reports whether the session's user may hear what happens in a buffer.
 func (d *Daemon) maySee(ctx context.Context, s *rpc.Session, name string) bool {
 	_, err := d.bufferFor(ctx, s, "events", name)

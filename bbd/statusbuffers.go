@@ -30,7 +30,9 @@ func (d *Daemon) newStatuses() *status.Service {
 type statusEntries struct{ d *Daemon }
 
 // Buffers returns all buffers that there are.
-func (s statusEntries) Buffers(ctx context.Context) ([]bb.Buffer, error) { return s.d.bufferSpecs(ctx) }
+func (s statusEntries) Buffers(ctx context.Context) ([]bb.Buffer, error) {
+	return s.d.work.buffers.Specs(ctx)
+}
 
 // Scan calls visit with each entry of a buffer, its owner, and the node that has a second copy.
 func (s statusEntries) Scan(ctx context.Context, buffer string, visit func(e *bb.Entry, owner, replica bb.NodeID)) error {
@@ -56,7 +58,7 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	s.Memory, s.Disk = status.OfTier(stats.Memory), status.OfTier(stats.Disk)
 	s.Waiting, s.Counters = d.alloc.Status(c), d.observe.Counters()
 	s.Memory.Populating = stats.Populating
-	for _, b := range d.allBuffers() {
+	for _, b := range d.buffers.All() {
 		spec := b.Spec()
 		if (only == "" || only == b.name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))

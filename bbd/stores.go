@@ -55,7 +55,7 @@ func (s backedBuffers) Buffer(ctx context.Context, name string) (bb.Buffer, erro
 
 // Known returns the record of a buffer that this daemon serves; the zero one: it does not.
 func (s backedBuffers) Known(name string) bb.Buffer {
-	if b := s.d.served(name); b != nil {
+	if b := s.d.buffers.Served(name); b != nil {
 		return b.Spec()
 	}
 	return bb.Buffer{}
@@ -64,7 +64,7 @@ func (s backedBuffers) Known(name string) bb.Buffer {
 // Changed checks a file whose object was changed late: it is flushed again, or is reported lost if
 // its bytes are nowhere else.
 func (s backedBuffers) Changed(name, object string) {
-	b := s.d.served(name)
+	b := s.d.buffers.Served(name)
 	if b == nil {
 		return
 	}
@@ -75,16 +75,9 @@ func (s backedBuffers) Changed(name, object string) {
 	b.writeback.Changed(path)
 }
 
-// served returns a buffer that this daemon serves already; nil: it does not.
-func (d *Daemon) served(name string) *buffer {
-	d.buffers.Lock()
-	defer d.buffers.Unlock()
-	return d.buffers.byName[name]
-}
-
 // sweepAll removes from the stores of all buffers what a member that is gone left there.
 func (d *Daemon) sweepAll() {
-	for _, b := range d.allBuffers() {
+	for _, b := range d.buffers.All() {
 		if b.Spec().Backing != "" && d.ctx.Err() == nil {
 			b.sweep(d.ctx)
 		}

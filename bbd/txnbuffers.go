@@ -32,35 +32,11 @@ func (s txnBuffers) For(ctx context.Context, of *rpc.Session, op, name string) (
 
 // Existing returns all buffers that there are.
 func (s txnBuffers) Existing(ctx context.Context) (all []txn.Buffer, err error) {
-	buffers, err := s.d.existingBuffers(ctx)
+	buffers, err := s.d.work.buffers.Existing(ctx)
 	for _, b := range buffers {
 		all = append(all, txnBuffer{b})
 	}
 	return all, err
-}
-
-// existingBuffers returns all buffers that there are, and attaches those that only other
-// daemons have served so far.
-func (d *Daemon) existingBuffers(ctx context.Context) ([]*buffer, error) {
-	if d.cluster == nil {
-		return d.allBuffers(), nil
-	}
-	specs, err := d.meta.Buffers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []*buffer
-	for i := range specs {
-		b, err := d.buffer(ctx, specs[i].Name)
-		if bb.KindOf(err) == bb.NotFound {
-			continue // destroyed meanwhile
-		}
-		if err != nil {
-			return all, err
-		}
-		all = append(all, b)
-	}
-	return all, nil
 }
 
 // txnBuffer is a buffer, for package txn.

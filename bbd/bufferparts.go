@@ -1,0 +1,113 @@
+package bbd
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+
+	"forebay/bbd/access"
+	"forebay/bbd/aside"
+	"forebay/bbd/backings"
+	"forebay/bbd/fate"
+	"forebay/bbd/freeze"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/meta"
+	"forebay/meta/gossip"
+	metatxn "forebay/meta/txn"
+)
+
+// servedBuffer is a buffer that a daemon serves. Its methods may be called concurrently.
+type servedBuffer interface {
+	comparable
+	Name() string
+	// Spec returns the buffer's record.
+	Spec() bb.Buffer
+	// Replace replaces the record by a newer one.
+	Replace(spec bb.Buffer)
+	// Gate keeps changes apart from the end of the buffer.
+	Gate() *freeze.Gate
+	// Saved returns why the buffer may not be destroyed; nil: it may.
+	Saved(ctx context.Context) error
+	// ForgetFiles forgets the files that are open or dirty.
+	ForgetFiles()
+}
+
+// registryRecords has the records of buffers in the namespace, whose contracts these are.
+type registryRecords interface {
+	CreateBuffer(ctx context.Context, spec bb.Buffer) (bb.Buffer, error)
+	Buffer(ctx context.Context, name string) (bb.Buffer, error)
+	Buffers(ctx context.Context) ([]bb.Buffer, error)
+	DestroyBuffer(ctx context.Context, name string) error
+	WatchBuffers(ctx context.Context, known []string, fn func(meta.BufferChange)) error
+	Namespace(ctx context.Context, buffer string) (*metatxn.Tree, error)
+}
+
+// registryStore is what is needed of memory, whose contracts these are.
+type registryStore interface {
+	Files() iter.Seq[store.FileInfo]
+	Drop(file bb.FileID)
+}
+
+// registryStores are the backing stores of all buffers, whose contracts these are.
+type registryStores interface {
+	LookUp(url string) string
+	Probe(ctx context.Context, c access.Caller, spec bb.Buffer, where bb.Backing, count int) (id string, held backings.Contents, err error)
+	Forget(buffer string) error
+}
+
+// registryFlusher is what is needed of the queue of flushes, whose contracts these are.
+type registryFlusher interface {
+	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
+	ForgetBuffer(buffer string)
+}
+
+// registryCluster is what is needed of the other nodes, whose contracts these are.
+type registryCluster interface {
+	freeze.Cluster
+	AllSupport(what string, since uint32) error
+	Members() []gossip.Member
+}
+
+// registryOptions are what a registry uses. Its functions may be called concurrently.
+type registryOptions[B servedBuffer] struct {
+	Table   *bufferTable[B]
+	Open    func(spec bb.Buffer, ns *metatxn.Tree) B // returns a buffer that is to be served
+	Records registryRecords
+	Store   registryStore
+	Stores  registryStores
+	Flusher registryFlusher
+	Cluster registryCluster // nil: this daemon is alone
+	Aside   *aside.List
+	Inside  func(path string) bool                       // reports whether a path is, is in, or holds one of the daemon's own folders
+	Disk    bool                                         // this daemon has a disk tier
+	Held    func(buffer string) map[bb.FileID]*fate.Held // what memory has of the files of a buffer
+	Doubt   func(buffer string) string                   // returns what is to be noted when a buffer is set aside (aside.Doubts)
+	Dropped func(b B)                                    // is called of each buffer that was destroyed
+	Emit    func(bb.Event)
+	Log     *slog.Logger
+}
+
+// bufferRegistry makes, attaches, finds and destroys buffers, and answers requests for that. Its methods may be
+// called concurrently.
+//
+//	            create, or first request here             destroyed, here or by another daemon
+//	recorded ──────────────────────────────────▶ served ──────────────────────────────────────▶ gone
+//	   │        start                              │
+//	   └───────────────▶ recovered ────────────────┘
+//	                         │ fails, and the buffer is the reason
+//	                         ▼
+//	                     set aside (package aside)
+type bufferRegistry[B servedBuffer] struct {
+	ctx context.Context
+	o   registryOptions[B]
+}
+
+// newBufferRegistry returns a registry whose work ends with ctx.
+func newBufferRegistry[B servedBuffer](ctx context.Context, o registryOptions[B]) *bufferRegistry[B] {
+	return &bufferRegistry[B]{ctx, o}
+}
+
+// address returns the address of a buffer.
+func address(name string) string { return bb.Address{Buffer: name}.String() }

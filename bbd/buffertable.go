@@ -1,0 +1,75 @@
+package bbd
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"forebay/bbd/lockrank"
+	"forebay/bbd/namelock"
+	"forebay/internal/lockorder"
+)
+
+// bufferTable has the buffers that a daemon serves, by name. The zero one is empty. It is safe for concurrent use.
+type bufferTable[B servedBuffer] struct {
+	mu       lockorder.Mutex[lockrank.Buffers]
+	byName   map[string]B
+	changing namelock.Locks // see Lock
+}
+
+// Served returns a buffer that this daemon serves already; the zero B: it does not.
+func (t *bufferTable[B]) Served(name string) B {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byName[name]
+}
+
+// All returns the buffers that this daemon serves, in order of their names.
+func (t *bufferTable[B]) All() []B {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]B, 0, len(t.byName))
+	for _, b := range t.byName {
+		all = append(all, b)
+	}
+	slices.SortFunc(all, func(x, y B) int { return strings.Compare(x.Name(), y.Name()) })
+	return all
+}
+
+// names returns the names of the buffers.
+func (t *bufferTable[B]) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := make([]string, 0, len(t.byName))
+	for name := range t.byName {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Lock waits until nobody makes, attaches or deletes buffers of a name here, and keeps it so until unlock. The
+// error is that of ctx.
+func (t *bufferTable[B]) Lock(ctx context.Context, name string) (unlock func(), err error) {
+	return t.changing.Lock(ctx, name)
+}
+
+// put adds a buffer, in place of one of its name.
+func (t *bufferTable[B]) put(b B) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byName == nil {
+		t.byName = make(map[string]B)
+	}
+	t.byName[b.Name()] = b
+}
+
+// remove removes a buffer, and reports whether it was there: another one may have its name.
+func (t *bufferTable[B]) remove(b B) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byName[b.Name()] != b {
+		return false
+	}
+	delete(t.byName, b.Name())
+	return true
+}
