@@ -30,7 +30,7 @@ type over struct {
 // overBudget lists the names beyond their budgets. A figure only shrinks: the test fails when one
 // here is larger than it has to be. Lines of packages are rounded up to the next hundred.
 var overBudget = map[string]over{
-	"lines of bbd":                {3900, ""},
+	"lines of bbd":                {3100, ""},
 	"lines of bbd/store":          {6400, "segments, leases, index and recovery share one order of locks, which a cut would spread"},
 	"lines of flusher":            {2500, "one state machine under one lock: files, flights, holds and drains change each other"},
 	"struct bbd/status.Buffer":    {23, "a record, a field for each stored or printed value"},

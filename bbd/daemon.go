@@ -33,6 +33,7 @@ import (
 	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
+	"forebay/bbd/registry"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
 	"forebay/bbd/startup"
@@ -72,14 +73,14 @@ import (
 //	────
 //	alloc.Allocator.mu     writers that wait for a segment
 //	backings.Pool.mu       backing stores of all buffers
-//	bufferTable.mu         buffers by name
+//	registry.Table.mu      buffers by name
 //	file.Files, dirty.Files, readers, copies    the four parts of a buffer, in this order
 //	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
 //	alloc.Writer.mu, remoteSpace.mu             one of them
 //	all others             no other mutex of this package is taken under one of these
 //
 // The store, the namespace and gossip have mutexes of their own, under which nothing of this package
-// is called; the flusher calls back under its own, for a buffer's policy: bufferTable.mu comes after it.
+// is called; the flusher calls back under its own, for a buffer's policy: registry.Table.mu comes after it.
 type Daemon struct {
 	cfg   Config
 	log   *slog.Logger
@@ -101,7 +102,7 @@ type Daemon struct {
 		next, end uint64
 	}
 
-	buffers bufferTable[*buffer]
+	buffers registry.Table[*buffer]
 	aside   *aside.List // what is kept and not served
 
 	listening struct {
@@ -111,7 +112,7 @@ type Daemon struct {
 	}
 
 	work struct { // that requests are for
-		buffers   *bufferRegistry[*buffer]
+		buffers   *registry.Service[*buffer]
 		entries   *entries.Service
 		files     *handle.Service
 		changes   *change.Service

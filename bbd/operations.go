@@ -11,6 +11,7 @@ import (
 	"forebay/bbd/entries"
 	"forebay/bbd/handle"
 	"forebay/bbd/nodes"
+	"forebay/bbd/registry"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
 	"forebay/bbd/status"
@@ -28,10 +29,10 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_STATUS:    rpc.Waiting(late(&d.work.statuses, (*status.Service).Get)),
 		wire.Type_TYPE_SUBSCRIBE: rpc.Waiting(d.subscribe),
 
-		wire.Type_TYPE_BUFFER_CREATE:  rpc.Waiting(late(&d.work.buffers, (*bufferRegistry[*buffer]).Create)),
-		wire.Type_TYPE_BUFFER_GET:     rpc.Waiting(late(&d.work.buffers, (*bufferRegistry[*buffer]).Get)).WithToken(),
-		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(late(&d.work.buffers, (*bufferRegistry[*buffer]).List)).WithToken(),
-		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(late(&d.work.buffers, (*bufferRegistry[*buffer]).Destroy)),
+		wire.Type_TYPE_BUFFER_CREATE:  rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).Create)),
+		wire.Type_TYPE_BUFFER_GET:     rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).Get)).WithToken(),
+		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).List)).WithToken(),
+		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).Destroy)),
 
 		wire.Type_TYPE_STAT:    rpc.Waiting(late(&d.work.entries, (*entries.Service).Stat)).WithToken(),
 		wire.Type_TYPE_LIST:    rpc.Waiting(late(&d.work.entries, (*entries.Service).List)).WithToken(),

@@ -11,14 +11,15 @@ import (
 	"forebay/bbd/freeze"
 	"forebay/bbd/reassert"
 	"forebay/bbd/recovery"
+	"forebay/bbd/registry"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	metatxn "forebay/meta/txn"
 )
 
 // newRegistry makes what has the buffers that this daemon serves.
-func (d *Daemon) newRegistry() *bufferRegistry[*buffer] {
-	o := registryOptions[*buffer]{
+func (d *Daemon) newRegistry() *registry.Service[*buffer] {
+	o := registry.Options[*buffer]{
 		Table: &d.buffers, Open: func(spec bb.Buffer, ns *metatxn.Tree) *buffer { return newBuffer(d, spec, ns) },
 		Records: d.meta, Store: d.store, Stores: d.stores, Flusher: d.flusher, Aside: d.aside,
 		Inside: d.inside, Disk: d.cfg.Store.DiskDir != "",
@@ -29,7 +30,7 @@ func (d *Daemon) newRegistry() *bufferRegistry[*buffer] {
 	if d.cluster != nil {
 		o.Cluster = d.cluster
 	}
-	return newBufferRegistry(d.ctx, o)
+	return registry.New(d.ctx, o)
 }
 
 // newAside returns what has the buffers that are set aside. It is used before there is a namespace.

@@ -55,7 +55,7 @@ func (Owner) Rank() (int, string)          { return placeOwner, "origin.Owner.mu
 func (Object) Rank() (int, string)         { return placeObject, "origin.Object.mu" }
 func (Allocator) Rank() (int, string)      { return placeAllocator, "Allocator.mu" }
 func (Backings) Rank() (int, string)       { return placeBackings, "Pool.mu of backing stores" }
-func (Buffers) Rank() (int, string)        { return placeBuffers, "Daemon.buffers" }
+func (Buffers) Rank() (int, string)        { return placeBuffers, "registry.Table.mu" }
 func (OpenFiles) Rank() (int, string)      { return placeOpenFiles, "file.Files.mu" }
 func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirty.Files.mu" }
 func (Readers) Rank() (int, string)        { return placeReaders, "readcache.readers.mu" }

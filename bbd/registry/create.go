@@ -1,4 +1,4 @@
-package bbd
+package registry
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 )
 
 // Create answers a request to make a buffer.
-func (s *bufferRegistry[B]) Create(ctx context.Context, r *rpc.Request, m *wire.Buffer) (proto.Message, error) {
+func (s *Service[B]) Create(ctx context.Context, r *rpc.Request, m *wire.Buffer) (proto.Message, error) {
 	spec := m.AsBuffer()
 	c := *r.Caller()
 	if !c.System || spec.UID == 0 && spec.GID == 0 {
@@ -37,7 +37,7 @@ func (s *bufferRegistry[B]) Create(ctx context.Context, r *rpc.Request, m *wire.
 
 // CreateFor makes a buffer for a caller. It checks everything that can be wrong before anything is changed.
 // It returns too what the store holds already, counted to count.
-func (s *bufferRegistry[B]) CreateFor(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b B, held backings.Contents, err error) {
+func (s *Service[B]) CreateFor(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b B, held backings.Contents, err error) {
 	var none B
 	if err := s.check(&spec); err != nil {
 		return none, held, err
@@ -72,7 +72,7 @@ func (s *bufferRegistry[B]) CreateFor(ctx context.Context, c access.Caller, spec
 }
 
 // check returns what of a record is not allowed, or is not possible with the daemons that there are.
-func (s *bufferRegistry[B]) check(spec *bb.Buffer) error {
+func (s *Service[B]) check(spec *bb.Buffer) error {
 	if err := bufferspec.Check(spec); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func maybeMade(err error) error {
 }
 
 // hasDisk reports whether this daemon or another one of the cluster has a disk tier.
-func (s *bufferRegistry[B]) hasDisk() bool {
+func (s *Service[B]) hasDisk() bool {
 	return s.o.Disk || s.o.Cluster != nil && slices.ContainsFunc(s.o.Cluster.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
 }
 
@@ -109,7 +109,7 @@ func (s *bufferRegistry[B]) hasDisk() bool {
 // that runs as root writes where the buffer's owner may, not where root may. It returns which
 // directory the backing is now, and what it holds. One that does not exist is refused, not made: most often
 // it is one whose file system is not mounted.
-func (s *bufferRegistry[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held backings.Contents, err error) {
+func (s *Service[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held backings.Contents, err error) {
 	if spec.Backing == "" {
 		return "", held, nil
 	}
@@ -132,7 +132,7 @@ func (s *bufferRegistry[B]) checkBacking(ctx context.Context, c access.Caller, s
 
 // checkOverlap refuses a buffer whose store overlaps that of another one, made by whichever daemon.
 // Of a buffer that has a record, those whose records are newer do not count.
-func (s *bufferRegistry[B]) checkOverlap(ctx context.Context, c access.Caller, spec *bb.Buffer, shared bool) error {
+func (s *Service[B]) checkOverlap(ctx context.Context, c access.Caller, spec *bb.Buffer, shared bool) error {
 	if shared || spec.Backing == "" {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (s *bufferRegistry[B]) checkOverlap(ctx context.Context, c access.Caller, s
 
 // withdrawOverlap removes the record of a new buffer if that of another whose store overlaps came
 // before it since checkOverlap, and refuses the new one.
-func (s *bufferRegistry[B]) withdrawOverlap(ctx context.Context, c access.Caller, made *bb.Buffer, shared bool) error {
+func (s *Service[B]) withdrawOverlap(ctx context.Context, c access.Caller, made *bb.Buffer, shared bool) error {
 	refused := s.checkOverlap(ctx, c, made, shared)
 	switch {
 	case refused == nil:
@@ -166,7 +166,7 @@ func (s *bufferRegistry[B]) withdrawOverlap(ctx context.Context, c access.Caller
 }
 
 // Get answers a request for the record of a buffer.
-func (s *bufferRegistry[B]) Get(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+func (s *Service[B]) Get(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
 	b, err := s.For(ctx, r.Session(), "buffer show", m.Name)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (s *bufferRegistry[B]) Get(ctx context.Context, r *rpc.Request, m *wire.Buf
 }
 
 // List answers a request for the records of the buffers that the session's user may enter.
-func (s *bufferRegistry[B]) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
+func (s *Service[B]) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
 	specs, err := s.Specs(ctx)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package bbd
+package registry
 
 import (
 	"context"
@@ -10,22 +10,22 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// bufferTable has the buffers that a daemon serves, by name. The zero one is empty. It is safe for concurrent use.
-type bufferTable[B servedBuffer] struct {
+// Table has the buffers that a daemon serves, by name. The zero one is empty. It is safe for concurrent use.
+type Table[B Buffer] struct {
 	mu       lockorder.Mutex[lockrank.Buffers]
 	byName   map[string]B
 	changing namelock.Locks // see Lock
 }
 
 // Served returns a buffer that this daemon serves already; the zero B: it does not.
-func (t *bufferTable[B]) Served(name string) B {
+func (t *Table[B]) Served(name string) B {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byName[name]
 }
 
 // All returns the buffers that this daemon serves, in order of their names.
-func (t *bufferTable[B]) All() []B {
+func (t *Table[B]) All() []B {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]B, 0, len(t.byName))
@@ -37,7 +37,7 @@ func (t *bufferTable[B]) All() []B {
 }
 
 // names returns the names of the buffers.
-func (t *bufferTable[B]) names() []string {
+func (t *Table[B]) names() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	names := make([]string, 0, len(t.byName))
@@ -49,12 +49,12 @@ func (t *bufferTable[B]) names() []string {
 
 // Lock waits until nobody makes, attaches or deletes buffers of a name here, and keeps it so until unlock. The
 // error is that of ctx.
-func (t *bufferTable[B]) Lock(ctx context.Context, name string) (unlock func(), err error) {
+func (t *Table[B]) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	return t.changing.Lock(ctx, name)
 }
 
 // put adds a buffer, in place of one of its name.
-func (t *bufferTable[B]) put(b B) {
+func (t *Table[B]) put(b B) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byName == nil {
@@ -64,7 +64,7 @@ func (t *bufferTable[B]) put(b B) {
 }
 
 // remove removes a buffer, and reports whether it was there: another one may have its name.
-func (t *bufferTable[B]) remove(b B) bool {
+func (t *Table[B]) remove(b B) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byName[b.Name()] != b {

@@ -1,4 +1,14 @@
-package bbd
+// Package registry has the buffers that a daemon serves: they are made, attached, found, followed as other
+// daemons change them, set aside and destroyed. It must never know what is done with the files of a buffer.
+//
+//	            create, or first request here             destroyed, here or by another daemon
+//	recorded ──────────────────────────────────▶ served ──────────────────────────────────────▶ gone
+//	   │        start                              │
+//	   └───────────────▶ recovered ────────────────┘
+//	                         │ fails, and the buffer is the reason
+//	                         ▼
+//	                     set aside (package aside)
+package registry
 
 import (
 	"context"
@@ -14,7 +24,7 @@ import (
 )
 
 // Find returns a buffer. One that another daemon has made is attached.
-func (s *bufferRegistry[B]) Find(ctx context.Context, name string) (b B, err error) {
+func (s *Service[B]) Find(ctx context.Context, name string) (b B, err error) {
 	var none B
 	if err := bb.CheckBufferName(name); err != nil {
 		return none, err
@@ -33,7 +43,7 @@ func (s *bufferRegistry[B]) Find(ctx context.Context, name string) (b B, err err
 }
 
 // For returns a buffer that the session's user may enter.
-func (s *bufferRegistry[B]) For(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
+func (s *Service[B]) For(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
 	var none B
 	b, err = s.tokens(ctx, of, op, name)
 	if err != nil {
@@ -48,7 +58,7 @@ func (s *bufferRegistry[B]) For(ctx context.Context, of *rpc.Session, op, name s
 
 // tokens checks the session's token, before anybody learns whether a buffer of another name
 // is there.
-func (s *bufferRegistry[B]) tokens(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
+func (s *Service[B]) tokens(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
 	var none B
 	refused := bb.E(bb.Permission, op, address(name), "the token is not for this buffer")
 	if token := of.Token(); token != nil && name != token.Buffer {
@@ -71,7 +81,7 @@ func tokenFits(of *rpc.Session, spec *bb.Buffer) bool {
 }
 
 // Specs returns the records of all buffers there are, in order of their names.
-func (s *bufferRegistry[B]) Specs(ctx context.Context) (specs []bb.Buffer, err error) {
+func (s *Service[B]) Specs(ctx context.Context) (specs []bb.Buffer, err error) {
 	if s.o.Cluster != nil {
 		specs, err = s.o.Records.Buffers(ctx)
 	} else {
@@ -88,7 +98,7 @@ func (s *bufferRegistry[B]) Specs(ctx context.Context) (specs []bb.Buffer, err e
 
 // Existing returns all buffers that there are, and attaches those that only other
 // daemons have served so far.
-func (s *bufferRegistry[B]) Existing(ctx context.Context) ([]B, error) {
+func (s *Service[B]) Existing(ctx context.Context) ([]B, error) {
 	if s.o.Cluster == nil {
 		return s.o.Table.All(), nil
 	}
@@ -111,7 +121,7 @@ func (s *bufferRegistry[B]) Existing(ctx context.Context) ([]B, error) {
 }
 
 // attach makes a buffer one that this daemon serves.
-func (s *bufferRegistry[B]) attach(ctx context.Context, spec bb.Buffer) (b B, err error) {
+func (s *Service[B]) attach(ctx context.Context, spec bb.Buffer) (b B, err error) {
 	ns, err := s.o.Records.Namespace(ctx, spec.Name)
 	if err != nil {
 		return b, err
@@ -123,7 +133,7 @@ func (s *bufferRegistry[B]) attach(ctx context.Context, spec bb.Buffer) (b B, er
 }
 
 // lookUp attaches a buffer that another daemon has made.
-func (s *bufferRegistry[B]) lookUp(ctx context.Context, name string) (b B, err error) {
+func (s *Service[B]) lookUp(ctx context.Context, name string) (b B, err error) {
 	var none B
 	unlock, err := s.o.Table.Lock(ctx, name)
 	if err != nil {
@@ -140,9 +150,9 @@ func (s *bufferRegistry[B]) lookUp(ctx context.Context, name string) (b B, err e
 	return s.attach(ctx, spec)
 }
 
-// Follow hears of the buffers that other daemons change and destroy, until the daemon stops; also of those
+// Follow follows the buffers that other daemons change and destroy, until the daemon stops; also those
 // that they have destroyed since this one attached them.
-func (s *bufferRegistry[B]) Follow() {
+func (s *Service[B]) Follow() {
 	for s.ctx.Err() == nil {
 		known := s.o.Table.names()
 		for _, kept := range s.o.Aside.Buffers() {
@@ -160,7 +170,7 @@ func (s *bufferRegistry[B]) Follow() {
 }
 
 // changed follows one change of another daemon.
-func (s *bufferRegistry[B]) changed(now meta.BufferChange) {
+func (s *Service[B]) changed(now meta.BufferChange) {
 	unlock, err := s.o.Table.Lock(s.ctx, now.Name)
 	if err != nil {
 		return // the daemon stops
@@ -194,7 +204,7 @@ func (s *bufferRegistry[B]) changed(now meta.BufferChange) {
 // Recover attaches a buffer at a start, and calls restore with it. A buffer that another daemon destroys
 // meanwhile is dropped. One that cannot be recovered is set aside, and what memory has of it is in kept: one
 // buffer keeps no daemon from starting. Errors are those that are not of the buffer alone.
-func (s *bufferRegistry[B]) Recover(ctx context.Context, spec bb.Buffer, restore func(B) error) (kept []bb.FileID, err error) {
+func (s *Service[B]) Recover(ctx context.Context, spec bb.Buffer, restore func(B) error) (kept []bb.FileID, err error) {
 	var none B
 	b, err := s.attach(ctx, spec)
 	if err == nil {
@@ -220,7 +230,7 @@ func (s *bufferRegistry[B]) Recover(ctx context.Context, spec bb.Buffer, restore
 
 // SetAside ends the use of a buffer whose recovery has failed, with all that memory has of it kept. B is the zero
 // one if it could not be attached.
-func (s *bufferRegistry[B]) SetAside(ctx context.Context, spec bb.Buffer, b B, why error) (kept []bb.FileID, err error) {
+func (s *Service[B]) SetAside(ctx context.Context, spec bb.Buffer, b B, why error) (kept []bb.FileID, err error) {
 	var none B
 	if !aside.Concerns(why) || ctx.Err() != nil {
 		return nil, why

@@ -1,4 +1,4 @@
-package bbd
+package registry
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // Destroy answers a request to destroy a buffer.
-func (s *bufferRegistry[B]) Destroy(ctx context.Context, r *rpc.Request, m *wire.BufferDestroy) (proto.Message, error) {
+func (s *Service[B]) Destroy(ctx context.Context, r *rpc.Request, m *wire.BufferDestroy) (proto.Message, error) {
 	if kept, is := s.o.Aside.Find(m.Name); is && m.Discard && tokenFits(r.Session(), &kept.Spec) {
 		return &wire.Empty{}, s.o.Aside.Destroy(ctx, r.Caller(), &kept.Spec)
 	}
@@ -36,7 +36,7 @@ func (s *bufferRegistry[B]) Destroy(ctx context.Context, r *rpc.Request, m *wire
 
 // DestroyIf deletes a buffer if may, which is called while no daemon changes the buffer,
 // returns nil (contract 11). Without may, whatever is in it goes.
-func (s *bufferRegistry[B]) DestroyIf(ctx context.Context, b B, may func(context.Context) error) error {
+func (s *Service[B]) DestroyIf(ctx context.Context, b B, may func(context.Context) error) error {
 	held, err := s.o.Flusher.Hold(ctx, b.Name(), "")
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *bufferRegistry[B]) DestroyIf(ctx context.Context, b B, may func(context
 }
 
 // delete removes a buffer from the namespace, and then from memory.
-func (s *bufferRegistry[B]) delete(ctx context.Context, b B) error {
+func (s *Service[B]) delete(ctx context.Context, b B) error {
 	unlock, err := s.o.Table.Lock(ctx, b.Name())
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *bufferRegistry[B]) delete(ctx context.Context, b B) error {
 }
 
 // drop forgets a buffer that was destroyed, with all its bytes.
-func (s *bufferRegistry[B]) drop(b B) {
+func (s *Service[B]) drop(b B) {
 	s.detach(b)
 	s.dropFiles(b.Name())
 	s.o.Dropped(b)
@@ -90,27 +90,27 @@ func (s *bufferRegistry[B]) drop(b B) {
 }
 
 // Forget drops what the daemon has of a buffer that it does not serve.
-func (s *bufferRegistry[B]) Forget(name string) {
+func (s *Service[B]) Forget(name string) {
 	s.dropFiles(name)
 	s.forgetStore(name)
 }
 
 // forgetStore closes the store of a buffer that is served no more: another one may get its name.
-func (s *bufferRegistry[B]) forgetStore(buffer string) {
+func (s *Service[B]) forgetStore(buffer string) {
 	if err := s.o.Stores.Forget(buffer); err != nil {
 		s.o.Log.Warn("closing the store of a buffer that is served no more", "buffer", buffer, "err", err)
 	}
 }
 
 // detach ends what is under way in a buffer.
-func (s *bufferRegistry[B]) detach(b B) {
+func (s *Service[B]) detach(b B) {
 	b.Gate().Destroyed()
 	s.o.Flusher.ForgetBuffer(b.Name())
 	b.ForgetFiles()
 }
 
 // dropFiles drops what memory has of a buffer.
-func (s *bufferRegistry[B]) dropFiles(buffer string) {
+func (s *Service[B]) dropFiles(buffer string) {
 	for f := range s.o.Store.Files() {
 		if f.Buffer == buffer {
 			s.o.Store.Drop(f.File)

@@ -1,4 +1,4 @@
-package bbd
+package registry
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	metatxn "forebay/meta/txn"
 )
 
-// servedBuffer is a buffer that a daemon serves. Its methods may be called concurrently.
-type servedBuffer interface {
+// Buffer is a buffer that a daemon serves. Its methods may be called concurrently.
+type Buffer interface {
 	comparable
 	Name() string
 	// Spec returns the buffer's record.
@@ -34,8 +34,8 @@ type servedBuffer interface {
 	ForgetFiles()
 }
 
-// registryRecords has the records of buffers in the namespace, whose contracts these are.
-type registryRecords interface {
+// Records has the records of buffers in the namespace, whose contracts these are.
+type Records interface {
 	CreateBuffer(ctx context.Context, spec bb.Buffer) (bb.Buffer, error)
 	Buffer(ctx context.Context, name string) (bb.Buffer, error)
 	Buffers(ctx context.Context) ([]bb.Buffer, error)
@@ -44,41 +44,41 @@ type registryRecords interface {
 	Namespace(ctx context.Context, buffer string) (*metatxn.Tree, error)
 }
 
-// registryStore is what is needed of memory, whose contracts these are.
-type registryStore interface {
+// Store is what is needed of memory, whose contracts these are.
+type Store interface {
 	Files() iter.Seq[store.FileInfo]
 	Drop(file bb.FileID)
 }
 
-// registryStores are the backing stores of all buffers, whose contracts these are.
-type registryStores interface {
+// Stores are the backing stores of all buffers, whose contracts these are.
+type Stores interface {
 	LookUp(url string) string
 	Probe(ctx context.Context, c access.Caller, spec bb.Buffer, where bb.Backing, count int) (id string, held backings.Contents, err error)
 	Forget(buffer string) error
 }
 
-// registryFlusher is what is needed of the queue of flushes, whose contracts these are.
-type registryFlusher interface {
+// Flusher is what is needed of the queue of flushes, whose contracts these are.
+type Flusher interface {
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
 	ForgetBuffer(buffer string)
 }
 
-// registryCluster is what is needed of the other nodes, whose contracts these are.
-type registryCluster interface {
+// Cluster is what is needed of the other nodes, whose contracts these are.
+type Cluster interface {
 	freeze.Cluster
 	AllSupport(what string, since uint32) error
 	Members() []gossip.Member
 }
 
-// registryOptions are what a registry uses. Its functions may be called concurrently.
-type registryOptions[B servedBuffer] struct {
-	Table   *bufferTable[B]
+// Options are what a registry uses. Its functions may be called concurrently.
+type Options[B Buffer] struct {
+	Table   *Table[B]
 	Open    func(spec bb.Buffer, ns *metatxn.Tree) B // returns a buffer that is to be served
-	Records registryRecords
-	Store   registryStore
-	Stores  registryStores
-	Flusher registryFlusher
-	Cluster registryCluster // nil: this daemon is alone
+	Records Records
+	Store   Store
+	Stores  Stores
+	Flusher Flusher
+	Cluster Cluster // nil: this daemon is alone
 	Aside   *aside.List
 	Inside  func(path string) bool                       // reports whether a path is, is in, or holds one of the daemon's own folders
 	Disk    bool                                         // this daemon has a disk tier
@@ -89,25 +89,15 @@ type registryOptions[B servedBuffer] struct {
 	Log     *slog.Logger
 }
 
-// bufferRegistry makes, attaches, finds and destroys buffers, and answers requests for that. Its methods may be
+// Service makes, attaches, finds and destroys buffers, and answers requests for that. Its methods may be
 // called concurrently.
-//
-//	            create, or first request here             destroyed, here or by another daemon
-//	recorded ──────────────────────────────────▶ served ──────────────────────────────────────▶ gone
-//	   │        start                              │
-//	   └───────────────▶ recovered ────────────────┘
-//	                         │ fails, and the buffer is the reason
-//	                         ▼
-//	                     set aside (package aside)
-type bufferRegistry[B servedBuffer] struct {
+type Service[B Buffer] struct {
 	ctx context.Context
-	o   registryOptions[B]
+	o   Options[B]
 }
 
-// newBufferRegistry returns a registry whose work ends with ctx.
-func newBufferRegistry[B servedBuffer](ctx context.Context, o registryOptions[B]) *bufferRegistry[B] {
-	return &bufferRegistry[B]{ctx, o}
-}
+// New returns a registry whose work ends with ctx.
+func New[B Buffer](ctx context.Context, o Options[B]) *Service[B] { return &Service[B]{ctx, o} }
 
 // address returns the address of a buffer.
 func address(name string) string { return bb.Address{Buffer: name}.String() }
