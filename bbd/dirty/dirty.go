@@ -41,11 +41,14 @@ func New() *Files {
 	return d
 }
 
-// Add adds a file, or a newer generation of it.
+// Add adds a file, or a newer generation of it. An older one changes nothing: it was looked up before the file
+// was closed anew, and to forget it would be to forget the one that has yet to be flushed.
 func (d *Files) Add(file bb.FileID, f File) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mu.files[file] = f
+	if d.mu.files[file].Generation <= f.Generation {
+		d.mu.files[file] = f
+	}
 }
 
 // Of returns what is known of a file, and whether it is there.

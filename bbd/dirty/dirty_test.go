@@ -33,6 +33,18 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestAdd: a file has its newest generation, in whatever order they are added.
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	d := New()
+	for _, c := range []struct{ added, want bb.Generation }{{3, 3}, {4, 4}, {3, 4}} {
+		d.Add(7, File{Generation: c.added})
+		if f, _ := d.Of(7); f.Generation != c.want {
+			t.Errorf("after generation %d is added, %d waits, want %d", c.added, f.Generation, c.want)
+		}
+	}
+}
+
 func TestChange(t *testing.T) {
 	t.Parallel()
 	d := New()

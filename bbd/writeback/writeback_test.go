@@ -351,6 +351,24 @@ func TestReconcileRemoved(t *testing.T) {
 	}
 }
 
+// TestReconcileClosed: a file that a recheck has made dirty is closed with a newer generation before it is among the
+// dirty files. The newer one stays there.
+func TestReconcileClosed(t *testing.T) {
+	t.Parallel()
+	newer := changed(file("n1"), func(e *bb.Entry) { e.Generation = 6 })
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): newer}}
+	b, waiting := w.start(t, owner.Node{Self: "n1"})
+	b.Enqueue(newer, flusher.Item{Key: b.key(&newer)})
+	seen := file("n1")
+	b.enqueueLooked(t.Context(), &seen)
+	if f, ok := waiting.Of(7); !ok || f.Generation != 6 {
+		t.Errorf("waits: %v, %+v", ok, f)
+	}
+	if want := []string{"enqueue 7/6"}; !slices.Equal(w.calls, want) {
+		t.Errorf("%q, want %q", w.calls, want)
+	}
+}
+
 // TestReconcileCutShort: the daemon that asked is gone when the file is about to become dirty.
 func TestReconcileCutShort(t *testing.T) {
 	t.Parallel()
