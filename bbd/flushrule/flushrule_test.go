@@ -343,6 +343,27 @@ func TestDropCutOff(t *testing.T) {
 	}
 }
 
+// TestDropUnavailable: if the file that completes a step cannot be removed, nothing else of it is: what is left would
+// look complete. The next step is dropped in its place.
+func TestDropUnavailable(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	for i := 1; i <= 3; i++ {
+		w.step(i, fmt.Sprint("step-", i))
+	}
+	w.short = true
+	b.Note("step-1/a")
+	w.remove = func(p string) error {
+		if p == "step-1/.metadata" {
+			return bb.E(bb.Unavailable, "remove", p, "no answer")
+		}
+		return nil
+	}
+	if !pass(t, b) || slices.ContainsFunc(w.removed, func(p string) bool { return strings.HasPrefix(p, "step-1/") }) || len(w.files) != 6 {
+		t.Errorf("removed: %q", w.removed)
+	}
+}
+
 // TestStrained: what a rule keeps is flushed when memory is short and there is nothing to drop.
 func TestStrained(t *testing.T) {
 	t.Parallel()

@@ -219,8 +219,11 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 	}
 	marks := func(f file) bool { return dirOf(f.path) == step && s.Rule.Completes(path.Base(f.path)) }
 	gone := &removed{}
-	if err = b.remove(ctx, c.files, marks, gone); err == nil {
-		err = b.remove(ctx, c.files, func(f file) bool { return !marks(f) }, gone)
+	if err = b.remove(ctx, c.files, marks, marks, gone); bb.KindOf(err) == bb.Unavailable {
+		return false, nil // what is left would look complete without its other files
+	}
+	if err == nil {
+		err = b.remove(ctx, c.files, func(f file) bool { return !marks(f) }, marks, gone)
 	}
 	for _, p := range slices.Backward(c.dirs) {
 		if err != nil {
@@ -239,8 +242,9 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 // removed counts files that were removed.
 type removed struct{ files, bytes atomic.Int64 }
 
-// remove removes those files that fit. The owner of one that does not answer drops it when it needs memory.
-func (b *Buffer) remove(ctx context.Context, files []file, fits func(file) bool, gone *removed) error {
+// remove removes the files that complete a step, or the others. The owner of one of these that does not answer drops it
+// when it needs memory.
+func (b *Buffer) remove(ctx context.Context, files []file, fits, marks func(file) bool, gone *removed) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(removals)
 	for _, f := range files {
@@ -253,7 +257,7 @@ func (b *Buffer) remove(ctx context.Context, files []file, fits func(file) bool,
 			case err == nil:
 				gone.files.Add(1)
 				gone.bytes.Add(f.size)
-			case kind == bb.NotFound || kind == bb.Unavailable:
+			case kind == bb.NotFound || kind == bb.Unavailable && !marks(f):
 				return nil
 			}
 			return err
