@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"forebay/bbd/flushrule"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
 	"forebay/flusher/backing"
@@ -22,7 +23,7 @@ import (
 // directories that are there stay as they are.
 func (c scope) saveDirs(ctx context.Context) ([]*wire.Failure, error) {
 	for try := 1; ; try++ {
-		d := &savedDirs{c: c}
+		d := &savedDirs{c: c, steps: c.Rules().Look()}
 		err := c.Walk(ctx, c.below, walk.Visitor{
 			Enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
 			Leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
@@ -44,7 +45,8 @@ var errEnough = errors.New("the store does not answer")
 // savedDirs is one walk of saveDirs.
 type savedDirs struct {
 	c      scope
-	to     backing.Store // nil until there is a directory
+	steps  *flushrule.Look // a series is as large as the buffer: it is not read for each directory
+	to     backing.Store   // nil until there is a directory
 	failed []*wire.Failure
 }
 
@@ -67,7 +69,7 @@ func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing
 	if _, kept := plan.Kept(d.c.Spec().Keep, p+"/"); kept || p == "" {
 		return nil
 	}
-	if superseded, err := d.c.Rules().Superseded(ctx, []string{p + "/"}); err != nil || len(superseded) > 0 {
+	if superseded, err := d.steps.Superseded(ctx, []string{p + "/"}); err != nil || len(superseded) > 0 {
 		return err
 	}
 	if d.to == nil {

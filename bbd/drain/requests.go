@@ -120,6 +120,11 @@ func (c scope) publishSuperseded(steps map[string]string) {
 // alone flushes at a daemon that is alone, until timed ends. The namespace has the last word on a whole
 // buffer: a file that is closed and not yet queued is waited for too.
 func (c scope) alone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, rest, error) {
+	steps, err := c.Rules().Drain(timed, c.below) // from the first look to the last
+	if err != nil {
+		return nil, rest{}, err
+	}
+	defer steps.End()
 	p := transfer.ProgressTo(r)
 	answer, err := c.share(timed, m, p)
 	if err != nil {
@@ -129,7 +134,7 @@ func (c scope) alone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) 
 	if err != nil || c.below != "" || !transfer.Saved(answer) || len(left.dirty) == 0 {
 		return answer, left, err
 	}
-	again, err := c.flushFiles(timed, p)
+	again, err := c.flushFiles(timed, steps, p)
 	if err != nil {
 		return nil, rest{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/fate"
+	"forebay/bbd/flushrule"
 	"forebay/bbd/transfer"
 	"forebay/flusher"
 	"forebay/flusher/plan"
@@ -66,7 +67,7 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 	}
 	defer steps.End()
 	if c.below != "" {
-		return c.flushFiles(ctx, p)
+		return c.flushFiles(ctx, steps, p)
 	}
 	if err := c.CloseAbandoned(ctx); err != nil {
 		return nil, err
@@ -134,7 +135,7 @@ const (
 )
 
 // flushFiles flushes what this daemon owns there by the namespace: file by file.
-func (c scope) flushFiles(ctx context.Context, p *transfer.Progress) (*wire.Progress, error) {
+func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transfer.Progress) (*wire.Progress, error) {
 	if err := c.CloseAbandoned(ctx); err != nil {
 		return nil, err
 	}
@@ -145,6 +146,10 @@ func (c scope) flushFiles(ctx context.Context, p *transfer.Progress) (*wire.Prog
 	unsaved = slices.DeleteFunc(unsaved, func(u fate.Unexplained) bool { return u.Path != "" && !c.has(u.Path) })
 	dirty, report, err := c.dirty(ctx)
 	if err != nil {
+		return nil, err
+	}
+	// What is superseded from here on is flushed nevertheless: settle waits until it is clean.
+	if err := steps.Flush(ctx, pathsOf(slices.Collect(maps.Values(dirty)))); err != nil {
 		return nil, err
 	}
 	if err := c.settle(ctx, p, dirty, &report); err != nil {

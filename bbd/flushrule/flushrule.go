@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"path"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -78,6 +77,7 @@ type Buffer struct {
 		lockorder.Mutex[lockrank.Leaf]
 		series map[string]uint64 // the directories of series with files that are held back, and how many were noted
 		drains map[string]int    // paths that are drained, and how often
+		pins   map[string]int    // steps that drains have begun to flush, and how many
 		// superseded are surveys of steps that are superseded and of which no file was noted since.
 		superseded map[string]plan.Step
 		by         map[string]string // what has superseded the steps of the last pass; "": nothing has
@@ -104,7 +104,8 @@ func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names
 		return b
 	}
 	b.o.DirtyAge = cmp.Or(spec.DirtyAge, o.DirtyAge, defaultDirtyAge)
-	b.mu.series, b.mu.drains, b.mu.superseded = map[string]uint64{}, map[string]int{}, map[string]plan.Step{}
+	b.mu.series, b.mu.superseded = map[string]uint64{}, map[string]plan.Step{}
+	b.mu.drains, b.mu.pins = map[string]int{}, map[string]int{}
 	b.steps.Store(&plan.Steps{Rules: b.rules})
 	return b
 }
@@ -138,11 +139,14 @@ func dirOf(p string) string { return strings.TrimPrefix(path.Dir("/"+p), "/") }
 type Drain struct {
 	b     *Buffer
 	below string
+	// pinned are the steps that it has begun to flush. It goes on with them when newer ones are completed: else it could
+	// end with neither on the store.
+	pinned map[string]bool
 }
 
 // Drain has all steps flushed at a path and below it that are not superseded, until the drain is ended.
 func (b *Buffer) Drain(ctx context.Context, below string) (*Drain, error) {
-	d := &Drain{b, below}
+	d := &Drain{b, below, map[string]bool{}}
 	if len(b.rules) == 0 {
 		return d, nil
 	}
@@ -167,6 +171,40 @@ func (d *Drain) End() {
 	if b.mu.drains[d.below]--; b.mu.drains[d.below] == 0 {
 		delete(b.mu.drains, d.below)
 	}
+	for step := range d.pinned {
+		if b.mu.pins[step]--; b.mu.pins[step] == 0 {
+			delete(b.mu.pins, step)
+		}
+	}
+}
+
+// pin has a step flushed until the drain is ended, whatever supersedes it.
+func (d *Drain) pin(step string) {
+	if d.pinned[step] {
+		return
+	}
+	d.pinned[step] = true
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	d.b.mu.pins[step]++
+	delete(d.b.mu.superseded, step)
+}
+
+// Flush has files flushed that were not superseded a moment ago, with all of their steps that this node owns.
+func (d *Drain) Flush(ctx context.Context, files []string) error {
+	b := d.b
+	for _, f := range files {
+		step, rule, number, ok := bb.StepOf(b.rules, f)
+		if ok && !rule.Due(number) {
+			b.Note(f)
+			d.pin(step)
+		}
+	}
+	if len(d.pinned) == 0 {
+		return nil
+	}
+	_, err := d.Release(ctx)
+	return err
 }
 
 // Release has those files flushed that wait for their flush now, those too that came since the drain began, and reports
@@ -189,9 +227,13 @@ func (d *Drain) Release(ctx context.Context) (more bool, err error) {
 	}
 	defer b.judging.Release(1)
 	all, err := b.refresh(ctx, false)
-	return slices.ContainsFunc(all, func(s judged) bool {
-		return s.StepState == plan.StepFlushed && s.Files > 0 && s.Drained && !s.Rule.Due(s.Number)
-	}), err
+	for i := range all {
+		if s := &all[i]; s.StepState == plan.StepFlushed && s.Files > 0 && s.Drained && !s.Rule.Due(s.Number) {
+			d.pin(s.Path) // while no other pass judges it
+			more = true
+		}
+	}
+	return more, err
 }
 
 // Superseded is the step of a file, and the newer one that has superseded it.
@@ -200,7 +242,21 @@ type Superseded struct{ Step, By string }
 // Superseded returns those of some paths that lie in steps that are superseded, or name such a step with a slash at
 // its end. It goes by the namespace as it is now.
 func (b *Buffer) Superseded(ctx context.Context, paths []string) (map[string]Superseded, error) {
-	found, series := map[string]Superseded{}, map[string][]judged{}
+	return b.Look().Superseded(ctx, paths)
+}
+
+// Look is a look at the steps that reads each series once, when it is first asked about. It is not used concurrently.
+type Look struct {
+	b      *Buffer
+	series map[string][]judged
+}
+
+// Look begins one.
+func (b *Buffer) Look() *Look { return &Look{b, map[string][]judged{}} }
+
+// Superseded is Buffer.Superseded, by the namespace as it was when a series was read.
+func (l *Look) Superseded(ctx context.Context, paths []string) (map[string]Superseded, error) {
+	b, found, series := l.b, map[string]Superseded{}, l.series
 	for _, p := range paths {
 		step, rule, number, ok := bb.StepOf(b.rules, p)
 		if !ok || rule.Due(number) {
@@ -282,6 +338,13 @@ func (b *Buffer) describe(all []judged) (s Stats) {
 		}
 	}
 	return s
+}
+
+// pinned reports whether a drain has begun to flush a step.
+func (b *Buffer) pinned(step string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.pins[step] > 0
 }
 
 // drained reports whether a step is drained, or a part of it.

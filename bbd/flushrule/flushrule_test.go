@@ -364,6 +364,54 @@ func TestDropUnavailable(t *testing.T) {
 	}
 }
 
+// TestDrainPinned: a step that a drain has begun to flush is flushed by it though a newer one is completed meanwhile,
+// and is not dropped.
+func TestDrainPinned(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	b.Note("step-1/a")
+	drain, err := b.Drain(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.step(3, "step-3")
+	w.short = true
+	if !pass(t, b) || len(w.files) != 6 { // without step-1
+		t.Errorf("removed: %q", w.removed)
+	}
+	if pass(t, b) {
+		t.Errorf("removed: %q", w.removed)
+	}
+	if got := states(b); got != "map[step-2:1 step-3:1]" {
+		t.Error(got)
+	}
+	drain.End()
+	if !pass(t, b) || len(w.files) != 3 {
+		t.Errorf("after the drain, which has flushed nothing: %s", states(b))
+	}
+}
+
+// TestLook: a look reads a series once, however many of its steps are asked about.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 100")
+	for i := 1; i <= 9; i++ {
+		w.step(i, fmt.Sprint("step-", i))
+	}
+	look := b.Look()
+	for i := 1; i <= 9; i++ {
+		got, err := look.Superseded(t.Context(), []string{fmt.Sprint("step-", i, "/")})
+		if err != nil || len(got) != 1-i/9 {
+			t.Errorf("step %d: %v, %v", i, got, err)
+		}
+	}
+	if w.reads != 9 {
+		t.Errorf("9 steps were read in %d walks", w.reads)
+	}
+}
+
 // TestStrained: what a rule keeps is flushed when memory is short and there is nothing to drop.
 func TestStrained(t *testing.T) {
 	t.Parallel()

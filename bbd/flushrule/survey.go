@@ -59,7 +59,7 @@ func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, 
 			if at >= 0 {
 				n, _ := b.rules[at].Number(e.Name)
 				step := bb.Place{Name: e.Name}.In(dir)
-				series[at] = append(series[at], plan.Step{Path: step, Number: n, Rule: b.rules[at], Drained: b.drained(step)})
+				series[at] = append(series[at], plan.Step{Path: step, Number: n, Rule: b.rules[at], Drained: b.drained(step), Pinned: b.pinned(step)})
 			}
 		}
 	}

@@ -19,6 +19,7 @@ type Step struct {
 	Open    bool      // a file of it is open for writing
 	Stored  bool      // the store has a file of it, of whatever generation
 	Drained bool      // it is drained, or what it lies in, or a part of it
+	Pinned  bool      // a drain that goes on has begun to flush it
 	Broken  bool      // a file of it is lost, or its owner does not answer
 	OneCopy bool      // a dirty file of it has no second copy
 	Files   int       // dirty ones that this node owns
@@ -40,7 +41,8 @@ type StepState uint8
 //	             └─────────────┴─ drained, or memory is needed ─▶ flushed
 //
 // Begun becomes flushed when its dirty age is over, too; newest, when its rule wants a second copy that is
-// gone. A step whose number is due is flushed from the beginning, and one of which the store has a file is flushed whole.
+// gone. A step whose number is due is flushed from the beginning. One of which the store has a file, or which a drain has
+// begun to flush, is flushed whole.
 const (
 	StepBegun      StepState = iota // held back until its dirty age is over
 	StepFlushed                     // flushed as files of no step are
@@ -94,7 +96,7 @@ func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 func judge(s, newer *Step, c Circumstances) Judgement {
 	state := StepBegun
 	switch {
-	case s.Rule.Due(s.Number) || s.Stored:
+	case s.Rule.Due(s.Number) || s.Stored || s.Pinned:
 		state = StepFlushed
 	case newer != nil && !s.Written.After(newer.Marked):
 		return Judgement{StepSuperseded, newer.Path}
