@@ -66,7 +66,7 @@ func (w *world) CreateBuffer(_ context.Context, spec bb.Buffer) (bb.Buffer, erro
 func (w *world) Buffer(_ context.Context, name string) (bb.Buffer, error) {
 	spec, ok := w.records[name]
 	if err := w.errs["buffer"]; err != nil || !ok {
-		return spec, cmp.Or(err, error(bb.NotFound))
+		return bb.Buffer{}, cmp.Or(err, error(bb.NotFound))
 	}
 	return spec, nil
 }
