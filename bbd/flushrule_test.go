@@ -409,3 +409,26 @@ func TestFlushRuleTxn(t *testing.T) {
 	}
 	r.want([]string{"step-1", "step-2"}, "map[step-3:2]")
 }
+
+// TestFlushRuleJob: the end of a batch job saves the newest step and counts the others as no loss.
+func TestFlushRuleJob(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	store := t.TempDir()
+	l, o := aJob("job-21", store)
+	o.Create[0].Flush = bb.FlushRules([]string{"step-*/=every 5"})
+	comeTo(t, nodes, l, o)
+	r := &ruled{t, nodes[1], c, nodes[1].dial().Buffer(l.Key), store}
+	for i := 4; i <= 7; i++ {
+		r.save(fmt.Sprint("step-", i), random(1000))
+	}
+	leave(t, nodes, l.Key)
+	done := wantState(t, c, l.Key, admin.LifetimeGone)
+	if done.Bill.Total != 0 {
+		t.Errorf("the job has lost %+v", done.Bill)
+	}
+	if got := r.stored(); got != "map[step-5:3 step-7:3]" {
+		t.Errorf("stored: %s", got)
+	}
+}
