@@ -1,9 +1,6 @@
 package bbd
 
 import (
-	"context"
-
-	"forebay/bbd/access"
 	"forebay/bbd/flushrule"
 	"forebay/internal/bb"
 )
@@ -14,7 +11,7 @@ func newRules(b *buffer, spec bb.Buffer) *flushrule.Buffer {
 	return flushrule.New(flushrule.Options{
 		Owners: b.owners, Serves: func(node bb.NodeID) bool { return d.cluster == nil || d.cluster.Serves(node) }, Short: d.pressure.Load,
 		DirtyAge: d.cfg.Flush.DirtyAge, Dropped: d.observe.Metrics.Dropped, Emit: d.emit, Warn: d.log.Warn,
-		Remove:     func(ctx context.Context, path string) error { return b.changes.Remove(ctx, access.Daemon(), path) },
+		Remove:     b.changes.RemoveUnchanged,
 		Reconsider: func(paths []string) { d.flusher.Reconsider(b.name, paths) },
 	}, spec, b.dirty, b.paths, b.ns)
 }

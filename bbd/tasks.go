@@ -2,7 +2,6 @@ package bbd
 
 import (
 	"fmt"
-	"time"
 
 	"forebay/bbd/access"
 	"forebay/bbd/transfer"
@@ -16,16 +15,6 @@ func (d *Daemon) newTransfers() *transfer.Service {
 		Node: d.cfg.Node, Epoch: d.epoch, Cluster: d.cluster, Operations: d.meta.Operations(), Performer: performer{d},
 		Self: d.Self, Ready: func() bool { return d.state.Load() == "ready" }, Gone: d.sweepAll, MaySee: d.maySee, Log: d.log,
 	})
-}
-
-// pause waits; false: the daemon stops.
-func (d *Daemon) pause(t time.Duration) bool {
-	select {
-	case <-time.After(t):
-		return true
-	case <-d.ctx.Done():
-		return false
-	}
 }
 
 // performer does tasks, for package transfer.

@@ -220,13 +220,12 @@ func (b *Buffer) Remove(ctx context.Context, c access.Caller, path string) error
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
 	}, func() error {
-		return b.p.Transactions.Do(ctx, func() error { return b.removeHere(ctx, path, at, 0) })
+		return b.p.Transactions.Do(ctx, func() error { return b.removeHere(ctx, path, at, expected{}) })
 	})
 }
 
-// removeHere removes an empty directory, or a file whose home is this node. Expect, if not
-// 0, is the id that it has to have.
-func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, expect uint64) (err error) {
+// removeHere removes an empty directory, or a file whose home is this node, if it is the expected one.
+func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, want expected) (err error) {
 	const op = "remove"
 	defer func() { err = b.dropped(op, b.address(path), err) }() // once nothing is held any more
 	p := paths.Clean(path)
@@ -243,7 +242,7 @@ func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, expec
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	if expect != 0 && expect != idOfEntry(&e) {
+	if !want.fits(&e, p) {
 		return bb.E(bb.NotFound, op, b.address(path), "it has been replaced")
 	}
 	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
@@ -255,7 +254,7 @@ func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, expec
 	ctx = b.ctx
 	concerned := b.p.Spec().Backing != "" && (held.Stray || b.p.Follows(&e, p))
 	o := namespace.RemoveOptions{StoreOp: concerned}
-	if expect != 0 {
+	if want.id != 0 {
 		o.Revision = e.Revision
 	}
 	e, err = b.p.Names.Remove(ctx, at.Dir, at.Name, o)

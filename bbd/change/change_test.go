@@ -195,3 +195,29 @@ func TestRemovePage(t *testing.T) {
 		t.Errorf("without a page there is room for %d", none.room())
 	}
 }
+
+// TestExpected: what an entry has to be so that a change that was decided before is made.
+func TestExpected(t *testing.T) {
+	t.Parallel()
+	f := bb.Entry{Type: bb.TypeFile, File: 7, Generation: 5}
+	open := f
+	open.Open = true
+	for name, c := range map[string]struct {
+		want expected
+		e    bb.Entry
+		fits bool
+	}{
+		"any":                {expected{}, f, true},
+		"the same":           {expected{7, 5, "d/f"}, f, true},
+		"another file":       {expected{8, 5, "d/f"}, f, false},
+		"a newer generation": {expected{7, 4, "d/f"}, f, false},
+		"somebody writes it": {expected{7, 5, "d/f"}, open, false},
+		"elsewhere":          {expected{7, 5, "e/f"}, f, false},
+		"of any generation":  {expected{id: 7}, f, true},
+		"a directory":        {expected{id: 9, path: "d/f"}, bb.Entry{Type: bb.TypeDirectory, Dir: 9}, true},
+	} {
+		if got := c.want.fits(&c.e, "d/f"); got != c.fits {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -118,7 +118,37 @@ func (m Mover) Folded(ctx context.Context, id bb.TxnID) error {
 
 // Remove has an entry's home remove it.
 func (m Mover) Remove(ctx context.Context, e *bb.Entry) error {
-	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), idOfEntry(e))
+	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), expected{id: idOfEntry(e)})
+}
+
+// RemoveUnchanged has the owner of an entry that was found at a path remove it, if it lies there still, and is
+// of the same generation, which nobody writes. bb.NotFound: it is another one, or elsewhere.
+func (b *Buffer) RemoveUnchanged(ctx context.Context, path string, e *bb.Entry) error {
+	want := expected{id: idOfEntry(e), path: path}
+	if !e.IsDir() {
+		want.generation = e.Generation
+	}
+	return b.removePlace(ctx, access.Daemon(), e.Place(), want)
+}
+
+// expected is what an entry has to be for a change of it. The zero value is any.
+type expected struct {
+	id         uint64
+	generation bb.Generation // of a file that nobody writes; 0: any
+	path       string        // "": anywhere
+}
+
+// fits reports whether an entry that was found at a path is the one.
+func (x *expected) fits(e *bb.Entry, path string) bool {
+	switch {
+	case x.id == 0:
+		return true
+	case x.path != "" && x.path != path:
+		return false
+	case x.generation != 0 && (x.generation != e.Generation || e.State() == bb.StateOpen):
+		return false
+	}
+	return x.id == idOfEntry(e)
 }
 
 // idOfEntry is what tells an entry from another one of the same name.
@@ -202,14 +232,17 @@ func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 func (v *Service) RemovePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "remove", m.Buffer)
 	if err == nil {
-		err = b.removePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.Dir), Name: m.Name}, m.Expect)
+		err = b.removePlace(ctx, *r.Caller(), bb.Place{Dir: bb.DirID(m.Dir), Name: m.Name},
+			expected{m.Expect, bb.Generation(m.Generation), m.Path})
 	}
 	return &wire.Empty{}, err
 }
 
-func (b *Buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, expect uint64) error {
+func (b *Buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, want expected) error {
 	return b.atHome(ctx, c, "remove", at.Name, at, func(s *peer.Session) error {
-		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.Dir), Name: at.Name, Expect: expect}
+		m := &wire.PlaceRemove{
+			Buffer: b.name, Dir: uint64(at.Dir), Name: at.Name, Expect: want.id, Generation: uint64(want.generation), Path: want.path,
+		}
 		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_REMOVE, m, nil, nil)
 		return err
 	}, func() error {
@@ -217,6 +250,6 @@ func (b *Buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, 
 		if err != nil {
 			return err
 		}
-		return b.removeHere(ctx, path, at, expect)
+		return b.removeHere(ctx, path, at, want)
 	})
 }

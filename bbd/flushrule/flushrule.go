@@ -54,8 +54,9 @@ type Options struct {
 	Dropped  func(files, bytes int64)
 	Emit     func(bb.Event)
 	Warn     func(text string, args ...any)
-	// Remove removes a file or an empty directory, whatever node owns it. Readers that have it open keep it.
-	Remove func(ctx context.Context, path string) error
+	// Remove removes a file or an empty directory, whatever node owns it, if it lies at the path still and is of the
+	// generation of e, which nobody writes; else bb.NotFound. Readers that have it open keep it.
+	Remove func(ctx context.Context, path string, e *bb.Entry) error
 	// Reconsider has the flusher look again at files that it holds back, at some paths and below them.
 	Reconsider func(paths []string)
 }

@@ -60,13 +60,20 @@ func (w *world) change(p string, how func(*bb.Entry)) {
 	w.files[p] = e
 }
 
-func (w *world) removeFile(_ context.Context, p string) error {
+// removeFile removes what is as e says.
+func (w *world) removeFile(_ context.Context, p string, e *bb.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.remove != nil {
 		if err := w.remove(p); err != nil {
 			return err
 		}
+	}
+	switch now := w.files[p]; {
+	case !e.IsDir() && (now.File != e.File || now.Generation != e.Generation):
+		return bb.E(bb.NotFound, "remove", p, "it has been replaced")
+	case e.IsDir() && len(w.children(p)) > 0:
+		return bb.E(bb.NotEmpty, "remove", p, "it is not empty")
 	}
 	w.removed = append(w.removed, p)
 	delete(w.files, p)
@@ -113,7 +120,7 @@ func (w *world) walk(ctx context.Context, dir string, visit walk.Visitor) error 
 	if len(children) == 0 {
 		return bb.E(bb.NotFound, "walk", dir, "it is not there")
 	}
-	if err := visit.Enter(dir, nil); err != nil {
+	if err := visit.Enter(dir, &bb.Entry{Type: bb.TypeDirectory}); err != nil {
 		return err
 	}
 	for _, name := range children {
@@ -465,5 +472,42 @@ func TestUnsaved(t *testing.T) {
 		t.Error(err)
 	} else {
 		d.End()
+	}
+}
+
+// TestDropReplaced: what came under a dropped step's name meanwhile is not removed.
+func TestDropReplaced(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 5")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	w.short = true
+	b.Note("step-1/a")
+	w.remove = func(p string) error {
+		if p == "step-1/.metadata" { // its series goes back: step 1 is written anew, by a rename
+			for _, f := range []string{"step-1/a", "step-1/d/b"} {
+				w.change(f, func(e *bb.Entry) { e.File += 100; e.MTime = epoch.Add(1e13) })
+			}
+		}
+		return nil
+	}
+	pass(t, b)
+	for _, f := range []string{"step-1/a", "step-1/d/b"} {
+		if _, ok := w.files[f]; !ok {
+			t.Errorf("%s, written after step-2 was complete, was dropped", f)
+		}
+	}
+}
+
+// TestDropSeriesOfTwoNames: steps whose names differ before the number do not supersede each other.
+func TestDropSeriesOfTwoNames(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("*-step-*/=last at end of job")
+	w.step(1, "bert-step-10")
+	w.step(2, "gpt-step-20")
+	w.short = true
+	b.Note("bert-step-10/a")
+	if pass(t, b) {
+		t.Errorf("the newest step of bert was dropped for one of gpt: %q", w.removed)
 	}
 }

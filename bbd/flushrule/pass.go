@@ -225,11 +225,11 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 	if err == nil {
 		err = b.remove(ctx, c.files, func(f file) bool { return !marks(f) }, marks, gone)
 	}
-	for _, p := range slices.Backward(c.dirs) {
+	for _, d := range slices.Backward(c.dirs) {
 		if err != nil {
 			break
 		}
-		if err = ifPresent(b.o.Remove(ctx, p)); bb.KindOf(err) == bb.NotEmpty {
+		if err = ifPresent(b.o.Remove(ctx, d.path, &d.entry)); bb.KindOf(err) == bb.NotEmpty {
 			err = nil // of what is lost, or another node's that does not answer
 		}
 	}
@@ -252,11 +252,11 @@ func (b *Buffer) remove(ctx context.Context, files []file, fits, marks func(file
 			continue
 		}
 		group.Go(func() error {
-			err := b.o.Remove(ctx, f.path)
+			err := b.o.Remove(ctx, f.path, &f.entry)
 			switch kind := bb.KindOf(err); {
 			case err == nil:
 				gone.files.Add(1)
-				gone.bytes.Add(f.size)
+				gone.bytes.Add(f.entry.Size)
 			case kind == bb.NotFound || kind == bb.Unavailable && !marks(f):
 				return nil
 			}

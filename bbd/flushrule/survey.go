@@ -37,9 +37,14 @@ func (b *Buffer) judge(ctx context.Context, dir string, known map[string]plan.St
 	return all, err
 }
 
-// series returns the steps in a directory by the rules that are about them, those of the highest number first.
+// series returns the steps in a directory by the rules that are about them and by what stands before the number
+// in their names, those of the highest number first.
 func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, err error) {
-	series = make([][]plan.Step, len(b.rules))
+	type key struct {
+		rule int
+		name string
+	}
+	found := map[key]int{}
 	for after, more := "", true; more; {
 		var entries []bb.Entry
 		entries, more, err = b.paths.List(ctx, access.Daemon(), dir, after, page)
@@ -59,7 +64,13 @@ func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, 
 			if at >= 0 {
 				n, _ := b.rules[at].Number(e.Name)
 				step := bb.Place{Name: e.Name}.In(dir)
-				series[at] = append(series[at], plan.Step{Path: step, Number: n, Rule: b.rules[at], Drained: b.drained(step), Pinned: b.pinned(step)})
+				k := key{at, b.rules[at].Series(e.Name)}
+				i, known := found[k]
+				if !known {
+					i = len(series)
+					found[k], series = i, append(series, nil)
+				}
+				series[i] = append(series[i], plan.Step{Path: step, Number: n, Rule: b.rules[at], Drained: b.drained(step), Pinned: b.pinned(step)})
 			}
 		}
 	}
@@ -97,27 +108,27 @@ func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string
 // contents are the files of a step that are not lost, and its directories.
 type contents struct {
 	files []file
-	dirs  []string // those above come first
-	any   bool     // there is a file, lost or not
+	dirs  []file // those above come first
+	any   bool   // there is a file, lost or not
 }
 
-// file is one of a step.
+// file is a file or a directory of a step, as it was when the step was read.
 type file struct {
-	path string
-	size int64
+	path  string
+	entry bb.Entry
 }
 
 // contents reads what is in a step. One that is gone has nothing.
 func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err error) {
 	empty := *s
 	err = b.paths.Walk(ctx, access.Daemon(), "flush rule", s.Path, walk.Visitor{
-		Enter: func(p string, _ *bb.Entry) error {
-			c.dirs = append(c.dirs, p)
+		Enter: func(p string, e *bb.Entry) error {
+			c.dirs = append(c.dirs, file{p, *e})
 			return nil
 		},
 		File: func(p string, e *bb.Entry) error {
 			if c.any = true; !e.Lost {
-				c.files = append(c.files, file{p, e.Size})
+				c.files = append(c.files, file{p, *e})
 			}
 			b.add(s, p, e)
 			return nil

@@ -179,6 +179,10 @@ func (r FlushRule) Number(name string) (n int64, ok bool) {
 	return parseStep(name[digits:])
 }
 
+// Series returns what stands before the number in the name of a step. Only steps of one series supersede each
+// other.
+func (r FlushRule) Series(name string) string { return strings.TrimRight(name, "0123456789") }
+
 func parseStep(digits string) (int64, bool) {
 	if digits == "" || len(digits) > maxStepDigits || strings.Trim(digits, "0123456789") != "" {
 		return 0, false

@@ -5730,6 +5730,8 @@ type PlaceRemove struct {
 	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Expect        uint64                 `protobuf:"varint,4,opt,name=expect,proto3" json:"expect,omitempty"`
+	Generation    uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"` // of a file that nobody writes; 0: any
+	Path          string                 `protobuf:"bytes,6,opt,name=path,proto3" json:"path,omitempty"`              // where it lies; "": anywhere
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5790,6 +5792,20 @@ func (x *PlaceRemove) GetExpect() uint64 {
 		return x.Expect
 	}
 	return 0
+}
+
+func (x *PlaceRemove) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PlaceRemove) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
 }
 
 // Discard says that a generation of a file (0: all), or a whole buffer (file 0), is gone.
@@ -6448,12 +6464,16 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x06to_dir\x18\x04 \x01(\x04R\x05toDir\x12\x17\n" +
 	"\ato_name\x18\x05 \x01(\tR\x06toName\x12\x16\n" +
 	"\x06expect\x18\x06 \x01(\x04R\x06expect\x12\x18\n" +
-	"\areplace\x18\a \x01(\bR\areplace\"c\n" +
+	"\areplace\x18\a \x01(\bR\areplace\"\x97\x01\n" +
 	"\vPlaceRemove\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
-	"\x06expect\x18\x04 \x01(\x04R\x06expect\"U\n" +
+	"\x06expect\x18\x04 \x01(\x04R\x06expect\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04path\x18\x06 \x01(\tR\x04path\"U\n" +
 	"\aDiscard\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +

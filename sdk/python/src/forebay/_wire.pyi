@@ -664,7 +664,9 @@ class PlaceRemove(Message):
     dir: int
     name: str
     expect: int
-    def __init__(self, *, buffer: str | None = ..., dir: int | None = ..., name: str | None = ..., expect: int | None = ...) -> None: ...
+    generation: int
+    path: str
+    def __init__(self, *, buffer: str | None = ..., dir: int | None = ..., name: str | None = ..., expect: int | None = ..., generation: int | None = ..., path: str | None = ...) -> None: ...
 
 class Discard(Message):
     buffer: str
