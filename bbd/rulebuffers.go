@@ -1,6 +1,8 @@
 package bbd
 
 import (
+	"context"
+
 	"forebay/bbd/flushrule"
 	"forebay/internal/bb"
 )
@@ -11,7 +13,9 @@ func newRules(b *buffer, spec bb.Buffer) *flushrule.Buffer {
 	return flushrule.New(flushrule.Options{
 		Owners: b.owners, Serves: func(node bb.NodeID) bool { return d.cluster == nil || d.cluster.Serves(node) }, Short: d.pressure.Load,
 		DirtyAge: d.cfg.Flush.DirtyAge, Dropped: d.observe.Metrics.Dropped, Emit: d.emit, Warn: d.log.Warn,
-		Remove:     b.changes.RemoveUnchanged,
+		Remove: func(ctx context.Context, path string, e *bb.Entry) error { // b.changes is made later
+			return b.changes.RemoveUnchanged(ctx, path, e)
+		},
 		Reconsider: func(paths []string) { d.flusher.Reconsider(b.name, paths) },
 	}, spec, b.dirty, b.paths, b.ns)
 }
