@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -196,11 +197,23 @@ func (d *Daemon) command() (*exec.Cmd, error) {
 	if d.Host != nil {
 		cmd = d.Host.Command(d.binary(), args...)
 	}
-	cmd.Env = append(os.Environ(), d.Env...)
+	cmd.Env = slices.Concat(os.Environ(), d.engine(), d.Env)
 	if d.Clock != 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", clockEnv, int(d.Clock.Seconds())))
 	}
 	return cmd, nil
+}
+
+// several is in the settings of a daemon whose namespace other daemons use as well.
+var several = regexp.MustCompile(`(?i)cluster|[{ _-](url|servers)\b|embedded[-_{: ]+listen`)
+
+// engine is the environment of a daemon that stands alone: FOREBAY_TEST_ENGINE says how it keeps namespaces.
+func (d *Daemon) engine() []string {
+	engine := os.Getenv("FOREBAY_TEST_ENGINE")
+	if engine == "" || d.Commit != "" || several.MatchString(strings.Join(slices.Concat(d.Args, d.Env, []string{d.Config}), " ")) {
+		return nil
+	}
+	return []string{"FOREBAY_NAMESPACE_ENGINE=" + engine}
 }
 
 // configure writes the configuration, and returns its file.
