@@ -94,7 +94,9 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	if _, err := admin.Drain(t.Context(), c, "b", 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	awaitBatches(t, d, d.Memory)
+	if os.Getenv("FOREBAY_TEST_ENGINE") != "log" { // a change of a log is one message
+		awaitBatches(t, d, d.Memory)
+	}
 	fill(t, filepath.Join(shm, "another-application"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
