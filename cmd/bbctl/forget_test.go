@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,32 @@ func nodesOf(t *testing.T, releases ...string) (n1, n2 *bbdtest.Daemon) {
 		all = append(all, d)
 	}
 	bbdtest.StartAll(t, all...)
+	for _, d := range all {
+		seesAllReady(t, d, len(all))
+	}
 	return all[0], all[1]
+}
+
+// seesAllReady waits until a daemon knows that all nodes are ready.
+func seesAllReady(t *testing.T, d *bbdtest.Daemon, nodes int) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		list, err := admin.Nodes(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == nodes && !slices.ContainsFunc(list, func(n admin.Node) bool { return n.State != "ready" }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not all of %d nodes are ready: %+v", nodes, list)
+		}
+	}
 }
 
 // unanswering waits until a daemon knows that a node does not answer any more.
