@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,11 +192,30 @@ func TestExternalServers(t *testing.T) {
 	if got, err := b.ReadFile(ctx, "open"); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read back: %d bytes, %v", len(got), err)
 	}
-	for _, name := range []string{"open", "without n1", "without n2", "without n3"} {
-		if err := b.Remove(ctx, name); err != nil { // the check knows nothing of them
+	own := []string{"open", "without n1", "without n2", "without n3"} // of which the check knows nothing
+	for _, name := range own {
+		if err := b.Remove(ctx, name); err != nil {
 			t.Error(err)
 		}
 	}
-	time.Sleep(2 * time.Second)
+	s.goneFromStore(own...)
 	s.settle(World{})
+}
+
+// goneFromStore waits until the store has none of some files.
+func (s *scenario) goneFromStore(names ...string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		files, err := StoreFiles(s.store)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		left := slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := files[name]; return !ok })
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the store still has %q, which were removed", left)
+		}
+	}
 }
