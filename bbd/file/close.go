@@ -40,8 +40,7 @@ func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent
 	return f.size(), nil
 }
 
-// Abandon takes a writer away who has not closed: what it committed stays, the rest
-// was never part of the file.
+// Abandon removes a writer that has not closed the file. Its commits stay; the rest was never part of the file.
 func (f *File) Abandon(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

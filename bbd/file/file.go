@@ -152,7 +152,7 @@ func (f *File) visibleSize() int64 {
 	}
 }
 
-// Attach notes who has opened the file, a client of this node, or of another one if from is not "". It returns the
+// Attach counts an open of the file by a client of this node, or of another one if from is not "". It returns the
 // entry with the size of what a writer builds on.
 func (f *File) Attach(c Client, from bb.NodeID) bb.Entry {
 	f.mu.Lock()

@@ -1,5 +1,5 @@
 // Package storeop is the store's share of renames and removals: what is to be done, in which order, and how it is done.
-// It must never know who asks for it, nor which flushes wait for it.
+// It must never know its callers, nor the flushes that wait for it.
 package storeop
 
 import (
