@@ -26,15 +26,15 @@ type Buffer struct {
 	name string
 }
 
-// OpenOptions say how a file is opened.
+// OpenOptions are the options of opening a file.
 type OpenOptions struct {
 	Write     bool        // for writing (and reading); else for reading only
 	Create    bool        // make the file if it is missing
 	Exclusive bool        // with Create: fail with ErrExists if it is there
 	Truncate  bool        // begin from nothing; the old content is seen until the first commit
-	Append    bool        // every Write goes to the end of the file as this File knows it
+	Append    bool        // every Write goes to the end of the file that this File has seen
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
-	ModTime   time.Time   // of what is written; zero: when it is
+	ModTime   time.Time   // of the written content; zero: the time of the write
 
 	fence bool // others are done writing the file: see Recover
 }
@@ -69,15 +69,15 @@ func (b *Buffer) address(path string) string {
 // which are open as soon as they are closed. Otherwise it is kept for a second after the last write.
 func (b *Buffer) ReturnLeases() { b.c.spaces.End(b.name) }
 
-// Open opens a file for reading. What it holds at this moment is what the File reads
-// until it is closed, whatever happens to the name.
+// Open opens a file for reading. The File reads the content of this moment until it is
+// closed, even if the name is replaced or removed meanwhile.
 func (b *Buffer) Open(ctx context.Context, path string) (*File, error) {
 	return b.OpenFile(ctx, path, OpenOptions{})
 }
 
 // Create opens a file for writing from nothing, making it if it is missing. It does
 // not wait for the daemon: if the file cannot be made, the first operation that needs
-// it says so, at the latest Sync or Close.
+// it fails, at the latest Sync or Close.
 func (b *Buffer) Create(ctx context.Context, path string) (*File, error) {
 	return b.OpenFile(ctx, path, OpenOptions{Write: true, Create: true, Truncate: true})
 }
@@ -136,8 +136,8 @@ func (b *Buffer) WriteFile(ctx context.Context, path string, data []byte, mode f
 	return f.Close()
 }
 
-// Recover ends the writing of a file by whoever writes it: what they committed is its
-// content, and whatever they do to it later fails, also those that do not know of it yet
+// Recover ends the writing of a file by all its writers: their commits are its content, and
+// their later operations on it fail, also those of writers that have not noticed the end yet
 // or cannot be reached.
 func (b *Buffer) Recover(ctx context.Context, path string) error {
 	f, err := b.OpenFile(ctx, path, OpenOptions{Write: true, fence: true})
@@ -167,7 +167,7 @@ func (b *Buffer) Stat(ctx context.Context, path string) (Entry, error) {
 }
 
 // List returns one page of a directory, by name: names greater than after, at most
-// limit (0: the daemon chooses). More says whether further ones follow.
+// limit (0: the daemon chooses). More reports whether further ones follow.
 func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entries []Entry, more bool, err error) {
 	clean, err := bb.CheckPath("list", b.name, dir)
 	if err != nil {
@@ -211,9 +211,9 @@ func (b *Buffer) ReadDir(ctx context.Context, dir string) iter.Seq2[Entry, error
 	}
 }
 
-// Walk yields path itself and everything below it, each directory before what is in
-// it. An error is yielded beside the directory that it is about, whose content is
-// then left out; what vanished meanwhile is left out silently. To prune, use
+// Walk yields path itself and everything below it, each directory before its entries.
+// An error is yielded beside the directory that it is about, whose entries are
+// then left out; entries that vanish meanwhile are left out silently. To prune, use
 // fs.WalkDir over FS.
 func (b *Buffer) Walk(ctx context.Context, path string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
@@ -228,7 +228,7 @@ func (b *Buffer) Walk(ctx context.Context, path string) iter.Seq2[Entry, error] 
 	}
 }
 
-// walk yields what is below a directory; false means that the loop was left.
+// walk yields the entries below a directory; false means that the loop was left.
 func (b *Buffer) walk(ctx context.Context, dir Entry, yield func(Entry, error) bool) bool {
 	for e, err := range b.ReadDir(ctx, dir.Path) {
 		if err != nil {
@@ -323,7 +323,7 @@ func (b *Buffer) removed(ctx context.Context, err error) error {
 	return err
 }
 
-// Removed counts what the removal of a tree has removed.
+// Removed counts the removed parts of a tree.
 type Removed struct{ Files, Directories int64 }
 
 // removePage is how many entries RemoveTree has removed at a time, and removeGrace how long the
@@ -333,9 +333,9 @@ const (
 	removeGrace = 5 * time.Second
 )
 
-// RemoveTree is RemoveAll that tells from time to time what is removed, and returns it, also with
-// an error. When ctx ends, it stops after the page that is being removed, if that takes no longer
-// than a few seconds. A daemon of an older release removes all at once, and counts nothing.
+// RemoveTree is RemoveAll that reports progress from time to time, and returns the total, also with
+// an error. When ctx ends, it stops after the page in progress, if that ends within
+// a few seconds. A daemon of an older release removes everything at once, and counts nothing.
 func (b *Buffer) RemoveTree(ctx context.Context, path string, tell func(Removed)) (Removed, error) {
 	var gone Removed
 	clean, err := bb.CheckPath("remove", b.name, path)

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Options say which daemon to talk to and how. The zero value is the daemon of this node.
+// Options are the daemon's address and the ways of using it. The zero value is the daemon of this node.
 type Options struct {
 	Address  string        // unix:///path or tcp://host:port, or several with commas, tried in order; "": $FOREBAY_SOCKET, else the well-known sockets
 	Name     string        // of the program, for the daemon's status and logs; "": its file name
@@ -32,9 +32,9 @@ type Options struct {
 	// other proof, its own with its key. "": $FOREBAY_TLS_CA, $FOREBAY_TLS_CERT, $FOREBAY_TLS_KEY.
 	CA, Cert, Key string
 
-	// User is who the client acts for, over TCP: whoever has the cluster key or a client's
-	// certificate may act for anybody. nil: this process's user. On a unix socket the
-	// kernel says who a client is, so there it is refused.
+	// User is the user for whom the client acts, over TCP: a holder of the cluster key or of a client's
+	// certificate may act for any user. nil: this process's user. On a unix socket the
+	// kernel reports the client's user, so there it is refused.
 	User *User
 
 	// VerifyAll checks every mapped extent that a read touches against its checksum, also
@@ -112,7 +112,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Server says which daemon the client talks to, or last did.
+// Server describes the daemon that the client is connected to, or last was.
 func (c *Client) Server() ServerInfo {
 	w := c.conn.Now().Welcome
 	return ServerInfo{

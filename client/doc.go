@@ -4,7 +4,7 @@
 //	c, err := client.Dial(ctx, client.Options{})
 //	f, err := c.Buffer("ckpt").Create(ctx, "step-100")
 //
-// A [Client] talks to one daemon, over its unix socket or TCP. [File] says what
-// survives what. Package admin creates, drains and destroys buffers. This package
-// must never know what the daemon does with the bytes afterwards.
+// A [Client] is connected to one daemon, over its unix socket or TCP. The documentation of [File]
+// lists the failures that bytes survive. Package admin creates, drains and destroys buffers. This
+// package must never depend on how the daemon handles the bytes afterwards.
 package client

@@ -25,25 +25,25 @@ const MaxReserve = 16 << 20
 // concurrently; calls that use the file's position (Read, Write, Seek, Reserve,
 // Publish, …) are carried out one after the other.
 //
-// A file opened for writing reads what it wrote, committed or not.
+// A file opened for writing reads its own writes, committed or not.
 //
-// # What survives
+// # Durability
 //
 // A write that returned survives nothing yet. Once Sync or Close returned, the bytes
 // survive this process and the daemon's restarts, and every other process sees them.
 // When the connection breaks, the next operation connects again, for up to
-// Options.RetryFor, opens files again where they were, and writes again what had not
+// Options.RetryFor, opens files again where they were, and repeats writes that had not
 // been acknowledged.
 //
 // # Contexts
 //
 // A File keeps the context of its Open. When that ends, blocked and later operations on
-// the file fail, and what it had not committed is forgotten.
+// the file fail, and its uncommitted writes are dropped.
 type File struct {
 	b    *Buffer
 	path string
 	o    OpenOptions
-	ctx  context.Context // of Open: what it bounds is in the file's documentation
+	ctx  context.Context // of Open: the documentation of File has the operations that it bounds
 
 	closed atomic.Bool
 	r      *reader.Reader // of a file opened for reading
@@ -86,7 +86,7 @@ func (f *File) use(op string) error {
 	return nil
 }
 
-// begin is use by an operation that takes the file's turn, which the caller gives back.
+// begin is use by an operation that needs the file's turn; the caller returns the turn.
 func (f *File) begin(op string) error {
 	f.turn.Lock()
 	if err := f.use(op); err != nil {
@@ -120,7 +120,7 @@ func (f *File) Entry() (Entry, error) {
 	return asEntry(f.path, f.w.Entry()), nil
 }
 
-// Stat describes the file; its size is that of this File, with what it wrote.
+// Stat describes the file; its size is that of this File, with its own writes.
 // Sys returns the [*Entry].
 func (f *File) Stat() (fs.FileInfo, error) {
 	if err := f.use("stat"); err != nil {
@@ -446,8 +446,8 @@ func (f *File) copyTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// Sync commits what was written: it is visible to others and survives this process
-// and the daemon's death when Sync returns. When it fails it may be called again.
+// Sync commits the file's writes: when Sync returns, they are visible to others and survive
+// this process and the daemon's death. When it fails it may be called again.
 func (f *File) Sync() error {
 	if err := f.beginWrite("sync"); err != nil {
 		return err
@@ -477,9 +477,9 @@ func (f *File) SetModTime(t time.Time) error {
 	return nil
 }
 
-// Close commits what was written and closes the file; on a buffer whose durability is
-// flushed it waits until the bytes are on the backing store. When Close fails, what was
-// not committed is forgotten. A second Close fails with fs.ErrClosed.
+// Close commits the file's writes and closes it; on a buffer whose durability is
+// flushed it waits until the bytes are on the backing store. When Close fails,
+// uncommitted writes are dropped. A second Close fails with fs.ErrClosed.
 func (f *File) Close() error {
 	if f.w == nil {
 		if f.closed.Swap(true) {
@@ -502,7 +502,7 @@ func (f *File) Close() error {
 	return f.w.Close(f.ctx)
 }
 
-// Abort closes the file and forgets what was not committed. After Close it does
+// Abort closes the file and drops uncommitted writes. After Close it does
 // nothing, so that it can be deferred.
 func (f *File) Abort() error {
 	f.release()
@@ -510,7 +510,7 @@ func (f *File) Abort() error {
 	return nil
 }
 
-// release closes the file without asking anybody.
+// release closes the file without a request.
 func (f *File) release() {
 	if f.w == nil {
 		f.closed.Store(true)

@@ -6,7 +6,7 @@ import "forebay/client/internal/reader"
 type Mapping struct{ m *reader.Mapping }
 
 // Slices returns the bytes, in order. They must not be written, nor touched after
-// Release. Should the connection to the daemon break, what they hold is only known
+// Release. If the connection to the daemon breaks, their content is only certain
 // after Verify.
 func (m *Mapping) Slices() [][]byte { return m.m.Slices() }
 
@@ -16,5 +16,5 @@ func (m *Mapping) Len() int64 { return m.m.Len() }
 // Verify checks the bytes against the checksums of the extents that they are in.
 func (m *Mapping) Verify() error { return m.m.Verify() }
 
-// Release lets go of the memory. It may be called twice.
+// Release unpins the memory. It may be called twice.
 func (m *Mapping) Release() error { return m.m.Release() }

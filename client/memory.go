@@ -9,16 +9,16 @@ import (
 	"forebay/rdma/route"
 )
 
-// RegisterMemory says that memory stays mapped where it is until what is returned is closed. What is read
-// into it from other nodes (whole extents of a File that is read with ReadAt) is put there by the
-// network card itself, where libfabric is used and the card wants memory to be registered for that;
-// into other memory it is copied. It is registered when it is first read into, and may be
+// RegisterMemory declares that memory stays mapped where it is until the returned value is closed. Reads
+// from other nodes into it (whole extents of a File that is read with ReadAt) are placed there by the
+// network card itself, where libfabric is used and the card needs registered memory for that;
+// reads into other memory are copied. The memory is registered at the first read into it, and may be
 // unregistered while others need room.
 //
 // The memory must be mapped by the caller (mmap), who closes before unmapping it, and must not be
-// of the Go heap, whose pages the runtime takes away and replaces. bb.Invalid if it overlaps with
-// memory that is kept already: the one who had it has unmapped it without closing, perhaps. Close
-// waits for reads that are under way, and is idempotent.
+// of the Go heap, whose pages the runtime frees and replaces. bb.Invalid if it overlaps with
+// memory that is registered already: perhaps its owner has unmapped it without closing. Close
+// waits for reads in progress, and is idempotent.
 func RegisterMemory(mem []byte) (io.Closer, error) {
 	k, err := route.Keep(mem)
 	if errors.Is(err, rdma.ErrInvalid) {

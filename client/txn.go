@@ -17,7 +17,7 @@ type Txn struct {
 	id string
 }
 
-// TxnSpec says what to begin.
+// TxnSpec describes a transaction to begin.
 type TxnSpec struct {
 	// Destination is the directory that the output goes to: made, with those above it, if
 	// it is not there. It cannot be the root.
@@ -101,7 +101,7 @@ func (b *Buffer) Txns(ctx context.Context) ([]TxnInfo, error) {
 	return all, nil
 }
 
-// ID returns what the transaction is known by in its buffer.
+// ID returns the transaction's name in its buffer.
 func (t *Txn) ID() string { return t.id }
 
 // Path returns the directory that an attempt of a task writes below. It has to be made
@@ -121,8 +121,8 @@ func (t *Txn) Info(ctx context.Context) (TxnInfo, error) {
 	return t.ask(ctx, "transaction", wire.Type_TYPE_TXN_GET)
 }
 
-// Adopt makes what an attempt has written, and closed, the output of its task, unless
-// another attempt was faster: the winner is returned, and what the others have written is
+// Adopt makes the closed files of an attempt the output of its task, unless
+// another attempt was faster: the winner is returned, and the files of the others are
 // removed. It may be repeated. ErrCancelled if the transaction was aborted, ErrBusy if it is
 // being committed without this task.
 func (t *Txn) Adopt(ctx context.Context, task, attempt string) (winner string, err error) {
@@ -132,7 +132,7 @@ func (t *Txn) Adopt(ctx context.Context, task, attempt string) (winner string, e
 	return reply.Winner, bb.Wrap("adopt", task, err)
 }
 
-// CommitOptions say what a commit does besides.
+// CommitOptions are the options of a commit.
 type CommitOptions struct {
 	// Replace are directories, relative to the destination ("." for itself), whose content
 	// goes in the same step.
@@ -143,7 +143,7 @@ type CommitOptions struct {
 }
 
 // Commit makes all adopted output part of the destination, in one step. It may be
-// repeated, by anybody, whatever became of the first attempt: it is committed once.
+// repeated, by any client, after any outcome of the first attempt: it is committed once.
 // ErrCancelled if it was aborted; ErrNotFound if the destination was removed.
 func (t *Txn) Commit(ctx context.Context, o CommitOptions) (TxnInfo, error) {
 	var reply wire.Txn
@@ -158,13 +158,13 @@ func (t *Txn) Abort(ctx context.Context) (TxnInfo, error) {
 	return t.ask(ctx, "abort transaction", wire.Type_TYPE_TXN_ABORT)
 }
 
-// Renew says that whoever works on the transaction lives. ErrCancelled if it was aborted.
+// Renew extends the transaction's lease. ErrCancelled if it was aborted.
 func (t *Txn) Renew(ctx context.Context) (TxnInfo, error) {
 	return t.ask(ctx, "renew transaction", wire.Type_TYPE_TXN_RENEW)
 }
 
 // Keep renews the transaction's lease until it is committed or aborted, or ctx ends; the
-// error says which, nil that it is committed.
+// error has the reason, nil means that it is committed.
 func (t *Txn) Keep(ctx context.Context) error {
 	for {
 		info, err := t.Renew(ctx)

@@ -10,7 +10,7 @@ import (
 
 // The words of the system that users of this package name.
 type (
-	// Error says what failed, why, and what to do about it. Every error of this package is an
+	// Error has the failed operation, the reason, and the remedy. Every error of this package is an
 	// *Error of one of the kinds ErrNotFound, ErrExists, …:
 	//
 	//	if errors.Is(err, client.ErrNoSpace) { … }
@@ -44,12 +44,12 @@ const (
 	ErrCancelled    = bb.Cancelled
 )
 
-// ErrUnknownOutcome tells, as a target of errors.Is, what became of a change that failed:
+// ErrUnknownOutcome is a target of errors.Is that matches a failed change with an unknown outcome:
 // it may have been carried out, or may be yet, since the connection broke, or the context
-// ended, before the answer came. The client does not send such a change again; look whether
-// it was done. A change whose error does not match was not carried out, and never will be.
-// The kind of the error is ErrUnavailable, or ErrCancelled if the context ended. For what
-// changes nothing it means nothing.
+// ended, before the answer came. The client does not send such a change again; check whether
+// it was carried out. A change whose error does not match was not carried out, and never will be.
+// The kind of the error is ErrUnavailable, or ErrCancelled if the context ended. For operations
+// that change nothing it has no meaning.
 var ErrUnknownOutcome = bb.ErrUnknownOutcome
 
 // The states of a file.
@@ -85,7 +85,7 @@ type Entry struct {
 	UID        uint32
 	GID        uint32
 	ModTime    time.Time
-	Flushed    bb.Flushed // what the backing store holds of it; Generation 0: nothing
+	Flushed    bb.Flushed // the file's state on the backing store; Generation 0: nothing
 }
 
 // IsDir reports whether the entry is a directory.
@@ -101,7 +101,7 @@ func asEntry(path string, m *wire.Entry) Entry {
 	}
 }
 
-// ServerInfo says which daemon a client talks to, and how.
+// ServerInfo describes the daemon that a client is connected to, and the connection.
 type ServerInfo struct {
 	Address  string // as it was dialled
 	Node     bb.NodeID
@@ -109,7 +109,7 @@ type ServerInfo struct {
 	Protocol uint32 // the version that the session speaks
 	Instance uint64 // changes when the node's memory was lost
 	Epoch    uint64 // changes with every start of the daemon
-	UID      uint32 // who the daemon takes this client for
+	UID      uint32 // the user for whom the daemon acts
 	GID      uint32
 	Mapped   bool // bytes move through mapped memory, not in messages
 }

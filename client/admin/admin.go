@@ -1,7 +1,7 @@
-// Package admin manages what a cluster of daemons keeps: buffers and their lifetimes, copies between
-// them and stores, operations that daemons carry out together, nodes, batch jobs. It is for tools; programs that only read
-// and write files need package client alone. It asks through a client's connection, and must never know
-// how that is kept.
+// Package admin manages the state of a cluster of daemons: buffers and their lifetimes, copies between
+// buffers and stores, operations that daemons carry out together, nodes, batch jobs. It is for tools; programs that
+// only read and write files need package client alone. It sends requests through a client's connection, and must
+// never know how that connection is kept.
 package admin
 
 import (
@@ -20,12 +20,12 @@ type connection interface {
 	// new one, unless the request must not be carried out twice: then the error is one of unknown
 	// outcome.
 	Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error
-	// Repeat runs op, and again as long as connections break under it, for as long as the
-	// client's options say.
+	// Repeat runs op, and repeats it when connections break under it, for as long as the
+	// client's options allow.
 	Repeat(ctx context.Context, op func() error) error
-	// Stream carries out one request that has many replies, or takes long, on a connection of its
-	// own. Each is called for every reply, on the calling goroutine; it must not keep what it
-	// gets, and its error ends the request.
+	// Stream carries out one request that has many replies, or is long, on a connection of its
+	// own. Each is called for every reply, on the calling goroutine; it must not keep the
+	// reply, and its error ends the request.
 	Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error
 }
 

@@ -10,19 +10,19 @@ import (
 	"forebay/internal/wire"
 )
 
-// What a buffer is made of.
+// Buffers and their settings.
 type (
-	// BufferSpec describes a buffer: what to create, and what is there.
+	// BufferSpec describes a buffer: one to create, or one that exists.
 	BufferSpec = bb.Buffer
 	// BufferState is a buffer's place in its lifetime.
 	BufferState = bb.BufferState
-	// Existing says what becomes of files on the store that a buffer did not write.
+	// Existing is the policy for files on the store that a buffer did not write.
 	Existing = bb.Existing
-	// Durability says what closing a file waits for.
+	// Durability is the state that closing a file waits for.
 	Durability = bb.Durability
 	// TierRule places the files of a buffer that a pattern is about in a Tier.
 	TierRule = bb.TierRule
-	// FlushRule says which steps of a series are flushed; ParseFlushRule reads it.
+	// FlushRule selects the steps of a series that are flushed; ParseFlushRule reads it.
 	FlushRule = bb.FlushRule
 	// Tier is where bytes lie: in memory or on the node's disk.
 	Tier = bb.Tier

@@ -12,8 +12,8 @@ import (
 )
 
 // Drain flushes a buffer and waits until everything in it is on the backing store,
-// for at most timeout (0: without limit). It fails unless all was saved; the report
-// then names what was not. Progress, which may be nil, is called from time to time on
+// for at most timeout (0: without limit). It fails unless everything was saved; the report
+// then names the rest. Progress, which may be nil, is called from time to time on
 // the calling goroutine.
 func Drain(ctx context.Context, c *client.Client, buffer string, timeout time.Duration, progress func(Progress)) (Report, error) {
 	return DrainBelow(ctx, c, buffer, "", timeout, progress)
@@ -25,10 +25,10 @@ func DrainBelow(ctx context.Context, c *client.Client, buffer, path string, time
 	return drain(ctx, c, &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Below: path}, progress)
 }
 
-// Overwrite is DrainBelow that also replaces on the store, at the path and below it, files that the
-// buffer did not write: what a Report's Conflicts name. Only the buffer's owner may. A daemon that is
-// too old replaces nothing, and names them again. The other way round, StageIn of such a file
-// from the store has the buffer take that content.
+// Overwrite is DrainBelow that also replaces files on the store, at the path and below it, that the
+// buffer did not write: a Report's Conflicts. Only the buffer's owner may. A daemon that is
+// too old replaces nothing, and reports them again. For the opposite, StageIn of such a file
+// replaces the buffer's content with the store's.
 func Overwrite(ctx context.Context, c *client.Client, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {
 	return drain(ctx, c, &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Below: path, Overwrite: true}, progress)
 }
@@ -49,7 +49,7 @@ func drain(ctx context.Context, c *client.Client, m *wire.Drain, progress func(P
 	return r, bb.Wrap(op, at, r.complete(err))
 }
 
-// complete makes an error of a report that names what was not done.
+// complete returns an error for a report of unfinished work, with its paths.
 func (r *Report) complete(err error) error {
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *Report) complete(err error) error {
 	return failed
 }
 
-// unsaved makes an error of what a drain left out on purpose: it is not on the store all the same.
+// unsaved returns an error for files that a drain left out on purpose: they are not on the store either.
 func (r *Report) unsaved() error {
 	if r.HeldTotal == 0 && r.OpenTotal == 0 {
 		return nil
@@ -82,8 +82,8 @@ func (r *Report) unsaved() error {
 		WithRemedy("rename or remove the former, close the latter")
 }
 
-// StageIn copies a file or a tree from a store into a buffer, without what is there
-// already and equal. It fails unless all was copied.
+// StageIn copies a file or a tree from a store into a buffer, without files that are there
+// already and equal. It fails unless everything was copied.
 func StageIn(ctx context.Context, c *client.Client, r StageRequest, progress func(Progress)) (Report, error) {
 	return stage(ctx, c, "stage-in", wire.Type_TYPE_STAGE_IN, r, progress)
 }

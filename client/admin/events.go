@@ -13,7 +13,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Event says that something happened to a file or a buffer, EventKind what.
+// Event is one change of a file or a buffer; EventKind is the kind of change.
 type (
 	Event     = bb.Event
 	EventKind = bb.EventKind
@@ -72,5 +72,5 @@ func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Even
 	}
 }
 
-// errLeft says that a loop over a stream was left.
+// errLeft ends a stream whose loop was left.
 var errLeft = errors.New("left")

@@ -13,7 +13,7 @@ import (
 )
 
 // Lifetime is one run of a batch system's job, for which buffers live; LifetimeNode its
-// stay on a node. LifetimeStage and LifetimeEnd say what is to be done before and after it.
+// stay on a node. LifetimeStage and LifetimeEnd are the work before and after it.
 type (
 	Lifetime      = bb.Lifetime
 	LifetimeNode  = bb.LifetimeNode
@@ -31,34 +31,34 @@ const (
 	LifetimeGone     = bb.LifetimeGone
 )
 
-// LifetimeOptions say how to take part in a lifetime.
+// LifetimeOptions are the options of a job that joins a lifetime.
 type LifetimeOptions struct {
-	// Create are buffers to make if they are not there: the lifetime's own, and those that
+	// Create are buffers to make if they are missing: the lifetime's own, and those that
 	// outlive it. A nil Keep means the default patterns.
 	Create []BufferSpec
-	// Attach says that the job comes to the daemon's node.
+	// Attach: the job arrives at the daemon's node.
 	Attach bool
 	// Begin returns when the stage-ins have begun; else when they have ended.
 	Begin bool
-	// Ran says that a governed job is about to begin: from now on, it may write.
+	// Ran: a governed job is about to begin, and may write from now on.
 	Ran bool
 }
 
-// EndOptions say how a job has ended.
+// EndOptions describe the end of a job.
 type EndOptions struct {
-	// Hurry gives up what is not on its store, and lists it in the bill.
+	// Hurry abandons files that are not on their store, and lists them in the bill.
 	Hurry bool
-	// Failed says that the job ended badly.
+	// Failed: the job ended with an error.
 	Failed bool
 	// WhenLeft waits for the nodes that the job came to: until it has left them, or they
 	// are gone.
 	WhenLeft bool
 }
 
-// OpenLifetime begins a lifetime, or takes part in one that was begun: the same key again,
-// at any daemon, is the same, and may be opened again after any failure. It fails if a
-// stage-in does that the job cannot do without; ErrBusy if the job has left all its nodes.
-// For the system alone: buffers and stages are the job's user's, with that one's rights.
+// OpenLifetime begins a lifetime, or joins one that was begun: the same key, at any daemon,
+// is the same lifetime, and may be opened again after any failure. It fails if a
+// stage-in fails that the job needs; ErrBusy if the job has left all its nodes.
+// For the system alone: buffers and stages belong to the job's user, and have that user's rights.
 func OpenLifetime(ctx context.Context, c *client.Client, l Lifetime, o LifetimeOptions) (Lifetime, error) {
 	text, err := json.Marshal(&l)
 	if err != nil {
@@ -76,26 +76,26 @@ func OpenLifetime(ctx context.Context, c *client.Client, l Lifetime, o LifetimeO
 	return now, bb.Wrap("open lifetime", l.Key, err)
 }
 
-// LeaveOptions say which node a job has left, and how.
+// LeaveOptions describe the node that a job has left, and the way it ended there.
 type LeaveOptions struct {
 	Node   NodeID // "": the daemon's own
 	Failed bool   // the job failed there
 }
 
-// LeaveLifetime says that a job has left a node. When it has left all, what is dirty is drained, what it asked for is
-// copied out, and its buffers go; nobody waits for that.
+// LeaveLifetime records that a job has left a node. When it has left all nodes, dirty files are drained, files that it
+// listed are copied out, and its buffers are destroyed; the call does not wait for that.
 func LeaveLifetime(ctx context.Context, c *client.Client, key string, o LeaveOptions) (Lifetime, error) {
 	return askLifetime(ctx, c, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(o.Node), Failed: o.Failed})
 }
 
-// EndLifetime says that a job is over, wherever it still seems to be.
+// EndLifetime ends a job on all nodes on which it is still recorded.
 func EndLifetime(ctx context.Context, c *client.Client, key string, o EndOptions) (Lifetime, error) {
 	m := &wire.LifetimeEnd{Key: key, Hurry: o.Hurry, Failed: o.Failed, WhenLeft: o.WhenLeft}
 	return askLifetime(ctx, c, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, m)
 }
 
-// SetDue says by when the buffer of a job that runs should be on its store (zero: its job
-// has no end).
+// SetDue sets the time by which the buffer of a running job should be on its store (zero: the
+// job has no end).
 func SetDue(ctx context.Context, c *client.Client, key string, due time.Time) (Lifetime, error) {
 	return setDue(ctx, c, due, &wire.LifetimeDue{Key: key})
 }
@@ -144,7 +144,7 @@ func listLifetimes(ctx context.Context, c *client.Client, m *wire.Lifetimes) (li
 	return list, bb.Wrap("lifetimes", m.Key, err)
 }
 
-// eachLifetime calls each with those that come in answer to a request.
+// eachLifetime calls each with the lifetimes in the replies to a request.
 func eachLifetime(ctx context.Context, c *client.Client, typ wire.Type, m proto.Message, each func(Lifetime)) error {
 	return of(c).Repeat(ctx, func() error {
 		return of(c).Stream(ctx, typ, m, nil, func(message, _ []byte) error {

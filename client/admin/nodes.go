@@ -12,19 +12,19 @@ import (
 // NodeID names a node.
 type NodeID = bb.NodeID
 
-// Node is a daemon as the one that was asked knows it from gossip: hints, a moment old.
+// Node is a daemon in the gossip of the daemon that answered: hints, a moment old.
 type Node struct {
 	Name       NodeID    `json:"name"`
 	Instance   string    `json:"instance"`          // changes when the node's memory was lost
 	State      string    `json:"state"`             // starting, ready, draining, leaving; suspect, dead: it does not answer
-	Since      time.Time `json:"since"`             // of the state, as the one who was asked saw it
+	Since      time.Time `json:"since"`             // of the state, as the answering daemon saw it
 	Session    string    `json:"session,omitempty"` // host:port for sessions
 	Fabric     string    `json:"fabric,omitempty"`  // host:port for one-sided transfers
 	Admin      string    `json:"admin,omitempty"`   // host:port of the admin server
 	MinVersion uint32    `json:"min_version"`       // protocol versions that it speaks
 	MaxVersion uint32    `json:"max_version"`
 	Server     string    `json:"server"`
-	Refused    string    `json:"refused,omitempty"` // why the one who was asked cannot work with it
+	Refused    string    `json:"refused,omitempty"` // why the answering daemon cannot work with it
 	Memory     TierUsage `json:"memory"`
 	Disk       TierUsage `json:"disk"`
 }
@@ -53,9 +53,9 @@ func Nodes(ctx context.Context, c *client.Client) ([]Node, error) {
 	return nodes, nil
 }
 
-// DrainNode flushes what a node holds, or moves it to other nodes, and has it take
-// nothing in any more: afterwards its daemon may be stopped. It fails unless nothing is
-// left there; the report names what is. What the nodes in to have room for is moved there
+// DrainNode flushes a node's files, or moves them to other nodes, and closes the node to new
+// files: afterwards its daemon may be stopped. It fails unless the node is empty then; the
+// report names the rest. Files that fit into the memory of the nodes in to are moved there
 // through the fabric, without waiting for a store.
 func DrainNode(ctx context.Context, c *client.Client, node NodeID, progress func(Progress), to ...NodeID) (Report, error) {
 	m := &wire.NodeDrain{Name: string(node)}
@@ -66,7 +66,7 @@ func DrainNode(ctx context.Context, c *client.Client, node NodeID, progress func
 	return r, bb.Wrap("node drain", string(node), r.complete(err))
 }
 
-// UndrainNode lets a node that was drained take files in again. ErrBusy while it is being
+// UndrainNode opens a drained node to new files again. ErrBusy while it is being
 // drained; ErrUnsupported if its daemon is too old.
 func UndrainNode(ctx context.Context, c *client.Client, node NodeID) error {
 	return bb.Wrap("node undrain", string(node), of(c).Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
@@ -93,8 +93,8 @@ func ForgetNode(ctx context.Context, c *client.Client, node NodeID) (Forgotten, 
 	return forgotten(ctx, c, wire.Type_TYPE_NODE_FORGET, node)
 }
 
-// NodeLoss is what ForgetNode would return now. It changes nothing. ErrUnsupported if the
-// daemon is too old to tell.
+// NodeLoss returns the result that ForgetNode would have now. It changes nothing. ErrUnsupported if the
+// daemon is too old.
 func NodeLoss(ctx context.Context, c *client.Client, node NodeID) (Forgotten, error) {
 	return forgotten(ctx, c, wire.Type_TYPE_NODE_LOSS, node)
 }

@@ -11,8 +11,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Job is a stage-in, stage-out or drain that the daemons of a cluster do together, and
-// how far it is. It goes on when who asked for it leaves.
+// Job is a stage-in, stage-out or drain that the daemons of a cluster carry out together, and
+// its progress. It continues when the client that requested it disconnects.
 type Job = bb.Job
 
 // Jobs lists the jobs of the buffers that this user may enter, the newest first: those
@@ -65,8 +65,8 @@ func WatchJob(ctx context.Context, c *client.Client, id string, show func(Job)) 
 	return last, bb.Wrap("watch job", id, err)
 }
 
-// CancelJob ends a job: what of it waits is not done, what is under way ends within
-// seconds, and what is done stays. One that has ended stays as it is.
+// CancelJob ends a job: its waiting files are skipped, its running copies end within
+// seconds, and finished ones stay. A job that has ended is not changed.
 func CancelJob(ctx context.Context, c *client.Client, id string) error {
 	return bb.Wrap("cancel job", id, of(c).Ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
 }

@@ -10,23 +10,23 @@ import (
 	"forebay/internal/wire"
 )
 
-// Progress tells how far long work has come.
+// Progress is the progress of long work.
 type Progress struct {
 	FilesTotal   int64
 	FilesDone    int64
 	FilesSkipped int64 // already there and equal
 	BytesTotal   int64
 	BytesDone    int64
-	// BytesNotCopied are those of BytesDone of files that were skipped or have failed; an older
-	// daemon says 0.
+	// BytesNotCopied are the part of BytesDone of files that were skipped or have failed; an older
+	// daemon reports 0.
 	BytesNotCopied int64
 	LastError      string   // the newest passing failure of the store; the work goes on
 	Names          []string // of a dry run: what would be copied, those new since the last call
 	Job            string   // that goes on when the context ends; "": the work ends with it
 }
 
-// Report is the outcome of long work. It is valid beside an error too: it says how
-// much was done and names what could not be.
+// Report is the outcome of long work. It is valid beside an error too: it has the
+// amount done, and the paths of the rest.
 type Report struct {
 	Progress
 	Failed      []Failure // what could not be done, at most as many as the daemon names
@@ -62,7 +62,7 @@ type Failure struct {
 	Bytes  int64
 }
 
-// StageRequest says what to copy between a store and a buffer.
+// StageRequest is a copy between a store and a buffer.
 type StageRequest struct {
 	Buffer   string
 	Path     string // in the buffer; "" is the root
@@ -91,7 +91,7 @@ func work(ctx context.Context, c *client.Client, typ wire.Type, m proto.Message,
 	return last, err
 }
 
-// update takes over what the newest message says.
+// update adopts the figures of the newest message.
 func (r *Report) update(p *wire.Progress) {
 	r.Progress = Progress{
 		FilesTotal: p.FilesTotal, FilesDone: p.FilesDone, FilesSkipped: p.FilesSkipped, Job: p.Job,

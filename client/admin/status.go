@@ -41,8 +41,8 @@ func NodeStatus(ctx context.Context, c *client.Client, node NodeID, buffer strin
 	return json.RawMessage(reply.Json), nil
 }
 
-// ClusterStatus returns the status of the daemon that is asked, as Status does, and one JSON
-// object for each node of its cluster: how it stands, its own status, and what a node holds that
+// ClusterStatus returns the status of the answering daemon, like Status, and one JSON
+// object for each node of its cluster: its state, its own status, and the files of a node that
 // does not answer. No nodes: the daemon is alone, or too old.
 func ClusterStatus(ctx context.Context, c *client.Client, buffer string) (own json.RawMessage, nodes []json.RawMessage, err error) {
 	err = of(c).Repeat(ctx, func() error {

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// VerifyOptions say how a store is checked against a receipt.
+// VerifyOptions are the options of a comparison of a store with a receipt.
 type VerifyOptions struct {
 	URL      string         // where the files lie; "": where the receipt says
 	Deep     bool           // read every byte back, and compare checksums; else sizes and the store's own checksums
