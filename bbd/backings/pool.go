@@ -74,7 +74,7 @@ type Pool struct {
 	mu      struct {
 		lockorder.Mutex[lockrank.Backings]
 		byBuffer map[string]*opening
-		shared   map[string]string         // what a backing URL leads to, as Shared returns it
+		shared   map[string]shared         // what a backing URL leads to
 		calls    map[string]*detach.Calls  // by what Shared returns
 		reads    map[uint32]*detach.Calls  // by user: of files that backing URLs name
 		health   map[string]*health.Health // by buffer
@@ -113,7 +113,7 @@ const burst = 4 << 20
 // New returns a pool whose stores are opened in ctx.
 func New(ctx context.Context, o Options) *Pool {
 	s := &Pool{o: o, ctx: ctx, global: limiter(o.Limit), cluster: clusterLimiter(o.ClusterLimit)}
-	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]string), make(map[string]*detach.Calls)
+	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]shared), make(map[string]*detach.Calls)
 	s.mu.health, s.mu.reads = make(map[string]*health.Health), make(map[uint32]*detach.Calls)
 	return s
 }
@@ -340,19 +340,23 @@ func contentsOf(ctx context.Context, store backing.Store, limit int) (held Conte
 func (s *Pool) Shared(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.shared[url]
+	return s.mu.shared[url].name
 }
 
 // InDirectory reports whether LookUp has found the store of a backing URL to be a directory.
-func (s *Pool) InDirectory(url string) bool { return strings.HasPrefix(s.Shared(url), "file") }
+func (s *Pool) InDirectory(url string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.shared[url].directory
+}
 
 // LookUp finds out what Shared returns from now on. It asks neither file system nor endpoint.
 func (s *Pool) LookUp(url string) string {
-	name := storeOf(url)
+	to := sharedOf(url)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.shared[url] = name
-	return name
+	s.mu.shared[url] = to
+	return to.name
 }
 
 // callsTo returns what counts the calls that hang in a store.
@@ -368,21 +372,27 @@ func (s *Pool) callsTo(url string) *detach.Calls {
 	return c
 }
 
-// storeOf finds out what a backing URL leads to. A file system is known by the number of its device,
+// shared is what the backing URLs of one store have in common.
+type shared struct {
+	name      string // as Shared returns it
+	directory bool   // the store is a directory of the nodes
+}
+
+// sharedOf finds out what a backing URL leads to. A file system is known by the number of its device,
 // so that one that is mounted twice is one.
-func storeOf(url string) string {
+func sharedOf(url string) shared {
 	where, err := bb.ParseBacking(url)
 	if err != nil || url == "" {
-		return ""
+		return shared{}
 	}
 	if !where.IsDirectory() {
-		return where.Scheme + " " + where.Endpoint()
+		return shared{name: where.Scheme + " " + where.Endpoint()}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return "file"
+		return shared{where.Scheme, true}
 	}
-	return "file " + deviceOf(string(mounts), where.Path)
+	return shared{where.Scheme + " " + deviceOf(string(mounts), where.Path), true}
 }
 
 // deviceOf finds the file system that a path is on in a list of mounts (proc(5)), as the

@@ -29,3 +29,19 @@ func TestDeviceOf(t *testing.T) {
 		t.Errorf("without mounts: %q", got)
 	}
 }
+
+// TestInDirectory: a directory is one by its kind, and only after it was looked up.
+func TestInDirectory(t *testing.T) {
+	t.Parallel()
+	pool := New(t.Context(), Options{})
+	const dir, service, bad = "file:///srv/out", "s3://file/x?endpoint=https://file.example", "nothing://x"
+	if pool.InDirectory(dir) {
+		t.Error("a directory that was not looked up counts as one")
+	}
+	for url, want := range map[string]bool{dir: true, service: false, bad: false, "": false} {
+		pool.LookUp(url)
+		if got := pool.InDirectory(url); got != want {
+			t.Errorf("%q: %v, want %v", url, got, want)
+		}
+	}
+}

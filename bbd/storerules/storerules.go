@@ -3,6 +3,7 @@
 package storerules
 
 import (
+	"cmp"
 	"net/url"
 	"path"
 	"slices"
@@ -47,15 +48,24 @@ type Use struct {
 	Own      bool // with the user's own credentials
 }
 
-// UseOf reads a backing URL of an object store.
+// readers read the URLs of the kinds of stores that rules can be for. The parts of a rule mean something
+// else in the URL of another kind, or nothing.
+var readers = map[string]func(bb.Backing) Use{
+	"s3": func(where bb.Backing) Use {
+		return Use{Endpoint: where.Endpoint(), Bucket: where.Bucket, Profile: where.Param("profile"), CA: where.Param("ca"), Own: where.Param("credentials") != ""}
+	},
+}
+
+// UseOf reads a backing URL. A kind of stores that no rule can be for is refused.
 func UseOf(where bb.Backing, site Site) (Use, error) {
-	u := Use{Bucket: where.Bucket, Profile: where.Param("profile"), CA: where.Param("ca"), Own: where.Param("credentials") != ""}
-	endpoint := where.Endpoint()
-	if endpoint == "" {
-		endpoint = site.Endpoint
+	read := readers[where.Scheme]
+	if read == nil {
+		return Use{}, bb.E(bb.Permission, "backing", where.Scheme+":", "the administrator's rules cannot be for stores of this kind").
+			WithRemedy("choose a store of another kind")
 	}
+	u := read(where)
 	var err error
-	u.Endpoint, err = Normalize(endpoint)
+	u.Endpoint, err = Normalize(cmp.Or(u.Endpoint, site.Endpoint))
 	return u, err
 }
 

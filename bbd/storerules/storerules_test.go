@@ -116,6 +116,19 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestKindWithoutReader: rules are not for a kind of stores whose URLs nothing here reads, not even one that
+// lets everybody use everything.
+func TestKindWithoutReader(t *testing.T) {
+	site := Site{Endpoint: "https://s3.site.example"}
+	u, err := UseOf(bb.Backing{Scheme: "memory", Bucket: "b"}, site)
+	if err == nil {
+		err = Check([]Rule{{Endpoints: []string{"*"}}, {}}, site, u, isAlice)
+	}
+	if bb.KindOf(err) != bb.Permission || !strings.Contains(err.Error(), "memory:") {
+		t.Errorf("%v, want a refusal that names the kind", err)
+	}
+}
+
 func TestNormalize(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"https://Host": "https://host", "https://host:443": "https://host", "https://host.:443/": "https://host",

@@ -130,11 +130,11 @@ func ownVars(script string) (*directive.Vars, error) {
 // sizeAt is how many bytes lie at a URL, if that can be told from here; else it is
 // negative. What has a job's ids in its name is not there yet. It notes what is left out.
 func (p *planned) sizeAt(url, as string) int64 {
-	path, ok := strings.CutPrefix(url, "file://")
-	if !ok || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(path, "%") {
+	where, err := bb.ParseBacking(url)
+	if err != nil || !where.IsDirectory() || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(url, "%") {
 		return -1
 	}
-	path = filepath.Clean(path)
+	path := where.Path
 	root, err := os.OpenRoot(filepath.Dir(path)) // no link leads a stage-in out of it either
 	if err != nil {
 		return -1
