@@ -47,7 +47,7 @@ func (m *Memory) Far() bool { return m.lease != nil && m.lease.region == nil }
 // Void reports whether the memory belongs to a session that broke.
 func (m *Memory) Void() bool { return m.lease != nil && m.lease.session.Broken() }
 
-// Place returns by which lease, and where in its segment, the daemon finds what lies at off. Lease 0: nowhere, the
+// Place returns the lease, and the offset in its segment, at which the daemon finds the byte at off. Lease 0: none, the
 // bytes have to travel.
 func (m *Memory) Place(off int64) (lease uint64, at int64) {
 	if m.lease == nil {
@@ -75,7 +75,7 @@ func (m *Memory) Enter() {
 	m.cursor.MustOwe(segment.RecordBase)
 }
 
-// Leave ends a file's use of the memory: what it had there is committed, or void.
+// Leave ends a file's use of the memory: the file's bytes there are committed, or void.
 func (m *Memory) Leave() {
 	if m.lease == nil {
 		return
@@ -86,7 +86,7 @@ func (m *Memory) Leave() {
 	m.lease.leave()
 }
 
-// cost is what the record of a commit of so many extents takes.
+// cost is the size of the record of a commit of so many extents.
 func (m *Memory) cost(extents int64) int64 {
 	if m.lease == nil || extents == 0 {
 		return 0
@@ -94,7 +94,7 @@ func (m *Memory) cost(extents int64) int64 {
 	return segment.RecordBase + extents*segment.RecordItem
 }
 
-// Committed says that the record of a file's extents, which was owed, is written. The base of the
+// Committed settles the record of a file's extents, which is written. The base of the
 // next one is owed from then on.
 func (m *Memory) Committed(extents int64) {
 	cost := m.cost(extents)
@@ -106,7 +106,7 @@ func (m *Memory) Committed(extents int64) {
 	}
 }
 
-// MayBeCommitted says that the record of a file's extents may be written, or not. It reports
+// MayBeCommitted charges the record of a file's extents, which is written or not. It reports
 // whether there is room for it again.
 func (m *Memory) MayBeCommitted(extents int64) (again bool) {
 	m.mu.Lock()
@@ -115,7 +115,7 @@ func (m *Memory) MayBeCommitted(extents int64) (again bool) {
 	return m.cursor.Free() >= 0
 }
 
-// Forgive gives back what is owed to the records of extents that will not be committed.
+// Forgive frees the room owed to the records of extents that will not be committed.
 func (m *Memory) Forgive(extents int64) {
 	if m.lease == nil {
 		return
@@ -196,7 +196,7 @@ func (c *Claim) Split(n, extents int64) Claim {
 	return front
 }
 
-// Join gives the rest of front back to the claim, if that follows it. It reports whether it does.
+// Join returns the rest of front to the claim, if front follows it. It reports whether it does.
 func (c *Claim) Join(front *Claim) bool {
 	if front.Mem == nil || front.Mem != c.Mem || front.End != c.Off {
 		return false

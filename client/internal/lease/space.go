@@ -1,6 +1,6 @@
 // Package lease keeps the segments that a daemon has leased to this client and shares them among
-// the files that are written: the queue for one, the size of the next one, the time when one goes back. It
-// must never know what is written to them.
+// the files that are written: the queue for a lease, the size of the next one, the time of its return. It
+// must never depend on the bytes in them.
 package lease
 
 import (
@@ -25,7 +25,7 @@ import (
 	"forebay/rdma"
 )
 
-// Sizes of leases and of what is asked of them.
+// Sizes of leases and of requests for them.
 const (
 	minLease = 1 << 20
 	maxLease = 32 << 20
@@ -34,15 +34,15 @@ const (
 	MaxRemote = 8 << 20
 	// WorthKeeping is the room below which a lease is returned rather than looked at again.
 	WorthKeeping = 64 << 10
-	// KeepIdle is the size that a leased segment may have to be kept while nobody writes,
-	// and idleFor for how long: a region with a leased segment cannot go to another user.
+	// KeepIdle is the largest leased segment that is kept while there is no writer,
+	// and idleFor the time for which it is: a region with a leased segment cannot go to another user.
 	KeepIdle = 4 << 20
 	IdleFor  = time.Second
-	// leaseOverhead is what a segment needs besides one large reservation.
+	// leaseOverhead is the part of a segment that one large reservation cannot use.
 	leaseOverhead = 64 << 10
 	maxOpenLeases = 8
-	maxGrants     = 64 // that one take tries before it gives up
-	// longWait is how long a lease is waited for before the daemon hears what waits for it.
+	maxGrants     = 64 // attempts of one take
+	// longWait is the time after which a waiting request describes its waiters to the daemon.
 	longWait = 200 * time.Millisecond
 )
 
@@ -54,7 +54,7 @@ type Pool struct {
 	staged *remote.Staging
 	buffer string
 	tier   bb.Tier     // where the bytes belong
-	tiered atomic.Bool // the daemon says that not all files of the buffer belong in one tier
+	tiered atomic.Bool // the files of the buffer belong in more than one tier
 
 	mu struct {
 		sync.Mutex
@@ -78,8 +78,8 @@ type lease struct {
 	at      int64          // in the region: of bytes
 	locked  bool           // in the region's file, until release
 
-	// Of a segment that is far: the memory is this process's own, and holds what the
-	// segment is to hold from base on until that is transferred and committed.
+	// Of a segment that is far: the memory is this process's own, and holds the segment's
+	// bytes from base on until they are transferred and committed.
 	key  rdma.RemoteKey
 	base int64  // in the segment
 	own  []byte // all of the memory
@@ -92,10 +92,10 @@ type lease struct {
 type grant struct {
 	session *session.Session
 	bytes   int64
-	fits    int64 // that somebody waits for, records included; 0: nobody does
-	ahead   bool  // nobody needs it yet
-	files   int   // that cannot go on without it, as the daemon knows; 0: that was not said
-	commits bool  // some of them commit, and ask again, if the daemon says so
+	fits    int64 // the size that a waiter needs, records included; 0: there is no waiter
+	ahead   bool  // there is no waiter yet
+	files   int   // that cannot continue without it, as sent to the daemon; 0: not sent
+	commits bool  // some of them can commit, and ask again, at the daemon's request
 
 	asked  sync.Once
 	call   *session.Call
@@ -107,13 +107,13 @@ type grant struct {
 	failed error // why the answer is of no use
 }
 
-// holder is a writer as its space knows it.
+// holder is a writer in its space.
 type holder interface {
 	HoldsIn(*Memory) bool // something already, whose record base is owed
 	HasPending() bool     // anything that is not committed
 }
 
-// poolKey is what a space is for: bytes of a buffer's files that belong in a tier.
+// poolKey identifies a space: the buffer and the tier of its files' bytes.
 type poolKey struct {
 	buffer string
 	tier   bb.Tier
@@ -192,7 +192,7 @@ func (sp *Pool) Enter() {
 	}
 }
 
-// Leave ends a writer. The last one returns what a burst has left over.
+// Leave ends a writer. The last one returns the leases that a burst did not use up.
 func (sp *Pool) Leave() {
 	sp.mu.Lock()
 	sp.mu.writers--
@@ -211,8 +211,8 @@ func (sp *Pool) Leave() {
 	}
 }
 
-// letGo returns leases of more than so many bytes, unless somebody writes: a leased
-// segment can be neither evicted nor spilled, however full it is.
+// letGo returns leases of more than so many bytes, unless there is a writer: a leased
+// segment can be neither evicted nor spilled, even in a full memory.
 func (sp *Pool) letGo(keep int64) {
 	var idle []*lease
 	var unwanted *grant
@@ -298,8 +298,8 @@ func fitsIn(least, credits int64) int64 {
 	return least + segment.RecordBase + credits*segment.RecordItem + segment.Align
 }
 
-// used counts bytes that were handed out, and returns the grant to ask for when what is
-// left may not last until it comes. The space is locked.
+// used counts bytes that were handed out, and returns the grant to request when the
+// rest may not last until the grant arrives. The space is locked.
 func (sp *Pool) used(s *session.Session, n int64) (next *grant) {
 	sp.mu.burst += n
 	if sp.mu.next != nil || sp.room() >= sp.nextSize(s, 0)/2 {
@@ -335,8 +335,8 @@ func (sp *Pool) room() (n int64) {
 	return n
 }
 
-// nextSize is as much again as the burst has taken so far, so that leases grow with
-// use, and at least what somebody needs now.
+// nextSize is the sum of the burst's leases so far, so that leases grow with
+// use, and at least the size of the largest waiting reservation.
 func (sp *Pool) nextSize(s *session.Session, need int64) int64 {
 	size, limit := int64(minLease), int64(maxLease)
 	if !s.Welcome.MapRegions {
@@ -384,8 +384,8 @@ func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error 
 	return err
 }
 
-// await waits for the answer. After longWait it asks again, if there is more to say to the daemon
-// about what waits: that makes it cancel this request, whose other waiters go on with the new one.
+// await waits for the answer. After longWait it asks again, if it can describe the waiters better
+// than the first request did: it cancels that request, whose other waiters continue with the new one.
 func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error {
 	if g.call.Finished() {
 		return g.session.Await(ctx, g.call)
@@ -403,7 +403,7 @@ func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error
 		if err == nil || g.call.Finished() || ctx.Err() != nil || session.IsBroken(err) {
 			return err
 		}
-		sp.RetireFull() // what a file that was given up had there, nobody fills again
+		sp.RetireFull() // the part of an abandoned file is never filled again
 		if next := sp.askAgain(g, fits); next != nil {
 			next.ask(ctx, sp)
 			g.session.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: g.call.ID}, nil)
@@ -418,8 +418,8 @@ func (sp *Pool) block(files, laden int) {
 	sp.mu.laden += laden
 }
 
-// askAgain puts another grant in the place of one that says less of what waits for it: that no file
-// can go on, or that one of them has something to commit. nil: there is nothing to add.
+// askAgain replaces a grant whose request describes its waiters less well: that no file
+// can continue, or that one of them has something to commit. nil: there is nothing to add.
 func (sp *Pool) askAgain(g *grant, fits int64) *grant {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -461,7 +461,7 @@ func (sp *Pool) install(g *grant) {
 	}
 }
 
-// giveUp says that nobody wants a grant any more.
+// giveUp abandons a grant.
 func (g *grant) giveUp(sp *Pool) {
 	g.asked.Do(func() { g.unsent = bb.Cancelled })
 	if g.call == nil {
@@ -474,7 +474,7 @@ func (g *grant) giveUp(sp *Pool) {
 	})
 }
 
-// newLease maps what was granted.
+// newLease maps a granted segment.
 func (sp *Pool) newLease(g *grant) (*lease, error) {
 	m := &g.reply
 	if m.Region == nil || m.Offset < 0 || m.Length <= 0 || m.Offset > m.Region.Length-m.Length ||
@@ -496,8 +496,8 @@ func (sp *Pool) newLease(g *grant) (*lease, error) {
 	if err := l.lock(); err != nil {
 		return nil, err
 	}
-	// The pages are there: this only enters them into this process's page table at once,
-	// instead of one fault for each. Where the kernel does not know how, faults do it.
+	// The pages exist: this only enters them into this process's page table at once,
+	// instead of one fault for each. On kernels without it, faults do so.
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return l, nil
 }
@@ -515,7 +515,7 @@ func (l *lease) lock() error {
 	return &session.BrokenError{Reason: net.ErrClosed}
 }
 
-// newFarLease makes a lease of what was granted and cannot be mapped. It has memory of
+// newFarLease makes a lease of a granted segment that cannot be mapped. It has memory of
 // its own for the part that may be filled.
 func (sp *Pool) newFarLease(g *grant) (*lease, error) {
 	m := &g.reply
@@ -532,7 +532,7 @@ func (sp *Pool) newFarLease(g *grant) (*lease, error) {
 	return l, nil
 }
 
-// release lets go of a lease's memory.
+// release frees a lease's memory.
 func (l *lease) release() {
 	switch {
 	case l.region != nil:
@@ -582,7 +582,7 @@ func (sp *Pool) RetireFull() {
 	}
 }
 
-// leave ends a file's use of a lease: what it had there is committed, or void.
+// leave ends a file's use of a lease: the file's bytes there are committed, or void.
 func (l *lease) leave() {
 	l.space.mu.Lock()
 	done := l.users.Leave()
@@ -592,7 +592,7 @@ func (l *lease) leave() {
 	}
 }
 
-// giveUp returns a lease that nobody uses.
+// giveUp returns an unused lease.
 func (l *lease) giveUp() {
 	l.release()
 	if !l.session.Broken() {

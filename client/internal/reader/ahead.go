@@ -8,13 +8,13 @@ import (
 	"forebay/rdma"
 )
 
-// maxAhead is how many bytes a reader fetches before they are asked for, at least one
-// extent: so much is on its way while somebody copies what has come. Who asks for as
-// much at once gets it straight into their own memory.
+// maxAhead bounds the bytes that a reader fetches before they are requested, at least one
+// extent: so much is in flight while the caller copies the part that has arrived. A caller that
+// requests as much at once gets it straight into its own memory.
 const maxAhead = 4 << 20
 
-// ahead is what a reader fetches of memory that is far, while a file is read from front
-// to back: extents of one window, in order, on their way or here.
+// ahead is the readahead of far memory, while a file is read from front
+// to back: extents of one window, in order, in flight or here.
 type ahead struct {
 	moving *remote.Transfers // nil: nothing is fetched
 	w      *window           // in use meanwhile
@@ -34,7 +34,7 @@ type fetched struct {
 // IsAhead reports whether anything is fetched ahead. Nothing may be read meanwhile.
 func (r *Reader) IsAhead() bool { return r.coming.moving != nil }
 
-// tryAhead takes the right to use what is fetched ahead, unless somebody has it.
+// tryAhead acquires the right to use the readahead, if it is free.
 func (r *Reader) tryAhead() bool {
 	select {
 	case <-r.fetching:
@@ -44,8 +44,8 @@ func (r *Reader) tryAhead() bool {
 	}
 }
 
-// doneAhead gives the right back. Whoever closed the reader meanwhile could not let go
-// of what is fetched.
+// doneAhead returns the right. If the reader was closed meanwhile, its fetched extents
+// are freed here.
 func (r *Reader) doneAhead() {
 	r.fetching <- struct{}{}
 	r.mu.Lock()
@@ -56,7 +56,7 @@ func (r *Reader) doneAhead() {
 	}
 }
 
-// dropAhead lets go of what is fetched ahead, unless somebody uses it, who will.
+// dropAhead frees the readahead, unless it is in use: its user frees it then.
 func (r *Reader) dropAhead() {
 	if r.tryAhead() {
 		r.stopAhead()
@@ -64,13 +64,13 @@ func (r *Reader) dropAhead() {
 	}
 }
 
-// stopAhead lets go of what is fetched ahead. It has the right.
+// stopAhead frees the readahead. The caller has the right.
 func (r *Reader) stopAhead() {
 	a := &r.coming
 	if a.moving == nil {
 		return
 	}
-	_ = a.moving.Drain() // nobody wants it any more
+	_ = a.moving.Drain() // the bytes are not needed any more
 	a.moving.Free()
 	for i := range a.queue {
 		r.putBack(&a.queue[i])
@@ -86,8 +86,8 @@ func (r *Reader) putBack(f *fetched) {
 	*f = fetched{}
 }
 
-// readAhead is copyTo of a window that is far, for who reads on where the last read
-// ended. It has the right.
+// readAhead is copyTo of a window that is far, for a read that begins where the last one
+// ended. The caller has the right.
 func (r *Reader) readAhead(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
 	a := &r.coming
 	if a.w != w || a.at() != w.at(off).off {
@@ -121,7 +121,7 @@ func (r *Reader) readAhead(ctx context.Context, w *window, dst []byte, off int64
 	return n, nil
 }
 
-// at is where in the file what is fetched begins.
+// at is the offset in the file at which the readahead begins.
 func (a *ahead) at() int64 {
 	if len(a.queue) > 0 {
 		return a.queue[0].off
@@ -129,7 +129,7 @@ func (a *ahead) at() int64 {
 	return a.next
 }
 
-// fetchAhead starts to fetch what comes next, as far as that is allowed.
+// fetchAhead begins to fetch the next extents, within maxAhead.
 func (r *Reader) fetchAhead(ctx context.Context) error {
 	a := &r.coming
 	for a.next < a.w.end {

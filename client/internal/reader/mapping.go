@@ -17,7 +17,7 @@ type Mapping struct {
 	release sync.Once
 }
 
-// Map pins a range and says where it lies.
+// Map pins a range and returns its place in memory.
 func (r *Reader) Map(ctx context.Context, off, n int64) (*Mapping, error) {
 	m := &Mapping{r: r}
 	for end := off + min(n, max(0, r.Size-off)); off < end; {
@@ -49,7 +49,7 @@ func (r *Reader) Map(ctx context.Context, off, n int64) (*Mapping, error) {
 	return m, nil
 }
 
-// add adds what a window has of [off, end).
+// add adds a window's part of [off, end).
 func (m *Mapping) add(w *window, off, end int64) int64 {
 	for off < end {
 		p := w.at(off)
@@ -67,7 +67,7 @@ func (m *Mapping) add(w *window, off, end int64) int64 {
 	return end
 }
 
-// fetch adds a copy of what a window of memory that cannot be mapped has of [off, end).
+// fetch adds a copy of a window's part of [off, end), from memory that cannot be mapped.
 func (m *Mapping) fetch(ctx context.Context, w *window, off, end int64) (int64, error) {
 	p := make([]byte, end-off)
 	n, err := m.r.pull(ctx, w, p, off)
@@ -80,7 +80,7 @@ func (m *Mapping) fetch(ctx context.Context, w *window, off, end int64) (int64, 
 }
 
 // Slices returns the bytes, in order. They must not be written, nor touched after
-// close. Should the connection to the daemon break, what they hold is only known
+// close. If the connection to the daemon breaks, their content is only certain
 // after verify.
 func (m *Mapping) Slices() [][]byte { return m.slices }
 
@@ -100,7 +100,7 @@ func (m *Mapping) Verify() error {
 	return nil
 }
 
-// Release lets go of the memory. It may be called twice.
+// Release unpins the memory. It may be called twice.
 func (m *Mapping) Release() error {
 	m.release.Do(func() {
 		for _, w := range m.windows {

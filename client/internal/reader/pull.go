@@ -23,8 +23,8 @@ type place struct {
 	length int64 // of it
 	cut    int64 // bytes of it before the visible part
 
-	// All of it, verified, while the reader keeps it: whoever reads a part of an extent
-	// has to fetch all of it to verify it, and may want the next part soon.
+	// All of it, verified, while the reader keeps it: a read of a part of an extent
+	// has to fetch all of it to verify it, and the next part may be read soon.
 	held atomic.Pointer[[]byte]
 }
 
@@ -77,7 +77,7 @@ type pull struct {
 	pieces  [remote.Depth]piece
 }
 
-// piece is the bytes of one transfer. The last one of an extent says which.
+// piece is the bytes of one transfer. The last one of an extent names the extent.
 type piece struct {
 	p    []byte
 	last *part
@@ -92,16 +92,16 @@ func newPull(f *session.Remote) *pull {
 	return g
 }
 
-// end waits until nothing is in flight and gives the pull back.
+// end waits until nothing is in flight and returns the pull.
 func (g *pull) end() {
-	_ = g.Drain() // what went wrong was told already
+	_ = g.Drain() // its errors were returned already
 	clear(g.pieces[:])
 	g.Transfers.Free()
 	g.Transfers, g.far = nil, nil
 	pullPool.Put(g)
 }
 
-// extent starts to fetch all of an extent into p, and verifies meanwhile what has come.
+// extent begins to fetch all of an extent into p, and verifies arrived extents meanwhile.
 func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
 	for at := int64(0); at < of.far.length; at += remote.MaxTransfer {
 		end := min(at+remote.MaxTransfer, of.far.length)
@@ -152,7 +152,7 @@ func (g *pull) finish(ctx context.Context) error {
 	return err
 }
 
-// verify verifies what has come.
+// verify verifies the arrived extents.
 func (g *pull) verify() error {
 	if g.Err != nil {
 		return g.Err
@@ -216,7 +216,7 @@ func (r *Reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off
 	return nil
 }
 
-// hold keeps an extent, and lets go of the oldest ones if there are too many.
+// hold keeps an extent, and frees the oldest ones if there are too many.
 func (r *Reader) hold(p *part, whole []byte) {
 	p.far.held.Store(&whole)
 	r.mu.Lock()
@@ -234,7 +234,7 @@ func (r *Reader) Kept() int64 {
 	return r.heldBytes
 }
 
-// letGo lets go of the n oldest extents that are held. The reader is locked.
+// letGo frees the n oldest extents that are held. The reader is locked.
 func (r *Reader) letGo(n int) {
 	for _, p := range r.held[:n] {
 		p.held.Store(nil)
@@ -243,8 +243,8 @@ func (r *Reader) letGo(n int) {
 	r.held = append(r.held[:0], r.held[n:]...)
 }
 
-// elsewhere reports whether what a window of memory that is far failed with means that
-// the bytes have to be asked for again: its session broke, or they have to come in messages.
+// elsewhere reports whether the error of a window of far memory means that
+// the bytes have to be requested again: its session broke, or they have to come in messages.
 func (r *Reader) elsewhere(w *window, err error) bool {
 	if err == nil {
 		return false

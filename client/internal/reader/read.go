@@ -34,7 +34,7 @@ func (r *Reader) WriteTo(ctx context.Context, dst io.Writer, off int64) (total i
 	return total, nil
 }
 
-// writeTo writes what the window has from off on. The consumer must not keep what it gets.
+// writeTo writes the window's bytes from off on. The consumer must not keep its slices.
 func (w *window) writeTo(dst io.Writer, off int64) (total int64, err error) {
 	for off < w.end {
 		p := w.at(off)

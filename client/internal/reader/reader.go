@@ -1,6 +1,6 @@
 // Package reader reads one generation of a file, verified, from wherever its bytes are: in mapped
 // memory, in messages, or in a daemon's memory, which they are fetched from one-sided. It must never
-// know of bytes that are not committed.
+// handle bytes that are not committed.
 package reader
 
 import (
@@ -34,7 +34,7 @@ type Reader struct {
 	Size  int64
 
 	last    atomic.Int64  // where the last read ended: what begins there is sequential
-	turn    chan struct{} // holds one token: who has it may open the file again
+	turn    chan struct{} // holds one token: its holder may open the file again
 	mu      sync.Mutex    // guards what follows
 	closed  bool
 	session *session.Session
@@ -47,7 +47,7 @@ type Reader struct {
 	held      []*place // extents that are kept of memory that is far, oldest first
 	heldBytes int64
 
-	fetching chan struct{} // holds one token: who has it may use coming
+	fetching chan struct{} // holds one token: its holder may use coming
 	coming   ahead
 }
 
@@ -127,7 +127,7 @@ func (r *Reader) adopt(s *session.Session, handle uint64, m *wire.Opened, data [
 	}
 	var w *window
 	if m.Extents != nil && r.Size > 0 {
-		// If what came with the open is of no use, reading asks again and tells why.
+		// If the answer to the open is of no use, the read asks again and returns the reason.
 		w, _ = newWindow(r.Regions, s, 0, m.Extents, data)
 	}
 	r.mu.Lock()
@@ -190,7 +190,7 @@ func (r *Reader) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 		}
 		r.done(w)
 		if lost {
-			continue // the pin was void: what was copied may be anything
+			continue // the pin was void: the copied bytes may be anything
 		}
 		if err != nil {
 			return n, bb.Wrap("read", r.Address(r.path), err)
@@ -221,7 +221,7 @@ func (r *Reader) window(ctx context.Context, off int64) (*window, error) {
 	return found, nil
 }
 
-// find looks among the windows that are there.
+// find searches the windows that are here.
 func (r *Reader) find(off int64) *window {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -356,8 +356,8 @@ func (r *Reader) land(f *flight, err error) {
 	}
 }
 
-// prune drops the oldest windows beyond the number worth keeping, and returns those
-// that nobody uses. The reader is locked.
+// prune drops the oldest windows beyond the number worth keeping, and returns the unused
+// ones of them. The reader is locked.
 func (r *Reader) prune(newest *window) (unused []*window) {
 	keep := maxWindows
 	if n := len(r.windows); n > 1 && r.windows[n-2].end == newest.off {
@@ -377,8 +377,8 @@ func drop(w *window, unused []*window) []*window {
 	return unused
 }
 
-// forgetAll empties the reader, and returns what lets go of it. The reader is locked,
-// and the returned function called when it is not.
+// forgetAll empties the reader, and returns a function that frees its windows. The reader is locked,
+// and the function is called when it is not.
 func (r *Reader) forgetAll() (release func()) {
 	var unused []*window
 	for _, w := range r.windows {
@@ -396,7 +396,7 @@ func (r *Reader) forgetAll() (release func()) {
 	}
 }
 
-// abandon says that nobody wants a flight's answer any more.
+// abandon marks a flight whose answer is not needed any more.
 func (f *flight) abandon() {
 	f.asked.Do(func() { f.unsent = bb.Cancelled })
 	if f.call == nil {
@@ -412,7 +412,7 @@ func (f *flight) abandon() {
 	})
 }
 
-// ahead asks for the window that holds off before somebody needs it.
+// ahead requests the window that holds off before it is needed.
 func (r *Reader) ahead(ctx context.Context, off int64) {
 	r.mu.Lock()
 	s, known := r.session, r.closed || len(r.flights) > 0
@@ -428,7 +428,7 @@ func (r *Reader) ahead(ctx context.Context, off int64) {
 	}
 }
 
-// Close lets go of the file. Reads that are under way finish.
+// Close ends the use of the file. Reads in progress finish.
 func (r *Reader) Close() {
 	r.mu.Lock()
 	closed := r.closed

@@ -24,14 +24,14 @@ type window struct {
 	pin     uint64 // 0: the bytes came with the answer
 	parts   []part // ascending, without gaps
 	regions []*region.Region
-	far     bool // what is not a hole is in the daemon's memory only: see fetch
+	far     bool // all but holes is in the daemon's memory only: see fetch
 
 	users   int  // guarded by the reader
 	dropped bool // guarded by the reader: released when the last user is done
 }
 
-// part is one run of a window: a hole, bytes that came with the answer, or what is
-// visible of an extent.
+// part is one run of a window: a hole, bytes that came with the answer, or the visible
+// part of an extent.
 type part struct {
 	span
 	mem      []byte // nil: a hole, or far
@@ -107,7 +107,7 @@ func (p *part) place(e *wire.Extent, off, length int64) (hole bool, err error) {
 		p.verified.Store(true)
 		return true, nil
 	}
-	// Not by sums, which may overflow: lengths are compared with what is left behind offsets.
+	// Not by sums, which may overflow: lengths are compared with the rest behind offsets.
 	if e.CheckOffset < 0 || e.CheckLength <= 0 || e.CheckOffset > length-e.CheckLength ||
 		e.Offset < e.CheckOffset || e.Length > e.CheckLength || e.Offset-e.CheckOffset > e.CheckLength-e.Length {
 		return false, bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent that is not within region %016x", e.Region))
@@ -188,7 +188,7 @@ func (p *part) mismatch() error {
 	return bb.E(bb.Checksum, "read", "", fmt.Sprintf("bytes %d to %d, in region %016x, do not have the checksum that they were written with", p.off, p.end, p.region))
 }
 
-// release lets go of what the window holds, when nobody uses it any more.
+// release frees the window's memory, when it is not used any more.
 func (w *window) release() {
 	for _, r := range w.regions {
 		r.Release()

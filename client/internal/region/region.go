@@ -1,5 +1,5 @@
 // Package region maps the files in which a daemon on this node keeps its memory, each once for all
-// who use it. It must never know what lies in them.
+// its users. It must never depend on their content.
 package region
 
 import (
@@ -24,8 +24,8 @@ type Map struct {
 	}
 }
 
-// Region is one mapped region file. It stays mapped as long as somebody uses it, and
-// after that while the file is there and the client is not closed.
+// Region is one mapped region file. It stays mapped as long as it has a user, and
+// after that while the file exists and the client is not closed.
 type Region struct {
 	atlas *Map
 	id    uint64
@@ -120,7 +120,7 @@ func (r *Region) unmap() {
 	r.File.Close()
 }
 
-// Release says that a user is done.
+// Release ends one use.
 func (r *Region) Release() {
 	r.atlas.mu.Lock()
 	defer r.atlas.mu.Unlock()
@@ -159,14 +159,14 @@ func (a *Map) Sweep() {
 	}
 }
 
-// Len is how many regions are mapped, but for those that only wait for their last user.
+// Len is the number of mapped regions, without those that only wait for their last user.
 func (a *Map) Len() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.mu.maps)
 }
 
-// Close unmaps what nobody uses, and the rest when its last user is done.
+// Close unmaps unused regions, and the rest after their last use.
 func (a *Map) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package remote carries out one-sided transfers between this process's memory and a daemon's, and
-// keeps the memory in which their bytes wait. It must never know which files these are of.
+// keeps the memory in which their bytes wait. It must never know the files of these bytes.
 package remote
 
 import (
@@ -23,7 +23,7 @@ const (
 // Transfers are the one-sided operations of one file that is written, or of one read.
 // They are numbered in the order in which they are posted. For one goroutine at a time.
 type Transfers struct {
-	Of    *session.Remote // of what is in flight
+	Of    *session.Remote // the connection of the transfers in flight
 	queue *rdma.Queue
 	Next  uint64 // the number of the next one
 	Low   uint64 // all before it have completed
@@ -39,7 +39,7 @@ var transfersPool = sync.Pool{New: func() any { return &Transfers{queue: rdma.Ne
 
 func NewTransfers() *Transfers { return transfersPool.Get().(*Transfers) }
 
-// Free gives them back. Nothing may be in flight.
+// Free returns them. Nothing may be in flight.
 func (t *Transfers) Free() {
 	t.Of, t.Err = nil, nil
 	transfersPool.Put(t)
@@ -91,7 +91,7 @@ func (t *Transfers) Await(ctx context.Context, number uint64) error {
 	return t.Err
 }
 
-// Poll takes note of what has completed by now.
+// Poll collects the transfers that have completed.
 func (t *Transfers) Poll() { t.took(t.queue.Poll(t.got[:])) }
 
 func (t *Transfers) took(n int) {
@@ -108,7 +108,7 @@ func (t *Transfers) took(n int) {
 	}
 }
 
-// drainGrace is how long what is in flight may take when nobody waits for it any more.
+// drainGrace bounds the transfers in flight that have no waiter any more.
 const drainGrace = time.Second
 
 // Drain waits until nothing is in flight, for at most drainGrace: then it breaks the
@@ -139,7 +139,7 @@ type Staging struct {
 const stagingUnit = 1 << 20
 
 // NewStaging returns staging that keeps up to so many bytes for the next lease: as much as one
-// file fills and gives back at once.
+// file fills and returns at once.
 func NewStaging(limit int) *Staging { return &Staging{limit: limit} }
 
 // Get returns n bytes or more that hold anything.
@@ -163,7 +163,7 @@ func (g *Staging) Clear() {
 	g.free, g.size = nil, 0
 }
 
-// Put gives memory back that nothing reads or writes any more.
+// Put returns memory that has no reader or writer any more.
 func (g *Staging) Put(p []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

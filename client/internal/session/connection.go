@@ -16,12 +16,12 @@ import (
 	"forebay/internal/wire/mux"
 )
 
-// Connection keeps a session with a daemon, and makes another one when it breaks. It may be used
-// concurrently. Close ends what is blocked.
+// Connection keeps a session with a daemon, and replaces it when it breaks. It may be used
+// concurrently. Close ends blocked calls.
 type Connection struct {
 	dialer   *dialer
 	retryFor time.Duration
-	changed  func() // called after another session took over
+	changed  func() // called after the session was replaced
 
 	current atomic.Pointer[Session]
 	dialing chan struct{} // holds one token: its holder may replace current
@@ -152,7 +152,7 @@ func (c *Connection) Repeat(ctx context.Context, op func() error) error {
 
 // Ask sends a request and waits for the reply. If the connection breaks meanwhile, it sends
 // the request again, unless that may have been sent before and must not be carried out
-// twice: then the error says that the outcome is unknown.
+// twice: then the error's outcome is unknown.
 func (c *Connection) Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
 	if !wire.MayRepeat(typ, m) {
 		return c.change(ctx, typ, m, reply)
@@ -166,7 +166,7 @@ func (c *Connection) Ask(ctx context.Context, typ wire.Type, m, reply proto.Mess
 // change is ask for a request that is carried out at most once.
 func (c *Connection) change(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
 	return c.Retry(ctx, func(s *Session) error {
-		if !s.Alive() { // the daemon went while nobody asked for anything
+		if !s.Alive() { // the daemon ended while no request was in flight
 			return &BrokenError{Reason: net.ErrClosed}
 		}
 		_, err := s.Ask(ctx, typ, m, nil, reply, nil)
@@ -174,7 +174,7 @@ func (c *Connection) change(ctx context.Context, typ wire.Type, m, reply proto.M
 	})
 }
 
-// unknown returns the error of a change, made one that says so if the change may have been
+// unknown returns the error of a change, marked as of unknown outcome if the change may have been
 // carried out.
 func unknown(err error) error {
 	if !errors.Is(err, bb.ErrUnknownOutcome) {
@@ -188,8 +188,8 @@ func unknown(err error) error {
 	return e
 }
 
-// Stream carries out one request that has many replies, or takes long, on a connection
-// of its own: a consumer that is slow, or leaves, holds up nobody else then, and the
+// Stream carries out one request that has many replies, or is long, on a connection
+// of its own: a consumer that is slow, or leaves, delays no other request then, and the
 // daemon notices at once. Each is called for every reply, on this goroutine; its error
 // ends the request. A connection that ends before the last reply has broken.
 func (c *Connection) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {
@@ -207,7 +207,7 @@ func (c *Connection) Stream(ctx context.Context, typ wire.Type, m proto.Message,
 	return err
 }
 
-// follow sends a request on a session that nobody else uses and reads its replies.
+// follow sends a request on a session of its own and reads its replies.
 func (s *Session) follow(typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {
 	c := &Call{done: make(chan struct{})}
 	err := s.enter(context.Background(), c, 0, mux.Frame{Type: typ, Message: m, Data: data})

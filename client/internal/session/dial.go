@@ -19,24 +19,24 @@ import (
 	"forebay/internal/wire"
 )
 
-// Options say which daemon to talk to and how. The zero value is the daemon of this node.
+// Options are the daemon's address and the ways of using it. The zero value is the daemon of this node.
 type Options struct {
 	Address  string        // unix:///path or tcp://host:port, or several with commas, tried in order; "": $FOREBAY_SOCKET, else the well-known sockets
 	Name     string        // of the program; "": its file name
 	Logger   *slog.Logger  // for reconnections; nil: none
 	RetryFor time.Duration // how long an operation tries to connect again; 0: a minute, negative: once
 
-	// What is proved over TCP: see client.Options. "": what the environment says.
+	// The proofs over TCP: see client.Options. "": from the environment.
 	KeyFile, TokenFile string
 	CA, Cert, Key      string
 
-	User *User // who the client acts for; nil: this process's user
+	User *User // the user for whom the client acts; nil: this process's user
 }
 
 // User is a user of the daemons' machines.
 type User struct{ UID, GID uint32 }
 
-// defaultRetry is how long an operation tries to connect again unless Options say otherwise.
+// defaultRetry bounds the attempts to connect again, unless Options set another time.
 const defaultRetry = time.Minute
 
 // dialer opens sessions with the daemon that Options name.
@@ -51,7 +51,7 @@ type dialer struct {
 	log       *slog.Logger
 }
 
-// tlsTimeout bounds how long what is no daemon can keep a client in TLS's handshake.
+// tlsTimeout bounds TLS's handshake with a peer that is no daemon.
 const tlsTimeout = 10 * time.Second
 
 // newDialer checks options.
@@ -82,7 +82,7 @@ func newDialer(o *Options) (*dialer, error) {
 	return d, d.readSecrets(o, far)
 }
 
-// readSecrets reads what a client proves with over TCP.
+// readSecrets reads the client's proofs for TCP.
 func (d *dialer) readSecrets(o *Options, far bool) (err error) {
 	env := func(name string) string {
 		if !far {
@@ -119,7 +119,7 @@ func (d *dialer) readSecrets(o *Options, far bool) (err error) {
 	return err
 }
 
-// private reports whether a directory is this user's alone: anybody may make one of
+// private reports whether a directory is this user's alone: any user may make one of
 // this name in the temporary folder, and pretend to be a daemon there.
 func private(dir string) bool {
 	info, err := os.Lstat(dir)
@@ -166,7 +166,7 @@ func splitAddress(a string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// dial opens a session with the first daemon that answers, and says where that was.
+// dial opens a session with the first daemon that answers, and returns its address.
 func (d *dialer) dial(ctx context.Context) (*Session, string, error) {
 	errs := make([]error, 0, len(d.addresses))
 	for _, a := range d.addresses {
@@ -245,7 +245,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*Session, error) {
 	return s, nil
 }
 
-// handshake introduces the client, and proves that it knows the key if asked to.
+// handshake introduces the client, and proves possession of the key at the daemon's request.
 func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*Session, error) {
 	var token []byte
 	if conn.LocalAddr().Network() == "tcp" {

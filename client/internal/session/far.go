@@ -18,9 +18,9 @@ import (
 )
 
 // Remote is the way of a session over TCP to the daemon's memory: a connection of the
-// one-sided fabric, dialled when it is first needed. It lives no longer than the
-// session. When it breaks, so does the session: what it carried may arrive until the
-// daemon has closed its end, which it does before it gives the memory to others.
+// one-sided fabric, dialled when it is first needed. It ends with the
+// session. When it breaks, so does the session: its transfers may arrive until the
+// daemon has closed its end, which it does before it leases the memory to others.
 //
 // A nil far, or one that cannot be dialled, means that bytes travel in messages.
 type Remote struct {
@@ -31,7 +31,7 @@ type Remote struct {
 	health  *health
 	log     *slog.Logger
 
-	turn   chan struct{} // holds one token: who has it may dial
+	turn   chan struct{} // holds one token: its holder may dial
 	conn   atomic.Pointer[rdma.Conn]
 	failed atomic.Bool // it cannot be dialled
 }
@@ -39,7 +39,7 @@ type Remote struct {
 // farTimeout is how long a silent daemon is waited for on the fabric.
 const farTimeout = 30 * time.Second
 
-// errNoFabric says that the daemon's memory cannot be reached in this session.
+// errNoFabric: the daemon's memory cannot be reached in this session.
 var errNoFabric = bb.E(bb.Unavailable, "dial", "", "one-sided transfers cannot be used")
 
 // newRemote returns the way to the memory of a session's daemon; nil if there is none.
@@ -121,7 +121,7 @@ func (f *Remote) Dialled() rdma.Conn {
 	return nil
 }
 
-// Worked says that something was carried to its end.
+// Worked records that a transfer has completed.
 func (f *Remote) Worked() { f.health.worked() }
 
 // Close ends the connection. When it returns, nothing touches the memory of transfers
@@ -149,9 +149,9 @@ func (s *Session) DialRemote(ctx context.Context) error {
 
 func IsNoFabric(err error) bool { return errors.Is(err, error(errNoFabric)) }
 
-// health remembers, for all sessions of a client, whether connections of the fabric
-// last. Where something lets them be dialled and then breaks them again and again,
-// messages get through where one-sided transfers do not.
+// health records, for all sessions of a client, whether connections of the fabric
+// last. Where they can be dialled and then break again and again,
+// messages arrive where one-sided transfers do not.
 type health struct {
 	mu    sync.Mutex
 	times int // broken in a row, with nothing done in between
@@ -176,7 +176,7 @@ func (h *health) broke() {
 	h.last = time.Now()
 }
 
-// worked says that something was carried to its end.
+// worked records that a transfer has completed.
 func (h *health) worked() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pulseEvery is how long a look at a connection is good for. A daemon that dies and
-// comes back needs longer than this to hand out memory again, so that nobody who saw it
-// alive so lately touches memory that belongs to somebody else by now.
+// pulseEvery is the time for which the result of a check of a connection is used. A daemon that dies and
+// restarts needs longer than this to lease memory again, so that a client that saw it
+// alive so recently never touches memory that belongs to another user by now.
 const pulseEvery = 5 * time.Millisecond
 
-// pulse tells whether a connection's other end is still there, without reading it.
+// pulse reports whether a connection's other end is still there, without reading from it.
 type pulse struct {
 	began time.Time
 	seen  atomic.Int64 // since began: when it was last found alive
@@ -60,8 +60,8 @@ func (p *pulse) isAliveNow() bool {
 	return true
 }
 
-// Alive reports whether what the daemon granted in this session is still ours. It
-// breaks a session whose daemon went.
+// Alive reports whether the daemon's grants of this session are still ours. It
+// breaks a session whose daemon has ended.
 func (s *Session) Alive() bool {
 	if s.Broken() {
 		return false
@@ -73,5 +73,5 @@ func (s *Session) Alive() bool {
 	return false
 }
 
-// AliveNow is alive without what was seen a moment ago.
+// AliveNow is Alive without the recent result.
 func (s *Session) AliveNow() bool { return s.pulse.isAliveNow() && s.Alive() }

@@ -1,5 +1,5 @@
-// Package session keeps the connection to one daemon: it dials it and proves who the client is,
-// keeps many requests in flight, finds out when the daemon is gone, and dials again. Over TCP the
+// Package session keeps the connection to one daemon: it dials it and proves the client's identity,
+// keeps many requests in flight, detects the daemon's end, and dials again. Over TCP the
 // one-sided way to the daemon's memory belongs to it. It must never know files and buffers.
 package session
 
@@ -22,8 +22,8 @@ import (
 
 // Session is one connection to a daemon, with many requests in flight. It has no
 // goroutine of its own: a call that waits for a reply, while no other reads, reads the
-// connection itself, handing out what comes for others, until its own reply is there;
-// then the next waiting call goes on reading. So a lone request costs no switch between
+// connection itself and hands replies to the other calls, until its own reply is there;
+// then the next waiting call reads. So a lone request costs no switch between
 // goroutines.
 //
 // A session that broke stays broken. Everything that the daemon granted in it
@@ -51,10 +51,10 @@ type Call struct {
 	Data  []byte
 	Err   error
 	done  chan struct{}
-	late  func(*Call) // told the outcome when nobody waits for it any more; guarded by session.ending
+	late  func(*Call) // called with the outcome when the call has no waiter any more; guarded by session.ending
 }
 
-// BrokenError says that a session ended before a reply came.
+// BrokenError is the error of a session that ended before a reply came.
 type BrokenError = mux.BrokenError
 
 // IsBroken reports whether err came from a session that broke.
@@ -71,7 +71,7 @@ func WasSent(err error) bool {
 	return errors.As(err, &b) && b.Sent
 }
 
-// SpareRequests is kept free of the daemon's bound for what is sent on the way out:
+// SpareRequests is the part of the daemon's bound that is kept free for requests that end something:
 // cancellations, unpinning, closing.
 const SpareRequests = 64
 
@@ -85,9 +85,9 @@ func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.We
 	return s
 }
 
-// Ask sends a request and waits for its reply, which it returns the data of. When ctx
+// Ask sends a request, waits for its reply, and returns the reply's data. When ctx
 // ends first, the request is cancelled; should it have succeeded nevertheless, late
-// (if there is one) is told.
+// (if there is one) is called.
 func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message, late func(*Call)) ([]byte, error) {
 	c, err := s.Start(ctx, typ, m, data, reply)
 	if err != nil {
@@ -106,11 +106,11 @@ func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data 
 	return c.Data, nil
 }
 
-// lastWord is how long a request whose deadline has come waits for the daemon to say what
-// it was waiting for.
+// lastWord is the time for which an overdue request waits for the daemon's
+// reason.
 const lastWord = 250 * time.Millisecond
 
-// overdue asks what a call waits for whose deadline has come, and reports whether the
+// overdue asks for the reason why a call is overdue, and reports whether the
 // answer is more than that the call was cancelled.
 func (s *Session) overdue(ctx context.Context, c *Call) bool {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -119,7 +119,7 @@ func (s *Session) overdue(ctx context.Context, c *Call) bool {
 	s.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.ID, Overdue: true}, nil)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
-	_ = s.Await(last, c) // c knows how it ended
+	_ = s.Await(last, c) // c has its outcome
 	return c.Finished() && bb.KindOf(c.Err) != bb.Cancelled
 }
 
@@ -158,13 +158,13 @@ func (s *Session) enter(ctx context.Context, c *Call, limit int, f mux.Frame) (e
 	return err
 }
 
-// Post sends a request that nobody waits for, beyond the limit if need be. Late, if
-// there is one, is told the outcome by whoever reads it: see heed.
+// Post sends a request without waiting, beyond the limit if need be. Late, if
+// there is one, is called with the outcome by the call that reads it: see Heed.
 func (s *Session) Post(typ wire.Type, m proto.Message, late func(*Call)) *Call {
 	c := &Call{done: make(chan struct{}), late: late}
 	err := s.enter(context.Background(), c, s.limit+SpareRequests, mux.Frame{Type: typ, Message: m})
 	if c.ID != 0 || err == nil || late == nil {
-		return c // a session that breaks here tells late, and has forgotten what others undo
+		return c // a session that breaks here calls late, and the daemon has ended everything of it
 	}
 	if c.Err = err; errors.Is(err, mux.ErrFull) {
 		c.Err = bb.E(bb.Busy, "request", typ.String(), err.Error())
@@ -176,8 +176,8 @@ func (s *Session) Post(typ wire.Type, m proto.Message, late func(*Call)) *Call {
 // heedFor is how long heed waits.
 const heedFor = time.Second
 
-// Heed reads until the outcome of a posted request has come, but not for long: replies are read by those
-// who wait for one, and after this request there may be nobody for hours.
+// Heed reads until the outcome of a posted request has come, but not for long: replies are read by
+// waiting calls, and after this request there may be none for hours.
 func (s *Session) Heed(c *Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), heedFor)
 	defer cancel()
@@ -231,7 +231,7 @@ func (s *Session) readOne(ctx context.Context) error {
 	return s.read(ctx, func() bool { return s.Broken() || s.calls.InFlight() < before })
 }
 
-// read reads replies until enough says so; the caller has the turn. A session that
+// read reads replies until enough reports true; the caller has the turn. A session that
 // breaks is no error: all calls are finished then.
 func (s *Session) read(ctx context.Context, enough func() bool) error {
 	defer s.interrupt(ctx)()
@@ -273,9 +273,9 @@ func (s *Session) interrupt(ctx context.Context) (stop func()) {
 	}
 }
 
-// Much data that a daemon which hangs does not take blocks the request that sends it.
+// A large request to a daemon that hangs blocks its sender.
 // When its context ends, it gets writeGrace for the rest; after that the session
-// breaks, for what was begun cannot be taken back.
+// breaks, for a request that is partly sent cannot be withdrawn.
 const (
 	muchData   = 64 << 10
 	writeGrace = time.Second
@@ -340,8 +340,8 @@ func (s *Session) finish(c *Call, err error) {
 	}
 }
 
-// Abandon says that nobody waits for a call any more: it is cancelled, and late is
-// told the outcome, once, by whoever learns it. Late must not wait.
+// Abandon cancels a call that has no waiter any more; late is called with
+// the outcome, once, by the call that reads it. Late must not wait.
 func (s *Session) Abandon(c *Call, late func(*Call)) {
 	s.ending.Lock()
 	finished := c.Finished()
@@ -387,7 +387,7 @@ func Cancelled(ctx context.Context) error {
 }
 
 // resumable is a connection whose blocked read may be interrupted by a deadline
-// without losing what had come, except in whole.
+// without losing bytes that have arrived, except in whole.
 type resumable struct {
 	net.Conn
 	uninterrupted bool

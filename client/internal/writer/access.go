@@ -17,7 +17,7 @@ type access interface {
 	// of so many extents set aside. It may wait for room until ctx ends. ErrFull means
 	// that there is none before the next commit.
 	take(ctx context.Context, w *Writer, want, least, credits int64) (lease.Claim, error)
-	// committed says that nothing of what was handed out waits for a commit any more,
+	// committed: nothing of the returned memory waits for a commit any more,
 	// but for w's claim and reservation.
 	committed(w *Writer)
 }
@@ -39,7 +39,7 @@ func (leased) take(ctx context.Context, w *Writer, want, least, credits int64) (
 	if err != nil || w.tierKnown || !w.sp.Tiered() {
 		return c, err
 	}
-	// The lease that came first says that it may be the wrong one.
+	// The lease that came first may be the wrong one.
 	w.took(c.Mem)
 	w.drop(&c)
 	if err := w.placed(ctx); err != nil {
@@ -48,8 +48,8 @@ func (leased) take(ctx context.Context, w *Writer, want, least, credits int64) (
 	return w.sp.Take(ctx, w.session, w, want, least, credits)
 }
 
-// placed has the file take its memory where its bytes belong. The daemon's answer to Open says
-// where that is, and is waited for only in buffers in which it matters.
+// placed leases the file's memory where its bytes belong. The daemon's answer to Open has
+// that place, and is waited for only in buffers in which it matters.
 func (w *Writer) placed(ctx context.Context) error {
 	if w.tierKnown || !w.sp.Tiered() {
 		return nil
@@ -73,7 +73,7 @@ func (w *Writer) placed(ctx context.Context) error {
 func (leased) committed(*Writer) {}
 
 // inlined is access through messages: bytes wait in this process's own memory and
-// travel with the commit. It serves what is too small for a lease to be worth it, and
+// travel with the commit. It serves files that are too small for a lease, and
 // clients that cannot reach regions.
 type inlined struct {
 	limit  int64 // bytes that may wait for one commit

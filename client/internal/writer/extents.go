@@ -26,7 +26,7 @@ func (e *extent) continues(mem *lease.Memory, seg, off int64) bool {
 	return e.mem == mem && e.seg+e.length == seg && e.off+e.length == off && off%segment.ExtentSize != 0
 }
 
-// hold is what a writer has in one memory.
+// hold is a writer's use of one memory.
 type hold struct {
 	mem     *lease.Memory
 	extents int64 // that wait for a commit
@@ -34,25 +34,25 @@ type hold struct {
 	tight   bool  // there is no room for another record: nothing may be committed from it
 }
 
-// backlog is what a writer has written and not committed, and where. It does the
-// bookkeeping: what is owed to records, and which leases are in use. It is guarded by
+// backlog is the uncommitted part of a file, and its places. It does the
+// bookkeeping: the debt to records, and the leases in use. It is guarded by
 // the file's turn.
 type backlog struct {
 	pending  []extent // in the order written: where they overlap, later ones win
 	holds    []hold
 	claim    lease.Claim   // being filled
 	reserved lease.Claim   // handed out by Reserve
-	newest   *lease.Memory // among those that pending is in, the one that came last
+	newest   *lease.Memory // the newest of those that hold pending bytes
 	asides   []*aside
 }
 
-// aside is what was pending and is being written again elsewhere. All of it waits for a
+// aside is the part of pending that is being written again elsewhere. All of it waits for a
 // commit until the last of it is pending again. The connection may break meanwhile: then
-// what is pending by then is put aside, too.
+// everything pending by then is put aside, too.
 type aside struct {
 	extents []extent
 	copies  [][]byte // of the bytes of the extents; nil: not made yet, or not needed any more
-	from    backlog  // what the extents have in their memory, until it is copied
+	from    backlog  // the extents' old memory, until it is copied
 	landed  bool     // all of it is committed: nothing is left to be written again
 }
 
@@ -91,7 +91,7 @@ func (b *backlog) hold(mem *lease.Memory) *hold {
 	return nil
 }
 
-// took notes that a claim was taken.
+// took records that a claim was made.
 func (b *backlog) took(mem *lease.Memory) {
 	if h := b.hold(mem); h != nil {
 		h.pieces++
@@ -100,7 +100,7 @@ func (b *backlog) took(mem *lease.Memory) {
 	b.holds = append(b.holds, hold{mem: mem, pieces: 1})
 }
 
-// drop gives the rest of a claim back.
+// drop returns the rest of a claim.
 func (b *backlog) drop(c *lease.Claim) {
 	mem := c.Mem
 	if mem == nil {
@@ -123,7 +123,7 @@ func (b *backlog) settle(mem *lease.Memory) {
 }
 
 // add makes the first n bytes of a claim, which was paid for, the file's bytes from off
-// on, and returns the extent that they are in, whose checksum is of what it held before.
+// on, and returns their extent, whose checksum does not cover them yet.
 // They must not cross a multiple of segment.ExtentSize in the file.
 func (b *backlog) add(c *lease.Claim, off, n int64) *extent {
 	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.Mem, c.Off, off) {
@@ -146,8 +146,8 @@ func (b *backlog) isNext(c *lease.Claim, off int64) bool {
 	return n > 0 && b.pending[n-1].continues(c.Mem, c.Off, off)
 }
 
-// committed says that the records of everything pending are written. Leases in which
-// nothing is left are let go.
+// committed settles the records of everything pending, which are written. Leases in which
+// nothing is left are released.
 func (b *backlog) committed() {
 	b.pending, b.newest = b.pending[:0], nil
 	for i := range b.holds {
@@ -166,8 +166,8 @@ func (b *backlog) committed() {
 	}
 }
 
-// mayBeWritten says that a commit of everything pending failed, or its outcome is
-// unknown: the room of its records may be gone, and is counted as gone. It reports
+// mayBeWritten charges a commit of everything pending that failed, or whose outcome is
+// unknown: the room of its records may be used, and is counted as used. It reports
 // whether there is room for them again.
 func (b *backlog) mayBeWritten() (again bool) {
 	again = true
@@ -202,7 +202,7 @@ func (b *backlog) putAside() (a *aside, release func()) {
 
 // copyOut copies everything that is aside in the memory of extent i, unless that is done, and
 // ends the use of that memory. It may be the only one that the daemon can lease next, and is
-// locked as long as it is used. An extent that is not what was written is returned: it is lost.
+// locked as long as it is used. An extent whose content has changed is returned: it is lost.
 func (a *aside) copyOut(i int) (lost *extent) {
 	if a.copies[i] != nil {
 		return nil
@@ -228,8 +228,7 @@ func (a *aside) copyOut(i int) (lost *extent) {
 	return nil
 }
 
-// committedAll says that a commit of everything uncommitted was carried out: of what is pending
-// and of what is aside.
+// committedAll settles a commit of everything uncommitted: of pending and of aside.
 func (b *backlog) committedAll() {
 	for _, a := range b.asides {
 		a.landed = true
@@ -238,8 +237,8 @@ func (b *backlog) committedAll() {
 	b.committed()
 }
 
-// uncommitted is everything that waits for a commit. What was put aside and is pending
-// again comes twice.
+// uncommitted is everything that waits for a commit. Bytes that were put aside and are pending
+// again come twice.
 func (b *backlog) uncommitted() iter.Seq[*extent] {
 	return func(yield func(*extent) bool) {
 		for _, a := range b.asides {
@@ -257,8 +256,8 @@ func (b *backlog) uncommitted() iter.Seq[*extent] {
 	}
 }
 
-// forget gives up everything. What was pending stays unused: a commit of it may be
-// under way.
+// forget drops everything. Pending memory stays unused: a commit of it may be
+// in progress.
 func (b *backlog) forget() {
 	b.drop(&b.claim)
 	b.drop(&b.reserved)
@@ -268,7 +267,7 @@ func (b *backlog) forget() {
 	b.pending, b.newest = nil, nil
 }
 
-// unhold gives up what is pending in a memory.
+// unhold drops the pending bytes in a memory.
 func (b *backlog) unhold(mem *lease.Memory) {
 	h := b.hold(mem)
 	mem.Forgive(h.extents)

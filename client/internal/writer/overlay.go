@@ -9,10 +9,10 @@ import (
 	"forebay/internal/bb"
 )
 
-// ReadAt reads what was committed with what was written over it.
+// ReadAt reads the committed content with uncommitted writes over it.
 func (w *Writer) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
 	if !w.o.Truncate || w.committed || !w.session.Alive() {
-		// The size, what is below, or the memory that what is pending lies in may have to
+		// The size, the content below, or the memory of pending bytes may have to
 		// be found first.
 		if err := w.Settled(ctx); err != nil {
 			return 0, err
@@ -36,7 +36,7 @@ func (w *Writer) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 	return len(p), err
 }
 
-// readBase reads what was committed; zeros, where there is nothing.
+// readBase reads the committed content; zeros, where there is nothing.
 func (w *Writer) readBase(ctx context.Context, p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil

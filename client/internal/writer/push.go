@@ -8,13 +8,13 @@ import (
 	"forebay/internal/segment"
 )
 
-// isLaden reports whether so much lies in this process's memory that it has to be
-// committed, and let go, before more comes.
+// isLaden reports whether this process's memory holds so many bytes that they have to be
+// committed, and freed, before more come.
 func (w *Writer) isLaden() bool { return w.session.Remote != nil && w.staged >= MaxStaged }
 
-// push sends what an extent holds to its segment, if that is far: when nothing can be
-// added to it any more, or all of it. A connection that breaks is no error here: what was written
-// is written again elsewhere when the file is resumed.
+// push sends an extent's bytes to its segment, if that is far: when nothing can be
+// added to it any more, or all of it. A connection that breaks is no error here: the bytes
+// are written again elsewhere when the file is resumed.
 func (w *Writer) push(ctx context.Context, e *extent, all bool) error {
 	if !e.mem.Far() {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/segment"
 )
 
-// Reserve hands out n bytes in a row, after giving up those that were reserved before.
+// Reserve returns n bytes in a row, after dropping those that were reserved before.
 func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 	if w.err != nil {
 		return nil, w.err
@@ -51,7 +51,7 @@ func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 	return w.reserved.Bytes(), nil
 }
 
-// unreserve gives back what is reserved, to the claim if that follows it.
+// unreserve returns the reservation, to the claim if that follows it.
 func (w *Writer) unreserve() {
 	w.claim.Join(&w.reserved)
 	w.drop(&w.reserved)
@@ -72,8 +72,8 @@ func (w *Writer) Publish(ctx context.Context, n, off int64) error {
 		}
 	}
 	if n > 0 && (w.hold(r.Mem).tight || !r.Mem.Of(w.session)) {
-		// The lease has no room for the record, or is void: the one copy that is left. Its
-		// memory is let go first, since it may be what the daemon leases next.
+		// The lease has no room for the record, or is void: the only copy. Its
+		// memory is released first, since it may be what the daemon leases next.
 		own := bytes.Clone(r.Bytes()[:n])
 		w.drop(r)
 		_, err := w.Write(ctx, own, off)

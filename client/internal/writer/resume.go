@@ -48,20 +48,20 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 			return err
 		}
 	case was != w.file.generation:
-		w.commits.doubt = false // what it was sent to is gone, and it was not carried out
+		w.commits.doubt = false // its generation is gone, and it was not carried out
 	}
 	if !w.isStale() {
-		return nil // what is pending travels with the commit
+		return nil // pending bytes travel with the commit
 	}
 	return w.move(ctx)
 }
 
-// goesOn reports whether a commit that was not answered may be sent again to what was
-// opened in a new session. It may if that is the generation that it was sent to, whose
-// owner carries it out once; or if nobody has committed anything since the file was first
-// opened, as far as that is known: then the commit was not carried out. (If the answer to
+// goesOn reports whether a commit that was not answered may be sent again to the generation that
+// was opened in a new session. It may if that is the generation that it was sent to, whose
+// owner carries it out once; or if no commit by others is known since the file was first
+// opened: then the commit was not carried out. (If the answer to
 // the first open was lost too, and there is no file, the commit is sent again: a file that
-// was committed, and removed by somebody else at once, comes back.)
+// was committed, and removed by another client at once, comes back.)
 func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	switch {
 	case known && before.GetFile() == now.GetFile() && sameGeneration:
@@ -72,8 +72,8 @@ func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	return known && before.GetFile() == now.GetFile() && before.GetGeneration() == now.GetGeneration()
 }
 
-// resolve finds out what became of a commit that was not answered, after the file got
-// another content: it is that content, or nobody can tell. Size is what the file had with it.
+// resolve finds out the outcome of a commit that was not answered, after the file got
+// another content: it is that content, or unknown. Size is the file's size with the commit.
 func (w *Writer) resolve(ctx context.Context, size int64) error {
 	r, err := reader.Open(ctx, w.Source, w.path)
 	if err != nil && bb.KindOf(err) != bb.NotFound {
@@ -90,8 +90,8 @@ func (w *Writer) resolve(ctx context.Context, size int64) error {
 		return w.unknownCommit()
 	}
 	if !w.commits.closing {
-		// No commit was ever acknowledged, so all that was written is pending still. It goes
-		// into what was opened again, which may have begun without it, and which another
+		// No commit was ever acknowledged, so all bytes are pending still. They go
+		// into the generation that was opened again, which may have begun without them, and which another
 		// writer may have joined.
 		w.commits.doubt, w.commits.sent = false, -1
 		return nil
@@ -103,8 +103,8 @@ func (w *Writer) resolve(ctx context.Context, size int64) error {
 	return w.awaitFlush(ctx)
 }
 
-// unknownCommit is the end of a writer whose commit may have been carried out, and replaced
-// by others since. Repeating it could undo what they made.
+// unknownCommit is the error of a writer whose commit may have been carried out, and replaced
+// by others since. Repeating it could undo theirs.
 func (w *Writer) unknownCommit() error {
 	err := bb.E(bb.Unavailable, commitOp(w.commits.closing), w.Address(w.path),
 		"outcome unknown: the connection broke before the daemon answered, and the file has other content since").
@@ -113,7 +113,7 @@ func (w *Writer) unknownCommit() error {
 	return w.fail(err)
 }
 
-// abortHandle leaves what was opened again.
+// abortHandle closes the handle that was opened again.
 func (w *Writer) abortHandle() {
 	w.session.Post(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: w.handle, Close: true, Abort: true}, nil)
 	w.handle = 0
@@ -129,11 +129,11 @@ func (w *Writer) settleDoubt() {
 }
 
 // opensOnce reports whether the open that was not answered must not be sent again: an
-// exclusive create makes the name, and a fence ends the writing of others, whoever they
-// are by then.
+// exclusive create makes the name, and a fence ends the writing of all other writers of
+// that time.
 func (w *Writer) opensOnce() bool { return w.file.id == 0 && (w.o.Exclusive || w.o.Fence) }
 
-// unknown is the end of an open that nobody can repeat.
+// unknown is the error of an open that cannot be repeated.
 func (w *Writer) unknown() error {
 	op, remedy := "create", "look whether the file is there"
 	if w.o.Fence {
@@ -181,8 +181,8 @@ func (w *Writer) reopen(ctx context.Context, s *session.Session) error {
 	return w.anew(ctx, s)
 }
 
-// anew begins a new generation, on top of the one that was closed: what is pending goes to
-// the same places.
+// anew begins a new generation, on top of the one that was closed: pending bytes go to
+// the same offsets.
 func (w *Writer) anew(ctx context.Context, s *session.Session) error {
 	w.file.continues = w.file.id
 	w.file.id, w.file.generation, w.committed = 0, 0, false
@@ -193,8 +193,8 @@ func (w *Writer) anew(ctx context.Context, s *session.Session) error {
 	return w.settle(ctx)
 }
 
-// hasLanded reports whether everything uncommitted has landed: the daemon remembers the
-// last commit, or all of it is in the file as it is now. It fails if nobody can tell. While
+// hasLanded reports whether everything uncommitted has landed: the daemon has recorded the
+// last commit, or the file of now has all of it. It fails if that is unknown. While
 // something is aside, the last commit may have been of a part: then the content decides.
 func (w *Writer) hasLanded(ctx context.Context) (bool, error) {
 	if len(w.asides) == 0 && w.commits.number != 0 && w.commits.sent == w.written && w.opening.reply.Committed >= w.commits.number {
@@ -234,8 +234,8 @@ func (w *Writer) isContent(ctx context.Context, r *reader.Reader) (bool, error) 
 
 const flushPoll = 50 * time.Millisecond
 
-// awaitFlush waits, where the buffer's durability asks for it, until the file is on the
-// store: the answer that would have said so was lost.
+// awaitFlush waits, in a buffer whose durability is flushed, until the file is on the
+// store: the answer that reports it was lost.
 func (w *Writer) awaitFlush(ctx context.Context) error {
 	var info wire.Buffer
 	if err := w.Conn.Ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: w.Buffer}, &info); err != nil {

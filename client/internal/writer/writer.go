@@ -1,5 +1,5 @@
-// Package writer writes one file: it decides where bytes go, keeps what is not committed, and brings
-// that over to a new connection when one breaks. It must never know what other files are open.
+// Package writer writes one file: it places the bytes, keeps uncommitted ones, and carries
+// them over to a new connection when one breaks. It must never know other open files.
 package writer
 
 import (
@@ -39,14 +39,14 @@ type Target struct {
 	Pools *lease.Pools
 }
 
-// Options say how a file is opened for writing.
+// Options are the options of opening a file for writing.
 type Options struct {
 	Create    bool        // make the file if it is missing
 	Exclusive bool        // with Create: it must not be there
 	Truncate  bool        // begin from nothing
 	Fence     bool        // end the writing of others
 	Mode      fs.FileMode // permission bits of a new file
-	ModTime   time.Time   // of what is written; zero: when it is
+	ModTime   time.Time   // of the written content; zero: the time of the write
 }
 
 // Writer is the writing side of a file: one handle, and what was written to it and not
@@ -75,15 +75,15 @@ type Writer struct {
 	opening openRequest
 	file    fileState
 	commits commitState
-	moving  *remote.Transfers // of what goes to segments that are far; nil: nothing so far
+	moving  *remote.Transfers // to segments that are far; nil: none so far
 	staged  int64             // bytes written and not committed
 
 	committed bool  // something of this generation was acknowledged
-	Size      int64 // of the file, with what was written
+	Size      int64 // of the file, with uncommitted writes
 	written   int64
 	err       error // what ends all use of the file
 
-	base *reader.Reader // what is committed, for reading; opened when it is needed
+	base *reader.Reader // the committed content, for reading; opened when it is needed
 }
 
 // openRequest is the Open of a writer's handle.
@@ -92,7 +92,7 @@ type openRequest struct {
 	reply *wire.Opened
 }
 
-// fileState is what the answer to Open says.
+// fileState is the file's state in the answer to Open.
 type fileState struct {
 	id         bb.FileID // 0: not known yet
 	generation bb.Generation
@@ -100,12 +100,12 @@ type fileState struct {
 	continues  bb.FileID   // that a generation was closed of which the next one continues; 0: any
 }
 
-// commitState is what a writer knows of its commits, which it repeats when their answers are lost.
+// commitState identifies a writer's commits, which it repeats when their answers are lost.
 type commitState struct {
 	doubt   bool   // one may have landed whose answer was lost
-	writer  uint64 // by which the owner of the file knows the commits; 0: none yet
+	writer  uint64 // by which the file's owner identifies the commits; 0: none yet
 	number  uint64 // of the last one that was sent
-	sent    int64  // what was written when it was; -1: the next one is another
+	sent    int64  // bytes written before it; -1: the next one is another
 	closing bool   // the next one is the closing one
 	landed  bool   // that has landed: nothing is left to be written
 
@@ -133,7 +133,7 @@ func Open(ctx context.Context, to Target, path string, o Options) (*Writer, erro
 
 // open sends Open in a session.
 func (w *Writer) open(ctx context.Context, s *session.Session) error {
-	if w.opensOnce() && !s.Alive() { // the daemon went while nobody asked for anything
+	if w.opensOnce() && !s.Alive() { // the daemon ended while no request was in flight
 		return &session.BrokenError{Reason: net.ErrClosed}
 	}
 	handle := s.NewHandle()
@@ -144,7 +144,7 @@ func (w *Writer) open(ctx context.Context, s *session.Session) error {
 		Fence: w.o.Fence && w.file.id == 0,
 	}
 	opened := new(wire.Opened)
-	// Sending at once tells whether anything has left.
+	// Sending at once shows whether anything has left.
 	c, err := s.Begin(ctx, mux.Frame{Type: wire.Type_TYPE_OPEN, Message: m, Queue: !w.opensOnce()}, opened)
 	if session.WasSent(err) && w.opensOnce() {
 		return w.unknown()
@@ -361,7 +361,7 @@ func (w *Writer) claimRoom(ctx context.Context, n, off int64) error {
 		if err != nil {
 			return err
 		}
-		w.drop(&w.claim) // of what was written again on the way
+		w.drop(&w.claim) // of bytes that were written again meanwhile
 		w.claim = c
 	}
 	return nil
@@ -405,13 +405,13 @@ func (w *Writer) take(ctx context.Context, want, least int64) (lease.Claim, erro
 	}
 }
 
-// mayCommit reports whether the daemon, which has no room, could make some of what is not committed
-// yet, with an error of a lease.
+// mayCommit reports whether a commit of uncommitted bytes could make room in the full daemon,
+// given an error of a lease.
 func (w *Writer) mayCommit(err error) bool {
 	return w.access == access(leased{}) && bb.KindOf(err) == bb.Busy && w.HasPending()
 }
 
-// outgrow goes over to leases with what is in the file's own buffer.
+// outgrow switches to leases with the bytes in the file's own buffer.
 func (w *Writer) outgrow(ctx context.Context) error {
 	w.access = leased{}
 	err := w.move(ctx)
@@ -419,8 +419,8 @@ func (w *Writer) outgrow(ctx context.Context) error {
 	return err
 }
 
-// move writes everything pending again, to other memory, after checking that it is still
-// what was written. If the connection breaks meanwhile, nothing is forgotten.
+// move writes everything pending again, to other memory, after verifying its
+// content. If the connection breaks meanwhile, nothing is forgotten.
 func (w *Writer) move(ctx context.Context) error {
 	a, release := w.putAside()
 	defer release()
@@ -435,7 +435,7 @@ func (w *Writer) move(ctx context.Context) error {
 			return w.err
 		}
 		if err := w.again(ctx, a, a.copies[i], a.extents[i].off); err != nil {
-			return w.fail(err) // what was put aside is not all back
+			return w.fail(err) // aside is not all back
 		}
 		if a.landed {
 			return nil
@@ -445,8 +445,8 @@ func (w *Writer) move(ctx context.Context) error {
 	return nil
 }
 
-// again writes p, which is of what was put aside, unless that turns out to be committed
-// when the connection breaks on the way.
+// again writes p, a part of aside, unless that turns out to be committed
+// when the connection breaks meanwhile.
 func (w *Writer) again(ctx context.Context, a *aside, p []byte, off int64) error {
 	if err := w.check(off, int64(len(p))); err != nil {
 		return err
@@ -585,9 +585,9 @@ func (w *Writer) message(closing bool) (*wire.Commit, []byte) {
 	return m, data
 }
 
-// next returns what a commit of all that is pending is known by: the number of the one before if
-// that was not acknowledged and is repeated, so that it is carried out once. Written is how many
-// bytes were written so far.
+// next returns the number of a commit of all that is pending: the number of the one before if
+// that was not acknowledged and is repeated, so that it is carried out once. Written is the number of
+// bytes written so far.
 func (c *commitState) next(written int64) (writer, number uint64) {
 	if c.writer == 0 {
 		c.writer = rand.Uint64() | 1
@@ -625,7 +625,7 @@ func (w *Writer) Sync(ctx context.Context) error {
 	return w.commit(ctx, false)
 }
 
-// Close commits and closes. If that fails, what was not committed is forgotten.
+// Close commits and closes. If that fails, uncommitted bytes are dropped.
 func (w *Writer) Close(ctx context.Context) error {
 	w.commits.closing = true
 	err := w.commit(ctx, true)
@@ -633,15 +633,15 @@ func (w *Writer) Close(ctx context.Context) error {
 	return err
 }
 
-// Abort closes the file and forgets what was not committed.
+// Abort closes the file and drops uncommitted bytes.
 func (w *Writer) Abort() { w.end(true) }
 
-// end lets go of everything. Leases go back to the daemon after an abort is through,
-// since a commit that nobody waited for may be ahead of it.
+// end releases everything. Leases go back to the daemon after an abort is through,
+// since a commit without a waiter may be ahead of it.
 func (w *Writer) end(abort bool) {
 	w.closeBase()
 	if w.moving != nil {
-		_ = w.moving.Drain() // whoever needs to know that it failed was told
+		_ = w.moving.Drain() // its failure was returned already
 		w.moving.Free()
 		w.moving = nil
 	}
@@ -663,7 +663,7 @@ func (w *Writer) end(abort bool) {
 	w.session.Heed(c)
 }
 
-// closeBase forgets what was committed before.
+// closeBase closes the committed content.
 func (w *Writer) closeBase() {
 	if w.base != nil {
 		w.base.Close()
