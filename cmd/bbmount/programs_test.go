@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,8 +17,7 @@ import (
 // program runs a program and fails the test if it fails.
 func program(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = dir
+	cmd := inDir(dir, args...)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "HOME="+os.TempDir(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org",
 		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
 	text, err := cmd.CombinedOutput()
@@ -25,6 +25,50 @@ func program(t *testing.T, dir string, args ...string) string {
 		t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, text)
 	}
 	return string(text)
+}
+
+// inDir is a program that goes to a directory of the mount by itself. With Cmd.Dir, this process
+// would do that between fork and exec, in which Go's runtime keeps a processor: while the daemon is
+// away, as many such programs as there are processors stop this process, and nobody starts the
+// daemon again.
+func inDir(dir string, args ...string) *exec.Cmd {
+	return exec.Command("env", append([]string{"--chdir=" + dir}, args...)...)
+}
+
+// TestStartWithoutDaemon starts programs in directories of the mount while the daemon stands still.
+// They wait, and this process goes on.
+func TestStartWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	m.Pause()
+	waitFor(t, "the daemon stands still", func() bool { return stopped(m.Pid()) })
+	// Goes on without this process, if that is stopped as well.
+	rescue := exec.Command("sh", "-c", `sleep "$1"; kill -CONT "$2"`, "sh", fmt.Sprint(patience.Seconds()/2), fmt.Sprint(m.Pid()))
+	check(t, rescue.Start())
+	t.Cleanup(func() {
+		rescue.Process.Kill()
+		rescue.Wait()
+	})
+	var started []*exec.Cmd
+	for i := range 2 * runtime.GOMAXPROCS(0) {
+		dir := filepath.Join(m.dir, fmt.Sprint("no-such-directory-", i)) // which the kernel asks for, whatever it keeps
+		cmd := inDir(dir, "true")
+		check(t, cmd.Start())
+		started = append(started, cmd)
+	}
+	for _, cmd := range started {
+		waitFor(t, "the program waits", func() bool { return waitsInKernel(cmd.Process.Pid) })
+	}
+	if !stopped(m.Pid()) {
+		t.Error("the daemon went on before the programs were started")
+	}
+	m.Resume()
+	for _, cmd := range started {
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 125 {
+			t.Errorf("env ended with %d: the directory is not there", code)
+		}
+	}
 }
 
 // needPrograms skips a test of programs that are not there; in CI it fails it.

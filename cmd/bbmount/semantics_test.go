@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -580,8 +579,7 @@ func otherUsers(t *testing.T, _ *mounted, dir string) {
 	write(t, filepath.Join(dir, "private"), "secret")
 	check(t, os.Chmod(filepath.Join(dir, "private"), 0o600))
 	as := func(script string) (string, error) {
-		cmd := exec.Command("sh", "-c", script)
-		cmd.Dir = dir
+		cmd := inDir(dir, "sh", "-c", script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 23456}}
 		text, err := cmd.CombinedOutput()
 		return string(text), err
