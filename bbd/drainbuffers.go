@@ -9,7 +9,6 @@ import (
 	"forebay/bbd/flushrule"
 	"forebay/bbd/rpc"
 	"forebay/bbd/walk"
-	"forebay/flusher"
 	"forebay/internal/bb"
 )
 
@@ -70,9 +69,7 @@ func (b drainBuffer) Owner(e *bb.Entry) bb.NodeID { return b.owners.Of(e) }
 func (b drainBuffer) Foreign(e *bb.Entry) bool { return b.owners.Foreign(e) }
 
 // Enqueue queues a dirty file of this node for its flush.
-func (b drainBuffer) Enqueue(e bb.Entry) {
-	b.writeback.Enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
-}
+func (b drainBuffer) Enqueue(ctx context.Context, e *bb.Entry) { b.writeback.EnqueueFound(ctx, e) }
 
 // Rules returns what the buffer's flush rules hold back.
 func (b drainBuffer) Rules() *flushrule.Buffer { return b.rules }

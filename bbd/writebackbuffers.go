@@ -41,9 +41,8 @@ func (f writebackFiles) Spec() bb.Buffer { return f.b.Spec() }
 // OpenPaths returns the paths of the files that are being written and have been committed in part.
 func (f writebackFiles) OpenPaths() []string { return f.b.open.PublishedPaths() }
 
-// AwaitChange returns when nothing is under way at a place: a rename has it locked until the daemon has
-// followed.
-func (f writebackFiles) AwaitChange(at bb.Place) { f.b.open.Lock(at)() }
+// Lock keeps others from changing the entry at a place: a rename has it locked until the daemon has followed.
+func (f writebackFiles) Lock(at bb.Place) (unlock func()) { return f.b.open.Lock(at) }
 
 // SaveReaders brings into memory what readers of a file would need from the store's object.
 func (f writebackFiles) SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {

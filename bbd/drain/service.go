@@ -41,8 +41,9 @@ type Buffer interface {
 	// Owner returns the node that decides about a file, and Foreign reports whether that is another one.
 	Owner(e *bb.Entry) bb.NodeID
 	Foreign(e *bb.Entry) bool
-	// Enqueue queues a dirty file of this node for its flush.
-	Enqueue(e bb.Entry)
+	// Enqueue queues a dirty file of this node for its flush. It may have been renamed, removed or flushed since its entry
+	// was looked up.
+	Enqueue(ctx context.Context, e *bb.Entry)
 	// Rules returns what the buffer's flush rules hold back.
 	Rules() *flushrule.Buffer
 	// CloseAbandoned closes the files of this node whose writers are gone for good.

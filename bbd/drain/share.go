@@ -185,7 +185,7 @@ func (c scope) settle(ctx context.Context, p *transfer.Progress, dirty map[conte
 		// Not queued, and dirty: recorded as clean or queued a moment later, or never.
 		if time.Since(began) > requeueAfter {
 			for _, f := range dirty {
-				c.Enqueue(f.entry)
+				c.Enqueue(ctx, &f.entry)
 			}
 		}
 		if len(dirty) > 0 {

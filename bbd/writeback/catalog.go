@@ -110,9 +110,9 @@ func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 		return bb.Entry{}, "", gone
 	}
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
-	for bb.KindOf(err) == bb.NotFound || err == nil && e.File != k.File {
+	for missing(&e, err, k.File) {
 		// A rename may be half way, which the namespace has and b does not yet.
-		b.files.AwaitChange(at)
+		b.files.Lock(at)()
 		now, ok := b.dirtyAt(k.File)
 		if !ok || now == at {
 			return bb.Entry{}, "", gone
@@ -138,6 +138,11 @@ func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "its home is node "+string(b.o.Owners.Of(&e))+" now")
 	}
 	return e, path, nil
+}
+
+// missing reports whether a look at a place has not found a file.
+func missing(e *bb.Entry, err error, file bb.FileID) bool {
+	return bb.KindOf(err) == bb.NotFound || err == nil && e.File != file
 }
 
 // dirtyAt returns the place of a file that waits for its flush, as far as b knows.

@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -263,7 +264,7 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 	switch e.State() {
 	case bb.StateClean:
 	case bb.StateDirty:
-		b.enqueueUnsaid(ctx, e)
+		b.EnqueueFound(ctx, e)
 		return nil
 	default:
 		return nil
@@ -279,65 +280,113 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
 	}
-	// In memory it is held first: from now on nothing of it is evicted.
-	if err := b.o.Store.MarkDirty(e.File, e.Generation); err != nil {
+	evicted, err := b.makeDirty(e)
+	if evicted {
 		return b.reconcileEvicted(ctx, e, path, &o)
 	}
-	// From here on it is carried through, though the daemon that asked may be gone: a file that is dirty has
-	// to be queued.
-	now, err := b.updateFlushed(b.ctx, e, func(now *bb.Entry) {
+	if err == nil {
+		b.o.Log.Warn("the store does not have what was flushed to it: flushing it again", "path", b.address(path), "file", e.File, "generation", e.Generation)
+	}
+	return err
+}
+
+// makeDirty has a clean file flushed again. Evicted: not all of it is in memory. Its place is locked from before the
+// change of its entry until it is queued. A rename in between would find it among no dirty files, and it would wait
+// under its old name, where no flush finds it. The daemon's context is used: once the file is dirty, it has to be
+// queued, though the daemon that asked may be gone.
+func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
+	defer b.files.Lock(e.Place())()
+	now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
+	if err == nil {
+		err = b.asCompared(&now, e) // else a rename was followed before
+	}
+	if err != nil {
+		return false, err
+	}
+	// In memory first: from now on nothing of it is evicted.
+	if b.o.Store.MarkDirty(e.File, e.Generation) != nil {
+		return true, nil
+	}
+	now, err = b.updateFlushed(b.ctx, e, func(now *bb.Entry) {
 		now.Flushed.Generation-- // not this one, but something is there
 	})
 	if err != nil {
-		return err // asked again; it is clean until then
+		return false, b.madeDirty(e, err)
 	}
-	b.o.Log.Warn("the store does not have what was flushed to it: flushing it again", "path", b.address(path), "file", e.File, "generation", e.Generation)
-	b.enqueueLooked(b.ctx, &now)
-	return nil
+	b.enqueueLooked(b.ctx, &now, b.addFound(&now))
+	return false, nil
 }
 
-// enqueueUnsaid queues a dirty file that is in no queue: an earlier reconcileFile has made it dirty, and the
-// namespace's answer was lost.
-func (b *Buffer) enqueueUnsaid(ctx context.Context, e *bb.Entry) {
-	if _, waits := b.dirty.Of(e.File); !waits {
-		b.enqueueLooked(ctx, e)
-	}
-}
-
-// enqueueLooked queues a dirty file that was looked up a while ago. It is added to the dirty files before its
-// entry is looked up again. So if it moves to another node or is removed meanwhile, either the look finds that,
-// or the move or the removal takes it out again: the flusher would drop the second copy that may be here, and
-// a removed file would lack its second copy for good. Of other changes the flusher takes care.
-func (b *Buffer) enqueueLooked(ctx context.Context, e *bb.Entry) {
-	b.addDirty(e)
-	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+// madeDirty ends an attempt whose change of the entry has failed, or has lost its answer: memory, which is dirty
+// already, follows what the namespace has now. Its place is locked.
+func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
+	now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
 	switch {
-	case err == nil && now.File == e.File:
-		if due(b.o.Owners, &now, e.Generation) != flushIt {
-			b.dirty.Forget(e.File, e.Generation)
-			return
-		}
-	case err == nil || bb.KindOf(err) == bb.NotFound:
-		// Removed, or renamed: then its place among the dirty files has changed, too.
-		b.files.AwaitChange(e.Place())
-		if at, ok := b.dirtyAt(e.File); !ok || at == e.Place() {
-			b.dirty.Forget(e.File, e.Generation)
-			return
-		}
+	case err != nil && bb.KindOf(err) != bb.NotFound:
+		b.enqueueLooked(b.ctx, e, b.addFound(e)) // the flusher looks until it is answered: a clean file it marks clean
+	case err != nil || now.File != e.File:
+	case due(b.o.Owners, &now, e.Generation) == flushIt:
+		b.enqueueLooked(b.ctx, &now, b.addFound(&now))
+		return nil
+	case due(b.o.Owners, &now, e.Generation) == isStored:
+		failed = errors.Join(failed, b.o.Store.MarkClean(e.File, e.Generation))
 	}
-	b.o.Flusher.Enqueue(flusher.Item{Key: b.key(e), Size: e.Size})
+	return failed
+}
+
+// EnqueueFound queues a dirty file that was looked up a while ago and may be in no queue. What has become of it meanwhile
+// counts. It is added to the dirty files first: a rename that is under way takes it along, or a removal takes it out.
+func (b *Buffer) EnqueueFound(ctx context.Context, e *bb.Entry) {
+	added := b.addFound(e)
+	defer b.files.Lock(e.Place())()
+	b.enqueueLooked(ctx, e, added)
+}
+
+// addFound adds a file to the dirty ones, and reports whether it was not among them. One that was may have been renamed
+// since its entry was looked up, and keeps its place.
+func (b *Buffer) addFound(e *bb.Entry) (added bool) {
+	if f, waits := b.dirty.Of(e.File); waits && f.Generation >= e.Generation {
+		return false
+	}
+	b.addDirty(e)
+	return true
+}
+
+// enqueueLooked queues one of the dirty files, if its entry says that still. Its place is locked. It was added before its
+// entry is looked up here: if it moves to another node, either the look finds that, or the move takes it out again.
+// Else the flusher would drop the second copy that may be here.
+func (b *Buffer) enqueueLooked(ctx context.Context, e *bb.Entry, added bool) {
+	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+	due := err != nil || due(b.o.Owners, &now, e.Generation) == flushIt
+	if missing(&now, err, e.File) {
+		at, waits := b.dirtyAt(e.File)
+		due = waits && at != e.Place() // it was renamed
+	}
+	switch {
+	case due:
+		b.o.Flusher.Enqueue(flusher.Item{Key: b.key(e), Size: e.Size})
+	case added:
+		b.dirty.Forget(e.File, e.Generation)
+	}
 }
 
 // updateFlushed changes an entry if it is as it was compared with the store.
 func (b *Buffer) updateFlushed(ctx context.Context, e *bb.Entry, change func(*bb.Entry)) (bb.Entry, error) {
-	now, err := b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if now.File != e.File || now.Generation != e.Generation || now.State() != bb.StateClean || b.o.Owners.Foreign(now) || now.Flushed.ETag != e.Flushed.ETag {
-			return owner.Changed("recheck", b.address(e.Name))
+	return b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if err := b.asCompared(now, e); err != nil {
+			return err
 		}
 		change(now)
 		return nil
 	})
-	return now, err
+}
+
+// asCompared returns an error if an entry is not as it was compared with the store.
+func (b *Buffer) asCompared(now, e *bb.Entry) error {
+	if now.File != e.File || now.Generation != e.Generation || now.State() != bb.StateClean || b.o.Owners.Foreign(now) || now.Flushed.ETag != e.Flushed.ETag {
+		return owner.Changed("recheck", b.address(e.Name))
+	}
+	return nil
 }
 
 // reconcileEvicted is reconcileFile of a file that is not all in memory: the store's object

@@ -24,8 +24,8 @@ type Files interface {
 	Spec() bb.Buffer
 	// OpenPaths returns the paths of the files that are being written and have been committed in part.
 	OpenPaths() []string
-	// AwaitChange returns when no commit, rename or removal is under way at a place.
-	AwaitChange(at bb.Place)
+	// Lock locks a place: no commit, rename or removal is under way there until unlock is called.
+	Lock(at bb.Place) (unlock func())
 	// SaveReaders brings into memory what readers of a file would need from the store's object, before
 	// that is replaced by a generation.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error

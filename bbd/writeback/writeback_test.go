@@ -35,9 +35,13 @@ type world struct {
 	unsaid  error               // of Update, once, after it has changed the entry
 	reading chan struct{}       // Read waits for it, unless it is nil
 	txn     bb.TxnID            // which replaces all files
-	changed func()              // called once while a change is awaited
-	marked  func()              // called by MarkDirty, unless it is nil
-	look    func() error        // called by Lookup and Resolve, unless it is nil
+	changed func()              // called once when a place is locked: what was under way there
+	rename  func()              // carried out once after Update, when the place is free
+	locked  map[bb.Place]bool
+	marked  func()       // called by MarkDirty, unless it is nil
+	look    func() error // called by Lookup and Resolve, unless it is nil
+	updated bool         // an entry has been changed
+	locks   []string     // names of places that were locked
 	calls   []string
 	later   []func() // what was started in the background, and is left to the test
 }
@@ -81,6 +85,8 @@ func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change fu
 	if err == nil {
 		w.entries[bb.Place{Dir: dir, Name: name}] = e
 		err, w.unsaid = w.unsaid, nil
+		w.updated = true
+		w.whenFree(bb.Place{Dir: dir, Name: name})
 	}
 	return e, err
 }
@@ -111,11 +117,28 @@ type files struct{ *world }
 
 func (f files) Spec() bb.Buffer     { return f.spec }
 func (f files) OpenPaths() []string { return nil }
-func (f files) AwaitChange(at bb.Place) {
-	f.did("await %s", at.Name)
+
+func (f files) Lock(at bb.Place) (unlock func()) {
+	if f.locked == nil {
+		f.world.locked = map[bb.Place]bool{}
+	}
+	f.locks = append(f.locks, at.Name)
 	if f.changed != nil {
 		f.changed()
-		f.changed = nil
+		f.world.changed = nil
+	}
+	f.locked[at] = true
+	return func() {
+		delete(f.locked, at)
+		f.whenFree(at)
+	}
+}
+
+// whenFree carries a rename out that waits for a place.
+func (w *world) whenFree(at bb.Place) {
+	if rename := w.rename; rename != nil && w.updated && !w.locked[at] {
+		w.rename = nil
+		rename()
 	}
 }
 
@@ -217,9 +240,9 @@ func TestBegin(t *testing.T) {
 		"another node's": {
 			world{entries: map[bb.Place]bb.Entry{place("f"): file("n2")}}, bb.NotFound, true, []string{"drop 7/5"},
 		},
-		"removed": {world{}, bb.NotFound, false, []string{"await f"}},
+		"removed": {world{}, bb.NotFound, false, nil},
 		"the name of another": {
-			world{entries: map[bb.Place]bb.Entry{place("f"): changed(file("n1"), func(e *bb.Entry) { e.File = 8 })}}, bb.NotFound, false, []string{"await f"},
+			world{entries: map[bb.Place]bb.Entry{place("f"): changed(file("n1"), func(e *bb.Entry) { e.File = 8 })}}, bb.NotFound, false, nil,
 		},
 		"replaced by a transaction": {
 			world{entries: map[bb.Place]bb.Entry{place("f"): file("n1")}, txn: 9}, bb.Busy, false, nil,
@@ -292,21 +315,112 @@ func TestReconcileAlone(t *testing.T) {
 	}
 }
 
-// TestReconcileUnsaid: the namespace makes the file dirty, and its answer is lost. The next try queues it, once.
+// TestReconcileUnsaid: the namespace makes the file dirty, and its answer is lost. The file is queued, once, though the
+// namespace may not answer the next look either.
 func TestReconcileUnsaid(t *testing.T) {
 	t.Parallel()
-	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}, unsaid: bb.Unavailable}
-	b, _ := w.start(t, owner.Node{Self: "n1", Alone: true})
-	if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); bb.KindOf(err) != bb.Unavailable || len(w.calls) > 0 {
-		t.Fatalf("%v, %q", err, w.calls)
+	for _, looks := range []error{nil, bb.Unavailable} {
+		w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}, unsaid: bb.Unavailable}
+		w.look = func() error {
+			if w.updated {
+				return looks
+			}
+			return nil
+		}
+		b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
+		if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); bb.KindOf(err) != bb.KindOf(looks) {
+			t.Fatalf("%v, want %v", err, looks)
+		}
+		w.look = nil
+		want := []string{"enqueue 7/5"}
+		if _, ok := waiting.Of(7); !ok || !slices.Equal(w.calls, want) {
+			t.Fatalf("waits: %v, %q, want %q", ok, w.calls, want)
+		}
+		waiting.Forget(7, 5)
+		for range 2 { // it is in no queue
+			if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := waiting.Of(7); !ok {
+				t.Fatal("it is in no queue")
+			}
+		}
 	}
-	for range 2 {
-		if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); err != nil {
+}
+
+// TestReconcileFails: the namespace does not change the entry of a file that memory has dirty already. Memory has it
+// clean again, or would keep it for good; where the namespace does not say what the entry is, the flusher finds that out.
+func TestReconcileFails(t *testing.T) {
+	t.Parallel()
+	for _, looks := range []error{nil, bb.Unavailable} {
+		w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}}
+		marked := false
+		w.marked = func() { marked = true }
+		asked := 0
+		w.look = func() error {
+			if !marked {
+				return nil
+			}
+			if asked++; asked == 1 { // by Update
+				return bb.Unavailable
+			}
+			return looks
+		}
+		b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
+		if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); bb.KindOf(err) != bb.Unavailable {
 			t.Fatal(err)
 		}
-		if want := []string{"enqueue 7/5"}; !slices.Equal(w.calls, want) {
+		want := []string{"clean 7/5"}
+		if looks != nil {
+			want = []string{"enqueue 7/5"}
+		}
+		if !slices.Equal(w.calls, want) {
 			t.Fatalf("%q, want %q", w.calls, want)
 		}
+		if looks == nil {
+			continue
+		}
+		w.look = nil
+		if _, err := b.catalog().Begin(t.Context(), flusher.Key{Buffer: "b", File: 7, Generation: 5}); bb.KindOf(err) != bb.Exists {
+			t.Fatal(err)
+		}
+		if _, ok := waiting.Of(7); ok || w.calls[1] != "clean 7/5" {
+			t.Fatalf("waits: %v, %q", ok, w.calls)
+		}
+	}
+}
+
+// TestReconcileRename: a rename waits for the place of a file whose entry a recheck changes. The file is queued, and
+// waits under its new name.
+func TestReconcileRename(t *testing.T) {
+	t.Parallel()
+	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): flushed("n1")}}
+	b, waiting := w.start(t, owner.Node{Self: "n1", Alone: true})
+	w.rename = func() {
+		e := w.entries[place("f")]
+		delete(w.entries, place("f"))
+		e.Name = "g"
+		w.entries[place("g")] = e
+		waiting.Change(7, func(f *dirty.File) { f.At = place("g") })
+	}
+	if err := b.ReconcileHere(t.Context(), Doubt{Path: "f"}); err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := waiting.Of(7); !ok || f.At != place("g") || !slices.Equal(w.calls, []string{"enqueue 7/5"}) {
+		t.Errorf("waits: %v at %v, %q", ok, f.At, w.calls)
+	}
+}
+
+// TestEnqueueFoundRenamed: a file that waits under its new name was found under the old one. It keeps its place.
+func TestEnqueueFoundRenamed(t *testing.T) {
+	t.Parallel()
+	w := &world{entries: map[bb.Place]bb.Entry{place("g"): changed(file("n1"), func(e *bb.Entry) { e.Name = "g" })}}
+	b, waiting := w.start(t, owner.Node{Self: "n1"})
+	waiting.Add(7, dirty.File{At: place("g"), Generation: 5})
+	seen := file("n1")
+	b.EnqueueFound(t.Context(), &seen)
+	if f, ok := waiting.Of(7); !ok || f.At != place("g") || !slices.Equal(w.calls, []string{"enqueue 7/5"}) {
+		t.Errorf("waits: %v at %v, %q", ok, f.At, w.calls)
 	}
 }
 
@@ -335,9 +449,9 @@ func TestReconcileRemoved(t *testing.T) {
 		for _, renamed := range []bool{false, true} {
 			w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: entries}
 			b, waiting := w.start(t, owner.Node{Self: "n1"})
-			want := []string{"await f"}
+			var want []string
 			if renamed {
-				want = append(want, "enqueue 7/5")
+				want = []string{"enqueue 7/5"}
 				w.changed = func() { waiting.Change(7, func(f *dirty.File) { f.At = place("g") }) }
 			}
 			seen := file("n1")
@@ -360,7 +474,7 @@ func TestReconcileClosed(t *testing.T) {
 	b, waiting := w.start(t, owner.Node{Self: "n1"})
 	b.Enqueue(newer, flusher.Item{Key: b.key(&newer)})
 	seen := file("n1")
-	b.enqueueLooked(t.Context(), &seen)
+	b.EnqueueFound(t.Context(), &seen)
 	if f, ok := waiting.Of(7); !ok || f.Generation != 6 {
 		t.Errorf("waits: %v, %+v", ok, f)
 	}
