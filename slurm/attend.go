@@ -15,12 +15,12 @@ import (
 
 // Slurm 22.05 saves the state of jobs every 5 seconds, and that of burst buffers every 30. A
 // slurmctld that is killed in between finds a job "staging-in" when it is started again,
-// whose buffer it does not know: it takes the job for one whose hooks run, and starts none.
+// without a record of its buffer: it treats the job as one whose hooks run, and starts none.
 // The same holds for a job that waits for the teardown of its last run. And a slurmctld that
 // is started again begins the hooks of all jobs at once, of which slurmscriptd may hand one the
 // pipe of another: it notices the end of that one only when both have ended. Nothing but
-// scancel gets a job out of the first, and nobody says so. Whoever sees that no hook is at
-// work for a job can:
+// scancel ends the first case, and Slurm reports none of them. A process that sees that no hook is
+// at work for a job can cancel it:
 //
 //	folder/JOB.at    a lock that each hook holds while it works for the job. In it stands the
 //	                 key of the job's latest lifetime, from before setup opens that
@@ -28,8 +28,8 @@ import (
 // atSuffix ends the names of these files.
 const atSuffix = ".at"
 
-// attend says that a hook is at work for a job, until it ends or calls leave. A lock that
-// cannot be had is nothing to fail for.
+// attend marks that a hook is at work for a job, until it ends or calls leave. A lock that
+// cannot be acquired is no reason to fail.
 func (h *Hooks) attend(job string) (leave func()) {
 	if slurmctl.CheckID(job) != nil {
 		return func() {}
@@ -41,7 +41,7 @@ func (h *Hooks) attend(job string) (leave func()) {
 	}
 	touch := func() { _ = os.Chtimes(f.Name(), time.Time{}, time.Now()) }
 	touch()
-	// Whoever looks holds it for a moment.
+	// A process that checks it holds it for a moment.
 	for range 100 {
 		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
 			break
@@ -77,8 +77,8 @@ func (h *Hooks) rememberedKey(job string) string {
 }
 
 // attended reports whether a hook is at work for a job, or has been within a time: newer
-// releases of Slurm ask every few seconds how far it is. What cannot be told is taken for
-// so.
+// releases of Slurm ask for its progress every few seconds. If that is unknown, it counts
+// as at work.
 func (h *Hooks) attended(job string, within time.Duration) bool {
 	f, err := os.Open(h.atFile(job))
 	if err != nil {
@@ -102,12 +102,12 @@ func waitsForHook(j *slurmctl.Job) bool {
 	return false
 }
 
-// abandonedNote is what the user of such a job is to know.
+// abandonedNote is the note for the user of such a job.
 const abandonedNote = "Slurm has lost track of this job's buffer since slurmctld was started again, and may never go on with it: scancel the job, and submit it again"
 
-// abandoned are the jobs that have waited for quiet for a hook that nobody runs, since is
-// when that was first seen of each by id and time of submission, and what is to be
-// remembered for the next look.
+// abandoned returns the jobs that have waited for quiet for a hook that does not run, and the state for
+// the next check. since is the time at which each was first seen so, by id and time of
+// submission.
 func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*slurmctl.Job, next map[string]time.Time) {
 	next = map[string]time.Time{}
 	for i := range jobs {
@@ -127,7 +127,7 @@ func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[st
 	return list, next
 }
 
-// dropFiles removes what is remembered of jobs that Slurm does not know, if it is older.
+// dropFiles removes the files of jobs that Slurm has forgotten, if they are older.
 func (h *Hooks) dropFiles(known map[string]*slurmctl.Job, before time.Time) (err error) {
 	for _, suffix := range []string{envSuffix, atSuffix} {
 		files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+suffix))

@@ -8,13 +8,13 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Controller is what the hooks ask of Slurm. Its methods may be called concurrently.
+// Controller is the part of Slurm that the hooks need. Its methods may be called concurrently.
 type Controller interface {
-	// Job describes a job; bb.NotFound if Slurm does not know it (any more).
+	// Job describes a job; bb.NotFound if Slurm has no record of it (any more).
 	Job(ctx context.Context, id string) (slurmctl.Job, error)
-	// Jobs describes all jobs that Slurm knows.
+	// Jobs describes all jobs in Slurm's records.
 	Jobs(ctx context.Context) ([]slurmctl.Job, error)
-	// Note shows a line in the job's record, where its user looks. What is gone is no error.
+	// Note shows a line in the job's record, where its user reads it. A missing job is no error.
 	Note(ctx context.Context, id, text string) error
 	// Figures shows FiguresLine's in the record of a job that runs, in front of its notes.
 	Figures(ctx context.Context, id, line string) error
@@ -46,8 +46,8 @@ func (Commands) Jobs(ctx context.Context) ([]slurmctl.Job, error) {
 // notePrefix begins what Note has written.
 const notePrefix = "forebay: "
 
-// Note sets the job's AdminComment, unless somebody else has: scontrol show job shows it.
-// Slurm 22.05 lets nobody change a job that is over, or its SystemComment at all.
+// Note sets the job's AdminComment, unless it has one of other origin: scontrol show job shows it.
+// Slurm 22.05 accepts no change of a job that is over, nor of its SystemComment at all.
 func (c Commands) Note(ctx context.Context, id, text string) error {
 	j, err := c.Job(ctx, id)
 	if err == nil && (j.AdminComment == "" || strings.HasPrefix(j.AdminComment, notePrefix)) {
@@ -59,7 +59,7 @@ func (c Commands) Note(ctx context.Context, id, text string) error {
 	return err
 }
 
-// Figures puts them into the job's AdminComment, unless somebody else has.
+// Figures writes them into the job's AdminComment, unless it has one of other origin.
 func (c Commands) Figures(ctx context.Context, id, line string) error {
 	j, err := c.Job(ctx, id)
 	if bb.KindOf(err) == bb.NotFound || err == nil && j.State != "RUNNING" {
@@ -85,8 +85,8 @@ func (Commands) Finish(ctx context.Context, id string) error {
 	return err
 }
 
-// WithFigures is a comment with the figures in front of the notes that are in it; false: it
-// is somebody else's.
+// WithFigures returns a comment with the figures in front of its notes; false: the comment is of
+// other origin.
 func WithFigures(comment, line string) (string, bool) {
 	notes, ours := strings.CutPrefix(comment, notePrefix)
 	if !ours && comment != "" {

@@ -17,36 +17,36 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Hooks does what burst_buffer.lua asks for: a verb for each function that runs outside
-// of slurmctld. Each has the daemons take the job's lifetime (client.Lifetime) a step on,
+// Hooks carries out the requests of burst_buffer.lua: a verb for each function that runs outside
+// of slurmctld. Each makes the daemons advance the job's lifetime (client.Lifetime) by a step,
 // or waits until they have:
 //
 //	setup        opens it, governed; its buffers are made, its stage-ins begin
 //	data-in      waits for these
-//	pre-run      says that the job is about to begin
-//	             (prologs and epilogs, where there are any, say on which nodes it is)
-//	post-run     says that it is over, and waits until it has left its nodes
-//	data-out     waits until all is copied out, drained and gone
-//	teardown     ends it, in whatever state it is
+//	pre-run      records that the job is about to begin
+//	             (prologs and epilogs, where there are any, record its nodes)
+//	post-run     records that it is over, and waits until it has left its nodes
+//	data-out     waits until everything is copied out, drained and gone
+//	teardown     ends it, in any state
 //
-// The daemons remember all of that. So Slurm may end a verb at any moment and begin its
-// stage again, also on another machine: what is done is found done, and work that the
-// daemons were given goes on without anybody waiting for it.
+// The daemons keep all of that. So Slurm may end a verb at any moment and begin its
+// stage again, also on another machine: finished steps are recognised, and work that the
+// daemons have begun continues without a waiting client.
 type Hooks struct {
 	Settings Settings
 	Slurm    Controller
-	// Dial connects as a user. Root says what becomes of jobs; a look at a buffer is its user's.
+	// Dial connects as a user. Root decides about jobs; a buffer is checked as its user.
 	Dial func(context.Context, client.User) (*client.Client, error)
-	// Log takes what happens besides, one line each; nil: nobody.
+	// Log is called with one line for each further event; nil: they are dropped.
 	Log func(string)
 
 	reconciler Reconciler           // Reap's
 	abandoned  map[string]time.Time // since when no hook has been at work for jobs that wait for one
-	finished   map[string]bool      // lifetimes whose jobs Slurm was told to end
+	finished   map[string]bool      // lifetimes whose jobs Slurm was asked to end
 	figured    map[string]time.Time // Figures's: when a lifetime's were written into its job's record
 }
 
-// Answer is how a verb has ended. Message is one line, and its first words say it all:
+// Answer is the outcome of a verb. Message is one line with the reason in its first words:
 // Slurm shows them as the job's reason.
 type Answer struct {
 	State   string `json:"state"` // done, busy, failed
@@ -60,7 +60,7 @@ const (
 	stateFailed = "failed"
 )
 
-// The pauses between attempts, and between looks.
+// The pauses between attempts, and between checks.
 const (
 	firstPause = 2 * time.Second
 	lastPause  = 15 * time.Second
@@ -70,14 +70,14 @@ const (
 	lastWords  = 5 * time.Second
 )
 
-// How long is tried what is in the way of others: a job's nodes wait for pre-run, and
-// Slurm runs a bounded number of teardowns at a time. The daemons go on with the latter.
+// Bounds of attempts that hold up others: a job's nodes wait for pre-run, and
+// Slurm runs a bounded number of teardowns at a time. The daemons continue the latter.
 const (
 	preRunLimit   = 2 * time.Minute
 	teardownLimit = 30 * time.Second
 )
 
-// SetupRequest is what Slurm tells slurm_bb_setup.
+// SetupRequest is the arguments of slurm_bb_setup.
 type SetupRequest struct {
 	Job      string
 	UID, GID uint32
@@ -151,7 +151,7 @@ func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) 
 	return attemptKey(base, attemptOf(l.Key, base)+1), nil
 }
 
-// LatestOf returns the latest of a run's lifetimes, by what the run is known by (RunKey);
+// LatestOf returns the latest of a run's lifetimes, by the run's key (RunKey);
 // ErrNotFound if it has none. It asks for each by its key: there may be a week's of other
 // jobs.
 func LatestOf(ctx context.Context, c *client.Client, run string) (l admin.Lifetime, err error) {
@@ -175,7 +175,7 @@ func attemptKey(run string, n int) string {
 	return fmt.Sprintf("%s-%d", run, n)
 }
 
-// attemptOf tells which of a run's lifetimes has a key, from 1; 0: none.
+// attemptOf returns which of a run's lifetimes has a key, from 1; 0: none.
 func attemptOf(key, base string) int {
 	rest, ok := strings.CutPrefix(key, base)
 	if rest == "" && ok {
@@ -199,7 +199,7 @@ func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (admi
 			return l, err
 		}
 	}
-	list, err := admin.Lifetimes(ctx, c, job) // setup was ended before it had opened it, say
+	list, err := admin.Lifetimes(ctx, c, job) // setup may have ended before it had opened it
 	if err != nil {
 		return admin.Lifetime{}, err
 	}
@@ -215,8 +215,8 @@ func (h *Hooks) governs(l *admin.Lifetime) bool {
 	return l.Governed && l.Cluster == h.Settings.Cluster
 }
 
-// DataIn waits until what the job needs is copied in. Wait bounds how long; the answer is
-// "busy" then, and the daemons go on.
+// DataIn waits until the input that the job needs is copied in. Wait bounds the time; the answer is
+// "busy" then, and the daemons continue.
 func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answer {
 	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(limited context.Context) Answer {
@@ -243,7 +243,7 @@ func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answ
 	})
 }
 
-// aboutStage says which stage-in failed, around why it did.
+// aboutStage names the failed stage-in around the reason.
 func aboutStage(l *admin.Lifetime, err error) error {
 	for i := range l.In {
 		if url := l.In[i].URL; strings.Contains(err.Error(), url) {
@@ -276,8 +276,8 @@ func (h *Hooks) Paths(job string) Answer {
 	return Answer{State: stateDone, Message: strings.TrimSuffix(string(text), "\n")}
 }
 
-// PreRun says that the job is about to begin, and looks whether all is there that it is to
-// find.
+// PreRun records that the job is about to begin, and checks that its buffers and input are
+// there.
 func (h *Hooks) PreRun(ctx context.Context, job string) Answer {
 	err := h.persist(ctx, job, "pre-run", within(preRunLimit), func(c *client.Client) error {
 		l, err := h.present(ctx, c, job)
@@ -292,7 +292,7 @@ func (h *Hooks) PreRun(ctx context.Context, job string) Answer {
 	return h.answer(ctx, job, "pre-run", "", err)
 }
 
-// lookFor looks for a job's buffers, as its user.
+// lookFor checks a job's buffers, as its user.
 func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 	c, err := h.Dial(ctx, client.User{UID: l.UID, GID: l.GID})
 	if err != nil {
@@ -314,7 +314,7 @@ func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 // PostRun is the fence: it waits until nothing of the job runs anywhere. Slurm begins
 // its hook while tasks still write (those that ignore TERM, for as long as KillWait) and
 // before any Epilog. Its state COMPLETING ends when all Epilogs have, or their node is
-// down; and the job has left all nodes whose prologs have said that it came, or they are
+// down; and the job has left all nodes whose prologs have recorded its arrival, or they are
 // gone.
 func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 	defer h.attend(job)()
@@ -333,18 +333,18 @@ func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 	}
 }
 
-// endOf is how a job has ended that Slurm says is over. One that it does not know (ID "")
+// endOf is the outcome of a job that is over for Slurm. One without a record (ID "")
 // is not known to have failed.
 func endOf(j *slurmctl.Job) admin.EndOptions {
 	return admin.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.Succeeded()}
 }
 
-// DataOut waits until what the job has asked for is copied out, and its buffer is drained
-// and gone. It does not give up: what Slurm does after a failure is to forget the job.
+// DataOut waits until the job's stage-outs are copied, and its buffer is drained
+// and gone. It never gives up: after a failure, Slurm forgets the job.
 func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Answer {
 	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(ctx context.Context) Answer {
-		// Its end was said by post-run, which knows how it was.
+		// Its end was recorded by post-run, with the outcome.
 		said := ""
 		err := h.follow(ctx, job, "data-out", admin.EndOptions{WhenLeft: true}, func(l *admin.Lifetime) bool {
 			if l.Bill.Total > 0 {
@@ -356,13 +356,13 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 	})
 }
 
-// Teardown ends what belongs to the job. The daemons go on with what is still to be saved.
+// Teardown ends everything of the job. The daemons continue with unsaved data.
 func (h *Hooks) Teardown(ctx context.Context, job string) Answer {
 	return h.teardown(ctx, job, admin.EndOptions{WhenLeft: true})
 }
 
-// TeardownNow is Teardown of a job whose data need not be kept: its user has said so (scancel
-// --hurry), or the job did not run.
+// TeardownNow is Teardown of a job whose data need not be kept: by its user's request (scancel
+// --hurry), or since the job did not run.
 func (h *Hooks) TeardownNow(ctx context.Context, job string) Answer {
 	return h.teardown(ctx, job, admin.EndOptions{Hurry: true})
 }
@@ -431,7 +431,7 @@ func (h *Hooks) log(format string, args ...any) {
 	}
 }
 
-// answer is how a verb has ended, of which the job's user is shown what is worth it.
+// answer is the outcome of a verb, with the trouble that the job's user should see.
 func (h *Hooks) answer(ctx context.Context, job, verb, said string, err error) Answer {
 	switch {
 	case err != nil:
@@ -466,8 +466,8 @@ func (h *Hooks) note(ctx context.Context, job, text string) {
 	}
 }
 
-// persist does something with the daemons, as root, and again for as long as that may help
-// (again says so of an error), and shows the job's user what is in the way.
+// persist carries out a request to the daemons, as root, repeats it as long as that may help
+// (again decides by the error), and shows the trouble to the job's user.
 func (h *Hooks) persist(ctx context.Context, job, verb string, again func(error) bool, do func(*client.Client) error) error {
 	if err := slurmctl.CheckID(job); err != nil {
 		return err
@@ -490,7 +490,7 @@ func (h *Hooks) persist(ctx context.Context, job, verb string, again func(error)
 	}
 }
 
-// within bounds how long is tried what may pass by itself.
+// within bounds the attempts against trouble that may pass by itself.
 func within(limit time.Duration) func(error) bool {
 	began := time.Now()
 	return func(err error) bool { return transient(err) && time.Since(began) < limit }
@@ -511,7 +511,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// failed puts the reason first: Slurm shows the beginning of a message. What it was about
+// failed puts the reason first: Slurm shows the beginning of a message. The subject
 // comes behind it.
 func failed(err error) Answer {
 	var outer *bb.Error

@@ -26,7 +26,7 @@ const (
 	SubmitFile      = "forebay_submit.lua"
 )
 
-// Files are the contents of what lies beside slurm.conf, by name.
+// Files are the contents of the files beside slurm.conf, by name.
 func (s *Settings) Files() map[string]string {
 	fill := strings.NewReplacer("--@settings\n", s.lua(), "--@directives\n", directivesLua)
 	return map[string]string{
@@ -36,8 +36,8 @@ func (s *Settings) Files() map[string]string {
 	}
 }
 
-// slurmTimeout is the longest that Slurm takes: 24 days, in seconds. At its end, it would
-// drop what is still to be copied out.
+// slurmTimeout is the longest timeout that Slurm accepts: 24 days, in seconds. At its end, it would
+// drop unfinished stage-outs.
 const slurmTimeout = 24 * 24 * 60 * 60
 
 func (s *Settings) config() string {
@@ -65,7 +65,7 @@ JobSubmitPlugins=lua
 }
 
 // Install writes the files beside slurm.conf, the settings, and, unless there is another
-// one, job_submit.lua. It says what it wrote, and what is left to do.
+// one, job_submit.lua. It returns the list of written files, and the steps that are left.
 func (s *Settings) Install(confDir string) (said []string, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

@@ -21,13 +21,13 @@ type PlanInput struct {
 	Sizes []int64      // of each stage-in in bytes; negative: not known
 }
 
-// Flow is what a buffer has behind it.
+// Flow is the store behind a buffer.
 type Flow struct {
 	Buffer, Backing string
 	Rate            float64 // bytes a second to the store, lately
 }
 
-// Plan says whether a job's buffer will fit, and how long its data will take. A figure that
+// Plan has whether a job's buffer will fit, and the time that its data will need. A figure that
 // was not measured is nil: nothing is guessed.
 type Plan struct {
 	Capacity int64  `json:"capacity"` // bytes that the job asks for; 0: no limit of its own
@@ -42,13 +42,13 @@ type Plan struct {
 	Drain *PlannedCopy  `json:"drain,omitempty"` // of the buffer to its store, at most
 }
 
-// Fit says whether a capacity can be had.
+// Fit is whether, and when, a capacity is available.
 type Fit string
 
 // The fits.
 const (
 	FitsNow   Fit = "now"
-	FitsLater Fit = "later" // when others have drained what they hold
+	FitsLater Fit = "later" // when other buffers have drained
 	FitsNever Fit = "never"
 )
 
@@ -62,7 +62,7 @@ type PlannedCopy struct {
 	Seconds *float64 `json:"seconds"` // nil: bytes or rate are not known
 }
 
-// MakePlan compares what a job asks for with what there is and was measured.
+// MakePlan compares a job's requests with the present state and measured rates.
 func MakePlan(in *PlanInput) Plan {
 	p := Plan{Pool: in.Pool, In: []PlannedCopy{}, Out: []PlannedCopy{}}
 	for i := range in.Nodes {
@@ -116,7 +116,7 @@ func MakePlan(in *PlanInput) Plan {
 	return p
 }
 
-// measure looks for how fast such copies were.
+// measure finds the rates of such copies.
 func (c *PlannedCopy) measure(in *PlanInput, kind string) {
 	rate, from := measured(in, kind, storeOf(c.URL))
 	if rate <= 0 {
@@ -129,7 +129,7 @@ func (c *PlannedCopy) measure(in *PlanInput, kind string) {
 	}
 }
 
-// The shortest copy that says something about a rate.
+// The shortest copy whose rate counts.
 const (
 	minBytes = 1 << 20
 	minTime  = 100 * time.Millisecond
@@ -174,7 +174,7 @@ func backingOf(flows []Flow, buffer string) string {
 	return ""
 }
 
-// storeOf is what has a speed of its own: a bucket at an endpoint, or what lies under the
+// storeOf names the part of a URL that has a speed of its own: a bucket at an endpoint, or the
 // first name of a path, as file systems are mounted. "": no store.
 func storeOf(url string) string {
 	b, err := bb.ParseBacking(url)

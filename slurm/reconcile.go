@@ -8,8 +8,8 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Reconciler compares the lifetimes that daemons have with the jobs that Slurm has, and finds those
-// that Slurm is done with and nobody has ended: a node was down, a teardown was given up or lost,
+// Reconciler compares the lifetimes in the daemons' records with the jobs in Slurm's, and finds those
+// that are over for Slurm and not ended: a node was down, a teardown was given up or lost,
 // slurmctld has lost its state. It is for one goroutine.
 type Reconciler struct {
 	Cluster  string
@@ -24,8 +24,8 @@ type Ending struct {
 	admin.EndOptions
 }
 
-// Compare returns the lifetimes that Slurm was done with in each comparison of the last time
-// quiet; 0: in this one. The lifetimes have to be read before the jobs: Slurm knows a job before
+// Compare returns the lifetimes that were over for Slurm in each comparison of the last time
+// quiet; 0: in this one. The lifetimes have to be read before the jobs: Slurm records a job before
 // its lifetime is opened.
 func (r *Reconciler) Compare(lives []admin.Lifetime, jobs []slurmctl.Job, now time.Time, quiet time.Duration) []Ending {
 	known, runs := jobsByID(jobs), Runs(r.Cluster, jobs)
@@ -66,7 +66,7 @@ func jobsByID(jobs []slurmctl.Job) map[string]*slurmctl.Job {
 	return known
 }
 
-// Runs are the runs of jobs that Slurm knows, by their keys.
+// Runs are the runs of jobs in Slurm's records, by their keys.
 func Runs(cluster string, jobs []slurmctl.Job) map[string]*slurmctl.Job {
 	runs := map[string]*slurmctl.Job{}
 	for i := range jobs {
@@ -80,8 +80,8 @@ func Runs(cluster string, jobs []slurmctl.Job) map[string]*slurmctl.Job {
 	return runs
 }
 
-// stayed is how long a job is waited for that Slurm says is over, and that has not left
-// its nodes: an epilog that never ran says nothing.
+// stayed bounds the wait for a job that is over for Slurm, and has not left
+// its nodes: an epilog that never ran reports nothing.
 const stayed = 10 * time.Minute
 
 // governedEnd decides whether and how an open lifetime of burst_buffer/lua's ends, by the job
@@ -98,8 +98,8 @@ func governedEnd(l *admin.Lifetime, j *slurmctl.Job, cluster string, now time.Ti
 	return o, now.Sub(l.Over) > stayed
 }
 
-// prologEnd decides whether and how an open lifetime of a prolog's ends, by its run (nil: Slurm does
-// not know it).
+// prologEnd decides whether and how an open lifetime of a prolog's ends, by its run (nil: Slurm has no
+// record of it).
 func prologEnd(j *slurmctl.Job) (o admin.EndOptions, is bool) {
 	if j.Active() {
 		return o, false

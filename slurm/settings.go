@@ -14,8 +14,8 @@ import (
 	"forebay/slurm/directive"
 )
 
-// Settings are what a site has chosen for burst_buffer/lua. They lie in the folder, as
-// settings.json, beside what is remembered of jobs.
+// Settings are a site's choices for burst_buffer/lua. They lie in the folder, as
+// settings.json, beside the files of jobs.
 type Settings struct {
 	Folder   string            `json:"-"`                      // an absolute path; with two controllers, where both see it
 	Cluster  string            `json:"cluster"`                // ClusterName: two may share the daemons

@@ -25,7 +25,7 @@ type Pool struct {
 }
 
 // poolsFile holds the last Pools, for slurm_bb_pools: it runs inside slurmctld, where
-// nobody may be asked.
+// requests are forbidden.
 const poolsFile = "pools.json"
 
 // Pools asks the daemons how much there is, and writes it where slurm_bb_pools finds it.
@@ -66,7 +66,7 @@ func grantedOf(lives []admin.Lifetime) map[string]int64 {
 	return granted
 }
 
-// poolsOf counts what the daemons that take writes have.
+// poolsOf adds up the pools of the daemons that accept writes.
 func poolsOf(nodes []admin.Node, granted map[string]int64, s *Settings) []Pool {
 	var pools []Pool
 	for _, name := range s.Pools {
@@ -81,7 +81,7 @@ func poolsOf(nodes []admin.Node, granted map[string]int64, s *Settings) []Pool {
 				tier = n.Disk
 			}
 			total += tier.Capacity
-			// What is clean in memory can be evicted, and is free for Slurm.
+			// Clean memory can be evicted, and is free for Slurm.
 			used += tier.Dirty
 		}
 		quantity := total / s.Granule
@@ -102,25 +102,25 @@ type Reaped struct {
 // is ended. Between a job's end and its hooks Slurm may take its time.
 const Quiet = 2 * time.Minute
 
-// Reap compares what the daemons know of jobs with what Slurm does, and ends what Slurm has
+// Reap compares the daemons' records of jobs with Slurm's, and ends those that Slurm has
 // forgotten: it gives up after three teardowns, loses one when a job is cancelled at the
 // wrong moment, all of them with its state, and those of the last half minute when
-// slurmctld is killed. The daemons save the data first, as ever. What Slurm did know at
-// any look within quiet is left alone.
+// slurmctld is killed. The daemons save the data first, as ever. A job that Slurm had in
+// any check within quiet is left alone.
 func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error) {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	// In this order: a job is known to Slurm before its setup runs.
+	// In this order: Slurm has a job's record before its setup runs.
 	lives, err := admin.Lifetimes(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
 	jobs, err := h.Slurm.Jobs(ctx)
 	if err != nil {
-		return nil, err // without its word, everything would look forgotten
+		return nil, err // without Slurm's list, all jobs would seem forgotten
 	}
 	now, done := time.Now(), []Reaped{}
 	h.reconciler.Cluster, h.reconciler.Governed = h.Settings.Cluster, true
@@ -132,14 +132,14 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 		h.log("job %s (%s) is over for Slurm, and was not for the daemons: %s", e.Job, e.Key, a.Message)
 		done = append(done, Reaped{Job: e.Job, Buffer: e.Buffer, Answer: a})
 	}
-	if quiet > 0 { // one look tells nothing
+	if quiet > 0 { // one check proves nothing
 		h.tellAbandoned(ctx, jobs, now, quiet)
 		err = h.finish(ctx, jobs, lives, now, quiet)
 	}
 	return done, errors.Join(err, h.dropFiles(jobsByID(jobs), now.Add(-quiet)))
 }
 
-// tellAbandoned tells the users of jobs that Slurm may never go on with.
+// tellAbandoned notifies the users of jobs that Slurm may never continue.
 func (h *Hooks) tellAbandoned(ctx context.Context, jobs []slurmctl.Job, now time.Time, quiet time.Duration) {
 	attended := func(job string) bool { return h.attended(job, quiet) }
 	var list []*slurmctl.Job
@@ -195,9 +195,9 @@ func finishable(jobs []slurmctl.Job, lives []admin.Lifetime, cluster string, att
 	return found
 }
 
-// Figures writes into the records of jobs that run what their buffers have done for them so
-// far, where that was not done within every: at the first look at which there is something
-// to say, and then every so often. Slurm lets nobody change the record of a job that is over.
+// Figures writes the work of buffers so far into the records of running jobs,
+// where that was not done within every: at the first check with any figures,
+// and then every so often. Slurm accepts no change of the record of a job that is over.
 func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
@@ -227,7 +227,7 @@ func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 	return err
 }
 
-// FiguresLine says in NAME=value words what a buffer has done for its job: bytes that it
+// FiguresLine formats the work of a buffer for its job in NAME=value words: bytes that it
 // absorbed, most bytes that were not on the store, seconds that writers were blocked, flushes
 // that failed, and seconds that it saved at least against writing straight to the store
 // ("unknown" until the store's speed is known).

@@ -1,5 +1,5 @@
-// Package directive reads the directives of job scripts: which buffers a job asks for, and what is to be staged
-// in and out. It must never know how Slurm is asked, or how daemons do what a directive says.
+// Package directive reads the directives of job scripts: the buffers of a job, and the copies to be
+// staged in and out. It must never depend on how Slurm is asked, or on how daemons carry out a directive.
 package directive
 
 import (
@@ -14,27 +14,27 @@ import (
 // The grammar of directives:
 //
 //	line    = "#" word {" "} command {" " {" "} option}
-//	word    = "BB" | "DW"                        what the site has configured
+//	word    = "BB" | "DW"                        the site's setting
 //	command = "jobbb" | "jobdw" | "persistentbb" | "persistentdw" | "create_persistent"
 //	        | "destroy_persistent" | "stage_in" | "copy_in" | "stage_out" | "copy_out"
 //	option  = key "=" value | "hurry"
 //
-// Slurm reads the same lines with eyes of its own (burst_buffer_lua.c, 22.05): it takes
-// those above the first line that does not begin with "#", looks for "capacity=" and
-// "pool=" anywhere in a line, reads a number with strtoull and ignores a unit that it
-// does not know. What it would take for something else than it says is refused here.
+// Slurm reads the same lines by rules of its own (burst_buffer_lua.c, 22.05): it reads
+// those above the first line that does not begin with "#", finds "capacity=" and
+// "pool=" anywhere in a line, reads a number with strtoull and ignores an unknown
+// unit. Text that it would read otherwise than it stands there is refused here.
 //
-// burst_buffer.lua and job_submit.lua run inside slurmctld, where nothing may be called,
+// burst_buffer.lua and job_submit.lua run inside slurmctld, where calls are forbidden,
 // so lua/directives.lua checks the same in the same words; a test compares the two.
 
-// Bounds of what is asked for in one script.
+// Bounds of the requests of one script.
 const (
 	maxDirectives = 256
 	maxNameLength = 32
 	maxCapacity   = 1 << 60 // bytes
 )
 
-// Options say how a site reads directives. The zero value reads lines that begin with #BB.
+// Options are a site's rules for directives. The zero value reads lines that begin with #BB.
 type Options struct {
 	// Words are those after "#" that make a line a directive: BB, DW. None: BB.
 	Words []string
@@ -44,11 +44,11 @@ type Options struct {
 	Pools []string
 	// Profiles are sets of options that a line may name, as in "backing=/lustre/bb replicas=2".
 	Profiles map[string]string
-	// Expanded says that Slurm has replaced %j, %u and the others already.
+	// Expanded: Slurm has replaced %j, %u and the others already.
 	Expanded bool
 }
 
-// Request is what the directives of one script ask for.
+// Request is the content of the directives of one script.
 type Request struct {
 	Job      *JobBuffer // nil: the job wants no buffer of its own
 	Uses     []Use      // buffers that outlive jobs, and that this one uses
@@ -72,7 +72,7 @@ type JobBuffer struct {
 	BufferOptions
 }
 
-// BufferOptions say what a buffer is to be like.
+// BufferOptions are the settings of a requested buffer.
 type BufferOptions struct {
 	Capacity    int64  // bytes; 0: no limit of its own
 	Pool        string // "": not said
@@ -81,7 +81,7 @@ type BufferOptions struct {
 	Durability  bb.Durability
 	Existing    bb.Existing
 	Shared      bool          // its store may overlap those of other buffers
-	Replicas    int           // 0: not said
+	Replicas    int           // 0: not given
 	FlushLimit  int64         // bytes a second; 0: none
 	DirtyAge    time.Duration // 0: the daemon's default
 	Flush       []bb.FlushRule
@@ -202,8 +202,8 @@ func (p *parser) word(text string) (word, rest string) {
 	return "", text
 }
 
-// late refuses a directive that Slurm does not see. Other text may look like one, so
-// only what has a command counts.
+// late refuses a directive below the part of the script that Slurm reads. Other text may resemble one, so
+// only lines with a command count.
 func (p *parser) late(line string, ended int) {
 	text := strings.TrimLeft(line, " \t")
 	if !strings.HasPrefix(text, "#") {
@@ -221,7 +221,7 @@ func (p *parser) late(line string, ended int) {
 	p.report(column, "the directive comes after line "+itoa(ended)+", which is no comment: Slurm does not see it", "move it up, just below the first line")
 }
 
-// foreign says that a directive of another spelling is ignored here.
+// foreign warns that a directive of another spelling is ignored here.
 func (p *parser) foreign(line string) {
 	for _, w := range []string{"BB", "DW"} {
 		if rest, ok := strings.CutPrefix(line, "#"+w); ok && hasCommand(rest) {
@@ -244,8 +244,8 @@ func hasCommand(text string) bool {
 	return ok
 }
 
-// references looks whether the buffers that variables name are there. Where a line was
-// refused, nobody can tell what it would have declared.
+// references checks that the buffers that variables name are declared. Where a line was
+// refused, its declarations are unknown, and nothing is checked.
 func (p *parser) references() {
 	if len(p.problems.Errors()) > 0 {
 		return

@@ -10,7 +10,7 @@ import (
 // jobs may not have it.
 const JobBufferPrefix = "job-"
 
-// Vars are what the symbols and variables of directives stand for in one job.
+// Vars are the values of the symbols and variables of directives in one job.
 type Vars struct {
 	Buffer    string // name of the job's own buffer
 	Job       string // %j: its id
@@ -71,11 +71,11 @@ type Work struct {
 	Creates  []bb.Buffer
 	Uses     []string // buffers that must be there
 	Destroys []Destruction
-	In, Out  []Stage // with Buffer, Path and URL as the daemons take them
+	In, Out  []Stage // with Buffer, Path and URL as daemons expect them
 }
 
 // Resolve replaces the symbols and variables of a request. It fails with bb.Invalid if
-// what comes out names no store or leads out of a buffer.
+// the result names no store or leads out of a buffer.
 func (r *Request) Resolve(v *Vars) (*Work, error) {
 	w := &Work{Destroys: r.Destroys}
 	if r.Job != nil {
@@ -104,7 +104,7 @@ func (r *Request) Resolve(v *Vars) (*Work, error) {
 	return w, err
 }
 
-// buffer makes what a client creates of options.
+// buffer returns the specification of a buffer with the options.
 func (o *BufferOptions) buffer(name string, v *Vars, expanded bool) (bb.Buffer, error) {
 	b := bb.Buffer{
 		Name: name, UID: v.UID, GID: v.GID, Mode: 0o700, Capacity: o.Capacity, Durability: o.Durability, Codec: o.Compression,

@@ -4,7 +4,7 @@ import (
 	"forebay/client/admin"
 )
 
-// Fill adds what a job asks for to its lifetime, and returns the buffers that are to be
+// Fill adds a job's requests to its lifetime, and returns the buffers that are to be
 // made for it.
 func (r *Request) Fill(l *admin.Lifetime, v *Vars) (create []admin.BufferSpec, err error) {
 	w, err := r.Resolve(v)

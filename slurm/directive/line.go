@@ -11,9 +11,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// command is what a directive may say.
+// command is one kind of directive.
 type command struct {
-	name     string // as DataWarp's users and NNF's know it, in our spelling
+	name     string // as users of DataWarp and NNF spell it, in our spelling
 	options  []string
 	required []string
 	flags    []string
@@ -112,7 +112,7 @@ func (p *parser) directive(word, rest string) {
 	}
 }
 
-// text refuses what Slurm reads otherwise than it looks, and returns the line without
+// text refuses characters that Slurm reads otherwise than they appear, and returns the line without
 // tabs. A false means that the rest is not worth reading.
 func (p *parser) text(rest string, start int) (string, bool) {
 	if strings.HasSuffix(rest, "\r") {
@@ -193,7 +193,7 @@ func (p *parser) option(s *said, w option) {
 	}
 }
 
-// carry puts what a directive says into the request.
+// carry puts the content of a directive into the request.
 func (p *parser) carry(s *said) {
 	switch s.command {
 	case jobCommand:
@@ -258,7 +258,7 @@ type Warning struct {
 	Before time.Duration // how long before the job's end everything should be on the store
 }
 
-// warnSignals are what jobs are warned by: those that do not stop a process for good.
+// warnSignals are the signals for warnings of jobs: those that do not stop a process for good.
 var warnSignals = []string{"USR1", "USR2", "TERM", "INT", "HUP", "ALRM", "CONT", "WINCH"}
 
 // ParseWarning reads [B:]SIGNAL[@SECONDS], which is what sbatch takes for --signal.

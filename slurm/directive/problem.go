@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Problem is what is wrong with a directive, or, as a Warning, what of it is ignored.
+// Problem is an error in a directive, or, as a Warning, an ignored part of it.
 type Problem struct {
 	Line    int    // of the script, from 1
 	Column  int    // in bytes, from 1
@@ -35,7 +35,7 @@ func (ps Problems) Errors() Problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Warning })
 }
 
-// Warnings returns those that only say what is ignored.
+// Warnings returns those about ignored parts.
 func (ps Problems) Warnings() Problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return !p.Warning })
 }

@@ -9,8 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// ignored says which of DataWarp's and NNF's options have no effect here, and refuses
-// those whose effect a job could not do without.
+// ignored warns of those of DataWarp's and NNF's options that have no effect here, and refuses
+// those whose effect a job depends on.
 func (p *parser) ignored(s *said) {
 	if o, ok := s.get("type"); ok {
 		switch o.value {
@@ -38,7 +38,7 @@ func (p *parser) ignored(s *said) {
 	}
 }
 
-// withProfile adds the options of the profile that a line names, where it says nothing itself.
+// withProfile adds the options of the line's profile that the line itself does not set.
 func (p *parser) withProfile(s *said) {
 	o, ok := s.get("profile")
 	if !ok {
@@ -57,7 +57,7 @@ func (p *parser) withProfile(s *said) {
 	}
 }
 
-// bufferOptions reads what a buffer is to be like.
+// bufferOptions reads the settings of a buffer.
 func (p *parser) bufferOptions(s *said) BufferOptions {
 	var b BufferOptions
 	p.withProfile(s)
@@ -102,7 +102,7 @@ func (p *parser) bufferOptions(s *said) BufferOptions {
 }
 
 // flushRules reads rules with semicolons between them, in which hyphens stand for blanks. Of wildcards, * and ? alone
-// are taken: lua/directives.lua does not know the others.
+// are allowed: lua/directives.lua has no others.
 func (p *parser) flushRules(s *said, b *BufferOptions) {
 	o, ok := s.get("flush")
 	if !ok {
@@ -135,7 +135,7 @@ func (p *parser) poolRemedy() string {
 	return "write pool=" + strings.Join(p.o.Pools, " or pool=")
 }
 
-// needBacking says what has no effect in a buffer that is never flushed.
+// needBacking refuses options that have no effect in a buffer that is never flushed.
 func (p *parser) needBacking(s *said) {
 	if _, ok := s.get("backing"); ok {
 		return
@@ -150,7 +150,7 @@ func (p *parser) needBacking(s *said) {
 	}
 }
 
-// choice reads one of some values; what is not said is the first.
+// choice reads one of some values; the default is the first.
 func (p *parser) choice(s *said, key string, values ...string) string {
 	o, ok := s.get(key)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// How a prolog learns what a job asks for. In Slurm 22.05 its environment has neither the
-// script nor the burst buffer request, nor when the job was submitted, without which a job
+// The source of a job's directives for a prolog. In Slurm 22.05 its environment has neither the
+// script nor the burst buffer request, nor the time of submission, without which a job
 // whose id was used before cannot be told from that one. There are three ways:
 //
 //   - PrologSlurmctld has the same gaps, runs as SlurmUser where no daemon need be, and must
@@ -19,8 +19,8 @@ import (
 //     hands the ends of its pipes to all scripts that it starts at the same moment).
 //   - job_submit.lua could leave the directives where nodes see them. There is no such field:
 //     the comment is the user's, and a shared folder is one more thing to keep.
-//   - Asking slurmctld from the node's prolog. It has just sent the node there and answers in
-//     milliseconds, needs nothing else, and says how things are now.
+//   - A request to slurmctld from the node's prolog. It has just sent the node there and answers in
+//     milliseconds, needs nothing else, and has the current state.
 //
 // So it is the last. Slurm's manual advises against it because of the load: two requests from
 // each node of each job. A site to which that matters has job_submit.lua add the feature to
@@ -34,7 +34,7 @@ func scontrol(ctx context.Context, args ...string) (string, error) {
 	return slurmctl.Retry(ctx, controllerTime, append([]string{"scontrol"}, args...)...)
 }
 
-// showJob asks slurmctld for a job; bb.NotFound: it does not know the job (any more).
+// showJob requests a job's record from slurmctld; bb.NotFound: it has none (any more).
 func showJob(ctx context.Context, job string) (slurmctl.Job, error) {
 	text, err := scontrol(ctx, "show", "job", job)
 	if err != nil {
@@ -58,8 +58,8 @@ func askJob(ctx context.Context, job string) (slurmctl.Job, []byte, error) {
 	if bb.KindOf(err) == bb.Unsupported {
 		return j, []byte(j.Request), nil
 	}
-	// What was given with --bb comes besides. Where a plugin reads directives, so do those
-	// of the script, but then nobody asks.
+	// The text given with --bb comes besides. Where a plugin reads directives, it also has those
+	// of the script, but is not asked.
 	return j, []byte(joined(j.Request, script)), err
 }
 
@@ -75,9 +75,9 @@ func joined(request, script string) string {
 	return first + "\n" + request + "\n" + rest
 }
 
-// due is by when a job's buffer should be on its store: when its time is up, or so long
-// before as it wants to be warned. Zero: it has no limit. What Slurm calls EndTime is said
-// in slurmctld's time zone, and so is not asked for.
+// due is the time by which a job's buffer should be on its store: the job's end, or the time of
+// its warning before that. Zero: it has no limit. Slurm prints EndTime
+// in slurmctld's time zone, and so it is not used.
 func due(j *slurmctl.Job, warn string, now time.Time) time.Time {
 	if j.TimeLimit == 0 {
 		return time.Time{}
@@ -86,10 +86,10 @@ func due(j *slurmctl.Job, warn string, now time.Time) time.Time {
 	return now.Add(j.TimeLimit - j.RunTime - w.Before).Round(0)
 }
 
-// hold keeps a job from running, with the reason where its user looks: a batch job is held,
-// any other is cancelled, since it cannot be.
+// hold keeps a job from running, with the reason where its user reads it: a batch job is held,
+// any other is cancelled, since it cannot be held.
 func hold(ctx context.Context, job string, batch bool, reason string) error {
-	// The field that 22.05 lets an administrator set, and shows: the Reason is Slurm's own.
+	// The field that 22.05 allows an administrator to set, and shows: the Reason is Slurm's own.
 	_, err := scontrol(ctx, "update", "JobId="+job, "AdminComment="+slurmctl.OneLine("forebay: "+reason))
 	if bb.KindOf(err) == bb.Unavailable {
 		return err

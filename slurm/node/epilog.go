@@ -12,24 +12,24 @@ import (
 	"forebay/internal/bb"
 )
 
-// requeueSettles is how long the epilog of a run lasts at least that Slurm will start again.
+// requeueSettles is the least duration of the epilog of a run that Slurm will start again.
 //
-// A slurmd of 22.05 does not run the prolog of a job that it still remembers. It forgets
-// one cred_expire after its epilog began, but looks for what to forget at most every 2 s,
-// whenever it has to do with any job; and slurmctld starts the job again cred_expire and a
+// A slurmd of 22.05 does not run the prolog of a job that is still in its list. It drops the
+// job one cred_expire after its epilog began, but checks the list at most every 2 s,
+// at any event of any job; and slurmctld starts the job again cred_expire and a
 // second after the last epilog has ended. Where another job comes or goes in the second
-// before that, the script began without a prolog. An epilog of a second is just enough for
-// slurmd to look again in between; the rest is for clocks that differ.
+// before that, the script began without a prolog. After an epilog of a second,
+// slurmd checks again in between; the rest is for clocks that differ.
 const requeueSettles = 2 * time.Second
 
-// Epilog tells the daemon that a job has left the node, and takes away what its tasks had.
-// It waits for no data and not longer than Config.Epilog: what is dirty is the daemons'
-// business. A daemon that does not answer by then is to be told later (Deliver); true
-// means that somebody should see to that. There is nothing that should fail an epilog.
+// Epilog records with the daemon that a job has left the node, and removes the files of its tasks.
+// It waits for no data and not longer than Config.Epilog: dirty files are the daemons'
+// business. If the daemon does not answer by then, the departure is reported later (Deliver), and
+// Epilog returns true. No error should fail an epilog.
 func Epilog(ctx context.Context, c *Config, e *Env, dial Dial) (later bool) {
 	settled := time.NewTimer(requeueSettles)
 	defer settled.Stop()
-	// Of a run that is requeued, the epilog is told the number of the next.
+	// Of a run that is requeued, the epilog gets the number of the next.
 	restarts, known := c.startedBefore(e.Job)
 	later = c.epilog(ctx, e, dial)
 	if known && e.Restarts > restarts {
@@ -74,7 +74,7 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 	return c.tell(ctx, d, n)
 }
 
-// tell tells the daemon of a run that has left; true: it could not.
+// tell reports to the daemon that a run has left; true: it could not.
 func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later bool) {
 	_, err := admin.LeaveLifetime(ctx, d, n.Key, admin.LeaveOptions{Failed: n.Failed})
 	switch kind := bb.KindOf(err); {
@@ -94,8 +94,8 @@ func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later boo
 	return false
 }
 
-// Deliver tells the daemon of all runs that have left the node and that it has not been
-// told of, again and again until it has or ctx ends.
+// Deliver reports all runs that have left the node and are not reported yet to the daemon,
+// and tries again until it has succeeded or ctx ends.
 func Deliver(ctx context.Context, c *Config, dial Dial) error {
 	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
 		list := c.left()

@@ -1,6 +1,6 @@
-// Package node is the way to buffers through Slurm's prolog and epilog: it does, on a
-// compute node, what those scripts ask for, as a client of the node's daemon. It must never
-// know how daemons keep bytes or the namespace, and never keep a node from its next job.
+// Package node is the way to buffers through Slurm's prolog and epilog: it carries out, on a
+// compute node, the requests of those scripts, as a client of the node's daemon. It must never
+// depend on how daemons keep bytes or the namespace, and never keep a node from its next job.
 package node
 
 import (
@@ -18,7 +18,7 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Config is what a site has chosen, by the flags in its prolog and epilog.
+// Config is a site's choices, by the flags in its prolog and epilog.
 type Config struct {
 	// Dir is where prologs leave what epilogs and tasks need; root's alone to write.
 	Dir     string
@@ -34,10 +34,10 @@ type Config struct {
 	Log func(format string, args ...any)
 }
 
-// DefaultDir is Config.Dir, unless it is said otherwise.
+// DefaultDir is the default of Config.Dir.
 const DefaultDir = "/run/forebay/slurm"
 
-// DefaultConfig returns what holds unless it is said otherwise.
+// DefaultConfig returns the default settings.
 func DefaultConfig() Config {
 	return Config{
 		Dir: DefaultDir, Feature: "forebay", Default: "type=scratch", Words: []string{"BB"},
@@ -87,13 +87,13 @@ func ReadEnv(getenv func(string) string) (Env, error) {
 }
 
 // wants reports whether a job asked for a feature. The expression may be of any shape:
-// what is looked for is the word.
+// the word in it counts.
 func (e *Env) wants(feature string) bool {
 	word := func(r rune) bool { return strings.ContainsRune("&|,[]()*:!", r) }
 	return feature != "" && slices.Contains(strings.FieldsFunc(e.Features, word), feature)
 }
 
-// lifetime makes what the daemon is asked for of a job's directives.
+// lifetime returns the request to the daemon for a job's directives.
 func lifetime(e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars) (admin.Lifetime, []admin.BufferSpec, error) {
 	l := admin.Lifetime{
 		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,

@@ -15,14 +15,14 @@ import (
 	"forebay/internal/bb"
 )
 
-// What prologs leave in Config.Dir, which is root's:
+// The files of prologs in Config.Dir, which is root's:
 //
-//	JOB.json       of each job with a buffer: what run of it this is. Root's
+//	JOB.json       of each job with a buffer: the job's run. Root's
 //	JOB.run        of each job on the node: how often it had been started before. Root's
-//	JOB.env        the variables that its tasks get. The user's, 0600
+//	JOB.env        the variables for its tasks. The user's, 0600
 //	JOB.opening    until its prolog has left them, or its epilog
-//	JOB.token      lets the user's programs elsewhere into the buffer. The user's, 0600
-//	KEY.left       a run that has left the node, and that no daemon could be told of yet
+//	JOB.token      admits the user's programs elsewhere to the buffer. The user's, 0600
+//	KEY.left       a run that has left the node, and is not reported to a daemon yet
 type note struct {
 	Key    string    `json:"key"`
 	Job    string    `json:"job"`
@@ -99,7 +99,7 @@ func readNote(path string) (*note, error) {
 }
 
 // startedBefore returns how often a job had been started before the run that is on the
-// node; false: no prolog has said so.
+// node; false: no prolog has recorded it.
 func (c *Config) startedBefore(job string) (restarts int, ok bool) {
 	text, err := os.ReadFile(c.file(job, runSuffix))
 	if err == nil {
@@ -108,12 +108,12 @@ func (c *Config) startedBefore(job string) (restarts int, ok bool) {
 	return restarts, err == nil
 }
 
-// putAside makes a note of a run that has left, for whoever can tell a daemon.
+// putAside writes a note of a run that has left, for a later report to a daemon.
 func (c *Config) putAside(n *note) error {
 	return writeNote(c.file(n.Key, leftSuffix), n)
 }
 
-// left returns the notes of runs that no daemon has been told of, the oldest first.
+// left returns the notes of runs that are not reported to a daemon yet, the oldest first.
 func (c *Config) left() []*note {
 	files, _ := filepath.Glob(filepath.Join(c.Dir, "*"+leftSuffix))
 	var list []*note

@@ -20,9 +20,9 @@ import (
 // Dial connects to the node's daemon.
 type Dial func(ctx context.Context, retry time.Duration) (*client.Client, error)
 
-// Prolog opens the buffer that a job asks for, takes part in its stage-in, and leaves what
-// its tasks need. An error is what an administrator has to mend: it takes the node out of
-// service. What is the job's own fault, or its store's, holds the job, with the reason.
+// Prolog opens the buffer that a job asks for, joins its stage-in, and writes the files of
+// its tasks. An error needs an administrator: it takes the node out of
+// service. A fault of the job itself, or of its store, holds the job, with the reason.
 func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
 	if err := c.makeDir(); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 	return c.open(ctx, e, &j, r, dial)
 }
 
-// join says that a job has come to the node to which burst_buffer/lua has given its buffer:
-// what it writes here is waited for. All else the hooks beside slurmctld have done.
+// join records that a job has come to the node, with a buffer of burst_buffer/lua:
+// its writes here are waited for. All else the hooks beside slurmctld have done.
 func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error {
 	d, err := dial(ctx, c.Ready)
 	if err != nil {
@@ -97,14 +97,14 @@ func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error 
 	return bb.Wrap("prolog", e.Job, err)
 }
 
-// open has the daemon open what a job asks for.
+// open makes the daemon open a job's buffers.
 func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive.Request, dial Dial) error {
 	v := vars(e, j)
 	l, create, err := lifetime(e, j, r, v)
 	if err != nil {
 		return c.holdJob(ctx, e, j, err)
 	}
-	// The note comes first: whatever happens from here on, the epilog says that the job left.
+	// The note comes first: after any failure from here on, the epilog reports that the job left.
 	if err := c.noteRun(e, l.Key); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive
 	defer d.Close()
 	_, err = admin.OpenLifetime(ctx, d, l, admin.LifetimeOptions{Create: create, Attach: true})
 	for _, n := range c.left() {
-		c.tell(ctx, d, n) // what an epilog could not say
+		c.tell(ctx, d, n) // departures that an epilog could not report
 	}
 	switch {
 	case err == nil:
@@ -207,8 +207,8 @@ func tokenLife(limit time.Duration) time.Duration {
 	return min(longestToken, limit+afterTheEnd)
 }
 
-// holdJob holds a job for a reason of its own. If Slurm cannot be told, that is an error:
-// the job must not run without what it asked for.
+// holdJob holds a job for a reason of its own. If Slurm cannot be reached, that is an error:
+// the job must not run without its buffer.
 func (c *Config) holdJob(ctx context.Context, e *Env, j *slurmctl.Job, why error) error {
 	c.Log("job %s is held: %v", e.Job, why)
 	return hold(ctx, e.Job, j.Batch, why.Error())
@@ -218,7 +218,7 @@ func (c *Config) holdJob(ctx context.Context, e *Env, j *slurmctl.Job, why error
 // it takes.
 const prologBegins = 10 * time.Second
 
-// TaskProlog returns what tells slurmstepd the job's variables. It runs as the job's user.
+// TaskProlog returns the lines that set the job's variables in slurmstepd. It runs as the job's user.
 //
 // It waits for the prolog, for which Slurm waits too before it starts a job for the first
 // time. One that was requeued it starts at once, with the prolog (seen in 22.05: the script
@@ -235,7 +235,7 @@ func TaskProlog(ctx context.Context, c *Config, job string) (string, error) {
 		if !errors.Is(err, os.ErrNotExist) {
 			return "", bb.Wrap("task-prolog", job, err)
 		}
-		// This user may not list the folder, but look for a name in it.
+		// This user may not list the folder, but open a name in it.
 		if _, err := os.Stat(c.file(job, openingSuffix)); err == nil {
 			began = time.Now()
 		}

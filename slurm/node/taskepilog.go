@@ -17,11 +17,11 @@ import (
 const (
 	// slurmstepd waits for a TaskEpilog for 5 s.
 	taskEpilogTime = 4 * time.Second
-	// blockedLong is how long the writers of a job have waited, added up, when it is told.
+	// blockedLong is the least waiting time of a job's writers, added up, that is reported.
 	blockedLong = 10 * time.Second
 )
 
-// TaskEnv returns the variables that the prolog has left for a job's tasks. Slurm gives
+// TaskEnv returns the variables that the prolog has written for a job's tasks. Slurm passes
 // those that TaskProlog exports to the task, and not to its TaskEpilog.
 func TaskEnv(c *Config, job string) map[string]string {
 	env := map[string]string{}
@@ -37,14 +37,14 @@ func TaskEnv(c *Config, job string) map[string]string {
 	return env
 }
 
-// TaskEpilog returns what the user should know of the job's buffer when a step ends: lines
+// TaskEpilog returns news of the job's buffer for its user when a step ends: lines
 // for the task's standard error. Mostly there are none. It runs as the job's user.
 //
-// When the script of a job ends, or its first step (else job is ""), it also writes into the job's Comment what
-// its buffer has done for it so far, unless its user has written something there, who may
-// not write AdminComment. slurmctld does not know yet that the job is over: from then on,
-// 22.05 lets nobody change its record. What other nodes have done is known as of some
-// seconds ago.
+// When the script of a job ends, or its first step (else job is ""), it also writes the work of
+// its buffer so far into the job's Comment, unless its user has written something there, who may
+// not write AdminComment. For slurmctld the job is not over yet: from then on,
+// 22.05 accepts no change of its record. The figures of other nodes are some
+// seconds old.
 func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskEpilogTime)
 	defer cancel()
@@ -78,7 +78,7 @@ func noteFigures(ctx context.Context, job, line string) error {
 	return bb.Wrap("task-epilog", job, err)
 }
 
-// troubles says what is wrong with a job's buffer.
+// troubles describes the faults of a job's buffer.
 func troubles(l *admin.Lifetime, lost int) (lines []string) {
 	say := func(format string, args ...any) { lines = append(lines, "forebay: "+fmt.Sprintf(format, args...)) }
 	if lost > 0 {

@@ -14,9 +14,9 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Watch keeps what the daemons know of jobs in step with slurmctld until ctx ends: it tells
-// them when jobs end whose time limit was changed, warns jobs whose buffer will not be on
-// its store by then, and ends what Slurm has forgotten. It may run on any number of nodes:
+// Watch keeps the daemons' records of jobs in step with slurmctld until ctx ends: it reports
+// the ends of jobs whose time limit was changed, warns jobs whose buffer will not be on
+// its store by then, and ends the lifetimes of jobs without a record. It may run on any number of nodes:
 // the one whose daemon is the first that is ready does it, and asks slurmctld only while
 // jobs have buffers.
 func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error {
@@ -42,10 +42,10 @@ type watcher struct {
 }
 
 const (
-	// A run is ended when it was over for Slurm in so many looks: an epilog may be on its way
-	// to say so, or slurmctld be starting.
+	// A run is ended when it was over for Slurm in so many checks: an epilog may be about
+	// to report it, or slurmctld be starting.
 	looksToEnd = 3
-	// slack is by how much the end of a job may seem to move: scontrol says whole seconds.
+	// slack bounds the apparent movement of a job's end: scontrol prints whole seconds.
 	slack = 3 * time.Second
 )
 
@@ -58,7 +58,7 @@ func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) erro
 	if mine, err := firstOfReady(ctx, d); err != nil || !mine {
 		return err
 	}
-	// In this order: a job is known to Slurm before its prolog runs.
+	// In this order: Slurm has a job's record before its prolog runs.
 	lives, err := admin.Lifetimes(ctx, d, "")
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (w *watcher) compare(ctx context.Context, d *client.Client, open []admin.Li
 	return errors.Join(errs...)
 }
 
-// tell tells the daemons when a job will end, and the job if that is too soon.
+// tell reports the end of a job to the daemons, and warns the job if that is too soon.
 func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime, j *slurmctl.Job) error {
 	due := due(j, l.Warn, time.Now())
 	moved := due.IsZero() != l.Due.IsZero() || due.Sub(l.Due).Abs() > slack
@@ -124,7 +124,7 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime,
 	if !moved && !warn {
 		return nil
 	}
-	// First the note, then the signal: what a job does when it is warned it may not do twice.
+	// First the note, then the signal: a job must not be warned twice.
 	set := admin.SetDue
 	if warn {
 		set = admin.WarnDue

@@ -34,7 +34,7 @@ type Job struct {
 }
 
 // whole are the fields that are the last of their lines and hold text of the user's: a value may
-// hold blanks, and what looks like other fields.
+// hold blanks, and text that resembles other fields.
 var whole = map[string]bool{
 	"JobName": true, "WorkDir": true, "Comment": true, "AdminComment": true, "SystemComment": true, "BurstBuffer": true,
 	"Command": true, "StdErr": true, "StdIn": true, "StdOut": true, "Network": true, "Extra": true,
@@ -164,8 +164,8 @@ func (j *Job) Over() bool {
 	return false
 }
 
-// Active reports whether a job has nodes, or Slurm is staging its buffer out. One that Slurm
-// does not know (nil) is not.
+// Active reports whether a job has nodes, or Slurm is staging its buffer out. A job without a
+// record (nil) is not.
 func (j *Job) Active() bool {
 	if j == nil {
 		return false
@@ -192,7 +192,7 @@ func (j *Job) Ref() string {
 	return j.ID
 }
 
-// CheckID refuses what cannot be a job's id, before it becomes a part of a file's name
+// CheckID refuses text that cannot be a job's id, before it becomes a part of a file's name
 // or of a command line.
 func CheckID(id string) error {
 	if n, err := strconv.ParseUint(id, 10, 32); err != nil || n == 0 || id[0] == '0' {

@@ -1,5 +1,5 @@
-// Package slurmctl asks slurmctld about jobs, and changes them, by Slurm's own commands: it runs them,
-// reads what they print, and gives their failures kinds. It must never know what Forebay does for a job.
+// Package slurmctl reads and changes jobs in slurmctld by Slurm's own commands: it runs them,
+// reads their output, and classifies their failures. It must never know the purpose of a job's buffers.
 package slurmctl
 
 import (

@@ -1,5 +1,5 @@
 // Package directivetest reads the scripts that parsers of directives are tested with, for the one in Go
-// and the one in Lua. It must never know what a script means.
+// and the one in Lua. It must never interpret a script.
 package directivetest
 
 import (
@@ -11,13 +11,13 @@ import (
 	"forebay/slurm/directive"
 )
 
-// Script is what a parser is to read, as a site with these options.
+// Script is the input of a parser, at a site with these options.
 type Script struct {
 	Text    string
 	Options directive.Options
 }
 
-// visible are what a script of testdata has instead of characters that nobody sees.
+// visible are replacements for invisible characters in the scripts of testdata.
 var visible = strings.NewReplacer("⇥", "\t", "␍", "\r", "␈", "\b", "␠", " ")
 
 // Read returns the script of an entry of testdata.
