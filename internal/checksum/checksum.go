@@ -1,6 +1,6 @@
 // Package checksum computes and combines CRC-64/NVME checksums, the one
 // checksum that Forebay carries from a writer's copy to the backing store. It
-// knows nothing of extents, files or stores.
+// must never know extents, files or stores.
 //
 // CRC-64/NVME is defined in the NVM Express NVM Command Set Specification
 // (64b CRC): polynomial 0xAD93D23594C93659, reflected, initial value and final
@@ -16,10 +16,10 @@ import (
 // reflected is the polynomial with the coefficient of x^0 in the highest bit.
 const reflected = 0x9A6C9329AC4BC9B5
 
-// copyBlock is a block that is still in the cache when the copy reads what the
+// copyBlock is small enough to be in the cache still when the copy reads the block that the
 // checksum has just read, and large enough for the runtime to copy it past the
-// caches: that was measured to be faster than smaller blocks into memory that nobody
-// reads soon.
+// caches: that was measured to be faster than smaller blocks into memory that is
+// not read soon.
 const copyBlock = 1 << 20
 
 // Sum returns the checksum of p; the checksum of nothing is 0.
@@ -29,7 +29,7 @@ func Sum(p []byte) uint64 { return crc64nvme.Checksum(p) }
 func Update(crc uint64, p []byte) uint64 { return crc64nvme.Update(crc, p) }
 
 // Copy copies src to dst, which must be at least as long, and returns Update(crc, src)
-// in one pass through memory. Nobody may change src meanwhile: see CopyOut.
+// in one pass through memory. src must not change meanwhile: see CopyOut.
 func Copy(dst, src []byte, crc uint64) uint64 {
 	for len(src) > copyBlock {
 		crc = crc64nvme.Update(crc, src[:copyBlock])

@@ -1,5 +1,5 @@
-// Package cli has what the command lines of bbd and bbctl share. It must never know
-// what a command does.
+// Package cli has the common parts of the command lines of bbd and bbctl. It must never know
+// the commands.
 package cli
 
 import (

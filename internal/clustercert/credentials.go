@@ -1,9 +1,9 @@
-// Package clustercert makes the certificates of a cluster, and what TLS shows and
-// demands with them. It must never log a private key.
+// Package clustercert makes the certificates of a cluster, and the configurations of TLS
+// with them. It must never log a private key.
 //
-// A certificate says what its holder is, in a URI among its names: forebay:daemon or
-// forebay:client. That, and the cluster's own authority, is what counts: daemons find
-// each other at addresses that gossip has, so host names are not compared.
+// A certificate has its holder's role, in a URI among its names: forebay:daemon or
+// forebay:client. The role and the cluster's own authority are checked; host names are not,
+// since daemons find each other at addresses from gossip.
 package clustercert
 
 import (
@@ -23,19 +23,19 @@ import (
 	"forebay/internal/clusterkey"
 )
 
-// Role is what the holder of a certificate is. A greater one includes the lesser.
+// Role is the role of a certificate's holder. A greater one includes the lesser.
 type Role int
 
 // The roles.
 const (
-	None   Role = iota // no certificate, or one that says nothing
-	Client             // it may say for which user it acts
-	Daemon             // it may say, besides, that it is a daemon of the cluster
+	None   Role = iota // no certificate, or one without a role
+	Client             // it may choose the user for whom it acts
+	Daemon             // it may act, besides, as a daemon of the cluster
 )
 
 var uris = map[Role]string{Client: "forebay:client", Daemon: "forebay:daemon"}
 
-// String returns the URI that a certificate says it with.
+// String returns the URI of the role in a certificate.
 func (r Role) String() string { return uris[r] }
 
 // RoleOf returns the role of a verified certificate.
@@ -85,8 +85,8 @@ func Load(files Files) (*Credentials, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the files again: connections that are made from now on use what they
-// hold. After an error, everything stays as it was.
+// Reload reads the files again: connections that are made from now on use the new
+// ones. After an error, everything stays as it was.
 func (c *Credentials) Reload() error {
 	const op = "certificates"
 	f := &c.files
@@ -137,8 +137,8 @@ func (c *Credentials) Own() *x509.Certificate {
 	return nil
 }
 
-// Server returns what a daemon's listener uses. Who connects need not show a
-// certificate, as there are other proofs; one that is shown must be of the authority.
+// Server returns the configuration of a daemon's listener. A dialler need not present a
+// certificate, as there are other proofs; one that is presented must be of the authority.
 // Sessions are not resumed: every connection is checked.
 func (c *Credentials) Server() *tls.Config {
 	if c == nil {
@@ -153,7 +153,7 @@ func (c *Credentials) Server() *tls.Config {
 	}}
 }
 
-// Client returns what is used to connect to a daemon: who answers must show a daemon's
+// Client returns the configuration for connections to a daemon: the listener must present a daemon's
 // certificate.
 func (c *Credentials) Client() *tls.Config {
 	if c == nil {
@@ -229,7 +229,7 @@ func isOfConnection(err error) bool {
 		errors.As(err, &e) || slices.ContainsFunc([]error{syscall.ECONNRESET, syscall.EPIPE}, func(e error) bool { return errors.Is(err, e) }))
 }
 
-// Refused is the error of a connection that failed for what certificates say.
+// Refused is the error of a connection that failed for its certificates.
 func Refused(address string, err error) error {
 	return &bb.Error{
 		Kind: bb.Permission, Op: "dial", Path: address, Err: fmt.Errorf("TLS: %w", err),

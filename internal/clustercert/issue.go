@@ -19,7 +19,7 @@ import (
 const (
 	// AuthorityLife is how long an authority signs.
 	AuthorityLife = 10 * 365 * 24 * time.Hour
-	// LeafLife is how long the certificates of daemons and clients hold, unless told otherwise.
+	// LeafLife is the default life of the certificates of daemons and clients.
 	LeafLife = 365 * 24 * time.Hour
 
 	// skew is how far the clocks of nodes may be apart when a certificate is new.
@@ -36,7 +36,7 @@ type Authority struct {
 }
 
 // NewAuthority makes an authority. It signs the certificates of daemons and clients
-// alone (path length 0), with ECDSA on P-256 (FIPS 186-5), which all TLS libraries know.
+// alone (path length 0), with ECDSA on P-256 (FIPS 186-5), which all TLS libraries support.
 func NewAuthority(now time.Time) (*Authority, Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -80,9 +80,9 @@ func ReadAuthority(p Pair) (*Authority, error) {
 // Expires is when the authority's own certificate ends.
 func (a *Authority) Expires() time.Time { return a.cert.NotAfter }
 
-// Issue makes a certificate with a key of its own, that holds for life or as long as
+// Issue makes a certificate with a key of its own, that is valid for life or as long as
 // the authority. Hosts are names or addresses. Daemons may be either end of a
-// connection, clients only who connects.
+// connection, clients only the dialling one.
 func (a *Authority) Issue(role Role, hosts []string, now time.Time, life time.Duration) (Pair, error) {
 	until := now.Add(life)
 	if until.After(a.cert.NotAfter) {

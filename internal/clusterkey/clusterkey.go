@@ -15,7 +15,7 @@ import (
 
 const (
 	// Min is the fewest characters that a key may have: those of 16 random bytes in
-	// hexadecimal. What is shorter could be guessed from a recorded handshake.
+	// hexadecimal. A shorter one could be guessed from a recorded handshake.
 	Min = 32
 	// Max is how many keys a file may hold. Changing keys takes two.
 	Max = 4
@@ -31,7 +31,7 @@ func New() []byte {
 }
 
 // Read reads the keys of a file, one a line; empty lines and those that begin with #
-// do not count. The first is what its reader encrypts and signs with, all are accepted.
+// do not count. The reader encrypts and signs with the first, and accepts all.
 // bb.Permission if others may read the file.
 func Read(path string) ([][]byte, error) {
 	text, err := ReadSecret(path)
@@ -57,8 +57,8 @@ func Read(path string) ([][]byte, error) {
 	return keys, nil
 }
 
-// ReadSecret reads a file that nobody but its owner may be able to read. It looks at
-// the file that it reads, so that nobody can put another in its place in between.
+// ReadSecret reads a file that only its owner may be able to read. The mode is checked on the
+// open file, so that no other file can be put in its place in between.
 func ReadSecret(path string) ([]byte, error) {
 	const op = "read secret"
 	f, err := os.Open(path)

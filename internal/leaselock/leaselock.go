@@ -1,7 +1,7 @@
 // Package leaselock marks the memory that a client may be writing to, with locks of the
 // kernel's on byte ranges of region files. A lock outlives the session and the daemon that
-// granted the lease, and goes with the process that holds it, whatever ends that. It knows
-// nothing of leases, sessions or segments.
+// granted the lease, and ends with the process that holds it, by any cause. The package must
+// never know leases, sessions or segments.
 //
 // The protocol, between a client that maps region files and the daemon of its node:
 //
@@ -14,14 +14,14 @@
 //	ReturnLease: unlock, then send              the segment may be leased again
 //
 //	session or daemon ended: the lock stays     before the segment is freed, evicted or
-//	until nobody in the client can write        spilled: is any of the range locked?
+//	until no part of the client can write       spilled: is any of the range locked?
 //	there any more, then unlock                 then it stays as it is
 //
 // The range is that of the whole segment: [Offset, Offset+Length) of Lease in the region's
 // file. Locks are shared, so that adjoining and repeated ones never wait for each other; the
-// daemon asks for an exclusive one, without taking it. Go clients use locks of open files
+// daemon tests for an exclusive one, without acquiring it. Go clients use locks of open files
 // (F_OFD_SETLK), others may use those of a process (F_SETLK), which conflict with them alike.
-// A client that locks after its session has ended may come too late, so it looks at the
+// A client that locks after its session has ended may come too late, so it checks the
 // session once more when it has the lock: the daemon ends a session before it frees its
 // segments. Clients of earlier releases lock nothing; their memory is free as before.
 package leaselock
@@ -45,7 +45,7 @@ func lock(f *os.File, kind int16, off, n int64) error {
 	return control(f, unix.F_OFD_SETLK, &l)
 }
 
-// Held reports whether anybody else than f itself has a lock on any of n bytes from off on.
+// Held reports whether any other open file than f has a lock on any of n bytes from off on.
 func Held(f *os.File, off, n int64) (bool, error) {
 	l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: off, Len: n}
 	err := control(f, unix.F_OFD_GETLK, &l)

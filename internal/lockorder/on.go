@@ -56,7 +56,7 @@ func rankOf[R Rank]() rank {
 	return rank{place, name, several}
 }
 
-// held are the mutexes of one goroutine, in the order in which it took them. That goroutine alone
+// held are the mutexes of one goroutine, in the order in which it locked them. That goroutine alone
 // uses them.
 type held struct {
 	id  uint64

@@ -1,5 +1,5 @@
 // Package measure has figures: samples of one quantity, their median, and their text for people. It
-// must never know what was measured, or how.
+// must never know the measurement.
 package measure
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Unit is what a figure counts. Rates are better when larger, all others when smaller.
+// Unit is the unit of a figure. Rates are better when larger, all others when smaller.
 type Unit string
 
 // The units.
@@ -28,7 +28,7 @@ func (u Unit) LargerIsBetter() bool { return u == BytesPerSecond || u == PerSeco
 type Figure struct {
 	What    string  `json:"what"`
 	Unit    Unit    `json:"unit"`
-	Value   float64 `json:"value"`         // the median, unless What says otherwise: ratios are made of it
+	Value   float64 `json:"value"`         // the median, unless What names another: ratios are computed from it
 	Best    float64 `json:"best"`          // of the samples
 	P99     float64 `json:"p99,omitempty"` // where there are enough samples to speak of it
 	Samples int     `json:"samples"`

@@ -7,5 +7,5 @@ type Unmeasured struct{ reason string }
 
 func (u Unmeasured) Error() string { return u.reason }
 
-// Cannot says why a row cannot be measured here.
+// Cannot is the reason why a row cannot be measured here.
 func Cannot(format string, args ...any) error { return Unmeasured{fmt.Sprintf(format, args...)} }

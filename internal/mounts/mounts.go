@@ -1,4 +1,4 @@
-// Package mounts says where buffers are mounted on this machine, and takes such mounts away.
+// Package mounts finds the mounts of buffers on this machine, and removes them.
 // It asks the kernel alone: it never touches a mount, whose daemon may not answer.
 package mounts
 
@@ -17,7 +17,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Subtype is what the kernel shows of a mount after "fuse.".
+// Subtype is the kernel's name of the type of a mount, after "fuse.".
 const Subtype = "forebay"
 
 // Mount is one mounted buffer.
@@ -35,8 +35,8 @@ func List() ([]Mount, error) {
 	return parse(string(text)), nil
 }
 
-// Resolve returns the path of a directory as the kernel lists it, without looking into it:
-// into a dead mount nobody can look.
+// Resolve returns the path of a directory as the kernel lists it, without opening it:
+// a dead mount cannot be opened.
 func Resolve(name string) (string, error) {
 	dir, err := filepath.Abs(name)
 	if err != nil {
@@ -48,7 +48,7 @@ func Resolve(name string) (string, error) {
 	return dir, nil
 }
 
-// At returns what is mounted on a directory, given by its resolved path.
+// At returns the mount on a directory, given by its resolved path.
 func At(dir string) (Mount, bool, error) {
 	all, err := List()
 	for _, m := range slices.Backward(all) {
@@ -103,11 +103,11 @@ func Dead(dir string, limit time.Duration) bool {
 	}
 }
 
-// deadLimit is how long Unmount looks whether a busy mount is dead.
+// deadLimit bounds the time in which Unmount finds out whether a busy mount is dead.
 const deadLimit = 2 * time.Second
 
-// Unmount takes a mount away. It fails with Busy while programs have files open there, unless
-// the mount is dead: nobody can close those in order.
+// Unmount removes a mount. It fails with Busy while programs have files open there, unless
+// the mount is dead: those files cannot be closed in order.
 func Unmount(dir string) error { return takeAway(dir, false) }
 
 // Detach takes a mount away while programs have files open there: it ends when these are closed.

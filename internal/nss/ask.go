@@ -1,7 +1,7 @@
 // Package nss asks the system's user database: for the groups of a user, and for the numbers of
 // users and groups. A static binary reads /etc/passwd and /etc/group alone, so the system's own
-// programs are asked, which know LDAP and every other source of nsswitch.conf(5). An answer is
-// waited for as long as a constant says. The package never decides what a user may do.
+// programs are run, which read LDAP and every other source of nsswitch.conf(5). A constant bounds the
+// wait for an answer. The package never decides the rights of a user.
 package nss
 
 import (
@@ -14,13 +14,13 @@ import (
 	"forebay/internal/bb"
 )
 
-// Path is where programs of the system are looked for, whatever the environment says.
+// Path is the search path for programs of the system, in any environment.
 const Path = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // endWithin is how long a program may hold its output open after it was killed.
 const endWithin = time.Second
 
-// ask returns what a program prints. found is false where there is no such program, or it knows
+// ask returns the output of a program. found is false where there is no such program, or it has
 // no answer; an answer that does not come in time is an error.
 func ask(ctx context.Context, program string, args ...string) (out string, found bool, err error) {
 	for dir := range strings.SplitSeq(Path, ":") {

@@ -13,8 +13,8 @@ import (
 // groupsWithin is how long the system may take to name a user's groups.
 const groupsWithin = 20 * time.Second
 
-// Groups returns the supplementary groups of a user, besides gid. A static binary knows
-// /etc/group alone, so the system's own programs are asked, which know LDAP and the rest of nss.
+// Groups returns the supplementary groups of a user, besides gid. A static binary reads
+// /etc/group alone, so the system's own programs are run, which read LDAP and the rest of nss.
 // A user without a name has no other groups than gid.
 func Groups(ctx context.Context, uid, gid uint32) ([]uint32, error) {
 	if uid == 0 {
@@ -53,7 +53,7 @@ func nameOf(ctx context.Context, uid uint32) (string, error) {
 	return u.Username, nil
 }
 
-// fromFiles returns a user's groups as far as /etc/group knows them.
+// fromFiles returns a user's groups in /etc/group.
 func fromFiles(name string) string {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -78,7 +78,7 @@ func parseGroups(out string, gid uint32) []uint32 {
 	return groups
 }
 
-// GroupCache remembers users' groups for a minute. The zero value is ready for use; its methods
+// GroupCache keeps users' groups for a minute. The zero value is ready for use; its methods
 // may be called concurrently.
 type GroupCache struct {
 	mu    sync.Mutex

@@ -32,7 +32,7 @@ type query struct {
 // Names returns the numbers of users and groups, as they were a minute ago at most. The zero
 // value is ready for use; its methods may be called concurrently.
 type Names struct {
-	Log *slog.Logger // takes a line for each name that nobody has, or of which nothing is said; nil: none
+	Log *slog.Logger // gets a line for each name without a user, or without an answer; nil: none
 
 	within time.Duration // that the system may take for a name; 0: nameWithin
 
@@ -41,8 +41,8 @@ type Names struct {
 	asking singleflight.Group
 }
 
-// User returns the uid of a user, given by name or by number. The error's kind is NotFound if nobody
-// has the name, and Unavailable if the system does not say.
+// User returns the uid of a user, given by name or by number. The error's kind is NotFound if there
+// is no such user, and Unavailable if the system does not answer.
 func (n *Names) User(ctx context.Context, name string) (uint32, error) {
 	return n.number(ctx, query{passwd, name})
 }
@@ -66,16 +66,16 @@ func (n *Names) number(ctx context.Context, q query) (uint32, error) {
 	if ctx.Err() != nil {
 		return 0, silent("the system", []string{q.in.name, q.name})
 	}
-	// One process for all who wait; none of them can end it for the others.
+	// One process for all waiting callers; none of them can end it for the others.
 	v, _, _ := n.asking.Do(q.in.name+":"+q.name, func() (any, error) { return n.renew(q, a), nil })
 	a = v.(answer)
 	return a.id, a.err
 }
 
-// maxNames bounds what is remembered. An administrator writes fewer.
+// maxNames bounds the cache. An administrator writes fewer.
 const maxNames = 4096
 
-// renew asks, and remembers the answer.
+// renew asks, and keeps the answer.
 func (n *Names) renew(q query, before answer) answer {
 	id, err := find(q, cmp.Or(n.within, nameWithin))
 	a := before.then(id, err, time.Now())
@@ -91,7 +91,7 @@ func (n *Names) renew(q query, before answer) answer {
 	return a
 }
 
-// answer is what is known of a name.
+// answer is the cached state of a name.
 type answer struct {
 	id    uint32
 	err   error     // of User and Group
@@ -102,8 +102,8 @@ type answer struct {
 
 const (
 	foundFor   = time.Minute      // an answer counts
-	unknownFor = 10 * time.Second // and that there is none: a database that is away looks the same
-	silentFor  = time.Hour        // the last answer counts while nothing is said
+	unknownFor = 10 * time.Second // and that there is none: a database that is away answers the same
+	silentFor  = time.Hour        // the last answer counts while there is no other
 )
 
 // fresh reports whether the system need not be asked again.
@@ -115,8 +115,8 @@ func (a answer) fresh(now time.Time) bool {
 	return now.Sub(a.asked) < keep
 }
 
-// then returns what is known after the system was asked once more. A name that nobody has any more is
-// nobody's at once; a system that does not answer changes nothing for a while.
+// then returns the state of a name after one more answer. A user that is removed counts as such
+// at once; a system that does not answer changes nothing for a while.
 func (a answer) then(id uint32, err error, now time.Time) answer {
 	switch {
 	case err == nil:
@@ -130,7 +130,7 @@ func (a answer) then(id uint32, err error, now time.Time) answer {
 // nameWithin is how long the system may take for one name.
 const nameWithin = 5 * time.Second
 
-// find looks a name up: in the file, which needs no process, and then by the system.
+// find searches a name in the file, which needs no process, and then asks the system.
 func find(q query, within time.Duration) (uint32, error) {
 	text, err := os.ReadFile(q.in.file)
 	if err == nil {

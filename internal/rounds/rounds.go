@@ -1,5 +1,5 @@
-// Package rounds lets callers that want the same done share one run of it. It knows neither
-// what is done nor for whom.
+// Package rounds lets callers with the same request share one run of it. It must never know
+// the request or the callers.
 package rounds
 
 import (
@@ -26,8 +26,8 @@ type round[T any] struct {
 }
 
 // Do returns the result of a run that began after Do was called: of this call's function, with
-// this call's context, or of another call's. A run that failed after the context of the call
-// that led it had ended says nothing to the others; one of them leads another. If the call's
+// this call's context, or of another call's. A run that failed after the context of its leading
+// call had ended counts for no other; one of them leads another. If the call's
 // own context ends before that, its cause is returned.
 func (g *Group[T]) Do(ctx context.Context, run func(context.Context) (T, error)) (T, error) {
 	for {

@@ -1,6 +1,6 @@
 // Package segment divides a leased segment among the files whose bytes are written into it: the
 // same arithmetic for clients, for a daemon that fills segments of its own and for one that fills
-// another's. It must never know whose memory a segment is, nor how bytes get there.
+// another's. It must never know the owner of a segment, nor how bytes get there.
 package segment
 
 import "forebay/internal/wire"
@@ -12,8 +12,8 @@ const Align = 64
 func AlignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
 
 // ExtentSize is the longest run of bytes under one checksum that a client writes, ending
-// at multiples of it in the file. A reader that wants a part of an extent has to look
-// at all of it to verify it: at this size that stays in the cache that it is copied
+// at multiples of it in the file. A reader of a part of an extent has to read
+// all of it to verify it: at this size that stays in the cache that it is copied
 // from next, and a reader in steps of 1 MiB gets whole ones.
 const ExtentSize = 1 << 20
 
@@ -70,7 +70,7 @@ func (c *Cursor) Owe(cost int64) bool {
 // MustOwe sets room for records aside that may not be there: Free is negative then.
 func (c *Cursor) MustOwe(cost int64) { c.owed += cost }
 
-// Forgive gives back what was owed and will not be needed.
+// Forgive frees reserved room for records that will not be needed.
 func (c *Cursor) Forgive(cost int64) { c.owed -= cost }
 
 // Spend takes owed room for a record that is being written.
@@ -111,7 +111,7 @@ func (c *Cursor) TakeExtent(want, least int64) (Span, bool) {
 	return s, ok
 }
 
-// dropHole keeps what is left of a hole from off on, if it is worth it.
+// dropHole keeps the rest of a hole from off on, if it is worth it.
 func (c *Cursor) dropHole(i int, off int64) {
 	if c.holes[i].Off = off; c.holes[i].Len() >= minHole {
 		return
@@ -132,7 +132,7 @@ func (c *Cursor) Extend(end, want int64) int64 {
 	return n
 }
 
-// GiveBack returns what was handed out and holds nothing.
+// GiveBack returns a range that was handed out and holds nothing.
 func (c *Cursor) GiveBack(s Span) {
 	switch {
 	case s.Len() <= 0:
@@ -144,7 +144,7 @@ func (c *Cursor) GiveBack(s Span) {
 	}
 }
 
-// joinTail makes holes that now lie at the end part of what was never handed out.
+// joinTail joins holes that now lie at the end with the part that was never handed out.
 func (c *Cursor) joinTail() {
 	for i := 0; i < len(c.holes); i++ {
 		if c.holes[i].End == c.pos {

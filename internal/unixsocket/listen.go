@@ -1,5 +1,5 @@
 // Package unixsocket listens at unix sockets whose files have their modes from the beginning. It must
-// never know what is served there.
+// never know the server.
 package unixsocket
 
 import (
@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Listen takes a socket over from a daemon that died, never from one that lives (bb.Busy). Users
-// to whom mode gives the right to write may connect.
+// Listen replaces the socket of a daemon that died, never of one that lives (bb.Busy). Users
+// with the right to write by mode may connect.
 func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
@@ -38,7 +38,7 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 
 // bind binds a socket whose file has its mode from the beginning. With the mode that the umask of
 // the process leaves, a client that connects again during a restart would be refused between bind(2)
-// and chmod(2), and take that for an answer. The umask is of a thread of its own, which ends here.
+// and chmod(2), and end with that answer. The umask is of a thread of its own, which ends here.
 func bind(path string, mode os.FileMode) (l net.Listener, err error) {
 	done := make(chan struct{})
 	go func() {

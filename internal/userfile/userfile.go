@@ -1,6 +1,6 @@
 // Package userfile reads small files whose names users choose: of credentials, of certificates.
 // A program that runs as root reads them with the user's rights, never waits for the other end
-// of a FIFO, and never reads more than it wants. It must never know what is in them.
+// of a FIFO, and never reads more than it needs. It must never know their content.
 package userfile
 
 import (
@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// MaxSize is what a file of credentials or certificates may have, in bytes: the certificates
+// MaxSize is the largest size of a file of credentials or certificates, in bytes: the certificates
 // of all public authorities are a quarter of it.
 const MaxSize = 1 << 20
 
@@ -25,7 +25,7 @@ type User struct {
 	Groups []uint32
 }
 
-// Read returns what a regular file of at most MaxSize bytes holds. What is something else is
+// Read returns the content of a regular file of at most MaxSize bytes. Anything else is
 // refused before it is opened for reading, so nothing happens to a device or a FIFO.
 func Read(name string) ([]byte, error) {
 	text, err := read(name)
@@ -114,8 +114,8 @@ func ReadAs(name string, as User) ([]byte, error) {
 	return r.text, bb.Wrap("read", name, r.err)
 }
 
-// become changes whose rights this thread has in file systems. Leaving user 0 there takes the
-// capabilities away that would make the kernel ask nobody (capabilities(7), "Effect of user ID
+// become changes whose rights this thread has in file systems. Leaving user 0 there removes the
+// capabilities that would bypass the kernel's checks (capabilities(7), "Effect of user ID
 // changes on capabilities").
 func become(as User) error {
 	groups := make([]int, len(as.Groups))

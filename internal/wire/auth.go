@@ -13,12 +13,12 @@ import (
 // NonceSize is the length of the nonces of a handshake, in bytes.
 const NonceSize = 32
 
-// maxProofs bounds the keys that a daemon shows that it knows, one proof each.
+// maxProofs bounds a daemon's proofs, one for each of its keys.
 const maxProofs = 16
 
-// Keyring holds the shared keys of a cluster. Who proves uses the first that the other
-// side knows too; who checks accepts all. They may be replaced while they are in use:
-// sessions that have begun go on. The nil Keyring holds none. It prints as no key.
+// Keyring holds the shared keys of a cluster. The proving side uses the first key that the other
+// side has too; the checking side accepts all. They may be replaced while they are in use:
+// sessions that have begun continue. The nil Keyring holds none. It prints as no key.
 type Keyring struct{ keys atomic.Pointer[[][]byte] }
 
 // NewKeyring returns a ring of keys, which are not written to from then on.
@@ -39,7 +39,7 @@ func (k *Keyring) Keys() [][]byte {
 	return *k.keys.Load()
 }
 
-// String keeps keys out of what is printed, as do GoString and LogValue.
+// String keeps keys out of printed text, as do GoString and LogValue.
 func (k *Keyring) String() string { return "keys" }
 
 // GoString is String.
@@ -48,15 +48,15 @@ func (k *Keyring) GoString() string { return "keys" }
 // LogValue is String.
 func (k *Keyring) LogValue() slog.Value { return slog.StringValue("keys") }
 
-// Exchange is what the proofs of one handshake hold besides a key: both nonces, and the
-// TLS connection that they were exchanged on, if it is one (RFC 9266), so that nobody
+// Exchange is the content of the proofs of one handshake besides a key: both nonces, and the
+// TLS connection that they were exchanged on, if it is one (RFC 9266), so that no host
 // in between can pass a proof on to another connection.
 type Exchange struct {
 	client, daemon, channel []byte
 }
 
-// NewExchange describes the handshake on a connection. bb errors do not occur; one of
-// TLS says that the connection has ended.
+// NewExchange describes the handshake on a connection. bb errors do not occur; an error of
+// TLS means that the connection has ended.
 func NewExchange(conn net.Conn, clientNonce, daemonNonce []byte) (Exchange, error) {
 	x := Exchange{client: clientNonce, daemon: daemonNonce}
 	secure, ok := conn.(*tls.Conn)
@@ -69,7 +69,7 @@ func NewExchange(conn net.Conn, clientNonce, daemonNonce []byte) (Exchange, erro
 	return x, err
 }
 
-// DaemonProof proves to a client that the daemon knows each of some keys.
+// DaemonProof proves to a client the daemon's possession of each of some keys.
 func (x Exchange) DaemonProof(keys ...[]byte) []byte {
 	var all []byte
 	for _, key := range keys {
@@ -78,7 +78,7 @@ func (x Exchange) DaemonProof(keys ...[]byte) []byte {
 	return all
 }
 
-// Common returns the first of the client's keys that the daemon has proven to know;
+// Common returns the first of the client's keys whose possession the daemon has proven;
 // nil if there is none.
 func (x Exchange) Common(daemonProof []byte, keys [][]byte) []byte {
 	if len(daemonProof) > maxProofs*sha256.Size {
@@ -95,14 +95,14 @@ func (x Exchange) Common(daemonProof []byte, keys [][]byte) []byte {
 	return nil
 }
 
-// ClientProof proves to a daemon that the client knows a key, and binds all that
-// decides what it may do: whom it says that it acts for, whether it is a daemon itself,
+// ClientProof proves to a daemon the client's possession of a key, and binds everything that
+// decides its rights: the user for whom it acts, whether it is a daemon itself,
 // its token, and the protocol versions.
 func (x Exchange) ClientProof(key []byte, hello *Hello) []byte {
 	return x.proof(key, "client", hello)
 }
 
-// CheckClient reports whether a client has proven that it knows one of some keys.
+// CheckClient reports whether a client has proven possession of one of some keys.
 func (x Exchange) CheckClient(theirs []byte, keys [][]byte, hello *Hello) bool {
 	for _, key := range keys {
 		if len(key) > 0 && hmac.Equal(theirs, x.ClientProof(key, hello)) {

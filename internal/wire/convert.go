@@ -10,15 +10,15 @@ import (
 	"forebay/internal/bb"
 )
 
-// What Error.outcome says of a change that failed.
+// The values of Error.outcome, for a change that failed.
 const (
 	outcomeUnsaid  = 0
 	outcomeNone    = 1
 	outcomeUnknown = 2
 )
 
-// FailedReply makes the message of a failed reply to a request of a type. It says of a
-// change whether it may have been carried out.
+// FailedReply makes the message of a failed reply to a request of a type. For a
+// change, it has whether the change may have been carried out.
 func FailedReply(typ Type, err error) *Error {
 	m := FromError(err)
 	switch {
@@ -56,7 +56,7 @@ func FromError(err error) *Error {
 const maxText = 16 << 10
 
 // text makes a string one that a message can hold: short enough, and UTF-8, which
-// what is quoted or cut short may not be.
+// quoted or shortened text may not be.
 func text(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "…"
@@ -97,8 +97,8 @@ func FromEntry(e *bb.Entry) *Entry {
 	return m
 }
 
-// AsEntry makes the entry that a message stands for. Its state, which the daemon
-// knows better than the entry (evicted, say), is in the message alone.
+// AsEntry makes the entry of a message. Its state, which the daemon
+// may have more exactly than the entry (evicted, say), is in the message alone.
 func (m *Entry) AsEntry() bb.Entry {
 	e := bb.Entry{
 		Name: m.Name, Type: bb.EntryType(m.Type), Dir: bb.DirID(m.Dir), File: bb.FileID(m.File),

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds of one frame. What is larger ends the session before it is allocated.
+// Bounds of one frame. A larger one ends the session before it is allocated.
 const (
 	HeaderSize = 24
 	MaxMessage = 1 << 20 // bytes of message
@@ -29,7 +29,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// FrameError says that what came is not a frame of this protocol: nothing after it
+// FrameError is the error of bytes that are not a frame of this protocol: nothing after them
 // on the same connection can be trusted.
 type FrameError struct{ Reason string }
 
@@ -102,7 +102,7 @@ func frameSum(frame []byte) uint32 {
 // Reader reads frames. It is for one goroutine.
 type Reader struct {
 	r     io.Reader
-	buf   []byte // what has been read and not yet taken lies in buf[start:end]
+	buf   []byte // buf[start:end] has been read and not been consumed
 	start int
 	end   int
 
@@ -180,7 +180,7 @@ func (r *Reader) fill(n int) error {
 	return err
 }
 
-// shift moves what is there to the front of a buffer that holds n bytes, and does
+// shift moves unread bytes to the front of a buffer that holds n bytes, and does
 // not keep a buffer that one large message needed.
 func (r *Reader) shift(n int) error {
 	size := max(n, readAhead)
@@ -214,7 +214,7 @@ func WriteFrame(conn io.Writer, scratch []byte, typ Type, flags uint16, request 
 	return frame, err
 }
 
-// RecordCost is what a writer must leave free at the end of a segment, in bytes,
+// RecordCost is the room that a writer must leave free at the end of a segment, in bytes,
 // for the record of one commit of so many extents in it. The store's records never
-// take more.
+// need more.
 func RecordCost(extents int) int64 { return 64 + 32*int64(extents) }

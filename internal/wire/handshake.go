@@ -19,13 +19,13 @@ import (
 const handshakeTimeout = 10 * time.Second
 
 // Handshake introduces a client, or a daemon acting as one, on a connection that it
-// dialled, and returns what the daemon answers. It fills in hello's versions, and its
-// nonce where there are keys (or the secret of hello's token): then it proves that it
-// knows one of them, if asked to, after checking that the daemon does. In reads from conn and is at the first reply after
-// Welcome when it returns.
+// dialled, and returns the daemon's answer. It fills in hello's versions, and its
+// nonce where there are keys (or the secret of hello's token): then it proves possession of
+// one of them at the daemon's request, after checking the daemon's own proof. In reads from conn and is at
+// the first reply after Welcome when it returns.
 //
-// The errors are of kind permission, invalid (what answers is no daemon), unsupported,
-// or whatever the daemon answered; an error of the connection itself is not of a kind.
+// The errors are of kind permission, invalid (the listener is no daemon), unsupported,
+// or of the kind of the daemon's answer; an error of the connection itself is not of a kind.
 // The connection stays the caller's, who closes it after an error.
 func Handshake(conn net.Conn, in *Reader, hello *Hello, keys ...[]byte) (*Welcome, error) {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k []byte) bool { return len(k) == 0 })
@@ -63,7 +63,7 @@ func newNonce() []byte {
 	return nonce
 }
 
-// prove answers a challenge, after checking that the daemon knows a key itself.
+// prove answers a challenge, after checking the daemon's own proof.
 func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byte) (Header, []byte, error) {
 	var c Challenge
 	address := conn.RemoteAddr().String()
@@ -93,11 +93,11 @@ func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byt
 	return in.Next()
 }
 
-// notADaemon gives frames that are none a kind of their own: trying again is no use.
+// notADaemon gives frames that are none a kind of their own: another attempt is of no use.
 func notADaemon(address string, err error) error {
 	var malformed *FrameError
 	var alert tls.AlertError
-	if errors.As(err, &alert) { // with TLS 1.3, what a daemon says of a certificate comes late
+	if errors.As(err, &alert) { // with TLS 1.3, a daemon's answer to a certificate comes late
 		return clustercert.Refused(address, err)
 	}
 	if errors.As(err, &malformed) {

@@ -7,10 +7,10 @@ import (
 )
 
 // A connection may break between a request and its answer. The request may have been
-// carried out then, and others may have changed what it is about since. So each request
-// has a repetition, which says whether its sender may send it again.
+// carried out then, and others may have changed its subject since. So each request
+// has a repetition, which decides whether its sender may send it again.
 
-// repetition says what a second execution of a request does.
+// repetition is the effect of a second execution of a request.
 type repetition uint8
 
 const (
@@ -18,12 +18,12 @@ const (
 	inSession repetition = 1 + iota
 	// reading: the request changes nothing.
 	reading
-	// keyed: the request names what it is about by an id or key that is never used again,
-	// and leads to the same end however often it is carried out.
+	// keyed: the request names its subject by an id or key that is never used again,
+	// and leads to the same end at every repetition.
 	keyed
 	// resumed: the sender of the request has rules of its own for going on in a new session.
 	resumed
-	// onceOnly: a second execution may undo what others did after the first.
+	// onceOnly: a second execution may undo others' changes after the first.
 	onceOnly
 )
 
@@ -60,7 +60,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_STAGE_IN:       keyed, // Stage.key
 	Type_TYPE_STAGE_OUT:      keyed, // Stage.key
 	Type_TYPE_NODE_DRAIN:     keyed, // ends when nothing is left on the node
-	Type_TYPE_TOKEN:          keyed, // nobody has the first token
+	Type_TYPE_TOKEN:          keyed, // the first token is in no hands
 	Type_TYPE_JOB_CANCEL:     keyed,
 	Type_TYPE_LIFETIME_OPEN:  keyed,
 	Type_TYPE_LIFETIME_LEAVE: keyed,
@@ -72,7 +72,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_TXN_RENEW:      keyed,
 	Type_TYPE_REPLICATE:      keyed, // a file's generation
 	Type_TYPE_TAKE:           keyed, // the same
-	Type_TYPE_RECHECK:        keyed, // looks at the store, and flushes what is wrong there
+	Type_TYPE_RECHECK:        keyed, // compares with the store, and flushes differing files
 	Type_TYPE_PLACE_RENAME:   keyed, // PlaceRename.expect
 	Type_TYPE_PLACE_REMOVE:   keyed, // PlaceRemove.expect
 
@@ -104,8 +104,8 @@ func MayRepeat(typ Type, m proto.Message) bool {
 	return false
 }
 
-// saysOutcome reports whether daemons say of a failed request of a type whether it may have
-// been carried out: they mark each error after which it may.
+// saysOutcome reports whether daemons mark the errors of requests of a type after which it may
+// have been carried out.
 func saysOutcome(typ Type) bool {
 	switch typ {
 	case Type_TYPE_MKDIR, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
@@ -115,7 +115,7 @@ func saysOutcome(typ Type) bool {
 }
 
 // mayBeDone reports whether a request may have been carried out whose answer is an error.
-// Where the answer does not say so, the kind does: most kinds are refusals.
+// Where the answer has no mark, the kind decides: most kinds are refusals.
 func mayBeDone(typ Type, outcome uint32, kind bb.Kind) bool {
 	switch outcome {
 	case outcomeNone:

@@ -9,8 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Streams of the one-sided fabric show that they belong to a session with the ticket
-// that Welcome gave it. Both sides prove that they know it; it never crosses the
+// Streams of the one-sided fabric prove that they belong to a session with the ticket
+// that Welcome contains. Both sides prove possession of it; it never crosses the
 // stream itself:
 //
 //	dialer   → listener   session (8, little endian) ‖ dialer's nonce (32)
@@ -20,12 +20,12 @@ import (
 // TicketSize is the length of a session's ticket, in bytes.
 const TicketSize = 32
 
-// NewTicket returns a ticket that nobody can guess.
+// NewTicket returns a random ticket that cannot be guessed.
 func NewTicket() []byte { return newNonce() }
 
 // ShowTicket is the dialer's side. The stream's deadline is the caller's to set. An
-// error of kind permission says that what listens does not know the ticket; a listener
-// that does not know the session just ends the stream.
+// error of kind permission means that the listener does not have the ticket; a listener
+// without the session just ends the stream.
 func ShowTicket(stream io.ReadWriter, session uint64, ticket []byte) error {
 	var first [8 + NonceSize]byte
 	binary.LittleEndian.PutUint64(first[:], session)
@@ -47,7 +47,7 @@ func ShowTicket(stream io.ReadWriter, session uint64, ticket []byte) error {
 
 // CheckTicket is the listener's side. It returns the session that the stream belongs
 // to. TicketOf returns a live session's ticket, or nil. The stream's deadline is the
-// caller's to set. An error of kind permission says that the dialer has no ticket.
+// caller's to set. An error of kind permission means that the dialer has no ticket.
 func CheckTicket(stream io.ReadWriter, ticketOf func(session uint64) []byte) (session uint64, err error) {
 	var first [8 + NonceSize]byte
 	if _, err := io.ReadFull(stream, first[:]); err != nil {

@@ -13,17 +13,17 @@ import (
 	"forebay/internal/bb"
 )
 
-// A token lets a client that has no cluster key into one buffer, as one user, until it
+// A token admits a client that has no cluster key to one buffer, as one user, until it
 // expires:
 //
 //	public: version 1 (1) ‖ uid (4) ‖ gid (4) ‖ expires (8, ns since 1970) ‖ buffer was created (8, ns) ‖ random (16) ‖ name of the buffer
 //	secret: HMAC-SHA-256(HKDF-SHA-256(cluster key, "forebay token 1"), public) (32)
 //
-// Numbers are little endian. Every daemon that has the key can tell the secret from the
-// public part, so none remembers tokens. A client sends the public part alone, and
+// Numbers are little endian. Every daemon that has the key can compute the secret from the
+// public part, so none keeps tokens. A client sends the public part alone, and
 // proves with the secret as others do with the cluster key.
 
-// TokenClaims is what a token says.
+// TokenClaims is the content of a token.
 type TokenClaims struct {
 	Buffer   string
 	Created  time.Time // of the buffer: another one of its name is not meant
@@ -62,7 +62,7 @@ func TokenSecret(key, public []byte) ([]byte, error) {
 	return mac.Sum(nil), nil
 }
 
-// ReadTokenClaims reads the public part of a token, whoever has made it.
+// ReadTokenClaims reads the public part of a token, which need not be genuine.
 func ReadTokenClaims(public []byte) (*TokenClaims, error) {
 	if len(public) < tokenFixed || public[0] != tokenVersion {
 		return nil, errNoToken

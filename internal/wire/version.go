@@ -74,7 +74,7 @@ func (v Versions) String() string {
 	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
 }
 
-// Side is one side of a session that cannot be: what it is, for people, and what it speaks.
+// Side is one side of a session that cannot be: its name, for people, and its versions.
 type Side struct {
 	Name string
 	Versions
@@ -92,7 +92,7 @@ func NoCommon(op, path string, a, b Side) *bb.Error {
 		WithRemedy(fmt.Sprintf("upgrade %s to a release that speaks version %d", older.Name, newer.Min))
 }
 
-// Since returns the version that a request came with, and what it is called.
+// Since returns the version that a request came with, and the request's name.
 func Since(typ Type, m proto.Message) (version uint32, what string) {
 	switch typ {
 	case Type_TYPE_JOBS, Type_TYPE_JOB, Type_TYPE_JOB_CANCEL:
@@ -140,8 +140,8 @@ func Speakable(version uint32, other string, typ Type, m proto.Message) error {
 	return nil
 }
 
-// Lacks is the error of what came with a version, where another daemon or client does
-// not speak that yet.
+// Lacks is the error of a request of a version that the other daemon or client does
+// not speak yet.
 func Lacks(what string, since uint32, other string, version uint32) *bb.Error {
 	return bb.E(bb.Unsupported, "request", what, fmt.Sprintf("came with protocol version %d, and %s speaks version %d here", since, other, version)).
 		WithRemedy(fmt.Sprintf("upgrade whoever speaks less than version %d: see bbctl nodes", since))

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxPending bounds what a Writer holds for a peer that does not read, in bytes.
+// maxPending bounds the bytes that a Writer holds for a peer that does not read.
 const maxPending = 8 << 20
 
 // Writer sends frames on a connection for any number of goroutines. Frames that
@@ -71,7 +71,7 @@ func (w *Writer) Flush() error {
 	return w.drain()
 }
 
-// queue adds a frame to what is pending. The lock is held.
+// queue adds a frame to the pending ones. The lock is held.
 func (w *Writer) queue(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
 	for len(w.mu.pending) > maxPending && w.mu.err == nil {
 		if w.mu.writing {
@@ -92,7 +92,7 @@ func (w *Writer) queue(typ Type, flags uint16, request uint64, m proto.Message, 
 }
 
 // drain writes until nothing is pending. The lock is held on entry and on return,
-// not while writing. It fails with *UnsentError if nothing of what was pending on entry has
+// not while writing. It fails with *UnsentError if no byte that was pending on entry has
 // left.
 func (w *Writer) drain() error {
 	w.mu.writing = true

@@ -1,7 +1,7 @@
 // Package mux keeps the requests of one connection that are in flight: it numbers and sends them,
 // finds the request that a frame answers, and hands all of them out when the connection breaks. It
-// must never know what requests are about, nor who reads: each owner reads frames in its own way
-// and asks Answered whose they are.
+// must never know the content of requests, nor the reader: each owner reads frames in its own way
+// and finds their requests by Answered.
 package mux
 
 import (
@@ -15,8 +15,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Mux is the table of a connection's requests. C is what the owner keeps for each of them. It may
-// be used concurrently, and never waits but for the connection to take what is sent.
+// Mux is the table of a connection's requests. C is the owner's state of each of them. It may
+// be used concurrently, and never waits but for the connection to accept frames.
 type Mux[C any] struct {
 	out     *wire.Writer
 	welcome *wire.Welcome
@@ -47,10 +47,10 @@ type Frame struct {
 	Queue   bool // it may leave with the next one, or by Flush
 }
 
-// ErrFull says that as many requests are in flight as may be.
+// ErrFull: the bound of requests in flight is reached.
 var ErrFull = errors.New("too many requests are in flight")
 
-// BrokenError says that a connection ended before the answer to a request came. It is of kind
+// BrokenError is the error of a connection that ended before the answer to a request came. It is of kind
 // unavailable, and of unknown outcome if the request was sent.
 type BrokenError struct {
 	Reason error
@@ -109,7 +109,7 @@ func (m *Mux[C]) enter(call C, limit int) (uint64, error) {
 	return m.mu.last, nil
 }
 
-// Flush sends what was queued. Whatever is wrong with the connection, reading finds out too.
+// Flush sends queued frames. Any fault of the connection is also found by reading.
 func (m *Mux[C]) Flush() { _ = m.out.Flush() }
 
 // Answered returns the call that a frame answers. With its last answer it is not in flight any
