@@ -11,7 +11,7 @@ import (
 	"forebay/meta/metapb"
 )
 
-// keptIn says where the namespace of a buffer is kept.
+// keptIn is the place of the namespace of a buffer.
 type keptIn struct {
 	id     uint64 // part of the name of its bucket or log; never used again
 	engine Engine

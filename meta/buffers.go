@@ -16,23 +16,23 @@ import (
 )
 
 // Buckets. A buffer's bucket carries an id that is never used again, so that
-// somebody who still holds a destroyed buffer cannot write into its successor of
+// a process that still holds a destroyed buffer cannot write into its successor of
 // the same name.
 //
 //	forebay                     buffer.NAME: a buffer's record; counter.ids: blocks of ids; namespace.id: its identity
 //	forebay-NAME-ID             the namespace of one buffer
 //
-// A namespace that is a log is in the stream NS_forebay-NAME-ID instead; the record says which.
+// A namespace that is a log is in the stream NS_forebay-NAME-ID instead; the record names it.
 //
 // Creating a buffer puts its record and then makes its bucket; destroying it marks
-// the record, deletes the bucket and then the record. So whatever a crash leaves is
-// told by the record: without a bucket, Namespace makes it; marked, Repair goes on
+// the record, deletes the bucket and then the record. So the record describes everything that a
+// crash leaves: without a bucket, Namespace makes it; marked, Repair continues
 // deleting. A bucket without a record can be left by a race of Namespace with
 // DestroyBuffer and is deleted by Repair once it is old.
 //
-// A log is made before the record is put: one that a record names and that is not there was lost, and
-// is not made again, since an empty one would stand for no names. A crash can leave a log without a
-// record, in which nothing is.
+// A log is made before the record is put: a missing log that a record names was lost, and
+// is not made again, since an empty one would stand for no names. A crash can leave an empty log
+// without a record.
 //
 // Repair deletes nothing of a name of which there is neither a record nor the mark of a destruction:
 // the server may have lost the record.
@@ -212,13 +212,13 @@ func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, in keptIn)
 }
 
 // DestroyBuffer deletes a buffer and its namespace, in a time that does not depend on
-// what it holds. It may be called again after a failure, by anybody.
+// their size. It may be called again after a failure, by any daemon.
 func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 	const op = "destroy buffer"
 	for marked := uint64(0); ; { // the id of the buffer that this call has marked
 		b, in, err := m.buffer(ctx, op, name)
 		if marked != 0 && (errors.Is(err, bb.NotFound) || err == nil && in.id != marked) {
-			return nil // somebody who has just started has finished it
+			return nil // a daemon that has just started has finished it
 		}
 		if err != nil {
 			return err
@@ -236,7 +236,7 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 		}
 		err = m.finishDestroy(ctx, b, in)
 		if errors.Is(err, kv.ErrRevision) {
-			continue // somebody else finished it, or is about to
+			continue // another daemon has finished it, or is about to
 		}
 		return kv.Wrap(op, name, err)
 	}
@@ -265,7 +265,7 @@ func (m *Meta) forget(buffer string, in keptIn) {
 	}
 }
 
-// Repair finishes what a crash left half done: buffers being destroyed, and buckets and logs
+// Repair finishes changes that a crash left half done: buffers being destroyed, and buckets and logs
 // without a buffer. Connect calls it.
 func (m *Meta) Repair(ctx context.Context) error {
 	known := map[string]bool{}
@@ -340,7 +340,7 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 			continue
 		}
 		// A bucket's record was put before it was made, and a log has no other user: so the record can be
-		// looked for now, whatever the clocks say of the age.
+		// searched now, whatever age the clocks show.
 		if is, err := m.orphaned(ctx, name, b); err != nil {
 			return err
 		} else if !is {
@@ -354,15 +354,15 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 	return nil
 }
 
-// BufferChange says how a buffer is now.
+// BufferChange is the present state of a buffer.
 type BufferChange struct {
 	Name   string
 	Buffer *bb.Buffer // nil: it has been destroyed
 }
 
-// WatchBuffers calls fn with every buffer that there is, then with those of known that
-// there are not, and from then on with each that was made, changed or destroyed by anybody,
-// until ctx ends; it returns why. fn runs on the caller's goroutine and sees the revisions
+// WatchBuffers calls fn with every existing buffer, then with those of known that
+// do not exist, and from then on with each that was made, changed or destroyed by any daemon,
+// until ctx ends; it returns the cause. fn runs on the caller's goroutine and sees the revisions
 // of a buffer in their order, but not every one of them.
 func (m *Meta) WatchBuffers(ctx context.Context, known []string, fn func(BufferChange)) error {
 	exist := map[string]bool{}

@@ -11,8 +11,8 @@ import (
 // identityKey holds the identity of the namespace, which is put there once.
 const identityKey = "namespace.id"
 
-// Identity returns what tells this namespace from every other one. It is made when the
-// namespace is first used by a release that knows of it, and never changes.
+// Identity returns the id that distinguishes this namespace from every other one. It is made when the
+// namespace is first used by a release with identities, and never changes.
 func (m *Meta) Identity(ctx context.Context) (uint64, error) {
 	const op = "identity of the namespace"
 	for {
@@ -31,7 +31,7 @@ func (m *Meta) Identity(ctx context.Context) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The first daemon has made it: the next look finds it.
+		// The first daemon has made it: the next read finds it.
 		if _, _, err := m.system.Create(ctx, identityKey, data, r.Seq); err != nil && !errors.Is(err, kv.ErrRevision) && !kv.MayRepeat(ctx, err) {
 			return 0, kv.Wrap(op, "", err)
 		}

@@ -1,4 +1,4 @@
-// Package meta keeps what the daemons agree on: buffers, the namespace of each, ids
+// Package meta keeps everything that the daemons agree on: buffers, the namespace of each, ids
 // and events, in the buckets of meta/kv. It must never know where a file's bytes lie or how
 // they are flushed.
 package meta
@@ -21,7 +21,7 @@ import (
 	"forebay/meta/ops"
 )
 
-// Options say which server holds the namespace and how to use it.
+// Options are the server of the namespace and the ways of using it.
 type Options struct {
 	URLs        []string // nats://host:port or tls://host:port; ignored with InProcess
 	Credentials string   // file with a user's JWT and key; "" for none
@@ -35,7 +35,7 @@ type Options struct {
 	Name       string    // of this client, as the server's administrators see it; default "forebay"
 	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
 	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
-	SoleWriter bool      // nobody but this Meta changes the namespace: answer from a write-through cache
+	SoleWriter bool      // this Meta alone changes the namespace: answer from a write-through cache
 	// Engine is that of the namespaces of buffers which are made from now on; "": EngineBuckets.
 	// EngineLog needs SoleWriter.
 	Engine Engine
@@ -73,7 +73,7 @@ func (o *Options) validateEngine() error {
 	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("say buckets or log")
 }
 
-// connection returns what the connection has to know.
+// connection returns the options of the connection.
 func (o *Options) connection() conn.Options {
 	return conn.Options{
 		URLs: o.URLs, Credentials: o.Credentials, CA: o.CA, Cert: o.Cert, Key: o.Key,
@@ -108,8 +108,8 @@ type Meta struct {
 	}
 }
 
-// Connect connects, makes the system bucket if it is not there, and finishes what a
-// crash left half done among the buffers. A block of ids is claimed when one is needed.
+// Connect connects, makes the system bucket if it is missing, and finishes changes of buffers that a
+// crash left half done. A block of ids is claimed when one is needed.
 func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	return m, nil
 }
 
-// ourStream reports whether a stream belongs to the namespace or to what goes with it.
+// ourStream reports whether a stream belongs to the namespace or to its records.
 func ourStream(name string) bool {
 	return strings.HasPrefix(name, "KV_"+systemBucket) || name == ops.Stream
 }
@@ -158,7 +158,7 @@ func (m *Meta) Operations() *ops.Operations { return m.ops }
 // BatchJobs returns the batch jobs of the cluster.
 func (m *Meta) BatchJobs() *batch.Jobs { return m.batch }
 
-// Publish sends an event to all who subscribe to the events of its buffer. It never waits:
+// Publish sends an event to all subscribers of the events of its buffer. It never waits:
 // an event that cannot be sent is dropped and counted in Stats.
 func (m *Meta) Publish(e bb.Event) { m.events.Publish(e) }
 
@@ -195,7 +195,7 @@ func (m *Meta) Close() {
 // Stats counts what went wrong without failing an operation.
 type Stats struct {
 	Garbage       uint64 // records that could not be decoded, and were left out of listings
-	EventsDropped uint64 // events that were published faster than the server took them
+	EventsDropped uint64 // events that were published faster than the server accepted them
 }
 
 // Stats returns the counters since Connect.
@@ -203,5 +203,5 @@ func (m *Meta) Stats() Stats {
 	return Stats{Garbage: m.conn.UnreadableCount(), EventsDropped: m.events.Dropped()}
 }
 
-// Status says how the connection stands, and whether the namespace answers.
+// Status returns the state of the connection, and whether the namespace answers.
 func (m *Meta) Status() conn.Status { return m.conn.Status() }

@@ -14,7 +14,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// Engine is how the namespace of a buffer is kept. The buffer's record says which one it has.
+// Engine is the way in which the namespace of a buffer is kept. The buffer's record names it.
 type Engine string
 
 // The engines.
@@ -65,8 +65,8 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 	if s != nil {
 		s = m.keepSpace(buffer, s)
 	}
-	// The buffer may have been destroyed before its bucket was made above, or meanwhile. Whoever
-	// destroys it from now on ends the namespace that is kept.
+	// The buffer may have been destroyed before its bucket was made above, or meanwhile. A
+	// destruction from now on ends the namespace that is kept.
 	again, now, err := m.buffer(ctx, op, buffer)
 	there := err == nil && now == in && again.State != bb.BufferDestroying
 	switch {
@@ -139,11 +139,11 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 	return &space{in: in, tree: tree, end: e.Close, destroyed: func() { e.MarkDestroyed(); e.Close() }}, nil
 }
 
-// settles is a server in this process that tells after which time what it has stored survives a loss
+// settles is a server in this process that reports the time after which its stored messages survive a loss
 // of power.
 type settles interface{ Settle() time.Duration }
 
-// unknownSettle is that of other servers: NATS servers sync every two minutes, unless told otherwise.
+// unknownSettle is that of other servers: NATS servers sync every two minutes by default.
 const unknownSettle = 5 * time.Minute
 
 func (m *Meta) settle() time.Duration {
@@ -168,7 +168,7 @@ func (m *Meta) keepSpace(buffer string, s *space) *space {
 	return s
 }
 
-// dropSpace ends a namespace, which nobody is given any more.
+// dropSpace ends a namespace, which is handed out no more.
 func (m *Meta) dropSpace(buffer string, s *space) {
 	m.mu.Lock()
 	if m.mu.spaces[buffer] == s {

@@ -1,5 +1,5 @@
-// Package batch has the records of batch jobs: what a job asked for, its state, and its
-// attachment to each node. It must never know when a job ends or what has to be done then.
+// Package batch has the records of batch jobs: a job's request, its state, and its
+// attachment to each node. It must never decide when a job ends or what has to be done then.
 //
 // Thousands of nodes may come to a job at once, so each has a record of its own:
 //
@@ -154,7 +154,7 @@ func (j *Jobs) list(ctx context.Context, op, filter string) ([]bb.Lifetime, erro
 	return v.all(), nil
 }
 
-// view is what is known of batch jobs.
+// view is the records of batch jobs that were read.
 type view struct {
 	b           *kv.Bucket
 	seqs        map[string]uint64
@@ -162,7 +162,7 @@ type view struct {
 	attachments map[string]map[string]bb.LifetimeNode // by job and key
 }
 
-// add takes a record, unless it knows a newer one.
+// add adds a record, unless it has a newer one.
 func (v *view) add(r *kv.Record) {
 	if v.seqs == nil {
 		v.seqs, v.runs, v.attachments = map[string]uint64{}, map[string]bb.Lifetime{}, map[string]map[string]bb.LifetimeNode{}
@@ -235,7 +235,7 @@ func (j *Jobs) Watch(ctx context.Context, fn func([]bb.Lifetime)) error {
 	return kv.Wrap("watch lifetimes", "", err)
 }
 
-// Change changes a batch job as change says, which may be called again and does not
+// Change changes a batch job by change, which may be called again and does not
 // see its nodes, and returns it, without these. An error of change ends it.
 func (j *Jobs) Change(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
 	const op = "change lifetime"
@@ -301,7 +301,7 @@ func (j *Jobs) change(ctx context.Context, op, key string, change func(*kv.Recor
 	return kv.Wrap(op, key, kv.ErrRevision)
 }
 
-// Forget deletes what is known of a batch job. Nobody may change it any more.
+// Forget deletes the records of a batch job. It may not be changed any more.
 func (j *Jobs) Forget(ctx context.Context, key string) error {
 	const op = "forget lifetime"
 	if err := kv.CheckID(op, key); err != nil {
@@ -315,7 +315,7 @@ func (j *Jobs) Forget(ctx context.Context, key string) error {
 	if err := b.Scan(ctx, prefix+key+".>", func(r *kv.Record) error { keys = append(keys, *r); return nil }); err != nil {
 		return kv.Wrap(op, key, err)
 	}
-	// The run's comes last: attachments without it are nobody's.
+	// The run's comes last: attachments without it belong to no job.
 	slices.SortFunc(keys, func(a, b kv.Record) int { return strings.Compare(a.Key, b.Key) })
 	for i := range keys {
 		if !keys[i].Live() {

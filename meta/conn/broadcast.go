@@ -14,17 +14,17 @@ import (
 // ErrUnsubscribed: the subscription was closed.
 var ErrUnsubscribed = errors.New("the subscription was closed")
 
-// Broadcast sends data to all who subscribe to a subject now. It is not stored.
+// Broadcast sends data to all present subscribers of a subject. It is not stored.
 func (c *Conn) Broadcast(subject string, data []byte) error { return c.nc.Publish(subject, data) }
 
-// Flush waits until the server has what was sent, if there is a connection.
+// Flush waits until the server has all sent messages, if there is a connection.
 func (c *Conn) Flush(timeout time.Duration) {
 	if c.nc.IsConnected() {
 		_ = c.nc.FlushTimeout(timeout) // best effort: broadcasts are not stored
 	}
 }
 
-// Subscription receives what is broadcast to a subject.
+// Subscription receives the broadcasts to a subject.
 type Subscription struct {
 	c          *Conn
 	sub        *nats.Subscription
@@ -36,7 +36,7 @@ type Subscription struct {
 }
 
 // Subscribe returns a subscription to a subject that keeps so many messages for its reader.
-// What is broadcast after it returns is received.
+// Broadcasts after its return are received.
 func (c *Conn) Subscribe(ctx context.Context, subject string, unread int) (*Subscription, error) {
 	s := &Subscription{c: c, msgs: make(chan *nats.Msg, unread), closed: make(chan struct{})}
 	for {
@@ -77,7 +77,7 @@ func (s *Subscription) Receive(ctx context.Context) ([]byte, error) {
 }
 
 // Missed reports whether messages were missed since it was last called, and how many at
-// least; 0 if nobody knows. It is called by one goroutine at a time.
+// least; 0 if that is unknown. It is called by one goroutine at a time.
 func (s *Subscription) Missed() (n int, missed bool) {
 	if n := s.Dropped(); n > s.dropped {
 		missed := n - s.dropped

@@ -38,7 +38,7 @@ func (c *call) push(msg *nats.Msg) {
 	}
 }
 
-// failCalls tells every call in flight that its answer will not come.
+// failCalls fails every call in flight: its answer will not come.
 func (c *Conn) failCalls() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -73,7 +73,7 @@ func (c *Conn) reply(id uint64) string {
 
 // Request sends messages, of which the last is answered, and returns the answer.
 // It does not try again: ErrUncertain means that the server may have acted on it,
-// ErrNoServer that it cannot have, nats.ErrNoResponders that nobody listens.
+// ErrNoServer that it cannot have, nats.ErrNoResponders that there is no listener.
 func (c *Conn) Request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
 	if c.intercept != nil {
 		return c.intercept(ctx, msgs)
@@ -106,8 +106,8 @@ func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 	return c.answer(ctx, call)
 }
 
-// Answers sends a message that has up to n answers, and calls fn with each until it has had the last one, as
-// it tells, or fails. It does not try again.
+// Answers sends a message that has up to n answers, and calls fn with each until fn reports
+// the last one, or fails. It does not try again.
 func (c *Conn) Answers(ctx context.Context, msg *nats.Msg, n int, fn func(*nats.Msg) (last bool, err error)) error {
 	call := &call{answers: make(chan *nats.Msg, n+2), timer: time.NewTimer(AttemptTimeout)}
 	defer call.timer.Stop()
@@ -128,7 +128,7 @@ func (c *Conn) Answers(ctx context.Context, msg *nats.Msg, n int, fn func(*nats.
 	}
 }
 
-// Send sends a message that nobody waits for an answer to.
+// Send sends a message without waiting for an answer.
 func (c *Conn) Send(msg *nats.Msg) { _ = c.nc.PublishMsg(msg) }
 
 // answer waits for the next answer to a call.
@@ -149,7 +149,7 @@ func (c *Conn) answer(ctx context.Context, call *call) (*nats.Msg, error) {
 	}
 }
 
-// notSent reports whether an error of Publish says that nothing left the process.
+// notSent reports whether an error of Publish means that nothing left the process.
 func notSent(err error) bool {
 	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
 		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining)

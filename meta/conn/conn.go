@@ -56,7 +56,7 @@ type Conn struct {
 	intercept func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 	lose      func(Fed) bool // of feeds: tests lose messages in it; nil: none
 	closing   atomic.Bool    // by us
-	closed    chan struct{}  // by nats.go, when its goroutines are told to end
+	closed    chan struct{}  // by nats.go, when its goroutines are about to end
 
 	health *Health // of this connection and, by the prober, of the namespace
 	prober *prober
@@ -176,7 +176,7 @@ func (c *Conn) options(o Options) []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, reconnectWait),
-		nats.ReconnectBufSize(-1),          // what cannot be sent now is tried again by its caller
+		nats.ReconnectBufSize(-1),          // the caller repeats sends that fail now
 		nats.PingInterval(3 * time.Second), // one that is silent for two of them is left for another
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(5 * time.Second),
@@ -218,7 +218,7 @@ func refusesCertificate(err error) bool {
 	return errors.Is(err, nats.ErrTLS) && strings.Contains(err.Error(), "after TLS handshake")
 }
 
-// dialKind tells what cannot get better by waiting from what can.
+// dialKind separates errors that cannot pass by waiting from those that can.
 func dialKind(err error) bb.Kind {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
@@ -356,13 +356,13 @@ func (c *Conn) Again(ctx context.Context) error {
 	return c.Wait(ctx)
 }
 
-// Nonce returns an id that nobody else's change has, ever.
+// Nonce returns an id that no other change has, ever.
 func (c *Conn) Nonce() string {
 	return c.name + strconv.FormatUint(c.nonces.Add(1), 36)
 }
 
 // Unavailable is the error of an operation whose context ended while the server
-// did not answer: Cancelled if somebody cancelled it, else Unavailable.
+// did not answer: Cancelled if it was cancelled, else Unavailable.
 func (c *Conn) Unavailable(ctx context.Context, op string, cause error) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return &bb.Error{Kind: bb.Cancelled, Op: op, Path: c.server, Err: fmt.Errorf("%w: %w", err, cause)}

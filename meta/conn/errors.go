@@ -23,7 +23,7 @@ var (
 	ErrNoStream  = errors.New("the stream does not exist")
 )
 
-// Wrap translates what the connection says into the errors of an operation.
+// Wrap translates the connection's errors into those of an operation.
 func Wrap(op, path string, err error) error {
 	if errors.Is(err, ErrUncertain) && bb.KindOf(err) == bb.Internal {
 		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "look whether it was done"}

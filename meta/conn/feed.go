@@ -44,10 +44,10 @@ type Fed struct {
 	Header  nats.Header
 	Data    []byte
 	Seq     uint64 // 0: the server's message is malformed
-	Pending uint64 // how many the server has yet to send, as it believes
+	Pending uint64 // messages that the server has yet to send, by its own count
 }
 
-// From is where a feed begins: at a sequence, or with what is stored from now on.
+// From is the beginning of a feed: a sequence, or the next stored message.
 type From uint64
 
 // FromNow is after all that is stored.
@@ -110,7 +110,7 @@ func (f *Feed) Silent() bool { return time.Now().UnixNano()-f.heard.Load() > int
 func (f *Feed) Stop(ctx context.Context) {
 	_ = f.sub.Unsubscribe()
 	if !f.c.nc.IsConnected() {
-		return // the server drops a consumer that nobody listens to
+		return // the server drops a consumer without a listener
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AttemptTimeout)
 	defer cancel()
@@ -140,8 +140,8 @@ func (f *Feed) receive(msg *nats.Msg) {
 	f.hear()
 }
 
-// control answers a request of the server's flow control. It comes after what it is about, so that
-// this has been passed on by now. A heartbeat says how far the server is, and whether it waits for such an answer.
+// control answers a request of the server's flow control. It comes after the messages that it is about, so that
+// these have been passed on by now. A heartbeat has the server's position, and whether it waits for such an answer.
 func (f *Feed) control(msg *nats.Msg) {
 	if msg.Reply != "" {
 		_ = f.c.nc.Publish(msg.Reply, nil) // a heartbeat asks again
@@ -156,7 +156,7 @@ func (f *Feed) control(msg *nats.Msg) {
 	}
 }
 
-// fed reads a consumer's message, whose reply subject tells where it stands, and which of the consumer's it is:
+// fed reads a consumer's message, whose reply subject has its sequence in the stream, and its number in the consumer:
 //
 //	$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.DELIVERED.SEQUENCE.N.TIME.PENDING[.RANDOM]
 func fed(msg *nats.Msg) (m Fed, n uint64, ok bool) {

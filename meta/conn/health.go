@@ -15,9 +15,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A connection to a server says little: a server without a majority of its cluster takes
+// A connection to a server proves little: a server without a majority of its cluster accepts
 // connections and pings, and answers no change for as long as that lasts. So a prober asks
-// the namespace itself from time to time, and asks again whatever has left an operation
+// the namespace itself from time to time, and asks again every part that has left an operation
 // without an answer.
 
 const (
@@ -52,7 +52,7 @@ type Trouble struct {
 	Remedy string
 }
 
-// String says since when, why, and what to do.
+// String returns the beginning, the reason, and the remedy.
 func (t *Trouble) String() string {
 	return fmt.Sprintf("the namespace does not answer since %s (%v): %s: %s", t.Since.Format(time.TimeOnly),
 		time.Since(t.Since).Round(time.Second), t.Reason, t.Remedy)
@@ -103,7 +103,7 @@ type prober struct {
 	health  *Health
 	remedy  string
 	mu      sync.Mutex
-	suspect map[string]*suspicion // by what has left a request without an answer
+	suspect map[string]*suspicion // by the part that has left a request without an answer
 }
 
 // suspicion is something that did not answer, and is asked until it does.
@@ -162,7 +162,7 @@ func (p *prober) run(ctx context.Context) {
 	}
 }
 
-// round asks what has to be asked, and reports whether something has not answered.
+// round sends the probes that are due, and reports whether one was not answered.
 func (p *prober) round(ctx context.Context) (failing bool) {
 	if !p.health.Status().Connected {
 		return true
@@ -182,12 +182,12 @@ func (p *prober) round(ctx context.Context) (failing bool) {
 	}
 	all.Wait()
 	if ctx.Err() != nil || !p.health.Status().Connected {
-		return true // that says nothing of the namespace
+		return true // that proves nothing about the namespace
 	}
 	return p.conclude(asked, reasons, began)
 }
 
-// due returns what is asked in the next round: what is always asked, then what has been
+// due returns the probes of the next round: the regular one, then the part that has been
 // silent for longest.
 func (p *prober) due() []suspicion {
 	p.mu.Lock()
@@ -216,7 +216,7 @@ func (p *prober) conclude(asked []suspicion, reasons []string, began time.Time) 
 	for i := range asked {
 		s := p.suspect[asked[i].name]
 		switch {
-		case s == nil: // it has answered somebody else
+		case s == nil: // it has answered another caller
 		case reasons[i] != "":
 			s.reason = reasons[i]
 			if s.since.IsZero() {
@@ -236,7 +236,7 @@ func (p *prober) conclude(asked []suspicion, reasons []string, began time.Time) 
 	return failing
 }
 
-// silenceAmong returns the trouble that suspicions amount to: the oldest of those that are
+// silenceAmong returns the trouble of suspicions: the oldest of those that are
 // old enough.
 func silenceAmong(suspects map[string]*suspicion, remedy string, now time.Time) *Trouble {
 	var oldest *suspicion
@@ -278,7 +278,7 @@ func (p *prober) report(said time.Time) time.Time {
 	return said
 }
 
-// silenceOf says in a few words what a probe's error means.
+// silenceOf describes a probe's error in a few words.
 func silenceOf(err error) string {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrNoStream):

@@ -22,13 +22,13 @@ func (c *Conn) JetStream() jetstream.JetStream { return c.js }
 // Replicas returns how many copies a new stream gets.
 func (c *Conn) Replicas() int { return c.opts.Replicas }
 
-// manageTimeout is how long the first answer of the stream API is waited for, the next
-// one twice as long, up to AttemptTimeout: what is asked before the servers have elected
-// a leader is never answered, and a daemon that starts with them asks then.
+// manageTimeout bounds the wait for the first answer of the stream API, and twice as long the
+// next one, up to AttemptTimeout: a request before the servers have elected
+// a leader is never answered, and a daemon that starts with them sends one then.
 const manageTimeout = time.Second
 
-// Manage calls an idempotent function of the stream API until the server answers. What it
-// is about is a bucket, a queue or a log of a name.
+// Manage calls an idempotent function of the stream API until the server answers. Its
+// subject is a bucket, a queue or a log of a name.
 func (c *Conn) Manage(ctx context.Context, what, name string, do func(context.Context, jetstream.JetStream) error) error {
 	for try := 0; ; try++ {
 		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), AttemptTimeout))
@@ -57,7 +57,7 @@ func (c *Conn) Manage(ctx context.Context, what, name string, do func(context.Co
 	}
 }
 
-// final reports whether asking again cannot help. A cluster that is starting has no
+// final reports whether another attempt cannot help. A cluster that is starting has no
 // leader, or too few servers that are known to be up, for a while.
 func final(err *jetstream.APIError) bool {
 	return err.Code < 500 && err.ErrorCode != codeNoPeers

@@ -11,12 +11,12 @@ import (
 // Message is a request to the server, or an answer.
 type Message = nats.Msg
 
-// Intercept puts f before all requests that have one answer; nil: nothing. F passes on
-// with deliver what the server is to get.
+// Intercept puts f before all requests that have one answer; nil: nothing. F passes
+// requests on to the server by deliver.
 func (c *Conn) Intercept(f func(context.Context, []*Message) (*Message, error)) { c.intercept = f }
 
-// LoseFed loses the messages of feeds, begun afterwards, of which f says so.
+// LoseFed loses the messages of feeds, begun afterwards, for which f reports true.
 func (c *Conn) LoseFed(f func(Fed) bool) { c.lose = f }
 
-// Reconnected does to what is counted what a new connection does.
+// Reconnected counts as a new connection.
 func (c *Conn) Reconnected() { c.setUp("") }

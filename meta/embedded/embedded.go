@@ -1,6 +1,6 @@
 // Package embedded runs a NATS server with JetStream in this process, which holds
 // the namespace when no other server is configured. It is the only importer of
-// nats-server, and knows nothing of what is stored.
+// nats-server, and must never know the content of streams.
 package embedded
 
 import (
@@ -33,37 +33,37 @@ const (
 	tlsTimeout          = 5 * time.Second
 )
 
-// Options say where the server keeps its files and who may connect.
+// Options are the server's files, addresses and secrets.
 type Options struct {
 	// Dir holds the streams. It is made if it is not there; one server at a time
 	// may use it, which its owner has to see to.
 	Dir string
-	// Name tells the server from others of its cluster, and must stay what it was when
+	// Name is the server's name in its cluster, and must stay the same once
 	// Dir was made. Default "forebay"; a cluster's server needs one of its own.
 	Name string
 	// Listen is the address, host:port with port 0 for any free one, on which others
 	// may connect. "" for none: then only InProcessConn reaches the server. One that is
 	// not on loopback needs Key, or TLS that asks clients for certificates.
 	Listen string
-	// Advertise is what clients that are connected elsewhere in the cluster are told of
-	// Listen, host:port. "": the addresses of this node's interfaces.
+	// Advertise is the address of Listen for clients that are connected elsewhere in the cluster,
+	// host:port. "": the addresses of this node's interfaces.
 	Advertise string
 	// Cluster makes the server one of several; nil: it is alone.
 	Cluster *Cluster
-	// Key is the cluster key. Whoever connects to Listen or to the cluster's address
-	// has to prove that they have it, and what is said is encrypted (see clustertls).
+	// Key is the cluster key. Connections to Listen and to the cluster's address
+	// have to prove its possession, and are encrypted (see clustertls).
 	Key []byte
 	// Keys, if not nil, returns the keys that are in use now, Key at first: connections
 	// that are made from then on show the first and accept all.
 	Keys func() [][]byte
-	// TLS, if not nil, is used instead of what Key would give, at both ends of the
+	// TLS, if not nil, replaces the configuration made from Key, at both ends of the
 	// connections among servers; so it holds certificates and both pools.
 	TLS *tls.Config
-	// SyncInterval is how often files are synced to the disk. What was acknowledged
-	// survives the death of the process in any case; of the machine only if it was
+	// SyncInterval is the time between syncs of files to the disk. Acknowledged changes
+	// survive the death of the process in any case; of the machine only if they were
 	// synced, or if most of the other servers live. 0: a second.
 	SyncInterval time.Duration
-	// SyncAlways syncs before each acknowledgement, which costs what the disk costs.
+	// SyncAlways syncs before each acknowledgement, at the disk's cost.
 	SyncAlways bool
 	// BatchDir is a folder in memory (tmpfs) for batches that are on their way into a
 	// stream; "": they are beside the stream, and the server syncs each of them, which
@@ -76,13 +76,13 @@ type Options struct {
 	Logger   *slog.Logger // default: discard
 }
 
-// Cluster says how the servers of a cluster find each other. While most of them run,
-// streams with as many copies go on.
+// Cluster is the way in which the servers of a cluster find each other. While most of them run,
+// streams with as many copies continue.
 type Cluster struct {
 	Name string // the same for all; default "forebay"
 	// Listen is where the other servers connect, host:port.
 	Listen string
-	// Advertise is what they are told of Listen, host:port; "": as Listen.
+	// Advertise is the address of Listen for them, host:port; "": as Listen.
 	Advertise string
 	// Routes are the addresses, host:port, of all servers of the cluster, this one too:
 	// 3 or 5. Their number is how many the first start waits for.
@@ -287,8 +287,8 @@ func (o *Options) server() (*server.Options, error) {
 	return so, nil
 }
 
-// sayAfter is how long a server may take to start before the log says so, and again after as
-// long.
+// sayAfter is the time after which the log reports that a server has not started yet, again and
+// again.
 const sayAfter = 5 * time.Second
 
 // ready waits until the server accepts connections and JetStream is up.
@@ -317,7 +317,7 @@ func (e *Server) InProcessConn() (net.Conn, error) { return e.s.InProcessConn() 
 // Leads reports whether it leads its cluster.
 func (e *Server) Leads() bool { return e.s.JetStreamIsLeader() }
 
-// Settle returns after which time what the server has stored survives a loss of power.
+// Settle returns the time after which the server's stored messages survive a loss of power.
 func (e *Server) Settle() time.Duration { return e.settle }
 
 // settleOf allows for a message that comes while its stream is being synced: that of the next
@@ -345,8 +345,8 @@ func (e *Server) URL() string {
 // waits until it is done. It may be called again.
 func (e *Server) Shutdown() { e.stop() }
 
-// repeatEvery is how often the log has a message of the server that repeats: one that waits for
-// others says so every two seconds, and one that cannot reach them more often, for each of its routes.
+// repeatEvery is the shortest time between equal messages of the server in the log: one that waits for
+// others repeats its message every two seconds, and one that cannot reach them more often, for each of its routes.
 const repeatEvery = 30 * time.Second
 
 // logger turns the server's log into ours. It is safe for concurrent use.
@@ -394,7 +394,7 @@ func (l *logger) Errorf(format string, v ...any) {
 	}
 }
 
-// Fatalf logs too: what is fatal to the server must not end the daemon.
+// Fatalf logs too: an error that is fatal to the server must not end the daemon.
 func (l *logger) Fatalf(format string, v ...any) { l.log.Error(message(format, v)) }
 func (l *logger) Debugf(string, ...any)          {}
 func (l *logger) Tracef(string, ...any)          {}

@@ -22,10 +22,10 @@ func (d *delegate) NodeMeta(int) []byte {
 	return record
 }
 
-// NotifyMsg hears how full some members are.
+// NotifyMsg receives the usage of some members.
 func (d *delegate) NotifyMsg(b []byte) { d.g.hear(b, true) }
 
-// GetBroadcasts returns a message of what we have heard of that, if there is room.
+// GetBroadcasts returns a message of received usage, if there is room.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	d.g.mu.Lock()
 	defer d.g.mu.Unlock()
@@ -36,14 +36,14 @@ func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return [][]byte{encodeUsage(all)}
 }
 
-// LocalState adds all we know of that to memberlist's own state.
+// LocalState adds all known usage to memberlist's own state.
 func (d *delegate) LocalState(bool) []byte { return d.g.allUsage() }
 
-// MergeRemoteState hears all that another member knows.
+// MergeRemoteState adopts the state of another member.
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.g.hear(b, false) }
 
-// NotifyAlive hears every word that a member is alive, before memberlist judges how
-// new it is: enough to end a suspicion of ours, which is a hint.
+// NotifyAlive is called with every message that a member is alive, before memberlist judges
+// its age: enough to end a suspicion of ours, which is a hint.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == "" || len(n.Name) > bb.MaxName || len(n.Meta) > MaxRecord {
 		d.g.stats.garbage.Add(1)
@@ -53,7 +53,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyPingComplete hears that a member answered us.
+// NotifyPingComplete is called when a member answered us.
 func (d *delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []byte) {
 	d.g.heard(bb.NodeID(n.Name))
 }
@@ -61,22 +61,22 @@ func (d *delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []b
 // AckPayload adds nothing to our answers.
 func (d *delegate) AckPayload() []byte { return nil }
 
-// NotifyJoin hears of a member that is new, or back.
+// NotifyJoin is called for a member that is new, or back.
 func (d *delegate) NotifyJoin(n *memberlist.Node) { d.g.learn(n) }
 
-// NotifyUpdate hears of a new record.
+// NotifyUpdate is called for a new record.
 func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.g.learn(n) }
 
-// NotifyLeave hears that a member is gone, with or without a goodbye.
+// NotifyLeave is called when a member is gone, with or without a goodbye.
 func (d *delegate) NotifyLeave(n *memberlist.Node) { d.g.lose(bb.NodeID(n.Name)) }
 
-// NotifyConflict hears that two addresses claim one name.
+// NotifyConflict is called when two addresses claim one name.
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	d.g.conflict(existing, other)
 }
 
-// learn takes over what a member says of itself. One whose record cannot be read is
-// a member that nothing is known of.
+// learn adopts a member's record. A member whose record cannot be read is
+// of unknown state.
 func (g *Gossip) learn(n *memberlist.Node) {
 	node := bb.NodeID(n.Name)
 	if node == g.options.Node {

@@ -1,6 +1,6 @@
-// Package gossip says who is there, where, and how full: hints for placement and
+// Package gossip spreads the members of the cluster, their addresses and their usage: hints for placement and
 // suspicion, never truth about data. It spreads one small record a daemon with
-// memberlist, whose only importer it is; it knows nothing of buffers, files or leases.
+// memberlist, whose only importer it is; it must never know buffers, files or leases.
 package gossip
 
 import (
@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// remember is how long members that are gone are listed, and those that left
-	// without a goodbye are looked for.
+	// remember is the time for which members that are gone are listed, and those that left
+	// without a goodbye are searched.
 	remember = 24 * time.Hour
 	// maxGone bounds how many of them are remembered.
 	maxGone = 16384
@@ -37,23 +37,23 @@ const (
 	leaveTime = 5 * time.Second
 )
 
-// Options say who we are in gossip and whom to ask.
+// Options are our own record in gossip, and the members to ask.
 type Options struct {
 	Node bb.NodeID
 	// Listen is host:port for UDP and TCP; port 0 takes any that is free.
 	Listen string
-	// Advertise is what others are told, host:port. "" for Listen, or a private
+	// Advertise is the address for others, host:port. "" for Listen, or a private
 	// address of this node where Listen is every one.
 	Advertise string
-	// Join says where other members may be; any one of them is enough:
+	// Join lists addresses of other members; any one of them is enough:
 	//
 	//	host:port,host:port   these, all addresses of each name
 	//	dns:name:port         all addresses of a name
 	//	file:/path            one of these a line, # for comments
-	//	slurm:NODELIST:port   the nodes of a job; slurm:port takes SLURM_JOB_NODELIST
+	//	slurm:NODELIST:port   the nodes of a job; slurm:port uses SLURM_JOB_NODELIST
 	Join []string
-	// JoinWait is how long Start waits for the first answer. 0: 3 seconds. Nobody
-	// has to answer: joining goes on for as long as it takes.
+	// JoinWait bounds the wait of Start for the first answer. 0: 3 seconds. Without
+	// an answer, joining continues in the background.
 	JoinWait time.Duration
 	// Keys are of 16, 24 or 32 bytes: the first encrypts, all decrypt. See Key.
 	Keys [][]byte
@@ -152,12 +152,12 @@ type Gossip struct {
 	}
 }
 
-// seen is what we know of another member.
+// seen is our state of another member.
 type seen struct {
 	Member
 	said    State // its own word
 	address string
-	usage   usage // how full it says it is
+	usage   usage // its own report
 	readErr bool  // its record could not be read
 }
 
@@ -177,13 +177,13 @@ type Stats struct {
 	Health     int    // memberlist's score of this node's own reaction time: 0 is good
 }
 
-// Start takes part in gossip until Close. It tries to join once and then returns;
-// joining goes on until somebody answers, and after partitions.
+// Start joins gossip until Close. It tries once and then returns;
+// joining continues until a member answers, and after partitions.
 //
 // A daemon whose name another one has is refused: Start returns bb.Exists, or, where
-// that is found out later, Done is closed and Err says so. It leaves without a
+// that is found out later, Done is closed and Err returns it. It leaves without a
 // goodbye, which would be the other one's. If both were members already (two halves
-// that meet), neither is put out: each member keeps the one it knows, and every
+// that meet), neither is put out: each member keeps the one in its list, and every
 // meeting is counted and logged.
 func Start(ctx context.Context, o Options, self Member) (*Gossip, error) {
 	if err := o.Validate(); err != nil {
@@ -255,7 +255,7 @@ func (g *Gossip) create(ctx context.Context) error {
 	return nil
 }
 
-// set makes m what we say of ourselves.
+// set makes m our own record.
 func (g *Gossip) set(m Member) error {
 	m.Node = g.options.Node
 	m.Memory, m.Disk = m.Memory.rounded(), m.Disk.rounded()
@@ -282,23 +282,23 @@ func (g *Gossip) set(m Member) error {
 	return nil
 }
 
-// rounded is what others will read.
+// rounded returns a record as others will read it.
 func (t Tier) rounded() Tier {
 	down := func(n int64) int64 { return max(0, n) / mebibyte * mebibyte }
 	return Tier{down(t.Capacity), down(t.Free), down(min(max(0, t.Dirty), math.MaxInt64-mebibyte) + mebibyte - 1)}
 }
 
-// announce wakes those who wait for changes. g.mu must be held.
+// announce wakes the waiters for changes. g.mu must be held.
 func (g *Gossip) announce() {
 	close(g.mu.changed)
 	g.mu.changed = make(chan struct{})
 }
 
-// Update replaces what we say of ourselves. Others hear of a new state or address at
-// once, of bytes in the pace that the cluster's size allows (see pace), and of their
-// 255ths of the capacity alone. It does not
+// Update replaces our own record. Others receive a new state or address at
+// once, bytes in the pace that the cluster's size allows (see pace), and only
+// their 255ths of the capacity. It does not
 // block. An error means that nothing has changed: the record does not fit, or its
-// state is not a daemon's own to say. After Leave the state stays leaving.
+// state is not one that a daemon may report of itself. After Leave the state stays leaving.
 func (g *Gossip) Update(self Member) error {
 	if err := g.set(self); err != nil {
 		return err
@@ -318,8 +318,8 @@ func (g *Gossip) Changed() <-chan struct{} {
 	return g.mu.changed
 }
 
-// Members lists all members by node: this one, those that are there, and those that
-// were within the last day.
+// Members lists all members by node: this one, the present ones, and those that
+// were present within the last day.
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -354,7 +354,7 @@ func (g *Gossip) find(node bb.NodeID) (at int, there bool) {
 	return slices.BinarySearchFunc(g.mu.sorted, node, func(s *seen, node bb.NodeID) int { return cmp.Compare(s.Node, node) })
 }
 
-// add takes up a node that is not known yet. g.mu must be held.
+// add adds a node that is new. g.mu must be held.
 func (g *Gossip) add(node bb.NodeID) *seen {
 	s := &seen{Member: Member{Node: node}}
 	at, _ := g.find(node)
@@ -390,21 +390,21 @@ func (g *Gossip) count() (there, gone int) {
 	return g.mu.there + 1, len(g.mu.members) - g.mu.there
 }
 
-// Addr is the address that others are told, host:port.
+// Addr is the address for others, host:port.
 func (g *Gossip) Addr() string { return g.address }
 
 // Done is closed when this member has left for good: after Close, or because another
 // daemon has its name.
 func (g *Gossip) Done() <-chan struct{} { return g.ctx.Done() }
 
-// Err says why Done was closed; nil after Close alone.
+// Err returns the reason why Done was closed; nil after Close alone.
 func (g *Gossip) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.err
 }
 
-// Leave says goodbye, so that the others need not find out by themselves, and waits
+// Leave sends a goodbye, so that the others need not detect the end by themselves, and waits
 // until that has been sent or ctx ends, five seconds at most. Close comes after it.
 func (g *Gossip) Leave(ctx context.Context) error {
 	g.mu.Lock()
@@ -419,7 +419,7 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
 	done := make(chan error, 1)
 	g.wait.Go(func() {
-		self.State = Leaving // a goodbye looks like a death, but for this
+		self.State = Leaving // without it, a goodbye resembles a death
 		done <- errors.Join(g.set(self), g.goodbye(deadline))
 	})
 	g.mu.Unlock()

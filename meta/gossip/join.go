@@ -21,7 +21,7 @@ const (
 	maxAttempts  = 16               // addresses tried in one round
 	firstRetry   = time.Second / 2  // after the first round; then twice as long, and so on
 	longestRetry = 30 * time.Second // between rounds
-	maxSkip      = 15               // rounds without a look at the seeds
+	maxSkip      = 15               // rounds without a check of the seeds
 )
 
 // source is one place to find members: a host, a file or a job's nodes.
@@ -154,8 +154,8 @@ func (g *Gossip) seeds() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return slices.Contains(own, a) })
 }
 
-// join looks for members until Close: for any while there are none, and then, now and
-// then, for those that are not there. memberlist forgets the dead; two halves of a
+// join searches members until Close: any while there are none, and then, now and
+// then, missing ones. memberlist forgets the dead; two halves of a
 // cluster would never meet again, nor two clusters that began apart.
 func (g *Gossip) join() {
 	longest := g.options.retry
@@ -186,14 +186,14 @@ func (g *Gossip) join() {
 		}
 		pause = min(2*pause, longest)
 	}
-	if g.Err() != nil { // refused: nobody may call Close for a while
+	if g.Err() != nil { // refused: Close may not be called for a while
 		_ = g.shutdown()
 	}
 }
 
 // exchanges are the rounds, some five and twenty seconds after the start, in which a
-// member exchanges all it knows with another one. While many start at once, each sends
-// news on only as often as suits the few that it knows so far, and some get lost;
+// member exchanges its whole state with another one. While many start at once, each sends
+// news on only as often as suits the few members in its list so far, and some get lost;
 // memberlist's own exchange would come minutes later.
 var exchanges = []int{4, 6}
 
@@ -211,7 +211,7 @@ func (g *Gossip) exchange() {
 	}
 }
 
-// joinDead looks for one of the dead: all members together look for each of them about
+// joinDead tries one of the dead: all members together try each of them about
 // once a round.
 func (g *Gossip) joinDead(there int) {
 	var dead []string
@@ -228,8 +228,8 @@ func (g *Gossip) joinDead(there int) {
 	}
 }
 
-// joinStray looks at one of the seeds and, if none of its addresses is a member's,
-// asks there. It reports whether that was in vain.
+// joinStray checks one of the seeds and, if none of its addresses is a member's,
+// joins there. It reports whether that was in vain.
 func (g *Gossip) joinStray() (inVain bool) {
 	seeds := g.seeds()
 	if len(seeds) == 0 {

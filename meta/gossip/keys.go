@@ -12,7 +12,7 @@ import (
 )
 
 // Key derives gossip's key (AES-256) from a cluster key with HKDF (RFC 5869), so
-// that what is found out about one use of the cluster key is of no use for others.
+// that the discovery of one derived key is of no use for the others.
 func Key(cluster []byte) ([]byte, error) {
 	if len(cluster) < 16 {
 		return nil, bb.E(bb.Invalid, "gossip", "", "the cluster key has fewer than 16 bytes").WithRemedy("make one with bbctl cluster init")

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// memberlist's words for its own suspicion. It tells of it nowhere else; should a
-// new release change them, TestSuspect fails.
+// memberlist's message of its own suspicion. It reports it nowhere else; should a
+// new release change it, TestSuspect fails.
 const (
 	suspectBefore = "Suspect "
 	suspectAfter  = " has failed, no acks received"
 )
 
-// logWriter passes memberlist's log on, line by line. One level less than memberlist
-// thinks: what the network does to it is its daily work. A flood (anybody can send
+// logWriter passes memberlist's log on, line by line, one level lower than memberlist's:
+// trouble of the network is its daily work. A flood (any host can send
 // packets that do not decrypt) is cut and counted.
 type logWriter struct {
 	to      *slog.Logger
@@ -36,7 +36,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 			w.suspect(name)
 		}
 	}
-	ctx := context.Background() // nobody waits for a log line
+	ctx := context.Background() // a log line has no waiter
 	switch {
 	case !w.to.Enabled(ctx, level):
 	case level > slog.LevelDebug && !w.limit.Allow():

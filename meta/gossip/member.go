@@ -7,11 +7,11 @@ import (
 	"forebay/internal/bb"
 )
 
-// Member is what a daemon says of itself, and what we see of it.
+// Member is a daemon's own record, and our observation of it.
 type Member struct {
 	Node     bb.NodeID
 	Instance bb.InstanceID
-	State    State     // its own word while it is heard, else what we make of its silence
+	State    State     // its own report while it is reachable, else our conclusion from its silence
 	Since    time.Time // when we first saw it in this state, by our clock
 
 	Session string // host:port for sessions, "" for none
@@ -25,20 +25,20 @@ type Member struct {
 	Memory, Disk Tier
 }
 
-// Tier says how full a tier is, in bytes. Other members see whole MiB: capacity
+// Tier is the usage of a tier, in bytes. Other members see whole MiB: capacity
 // and free bytes rounded down, dirty bytes up.
 type Tier struct{ Capacity, Free, Dirty int64 }
 
 // State is a member's state.
 type State uint8
 
-// The states of a member. The first four are its own word, the others ours.
+// The states of a member. The first four are its own report, the others our conclusion.
 //
 //	starting ──▶ ready ──▶ draining ──▶ leaving ──goodbye──▶ left
 //	    └───────────┴──────────┴──no answer──▶ suspect ──silence──▶ dead
 //
-// A suspect or dead member that is heard again is what it says it is. Unknown
-// is one whose word cannot be read.
+// A suspect or dead member that is heard again has its reported state. Unknown
+// is one whose report cannot be read.
 const (
 	Unknown State = iota
 	Starting
@@ -59,8 +59,8 @@ func (s State) String() string {
 	return names[s]
 }
 
-// Gone reports whether the member is no longer there, as far as we know.
+// Gone reports whether the member is no longer there, by our observation.
 func (s State) Gone() bool { return s == Dead || s == Left }
 
-// own reports whether a daemon may say this of itself.
+// own reports whether a daemon may report this state of itself.
 func (s State) own() bool { return s >= Starting && s <= Leaving }

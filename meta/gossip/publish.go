@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// pace says how often a member says how full it is. Each entry goes to every member,
-// and each sends it on a few times. Together they say it a hundred times a second at
-// most, which costs each of them about ten kilobytes a second to send.
+// pace is the time between a member's reports of its usage. Each entry goes to every member,
+// and each sends it on a few times. Together they send a hundred times a second at
+// most, which costs each of them about ten kilobytes a second.
 type pace struct {
 	least time.Duration // between two entries of one member
 	share time.Duration // for each member of the cluster
@@ -19,13 +19,13 @@ func newPace(o *Options) pace {
 	return pace{least: time.Second, share: 10 * time.Millisecond}
 }
 
-// news is what a member has to spread.
+// news is the entries that a member has to spread.
 type news uint8
 
 const (
 	nothing news = iota
 	figures      // how full it is
-	words        // a record: all it says
+	words        // a whole record
 )
 
 // due returns what to spread, and how long after the last time, in a cluster of so many
@@ -48,7 +48,7 @@ func (p pace) due(said, want Member, members int) (news, time.Duration) {
 	}
 }
 
-// far reports whether somebody who believes in said would decide otherwise: a change
+// far reports whether a reader of the last report would decide otherwise by the present usage: a change
 // by a sixteenth of the capacity, or from or to nothing.
 func (t Tier) far(said Tier) bool {
 	step := max(t.Capacity/16, mebibyte)

@@ -34,7 +34,7 @@ const (
 	minBody       = 8 + 4 + 1 + 2 + 1 + 4 + 6
 )
 
-// MaxRecord is what a member may take in gossip: its name and its record, in bytes.
+// MaxRecord bounds a member's name and record in gossip, in bytes.
 // memberlist's own limit is as much for the record alone.
 const MaxRecord = 512
 
@@ -51,7 +51,7 @@ const (
 	addrOther
 )
 
-// encode returns the record of m, said at a time; bb.Invalid if it does not fit into
+// encode returns the record of m, of a time; bb.Invalid if it does not fit into
 // MaxRecord.
 func encode(m *Member, at uint32) ([]byte, error) {
 	b := make([]byte, recordHead, 256)
@@ -144,8 +144,8 @@ func joinAddress(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// decode reads the record of a node, and when that was said. It trusts nothing:
-// bb.Checksum and bb.Invalid say what is wrong, bb.Unsupported that only newer readers
+// decode reads the record of a node, and its time. It trusts nothing:
+// bb.Checksum and bb.Invalid describe the fault, bb.Unsupported means that only newer readers
 // understand it.
 func decode(node bb.NodeID, b []byte) (m Member, at uint32, err error) {
 	fail := func(kind bb.Kind, why string) (Member, uint32, error) {

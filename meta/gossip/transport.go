@@ -12,7 +12,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// dialTime bounds how long a member that does not answer holds up those who do.
+// dialTime bounds the time for which a member that does not answer holds up the others.
 const dialTime = 3 * time.Second
 
 // bind opens the transport and sets c's addresses.
@@ -73,7 +73,7 @@ func numeric(ctx context.Context, address string) (ip string, port int, err erro
 	return ips[0].Unmap().String(), port, nil
 }
 
-// transport is memberlist's own, but ends what it dialled when gossip is closed.
+// transport is memberlist's own, but ends its dials when gossip is closed.
 type transport struct {
 	*memberlist.NetTransport
 	ctx context.Context

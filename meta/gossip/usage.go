@@ -9,12 +9,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// How full a member is changes all the time, and a record of hundreds of bytes that
-// goes to everybody many times over is too dear for that. So bytes travel apart from
+// The usage of a member changes all the time, and a record of hundreds of bytes that
+// goes to all members many times over is too dear for that. So bytes travel apart from
 // records, as messages of many short entries, of this node and of others:
 //
 //	byte 0   format version, now 1
-//	entries  16 bytes each: FNV-1a of the node's name (8), when it was said, in tenths
+//	entries  16 bytes each: FNV-1a of the node's name (8), the time of the report, in tenths
 //	         of a second by its clock (4), free and dirty in memory and on disk, in
 //	         255ths of the capacity that its record names, free rounded down and dirty
 //	         up (4)
@@ -28,8 +28,8 @@ const (
 )
 
 // passes is how often a member sends on an entry that is new to it. If each does so to
-// as many others at random, all but e^-5 of them, under one in a hundred, hear of it;
-// the rest hear of the next one, or when they exchange their state with somebody.
+// as many others at random, all but e^-5 of them, under one in a hundred, receive it;
+// the rest receive the next one, or the member's state in an exchange.
 const passes = 5
 
 // usage is one entry.
@@ -48,7 +48,7 @@ func nodeHash(node bb.NodeID) uint64 {
 // newer compares times that wrap around after thirteen years.
 func newer(a, b uint32) bool { return int32(a-b) > 0 }
 
-// usageOf says how full a member is.
+// usageOf returns the usage of a member.
 func usageOf(m *Member, at uint32) usage {
 	u := usage{node: nodeHash(m.Node), at: at}
 	for i, t := range []Tier{m.Memory, m.Disk} {
@@ -115,8 +115,8 @@ func decodeUsage(b []byte) ([]usage, error) {
 	return all, nil
 }
 
-// rumours are the entries that a member has yet to send on, one a node at most. It
-// takes them in turns.
+// rumours are the entries that a member has yet to send on, one a node at most, in
+// turns.
 type rumours struct {
 	queue []uint64
 	left  map[uint64]*rumour
@@ -127,7 +127,7 @@ type rumour struct {
 	passes int
 }
 
-// add takes up an entry, instead of what there was of the node.
+// add replaces the entry of the node.
 func (r *rumours) add(u usage) {
 	if old := r.left[u.node]; old != nil {
 		old.usage, old.passes = u, passes
@@ -161,7 +161,7 @@ func (r *rumours) take(n int) []usage {
 // now is the time of entries.
 func now() uint32 { return uint32(time.Now().UnixMilli() / 100) }
 
-// say spreads how full this node is. g.mu must be held.
+// say spreads this node's usage. g.mu must be held.
 func (g *Gossip) say() {
 	g.stats.published.Add(1)
 	said, self := &g.mu.said, &g.mu.self
@@ -171,7 +171,7 @@ func (g *Gossip) say() {
 	g.mu.rumours.add(usageOf(said, g.mu.saidAt))
 }
 
-// later is now, but later than what was said last. g.mu must be held.
+// later is now, but later than the last report. g.mu must be held.
 func (g *Gossip) later() uint32 {
 	at := now()
 	if !newer(at, g.mu.saidAt) {
@@ -180,7 +180,7 @@ func (g *Gossip) later() uint32 {
 	return at
 }
 
-// hear takes over what others say of how full members are; on says to send it on.
+// hear adopts received usage of members; on asks to send it on.
 func (g *Gossip) hear(message []byte, on bool) {
 	all, err := decodeUsage(message)
 	if err != nil {
@@ -207,7 +207,7 @@ func (g *Gossip) hear(message []byte, on bool) {
 	}
 }
 
-// allUsage is what this member knows of how full all are.
+// allUsage is the known usage of all members.
 func (g *Gossip) allUsage() []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()

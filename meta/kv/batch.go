@@ -36,7 +36,7 @@ type Change struct {
 	// check is another key, which the batch does not write, whose revision must be
 	// expected. The change's own key may then have any.
 	Check string
-	Own   uint64 // then: what the key's own revision is known to be
+	Own   uint64 // then: the key's own revision
 
 	Gone bb.FileID // of a deletion: the file that is removed with it; 0: none
 }
@@ -44,14 +44,14 @@ type Change struct {
 // checkKey carries a batch's check of a key that the batch does not write.
 const checkKey = "x.check"
 
-// Check is a change of nothing that a bucket's users look at: it makes a batch expect the
+// Check is a change of a key that no user of the bucket reads: it makes a batch expect the
 // revision of a key.
 func Check(key string, revision uint64) Change {
 	return Change{Key: checkKey, Data: []byte("-"), Check: key, Expected: revision}
 }
 
-// Commit carries out all changes, a thousand at most, or none and errConflict if one of them does not
-// find what it expects. It returns the revision of each change.
+// Commit carries out all changes, a thousand at most, or none and errConflict if one of them
+// meets another revision than expected. It returns the revision of each change.
 //
 // The server writes a batch message by message; killed in between, it finishes when
 // it starts again.
@@ -90,7 +90,7 @@ func (b *Bucket) batchMessage(id string, i, n int, c Change) *nats.Msg {
 	return &nats.Msg{Subject: b.subject + c.Key, Header: h, Data: c.Data}
 }
 
-// publishBatch sends a batch until the server says what became of it.
+// publishBatch sends a batch until the server reports its outcome.
 func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, changes []Change) (uint64, error) {
 	lost := false
 	for try := 0; ; try++ {
@@ -148,12 +148,12 @@ func parseBatchAck(data []byte) (uint64, error) {
 	return conn.ParseAck(data)
 }
 
-// becameOf finds out what became of a batch that was refused: by a server that had
+// becameOf finds out the outcome of a batch that was refused: by a server that had
 // carried it out before, or has old revisions, or rightly (see publish).
 //
-// All that it wants to know is of one moment. If a message of the batch is found,
-// the batch was carried out. If all that it expects holds, it was not, and can be
-// sent again (ErrInProcess). If something that it expects holds no more, it can
+// All its reads are of one moment. If a message of the batch is found,
+// the batch was carried out. If all its expectations hold, it was not, and can be
+// sent again (ErrInProcess). If one of them holds no more, it can
 // never be carried out; and it never was, if one of the keys that it would have
 // written is as it was before.
 func (b *Bucket) becameOf(ctx context.Context, id string, changes []Change, lost bool) (uint64, error) {

@@ -25,7 +25,7 @@ const (
 	hdrSequence        = "Nats-Sequence"
 	hdrSubject         = "Nats-Subject"
 	hdrOperation       = "KV-Operation"
-	hdrNonce           = "Forebay-Nonce" // tells a change from another one like it
+	hdrNonce           = "Forebay-Nonce" // distinguishes a change from an equal one
 	hdrGone            = "Forebay-Gone"  // on a deletion: the id of the file that went with it
 )
 
@@ -60,17 +60,17 @@ type Record struct {
 // Live reports whether the key exists.
 func (r *Record) Live() bool { return len(r.Data) > 0 }
 
-// BucketOptions say what is special about a bucket.
+// BucketOptions are the special features of a bucket.
 type BucketOptions struct {
 	Age time.Duration // of its oldest record; 0: any
-	// Gone, if not nil, confirms that the bucket is no more, which a server may say that has
-	// yet to learn of it.
+	// Gone, if not nil, confirms that the bucket is no more: a server may report that before it has
+	// learnt of the bucket.
 	Gone func(context.Context) (bool, error)
 	// Absent: of a bucket that the server does not find, Gone need not be asked.
 	Absent bool
 }
 
-// NeverGone is for buckets that nobody deletes.
+// NeverGone is for buckets that are never deleted.
 func NeverGone(context.Context) (bool, error) { return false, nil }
 
 // New returns the bucket of a name, which need not exist.
@@ -93,7 +93,7 @@ func (b *Bucket) Logger() *slog.Logger { return b.c.Logger() }
 func (b *Bucket) Unreadable(key string, err error) { b.c.Unreadable(key, err) }
 
 // Unavailable is the error of an operation whose context ended while the server did not
-// answer: Cancelled if somebody cancelled it, else Unavailable.
+// answer: Cancelled if it was cancelled, else Unavailable.
 func (b *Bucket) Unavailable(ctx context.Context, op string, cause error) error {
 	return b.c.Unavailable(ctx, op, cause)
 }
@@ -101,7 +101,7 @@ func (b *Bucket) Unavailable(ctx context.Context, op string, cause error) error 
 // Reconnects counts how often the connection came back.
 func (b *Bucket) Reconnects() uint64 { return b.c.Status().Reconnects }
 
-// Ensure makes the bucket if it is not there, and gives it more copies if it has
+// Ensure makes the bucket if it is missing, and adds copies if it has
 // fewer than it should.
 func (b *Bucket) Ensure(ctx context.Context) error {
 	err := b.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
@@ -133,7 +133,7 @@ func (b *Bucket) find(ctx context.Context) error {
 	return err
 }
 
-// raise gives a bucket that was made for fewer servers its copies.
+// raise adds the missing copies of a bucket that was made for fewer servers.
 func (b *Bucket) raise(ctx context.Context) error {
 	return b.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
 		s, err := js.Stream(ctx, "KV_"+b.name)
@@ -207,8 +207,8 @@ func (b *Bucket) manage(ctx context.Context, do func(context.Context, jetstream.
 	return b.c.Manage(ctx, "bucket", b.name, do)
 }
 
-// Get returns what is stored under a key: never less than what was acknowledged to
-// anybody before it was called (see barriers).
+// Get returns the record under a key: never an older one than was acknowledged to
+// any client before the call (see barriers).
 func (b *Bucket) Get(ctx context.Context, key string) (Record, error) {
 	if b.Replicated() {
 		records, _, err := b.Newest(ctx, key)
@@ -234,8 +234,8 @@ func (b *Bucket) retry(ctx context.Context, err error) error {
 	case ctx.Err() != nil && errors.Is(err, ErrUncertain):
 		return b.c.Unavailable(ctx, "namespace server", err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrUncertain):
-		// Either the bucket is gone or the server is not ready. What is sent while a server
-		// drops the bucket is not answered, and it may keep its subscription for good.
+		// Either the bucket is gone or the server is not ready. A request while a server
+		// drops the bucket is not answered, and may keep its subscription for good.
 		b.suspected(err)
 		switch found, ferr := b.Exists(ctx); {
 		case ferr != nil:
@@ -315,7 +315,7 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte, expected uint
 	return b.publish(ctx, key, data, h, expected, id)
 }
 
-// Create stores data under a key that must not exist; else errConflict and what is there.
+// Create stores data under a key that must not exist; else errConflict and the existing record.
 func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone uint64) (uint64, Record, error) {
 	for try := 0; ; try++ {
 		seq, err := b.Put(ctx, key, data, tombstone)
@@ -338,13 +338,13 @@ func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone 
 // leaves stays for good, or until the key is used again. The server drops a version that
 // another one replaces from its index, not from its log: were the marker to expire
 // (Nats-TTL), or to be deleted, a server that is killed would find the version before it
-// in the log and take it for the newest (nats-server 2.15, TestRemovedStaysRemoved).
+// in the log and restore it as the newest (nats-server 2.15, TestRemovedStaysRemoved).
 func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint64, error) {
 	return b.RemoveFile(ctx, key, expected, 0)
 }
 
-// RemoveFile is remove of a file's key: the marker names the file, so that whoever holds
-// its bytes can tell that it was removed from that the namespace has forgotten it.
+// RemoveFile is remove of a file's key: the marker names the file, so that a holder of
+// its bytes can distinguish its removal from a namespace that has forgotten it.
 func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
 	id := b.c.Nonce()
 	h := nats.Header{
@@ -354,19 +354,19 @@ func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, fi
 	return b.publish(ctx, key, nil, h, expected, id)
 }
 
-// Discard is remove for what does no harm if it stays: it does not wait.
+// Discard is remove of a key that does no harm if it stays: it does not wait.
 func (b *Bucket) Discard(key string, expected uint64) {
 	b.c.Send(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"},
 	}})
 }
 
-// publish sends one change until the server says what became of it. The change has
-// an id, by which its record can be told from one that somebody else wrote.
+// publish sends one change until the server reports its outcome. The change has
+// an id, by which its record can be distinguished from another writer's.
 //
 // A refusal decides nothing where there are several copies: it may come from a
 // leader that is none any more and has old revisions, or be owed to a change that
-// its leader took with it. So what is stored is read then, by a read that is never
+// was lost with its leader. So the record is read then, by a read that is never
 // old; if that still has the expected revision, the change is sent again.
 func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {
 	lost := false

@@ -8,7 +8,7 @@ import (
 	"forebay/meta/conn"
 )
 
-// What package conn says of a request that was not answered, or was refused, is said of a change of a bucket, too.
+// The errors of package conn for a request that was not answered, or was refused, apply to changes of a bucket, too.
 var (
 	ErrUncertain = conn.ErrUncertain
 	ErrNoServer  = conn.ErrNoServer
@@ -20,7 +20,7 @@ var (
 	ErrNoBucket  = conn.ErrNoStream
 )
 
-// Wrap translates what the connection says into the errors of an operation.
+// Wrap translates the connection's errors into those of an operation.
 func Wrap(op, path string, err error) error {
 	switch {
 	case err == nil:
@@ -35,10 +35,10 @@ func Wrap(op, path string, err error) error {
 }
 
 // ErrConflict is in the chain of the bb.Busy error of a change that was refused
-// because somebody else changed the same thing first.
+// because another writer changed the same record first.
 var ErrConflict = errors.New("it was changed by somebody else meanwhile")
 
-// IgnoreConflict ignores a conflict: somebody else has changed or deleted the key.
+// IgnoreConflict ignores a conflict: another writer has changed or deleted the key.
 func IgnoreConflict(_ uint64, err error) error {
 	if errors.Is(err, ErrRevision) {
 		return nil
@@ -47,7 +47,7 @@ func IgnoreConflict(_ uint64, err error) error {
 }
 
 // MayRepeat reports whether a change of unknown outcome may simply be made
-// anew: as where what was done twice is as good as what was done once.
+// again: where the result of two executions is that of one.
 func MayRepeat(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.Is(err, ErrUncertain)
 }

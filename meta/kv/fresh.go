@@ -13,14 +13,14 @@ import (
 	"forebay/meta/retry"
 )
 
-// barriers makes reads of a bucket with several copies see all that was acknowledged
-// to anybody before they began.
+// barriers makes reads of a bucket with several copies see all changes that were acknowledged
+// before they began.
 //
 // A change is acknowledged when a majority of the copies has it, so any one copy may
-// lack it: a follower for as long as it takes to hear of it, and for good while it is
+// lack it: a follower until the change reaches it, and for good while it is
 // cut off. The leader cannot be asked either. One that was cut off, or stopped and
-// continued, goes on answering reads (STREAM.MSG.GET) from what it has until it
-// notices: nats-server 2.15 looks every 10 s whether it has heard from a majority in
+// continued, goes on answering reads (STREAM.MSG.GET) from its own copy until it
+// notices: nats-server 2.15 checks every 10 s whether it has heard from a majority in
 // the last 10 s (raft.go, lostQuorumInterval), while another is elected after 4 to
 // 9 s. And there is no read of a majority: "min last sequence" is an error code that
 // nothing returns yet.
@@ -29,13 +29,13 @@ import (
 // bucket, and waits until it is acknowledged: only a leader that a majority follows
 // can do that, and the copies apply all changes in one order. Then it asks any copy,
 // in practice that of the server it is connected to, for its key and the barrier's at
-// one moment. If what it gets of the barrier is at least as new as its own, so is the
-// rest; if not, it asks again. Readers that wait share the next barrier, so that there
-// is never more than one under way, however many read.
+// one moment. If the barrier in the answer is at least as new as its own, so is the
+// rest; if not, it asks again. Waiting readers share the next barrier, so that there
+// is never more than one in flight for any number of readers.
 //
-// The same is why outcomes can be believed: that something exists, or does not, is
+// The same makes outcomes certain: that a record exists, or does not, is
 // always the answer of such a read or a compare-and-set that was accepted. (A new
-// leader answers only once it has applied what the one before acknowledged: raft.go,
+// leader answers only once it has applied the acknowledged changes of the one before: raft.go,
 // aflr.) With one copy, one server has it all and answers for itself.
 type barriers struct{ rounds.Group[uint64] }
 
@@ -50,7 +50,7 @@ func barrierOf(filter string) string {
 	return filter[:strings.LastIndexByte(filter, '.')+1] + barrierToken
 }
 
-// Replicated reports whether a copy may lack what was acknowledged.
+// Replicated reports whether a copy may lack acknowledged changes.
 func (b *Bucket) Replicated() bool { return b.replicas > 1 || b.copies.Load() > 1 }
 
 // barrier returns the sequence of a barrier that was put after it was called.

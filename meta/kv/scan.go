@@ -64,11 +64,11 @@ func (b *Bucket) newestOnce(ctx context.Context, body []byte) (records []Record,
 	return records, all, err
 }
 
-// errTooMany: the server does not look for so many keys at once.
+// errTooMany: the server does not search so many keys at once.
 var errTooMany = errors.New("too many keys")
 
 // many sends a direct get that has up to n answers, all of one moment, and calls fn
-// with each; all tells whether there are no more.
+// with each; all reports whether there are no more.
 func (b *Bucket) many(ctx context.Context, query []byte, n int, fn func(*Record) error, all *bool) error {
 	some := false
 	msg := &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: query}
@@ -143,8 +143,8 @@ func (b *Bucket) fed(m *conn.Fed) (r Record, ok bool) {
 	return Record{Key: key, Seq: m.Seq, Data: m.Data, Gone: goneFile(m.Header)}, ok && m.Seq > 0
 }
 
-// drain hands messages to fn until the consumer says that it has caught up, or is silent, and
-// returns the sequence that follows them. The consumer cannot be believed about having caught up:
+// drain hands messages to fn until the consumer reports that it has caught up, or is silent, and
+// returns the sequence that follows them. The report of the consumer is not reliable:
 // its count of pending messages goes wrong when keys change while it is at work,
 // which moves their messages to the end.
 func (b *Bucket) drain(ctx context.Context, from uint64, msgs <-chan conn.Fed, fn func(*Record) error) (uint64, error) {
@@ -214,13 +214,13 @@ func (b *Bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 	}
 }
 
-// ErrSetBack: the server has forgotten what it had acknowledged.
+// ErrSetBack: the server has forgotten acknowledged changes.
 var ErrSetBack = errors.New("the server was set back")
 
 // ChangedSince calls fn with the newest record of each key that matches a filter and was changed
 // at a sequence or after it, deleted ones too, in the order of their changes. It asks for one at
 // a time: an answer of several counts all keys that match, so that its cost grows with those
-// that did not change (nats-server 2.15). errSetBack if the server gives sequences again.
+// that did not change (nats-server 2.15). errSetBack if the server uses sequences again.
 func (b *Bucket) ChangedSince(ctx context.Context, filter string, from uint64, fn func(*Record)) error {
 	barrier := uint64(0)
 	if b.Replicated() {

@@ -85,7 +85,7 @@ func NodeToken(node bb.NodeID) string {
 	return string(AppendToken(nil, string(node)))
 }
 
-// CheckID refuses what is not an id of an operation, a task or a batch job.
+// CheckID refuses text that is not an id of an operation, a task or a batch job.
 func CheckID(op, id string) error {
 	bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
 	if id == "" || len(id) > 128 || strings.ContainsFunc(id, bad) {
@@ -94,7 +94,7 @@ func CheckID(op, id string) error {
 	return nil
 }
 
-// Random64 returns a number that nobody can guess.
+// Random64 returns a random number that cannot be guessed.
 func Random64() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails

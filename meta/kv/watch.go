@@ -11,32 +11,32 @@ import (
 
 const (
 	// A watcher reads all keys again so often, and whenever the connection came back:
-	// what it missed, it learns by then at the latest.
+	// missed changes arrive by then at the latest.
 	watchResync  = 30 * time.Second
 	watchPace    = 100 * time.Millisecond
 	watchWaiting = 1024 // changes that have not been looked at
 )
 
-// watch is told of every record whose key matches a filter, deleted ones too, and from
-// then on of each that changes. It sees the revisions of a key in their order, but not
+// watch is called with every record whose key matches a filter, deleted ones too, and from
+// then on with each that changes. It sees the revisions of a key in their order, but not
 // every one of them.
 type watch struct {
 	b      *Bucket
 	filter string
 	tell   func(*Record)
-	round  func() bool // after some were told; true ends it
+	round  func() bool // called after some records; true ends the watch
 	newest map[string]uint64
 	told   bool // since the last round
 	msgs   chan conn.Fed
 	missed atomic.Bool // there were more than msgs holds
 }
 
-// Watch runs until round says that it is enough, or ctx ends. It costs one consumer on
+// Watch runs until round reports true, or ctx ends. It costs one consumer on
 // the server.
 func (b *Bucket) Watch(ctx context.Context, filter string, tell func(*Record), round func() bool) error {
 	w := &watch{b: b, filter: filter, tell: tell, round: round, newest: map[string]uint64{}, msgs: make(chan conn.Fed, watchWaiting)}
 	for {
-		// First the consumer, then the list: what comes after the list is not missed.
+		// First the consumer, then the list: no change after the list is missed.
 		feed, err := b.feed(ctx, filter, conn.FromNow, func(m conn.Fed) {
 			select {
 			case w.msgs <- m:
@@ -55,7 +55,7 @@ func (b *Bucket) Watch(ctx context.Context, filter string, tell func(*Record), r
 	}
 }
 
-// follow lists the records and then tells changes, until the next list is due.
+// follow lists the records and then passes changes on, until the next list is due.
 func (w *watch) follow(ctx context.Context, feed *conn.Feed) error {
 	reconnects := w.b.c.Status().Reconnects
 	w.missed.Store(false)
@@ -111,7 +111,7 @@ func (w *watch) list(ctx context.Context) error {
 	return nil
 }
 
-// see passes on a record that is newer than what is known.
+// see passes on a record that is newer than the known one.
 func (w *watch) see(r *Record) {
 	if r.Seq > w.newest[r.Key] {
 		w.newest[r.Key] = r.Seq

@@ -9,7 +9,7 @@ import (
 
 const maxHolders = 1024
 
-// CheckEntry refuses what may neither be stored nor be believed.
+// CheckEntry refuses entries that may neither be stored nor be believed.
 func CheckEntry(e *bb.Entry) error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
 	switch {

@@ -16,5 +16,5 @@ func (e *Unfolded) Error() string { return "transaction " + e.ID.String() + " ha
 func (e *Unfolded) Is(target error) bool { return target == bb.Busy }
 
 // ErrConflict is in the chain of the bb.Busy error of a change that was refused because
-// somebody else changed the same thing first.
+// another writer changed the same entry first.
 var ErrConflict = kv.ErrConflict

@@ -16,37 +16,37 @@ type Attr struct {
 	MTime *time.Time
 }
 
-// Owner is who a new directory belongs to, and what its users may do.
+// Owner is the owner of a new directory, and the rights of its users.
 type Owner struct {
 	UID, GID uint32
 	Mode     fs.FileMode // permission bits
 }
 
-// RenameOptions say how Rename goes about it.
+// RenameOptions are the options of Rename.
 type RenameOptions struct {
-	// Replace lets a file replace a file and a directory an empty directory, as
+	// Replace allows a file to replace a file and a directory an empty directory, as
 	// rename(2) does; without it any entry at the new place is Exists.
 	Replace bool
 	// StoreOp leaves a StoreOp in the same atomic change.
 	StoreOp bool
 }
 
-// Renamed is what a rename did.
+// Renamed is the result of a rename.
 type Renamed struct {
 	Entry    bb.Entry  // at its new place
-	Replaced *bb.Entry // what was there before; nil if nothing
+	Replaced *bb.Entry // the entry that was there before; nil if none
 }
 
-// RemoveOptions say how Remove and RemoveAll go about it.
+// RemoveOptions are the options of Remove and RemoveAll.
 type RemoveOptions struct {
-	// StoreOp leaves a StoreOp for what is removed, in the same atomic change.
+	// StoreOp leaves a StoreOp for the removed entry, in the same atomic change.
 	StoreOp bool
 	// Revision, if not 0, is the one that Remove expects the entry to have; else
 	// Busy with ErrConflict.
 	Revision uint64
 }
 
-// IDs gives ids that are used nowhere else, ever.
+// IDs returns ids that are used nowhere else, ever.
 type IDs interface {
 	Next(ctx context.Context) (uint64, error)
 }

@@ -4,7 +4,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Op is what the backing store has to do.
+// Op is the kind of work for the backing store.
 type Op uint8
 
 // The operations.
@@ -16,11 +16,11 @@ const (
 // StoreOp is a rename or a removal that happened in the namespace and that the
 // backing store has yet to follow. It was stored in the same atomic change, and the
 // paths are those at that moment; so carried out in the order of Seq, operations
-// lead the store to the names of the namespace, whatever crashes in between.
+// lead the store to the names of the namespace, after any crash in between.
 //
 // It belongs to one node, which carries it out: at first to the one whose change it
-// was. Another one makes it its own by compare-and-set (TakeOverStoreOps), which gives
-// it a new revision: so whoever finds it pending at the revision that it knows still
+// was. Another one makes it its own by compare-and-set (TakeOverStoreOps), which changes
+// its revision: so a node that finds it pending at the revision in its records still
 // owns it.
 type StoreOp struct {
 	Seq      uint64 // its place in the order: stays
@@ -30,9 +30,9 @@ type StoreOp struct {
 	NewPath  string // of a rename
 	File     bb.FileID
 	IsDir    bool
-	Flushed  bb.Flushed // what the store held of the file
-	Replaced bb.Flushed // what it held under the new path, which the rename replaces there
-	Left     bb.Flushed // what it held under the old path of another file, which this one had replaced
+	Flushed  bb.Flushed // the store's content of the file
+	Replaced bb.Flushed // the store's content under the new path, which the rename replaces there
+	Left     bb.Flushed // the store's content under the old path of another file, which this one had replaced
 	By       bb.NodeID  // who carries it out; "" if nobody said
 	// What flushes may have put under the old path and, of a file's rename that the store
 	// follows, under the new one, without a record: bb.Entry.Unrecorded.

@@ -1,8 +1,8 @@
-// Package namespace is what a namespace of a buffer promises: the tree of its directories and files, and the
+// Package namespace is the contract of a namespace of a buffer: the tree of its directories and files, and the
 // renames and removals that its backing store has yet to follow. It must never know how an engine keeps them
 // (meta/nsbucket, meta/nslog), nor buffers, transactions or the connection to the server.
 //
-// Tree is what callers use; namespacetest holds every engine to that.
+// Tree is the interface for callers; namespacetest holds every engine to it.
 package namespace
 
 import (
@@ -11,9 +11,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// Tree is what callers need of the namespace of a buffer: its directories and files, and what
+// Tree is the namespace of a buffer for its callers: its directories and files, and the changes that
 // the backing store has yet to follow. It is safe for concurrent use; namespacetest is its
-// conformance suite. nsbucket.Namespace says what each method promises.
+// conformance suite. nsbucket.Namespace has the contract of each method.
 type Tree interface {
 	Buffer() string
 
@@ -41,7 +41,7 @@ type Tree interface {
 	ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 	ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error
 
-	// Distrust drops what is cached: the server has been found to have gone back behind it.
+	// Distrust drops the cache: the server has been found to have gone back behind it.
 	Distrust()
 
 	StoreLog
@@ -59,7 +59,7 @@ type StoreLog interface {
 // OpReader follows the pending operations of a namespace. It is used by one goroutine at a
 // time.
 type OpReader interface {
-	// Read returns the operations that are pending and were not when it was called before, in
-	// the order in which they happened, and those that were and are not any more.
+	// Read returns the operations that became pending since the last call, in
+	// the order in which they happened, and those that are not pending any more.
 	Read(ctx context.Context) (came, went []StoreOp, err error)
 }

@@ -92,7 +92,7 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 	return seq, false, err
 }
 
-// withdraw deletes an entry from a directory that is gone: whoever changed it since
+// withdraw deletes an entry from a directory that is gone: later writers of the entry
 // had it from its creator, and its directory is gone for them too.
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 	key := record.EntryKey(id.dir, id.name)
@@ -166,7 +166,7 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 		Parent: parent, Name: name, Type: bb.TypeDirectory, Dir: dir,
 		Mode: o.Mode.Perm(), UID: o.UID, GID: o.GID, MTime: time.Now().Round(0).UTC(),
 	}
-	// The reverse record first: nobody knows the id yet, so two puts need not be one
+	// The reverse record first: the id is in no other hands yet, so two puts need not be one
 	// batch. A crash in between leaves a record that nothing leads to.
 	made, err := ns.putDir(ctx, dir, record.Directory{Parent: parent, Name: name}, 0)
 	if err != nil {
@@ -319,7 +319,7 @@ func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uin
 	return 0, bb.E(bb.NotEmpty, op, e.Name, "the directory holds something").WithRemedy("remove what it holds first")
 }
 
-// entryChange and dirChange say what a batch's change means to the caches.
+// entryChange and dirChange apply a batch's change to the caches.
 type entryChange struct {
 	id     entryID
 	change int       // index

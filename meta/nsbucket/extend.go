@@ -17,10 +17,10 @@ import (
 // differently.
 func (ns *Namespace) Bucket() *kv.Bucket { return ns.b }
 
-// SoleWriter reports whether nobody but this Namespace changes what the bucket holds.
+// SoleWriter reports whether this Namespace alone changes the bucket.
 func (ns *Namespace) SoleWriter() bool { return ns.sole }
 
-// Find is Lookup that says whether there is an entry, and not with an error.
+// Find is Lookup that returns whether there is an entry, instead of an error.
 func (ns *Namespace) Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry, found bool, err error) {
 	if err := checkPlace(dir, name); err != nil {
 		return bb.Entry{}, false, err
@@ -29,7 +29,7 @@ func (ns *Namespace) Find(ctx context.Context, dir bb.DirID, name string) (e bb.
 	return c.Value, c.Live, kv.Wrap("lookup", name, err)
 }
 
-// Refresh makes the next look at a name ask the server, whatever is cached.
+// Refresh makes the next look-up of a name ask the server, past the cache.
 func (ns *Namespace) Refresh(dir bb.DirID, name string) { ns.entries.Forget(entryID{dir, name}) }
 
 // DirGone asks the server whether a directory has been removed.

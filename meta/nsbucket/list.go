@@ -34,8 +34,8 @@ func (ns *Namespace) read(ctx context.Context, dir bb.DirID) (*listing.Listing, 
 // List returns at most limit entries of a directory with names above after, sorted by name, and
 // whether there are more. Pages asked for one after the other, each after the last name of the one
 // before, show every entry that existed throughout, none twice and none that never existed. A first
-// page (after "") is always of now; it costs reading the directory, since the server knows no order
-// of names. A large directory's reading is kept for a minute for the pages that follow.
+// page (after "") is always of now; it costs reading the directory, since the server has no order
+// of names. The listing of a large directory is kept for a minute for the pages that follow.
 func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*listing.Listing, error) { return ns.read(ctx, dir) })
 }
@@ -56,8 +56,8 @@ func (ns *Namespace) ListLayers(ctx context.Context, dirs []bb.DirID, hidden fun
 	})
 }
 
-// page returns a page of what read reads, or of what was read for the page before if check
-// finds nothing wrong.
+// page returns a page of read's listing, or of the one that was kept for the page before if check
+// accepts it.
 func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() error, read func() (*listing.Listing, error)) (entries []bb.Entry, more bool, err error) {
 	if limit < 1 || limit > bb.MaxPageSize {
 		return nil, false, bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
@@ -98,10 +98,10 @@ func (ns *Namespace) ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 	return ns.scanEntries(ctx, record.EntryPrefix+">", fn)
 }
 
-// ScanMarks is ScanAll that also calls gone with the id of each file whose removal the
-// namespace still has a mark of. There is one of each file that was removed, or replaced by
-// a rename, until the name that it is kept under is used again: the name of what was
-// removed, and that of which was renamed.
+// ScanMarks is ScanAll that also calls gone with the id of each file of whose removal the
+// namespace still has a mark. There is one of each file that was removed, or replaced by
+// a rename, until the name under which it is kept is used again: the name of the removed
+// file, or the old name of the renamed one.
 func (ns *Namespace) ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error {
 	return ns.scanRecords(ctx, record.EntryPrefix+">", fn, gone)
 }

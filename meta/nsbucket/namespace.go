@@ -1,5 +1,5 @@
-// Package nsbucket is the engine of namespaces that keeps a record for each directory and file in a bucket. It is given the
-// bucket and ids, and must never know buffers, transactions or the connection to the server.
+// Package nsbucket is the engine of namespaces that keeps a record for each directory and file in a bucket. It gets the
+// bucket and ids from its caller, and must never know buffers, transactions or the connection to the server.
 package nsbucket
 
 import (
@@ -65,11 +65,11 @@ type Namespace struct {
 	destroyed atomic.Bool // by this process: the caches must not answer any more
 }
 
-// Options say whose namespace it is and how to use it.
+// Options are the owner of a namespace and the ways of using it.
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that StoreOps of its changes name as theirs
-	// SoleWriter: nobody but this Namespace changes what the bucket holds. It answers from a
+	// SoleWriter: this Namespace alone changes the bucket. It answers from a
 	// write-through cache.
 	SoleWriter bool
 	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
@@ -127,7 +127,7 @@ func (ns *Namespace) address(names ...string) string {
 	return bb.Scheme + "://" + ns.buffer + "/" + strings.Join(names, "/")
 }
 
-// load returns what is known of an entry, from the cache or the server.
+// load returns the known state of an entry, from the cache or the server.
 func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache.Known[bb.Entry], error) {
 	if ns.destroyed.Load() {
 		return cache.Known[bb.Entry]{}, kv.ErrNoBucket
@@ -209,7 +209,7 @@ func settle[K comparable, V any](c *cache.Cache[K, V], key K, known cache.Known[
 	}
 }
 
-// Distrust forgets what is cached: the server has been found to have gone back behind it.
+// Distrust drops the cache: the server has been found to have gone back behind it.
 func (ns *Namespace) Distrust() {
 	ns.ops.Distrust()
 	ns.entries.ForgetAll()
@@ -249,7 +249,7 @@ func (ns *Namespace) LookupAgain(ctx context.Context, dir bb.DirID, name string)
 
 // Removed reports whether the namespace has a mark of the removal of a file, which it had
 // under a name in a revision: one of that file, or one that is newer. It is false where the
-// name is in use, and where the namespace knows of no removal, as after it was set back.
+// name is in use, and where the namespace has no record of a removal, as after it was set back.
 func (ns *Namespace) Removed(ctx context.Context, dir bb.DirID, name string, file bb.FileID, revision uint64) (bool, error) {
 	if err := checkPlace(dir, name); err != nil {
 		return false, err
@@ -344,8 +344,8 @@ func (ns *Namespace) SetAttr(ctx context.Context, dir bb.DirID, name string, a n
 	})
 }
 
-// Update changes an entry with fn, again on its newest revision whenever somebody
-// else changed it meanwhile, and returns it as stored. An error of fn ends it and is
+// Update changes an entry with fn, again on its newest revision whenever another writer
+// changed it meanwhile, and returns it as stored. An error of fn ends it and is
 // returned as it is; fn must not change the entry's place, type or directory id.
 func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn func(*bb.Entry) error) (bb.Entry, error) {
 	if dir != 0 || name != "" {

@@ -23,7 +23,7 @@ import (
 
 const maxKnownPaths = 1 << 16
 
-// knownPaths remembers paths of directories while no rename can change them, for a
+// knownPaths keeps paths of directories while no rename can change them, for a
 // process that makes all renames itself.
 type knownPaths struct {
 	sync.Mutex

@@ -34,7 +34,7 @@ type removal struct {
 	err   error // once its round has ended
 }
 
-// errAlone: a batch was refused for one of its files, and nobody knows which.
+// errAlone: a batch was refused for one of its files, and it is unknown which.
 var errAlone = errors.New("is to be removed by itself")
 
 func (q *removals) add(r *removal) {
@@ -87,8 +87,8 @@ func (ns *Namespace) removeFollowed(ctx context.Context, e *bb.Entry) error {
 	return err
 }
 
-// removeTogether removes the files of a batch and says of each what became of it. The batch
-// goes on while one of its callers waits.
+// removeTogether removes the files of a batch and returns the outcome of each. The batch
+// continues while one of its callers waits.
 func (ns *Namespace) removeTogether(batch []*removal) {
 	ctx, cancel := whileAnyWaits(batch)
 	defer cancel()

@@ -54,7 +54,7 @@ func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string
 	return bb.E(bb.NotEmpty, "remove", name, "others keep adding entries")
 }
 
-// removeTree removes what a directory holds.
+// removeTree removes the content of a directory.
 func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveOptions, fn func(bb.Entry), depth int) error {
 	if depth > maxAncestors {
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")

@@ -41,7 +41,7 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 	return namespace.Renamed{}, kv.Wrap("rename", srcName, kv.ErrRevision)
 }
 
-// rename is one attempt: what was read, and the batch that it leads to.
+// rename is one attempt: the records that were read, and the batch that they lead to.
 type rename struct {
 	ns       *Namespace
 	src, dst entryID
@@ -91,7 +91,7 @@ func (r *rename) result(err error) (namespace.Renamed, error) {
 	return out, nil
 }
 
-// read looks up both places and takes a mark of removal off the new directory.
+// read reads both places and clears a mark of removal of the new directory.
 func (r *rename) read(ctx context.Context) error {
 	var err error
 	if r.from, err = r.ns.load(ctx, r.src.dir, r.src.name); err != nil {
@@ -112,7 +112,7 @@ func (r *rename) read(ctx context.Context) error {
 	return err
 }
 
-// allowed holds the rules of rename(2) about what may replace what.
+// allowed holds the rules of rename(2) for replacing entries.
 func (r *rename) allowed(o namespace.RenameOptions) error {
 	switch {
 	case !r.to.Live:
@@ -165,12 +165,12 @@ func (r *rename) plan(ctx context.Context, o namespace.RenameOptions) error {
 		r.changes = append(r.changes, op)
 	}
 	r.entries = append(r.entries, entryChange{r.src, len(r.changes), nil})
-	// What is replaced leaves no marker of its own.
+	// The replaced entry leaves no marker of its own.
 	r.changes = append(r.changes, kv.Change{Key: record.EntryKey(r.src.dir, r.src.name), Expected: r.from.Seq, Gone: r.to.Value.File})
 	return nil
 }
 
-// kept returns what the store keeps under the new name until the first flush of the file
+// kept returns the content that the store keeps under the new name until the first flush of the file
 // that gets it. A file that was flushed takes its own object along, in one step of the store.
 func (r *rename) kept() bb.Flushed {
 	if !r.to.Live || r.moved.IsDir() || r.moved.Flushed.Generation != 0 {
@@ -179,9 +179,9 @@ func (r *rename) kept() bb.Flushed {
 	return r.to.Value.Stored()
 }
 
-// attempts returns what flushes may have put under the new name by the time that the store has
-// followed. A file that was never flushed leaves what was put of it under its old name, and has
-// it removed there; one that was flushed takes it along, if it has replaced the flushed object.
+// attempts returns the contents that flushes may have put under the new name by the time that the store has
+// followed. A file that was never flushed leaves those of its attempts under its old name, and has
+// them removed there; one that was flushed takes them along, if one has replaced the flushed object.
 func (r *rename) attempts() []bb.Content {
 	var all []bb.Content
 	if r.moved.Flushed.Generation != 0 {
@@ -202,7 +202,7 @@ func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
 	if r.src.dir != r.dst.dir {
 		below, err := r.ns.within(ctx, r.dst.dir, dir)
 		if errors.Is(err, bb.NotFound) {
-			return kv.ErrRevision // removed meanwhile: the next attempt says so
+			return kv.ErrRevision // removed meanwhile: the next attempt finds that
 		}
 		if err != nil {
 			return err

@@ -22,11 +22,11 @@ const (
 	reasonBytes = 512
 )
 
-// errTaken: somebody else has the task, or it is done, or its operation was cancelled.
+// errTaken: another worker has the task, or it is done, or its operation was cancelled.
 var errTaken = errors.New("the task is not this worker's any more")
 
-// Lease is a task that this worker does. While it is held, the server is told that
-// the worker lives; the task is given to another if that stops for ten seconds.
+// Lease is a task of this worker. While it is held, heartbeats to the server show that
+// the worker lives; the task goes to another if they stop for ten seconds.
 type Lease struct {
 	Operation Operation
 	Task      Task
@@ -70,8 +70,8 @@ func (o *Operations) NextWithin(ctx context.Context, of, node bb.NodeID, patienc
 	return l, kv.Wrap(op, string(node), err)
 }
 
-// Next waits for a task of those that a node has to do, or, if of is "", of those
-// that anybody may, and leases it to a node: the same one, or one that stands in for it.
+// Next waits for a task of those for a node, or, if of is "", of those
+// for any node, and leases it to a node: the same one, or one that stands in for it.
 // The lease's context ends with ctx, and the caller must call Done, Nak or Release.
 func (o *Operations) Next(ctx context.Context, of, node bb.NodeID) (*Lease, error) {
 	const op = "next task"
@@ -102,7 +102,7 @@ func (o *Operations) Next(ctx context.Context, of, node bb.NodeID) (*Lease, erro
 	}
 }
 
-// pull returns the next message for a node ("": for anybody), nil if there was none for
+// pull returns the next message for a node ("": for any), nil if there was none for
 // a while.
 func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*queue.Delivery, error) {
 	worker := anyWorker
@@ -197,10 +197,10 @@ func putTask(ctx context.Context, b *kv.Bucket, job string, t *taskRecord) error
 }
 
 // Context ends when the task is not this worker's any more: the operation was cancelled, or
-// another one was given the task. context.Cause says why.
+// the task went to another worker. context.Cause returns the reason.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Progress says how far the task is. Watchers see it within seconds, without names.
+// Progress records the progress of the task. Watchers see it within seconds, without names.
 func (l *Lease) Progress(now Tally) {
 	now.Failed, now.Held, now.Open = nil, nil, nil
 	l.tally.Lock()
@@ -208,14 +208,14 @@ func (l *Lease) Progress(now Tally) {
 	l.tally.Tally = now
 }
 
-// Expect says what the task will come to, if that was not known when it was added.
+// Expect sets the task's expected totals, if they were not known when it was added.
 func (l *Lease) Expect(files, bytes int64) {
 	l.tally.Lock()
 	defer l.tally.Unlock()
 	l.tally.expected, l.tally.files, l.tally.bytes = true, files, bytes
 }
 
-// expect puts what Expect said into the record.
+// expect puts the totals of Expect into the record.
 func (l *Lease) expect(t *taskRecord) {
 	l.tally.Lock()
 	defer l.tally.Unlock()
@@ -224,7 +224,7 @@ func (l *Lease) expect(t *taskRecord) {
 	}
 }
 
-// heartbeat tells the server that the worker lives, and others how far it is, and
+// heartbeat shows the server that the worker lives, and others its progress, and
 // finds out whether it should stop.
 func (l *Lease) heartbeat() {
 	defer close(l.beat)
@@ -239,7 +239,7 @@ func (l *Lease) heartbeat() {
 			return
 		}
 		if err := l.msg.Extend(); err != nil {
-			continue // the server is away: whether it gave the task away shows later
+			continue // the server is away: whether the task went to another shows later
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
 		err := l.tell(ctx)
@@ -251,7 +251,7 @@ func (l *Lease) heartbeat() {
 	}
 }
 
-// tell stores how far the task is; errTaken if it is not this worker's any more.
+// tell stores the task's progress; errTaken if it is not this worker's any more.
 func (l *Lease) tell(ctx context.Context) error {
 	l.tally.Lock()
 	now := l.tally.Tally
@@ -298,8 +298,8 @@ func (l *Lease) current(ctx context.Context) (taskRecord, error) {
 	return t, err
 }
 
-// Done ends the task with what came of it. It is no error if another worker ended it
-// before: what it said counts. If Done fails, the task may be given to another.
+// Done ends the task with its result. It is no error if another worker ended it
+// before: the first result counts. If Done fails, the task may go to another worker.
 func (l *Lease) Done(ctx context.Context, result Tally) error {
 	if !l.settle() {
 		return nil
@@ -338,7 +338,7 @@ func (l *Lease) Done(ctx context.Context, result Tally) error {
 	return nil
 }
 
-// Nak gives the task back, to be done by somebody, this worker perhaps, after a delay.
+// Nak returns the task to the queue after a delay, for any worker, perhaps this one.
 func (l *Lease) Nak(ctx context.Context, delay time.Duration) error {
 	if !l.settle() {
 		return nil
@@ -347,7 +347,7 @@ func (l *Lease) Nak(ctx context.Context, delay time.Duration) error {
 		t.state, t.by, t.tally = taskPending, "", Tally{}
 		_ = putTask(ctx, l.b, l.Operation.ID, &t) // else it is found running, and taken over
 	} else if errors.Is(err, errTaken) {
-		return nil // its message is somebody else's business
+		return nil // its message is another worker's business
 	}
 	if err := l.msg.GiveBack(delay); err != nil {
 		return &bb.Error{Kind: bb.Unavailable, Op: "task", Path: l.Task.ID, Err: err}

@@ -64,7 +64,7 @@ const (
 	heartbeat = 3 * time.Second
 )
 
-// Kind says what an operation does.
+// Kind is the kind of work of an operation.
 type Kind string
 
 // The kinds of operations.
@@ -75,7 +75,7 @@ const (
 	NodeDrain Kind = "node-drain"
 )
 
-// Operation is what was submitted.
+// Operation is the submitted description of an operation.
 type Operation struct {
 	ID       string // [a-z0-9-]; "" for a new one. The same ID again is the same operation
 	Kind     Kind
@@ -83,20 +83,20 @@ type Operation struct {
 	Path     string
 	URL      string
 	Node     bb.NodeID // of a node-drain
-	UID, GID uint32    // who wants it
+	UID, GID uint32    // the user for whom it is done
 	System   bool      // a daemon does, and no user
 	Options  map[string]string
 	Created  time.Time
 	rest     string
 }
 
-// Task is a part of an operation. What it means is between those who add and those who do it.
+// Task is a part of an operation. Its meaning is between its submitter and its worker.
 type Task struct {
 	ID    string    // [a-z0-9-], of this operation
 	Node  bb.NodeID // who has to do it; "": anybody
 	Paths []string
 	Data  []byte
-	// Files and Bytes are what it is expected to come to.
+	// Files and Bytes are the expected totals.
 	Files, Bytes int64
 }
 
@@ -135,12 +135,12 @@ type Status struct {
 	State                     State
 	Ended                     time.Time // zero while it runs
 	Tasks, Running, TasksDone int
-	// FilesTotal and BytesTotal are what the tasks that are known were expected to
-	// come to.
+	// FilesTotal and BytesTotal are the sums of the expected totals of the known
+	// tasks.
 	FilesTotal, BytesTotal int64
 	Tally                  Tally
 	ByNode                 map[bb.NodeID]Tally // without names
-	Left                   []bb.NodeID         // who has tasks to do that nobody else may; sorted
+	Left                   []bb.NodeID         // nodes with tasks that are for them alone; sorted
 }
 
 type taskState string
@@ -151,7 +151,7 @@ const (
 	taskDone    taskState = "done"
 )
 
-// taskRecord is what is stored of a task.
+// taskRecord is the stored form of a task.
 type taskRecord struct {
 	Task
 	state    taskState
@@ -185,7 +185,7 @@ type Operations struct {
 	}
 }
 
-// New returns the operations on a server. IDs gives ids that are used nowhere else.
+// New returns the operations on a server. IDs returns ids that are used nowhere else.
 func New(c *conn.Conn, ids func(context.Context) (uint64, error)) *Operations {
 	return &Operations{c: c, newID: ids, queue: queue.New(c, Stream, taskSubject, queue.Options{Age: age, AckWait: ackWait})}
 }
@@ -214,7 +214,7 @@ func (o *Operations) records(ctx context.Context) (*kv.Bucket, error) {
 }
 
 // Submit stores an operation with its first tasks, of which there must be one, and returns
-// its id. Called again with the same id it adds what is missing.
+// its id. Called again with the same id it adds missing tasks.
 func (o *Operations) Submit(ctx context.Context, j Operation, first ...Task) (string, error) {
 	const op = "submit job"
 	if j.ID == "" {
@@ -313,7 +313,7 @@ func notFound(op, id string) error {
 	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are forgotten a day after they ended")
 }
 
-// Cancel ends an operation: tasks that wait are dropped, and who does one learns of it
+// Cancel ends an operation: waiting tasks are dropped, and workers of running ones notice it
 // within seconds. An operation that has ended stays as it is.
 func (o *Operations) Cancel(ctx context.Context, id string) error {
 	const op = "cancel job"
@@ -340,7 +340,7 @@ func (o *Operations) Cancel(ctx context.Context, id string) error {
 		case err != nil:
 			return kv.Wrap(op, id, err)
 		}
-		// What is left in the queue is dropped by who gets it, so this may fail.
+		// A worker drops the tasks left in the queue, so this may fail.
 		if err := o.queue.Purge(ctx, "*."+id+".>"); err != nil {
 			o.c.Logger().Warn("the tasks of a cancelled job stay in the queue for now", "job", id, "err", err)
 		}
@@ -418,7 +418,7 @@ func (o *Operations) List(ctx context.Context) ([]Status, error) {
 }
 
 // Running returns the newest operation that fits and has not ended; bb.NotFound if there is
-// none. Who asks takes it that none is begun while an older one that fits runs.
+// none. The caller relies on none being begun while an older one that fits runs.
 func (o *Operations) Running(ctx context.Context, fits func(*Operation) bool) (Operation, error) {
 	const op = "running job"
 	b, err := o.records(ctx)

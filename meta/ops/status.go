@@ -14,7 +14,7 @@ import (
 	"forebay/meta/kv"
 )
 
-// view is what is known of an operation.
+// view is the records of an operation that were read.
 type view struct {
 	b         *kv.Bucket
 	operation kv.Record
@@ -22,7 +22,7 @@ type view struct {
 	keys      map[string]uint64     // all, and their revisions
 }
 
-// add takes a record of the operation, unless it knows a newer one.
+// add adds a record of the operation, unless it has a newer one.
 func (v *view) add(r *kv.Record) {
 	if v.keys == nil {
 		v.keys, v.tasks = map[string]uint64{}, map[string]taskRecord{}
@@ -55,7 +55,7 @@ func (v *view) status() (Status, error) {
 	return summary(j, cancelled, slices.Collect(maps.Values(v.tasks))), nil
 }
 
-// forget deletes what is stored of an operation, the operation last.
+// forget deletes the records of an operation, the operation's own last.
 func (v *view) forget(ctx context.Context, b *kv.Bucket) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(tasksAtOnce)

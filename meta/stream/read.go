@@ -21,7 +21,7 @@ const (
 	laggards  = 20          // copies that may lack a message, asked one after the other
 )
 
-// errUnreadable is in the chain of the errors of reads of what a server knows of and cannot read.
+// errUnreadable is in the chain of the errors of reads of messages that a server lists and cannot read.
 var errUnreadable = errors.New("the server cannot read it")
 
 func (s *Stream) unreadable(what string) error {
@@ -161,7 +161,7 @@ func (s *Stream) after(ctx context.Context, subject string, from uint64) (Messag
 	})
 }
 
-// skip calls fn with the first message that was found above those that the server cannot read. It is looked for
+// skip calls fn with the first message that was found above those that the server cannot read. It searches
 // at growing distances, and then between the last two: beyond a block of messages all can be read again.
 func (r *reader) skip(ctx context.Context) error {
 	bad := r.last + 1 // from here on, the first message cannot be read

@@ -1,11 +1,11 @@
 // Package stream is append-only logs over NATS JetStream: messages under subjects, each
-// appended only if nobody else has appended meanwhile, read in their order, and purged from
+// appended only if there was no other append meanwhile, read in their order, and purged from
 // the front. A log is no bucket (meta/kv): its messages stay beside each other, and one fence
-// covers several subjects. It must never know what a message means.
+// covers several subjects. It must never know the meaning of a message.
 //
-// An append whose answer was lost is looked for and sent again until it is known what became
-// of it. While the server is away, calls wait for it until their context ends. What a server cannot
-// read, though it knows of it, is an error of kind Lost: nobody waits for that.
+// An append whose answer was lost is read back and sent again until its outcome is known.
+// While the server is away, calls wait for it until their context ends. A message that a server lists
+// and cannot read is an error of kind Lost, without a wait.
 package stream
 
 import (
@@ -39,8 +39,8 @@ var ErrGone = errors.New("the log does not exist")
 // Moved is the error of an append whose fence was not where it was expected.
 type Moved struct {
 	// Last is the newest sequence under the fence's subject. It is above the expected one if
-	// somebody else has appended, and below it if the server has forgotten what it had
-	// acknowledged.
+	// another process has appended, and below it if the server has forgotten acknowledged
+	// messages.
 	Last uint64
 	// Unknown: an earlier try of the append was not answered, and may have been stored.
 	Unknown bool
@@ -248,9 +248,9 @@ func Names(ctx context.Context, c *conn.Conn, prefix string) (found []string, er
 	return found, err
 }
 
-// Last returns the newest message under a subject: never less than what was acknowledged to
-// anybody before it was called. Where there are several copies, the one that answers may lack
-// some. So its answer is confirmed by a message without meaning, fenced by what it returned,
+// Last returns the newest message under a subject: never an older one than was acknowledged to
+// any client before the call. Where there are several copies, the one that answers may lack
+// some. So its answer is confirmed by a message without meaning, fenced by its sequence,
 // which only a leader stores that a majority of the copies follows.
 func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
 	return s.ask(ctx, func() (Message, error) {

@@ -18,32 +18,32 @@ type Namespace interface {
 	Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry, found bool, err error)
 	// Sample returns some entries of a directory; none if it is empty or gone.
 	Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error)
-	// ListLayers is List of several directories as one, of which the first has the say: a name of
+	// ListLayers is List of several directories as one, of which the first has priority: a name of
 	// a later one is left out if hidden reports so, or if an earlier one has it, unless both are
 	// directories: then the attributes are the later one's. A directory that is gone is empty, but
-	// for the last: then NotFound. What is renamed from an earlier directory to a later one
-	// meanwhile is listed.
+	// for the last: then NotFound. Entries that are renamed from an earlier directory to a later one
+	// meanwhile are listed.
 	ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error)
 	// DirGone reports whether a directory has been removed, whatever is cached.
 	DirGone(ctx context.Context, dir bb.DirID) (bool, error)
-	// Refresh makes the next look-up of a name ignore what is cached.
+	// Refresh makes the next look-up of a name ignore the cache.
 	Refresh(dir bb.DirID, name string)
 	// PutWith is Put that changes records in the same change as well, and sets the entry's
 	// revision. A conflict, of the entry or a record, is kv.ErrRevision: nothing was changed.
 	PutWith(ctx context.Context, e *bb.Entry, records ...kv.Change) error
-	// SoleWriter reports whether nobody but this process changes the namespace.
+	// SoleWriter reports whether this process alone changes the namespace.
 	SoleWriter() bool
 }
 
-// Records are what the engine of a Namespace keeps for transactions beside the entries, each under
-// a key. *kv.Bucket and *nslog.Records are such. A change that does not find the revisions that it
+// Records are the records of transactions that the engine of a Namespace keeps beside the entries, each under
+// a key. *kv.Bucket and *nslog.Records are such. A change that meets other revisions than it
 // expects is kv.ErrRevision, and changes nothing. An error without kv.ErrUncertain in its chain
-// says that nothing was changed. It is safe for concurrent use.
+// means that nothing was changed. It is safe for concurrent use.
 type Records interface {
 	// Get returns the record of a key, as of a moment after it was called. One that does not exist
 	// has no data, and the revision that a change of it has to expect.
 	Get(ctx context.Context, key string) (kv.Record, error)
-	// Create stores data under a key that does not exist; else kv.ErrRevision and what is there.
+	// Create stores data under a key that does not exist; else kv.ErrRevision and the existing record.
 	// Expected is a guess at its revision.
 	Create(ctx context.Context, key string, data []byte, expected uint64) (uint64, kv.Record, error)
 	// Put stores data under a key of a revision, and returns the new one, which is above it.

@@ -16,19 +16,19 @@ import (
 	"forebay/meta/retry"
 )
 
-// What is adopted is merged into a transaction's output, and the output of one that is
+// Adopted files are merged into a transaction's output, and the output of one that is
 // decided into its destination, by renaming entry after entry. Any number of processes may
 // be at it at once, and each may die anywhere:
 //
 //   - An entry that is not where it was has been moved by another one.
-//   - What is in the way of an entry is removed only if the entry is still in its old place
-//     after that was found: else it might be what another one has put there. What replacing
-//     removes was found while the state was replacing, and nothing is folded then.
+//   - An entry in the way of another is removed only if the other is still in its old place
+//     after that was found: else it might be the result of another process. Entries that replacing
+//     removes were found while the state was replacing, and nothing is folded then.
 //   - A file is not removed if a file of the output will have its name: it is replaced when that
-//     is folded. So what the store has of the name stays there until the new file is flushed
+//     is folded. So the store's content of the name stays there until the new file is flushed
 //     (bb.Entry.Replaced), even if the flush of the old file ends during the fold.
 //   - Directories are removed by their ids, and files if they are still the same: no removal
-//     that comes late meets what has the same name by then.
+//     that comes late meets a successor of the same name.
 const (
 	movesAtOnce = 64   // renames and removals
 	breadth     = 32   // entries of one directory
@@ -37,22 +37,22 @@ const (
 
 // Mover changes the places of entries. It may be called concurrently.
 type Mover interface {
-	// Rename gives an entry another place. Exists if something is there; NotFound if the
+	// Rename moves an entry to another place. Exists if that is in use; NotFound if the
 	// entry, or the directory that it is to go to, is gone.
 	Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error
 	// Replace is Rename of a file to where another file is.
 	Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error
 	// Remove removes a file or an empty directory if it is still at its place.
 	Remove(ctx context.Context, e *bb.Entry) error
-	// Folded is told when all of a transaction's output has its final place. It may be told
+	// Folded is called when all of a transaction's output has its final place. It may be called
 	// again.
 	Folded(ctx context.Context, id bb.TxnID) error
 }
 
 // Merger is a Mover that moves many entries in a change.
 type Merger interface {
-	// Merge moves what a directory holds to the same names of another one, where nothing is. Where
-	// both have a directory, which no transaction is committed into, it moves what that holds, and
+	// Merge moves the content of a directory to the same names of another one, where they are free. Where
+	// both have a directory, which no transaction is committed into, it moves that one's content, and
 	// may remove it if nothing is left in it. The others stay: they are moved one by one. NotFound
 	// if the other directory is gone.
 	Merge(ctx context.Context, from, to bb.DirID) error
@@ -117,7 +117,7 @@ func (f *materializer) replaceFile(ctx context.Context, e *bb.Entry, dir bb.DirI
 	return f.mv.Replace(ctx, e, dir, e.Name)
 }
 
-// remove takes it well that the entry is gone.
+// remove succeeds if the entry is gone.
 func (f *materializer) remove(ctx context.Context, e *bb.Entry) error {
 	f.slot <- struct{}{}
 	defer func() { <-f.slot }()
@@ -159,7 +159,7 @@ func (f *materializer) there(ctx context.Context, e *bb.Entry) (bool, error) {
 
 func same(a, b *bb.Entry) bool { return a.File == b.File && a.Dir == b.Dir }
 
-// merge moves what a directory holds into another one, at first what nothing is in the way of.
+// merge moves the content of a directory into another one, at first the entries whose names are free.
 func (f *materializer) merge(ctx context.Context, from, to bb.DirID) error {
 	if m, ok := f.mv.(Merger); ok {
 		if err := m.Merge(ctx, from, to); err != nil && !errors.Is(err, bb.NotFound) {
@@ -240,8 +240,8 @@ func (f *materializer) clear(ctx context.Context, e *bb.Entry) error {
 	return bb.E(bb.NotEmpty, "transaction", e.Name, "others keep adding entries")
 }
 
-// MergeTask moves what the adopted attempt of a task has written into the output, notes
-// that, and removes what other attempts have. None of them can be begun any more.
+// MergeTask moves the files of the adopted attempt of a task into the output, records
+// that, and removes those of other attempts. None of them can be begun any more.
 func (x *Transactions) MergeTask(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
 	f := x.materializer(mv)
 	output, err := x.ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+outputDir)
@@ -301,7 +301,7 @@ func (x *Transactions) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) er
 	return errors.Join(g.Wait(), err)
 }
 
-// MaterializeTxn gives the output of a decided transaction its final places. An error of type
+// MaterializeTxn moves the output of a decided transaction to its final places. An error of type
 // *Unfolded names another transaction that has to be folded first.
 func (x *Transactions) MaterializeTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 	f := x.materializer(mv)
@@ -329,7 +329,7 @@ func (x *Transactions) MaterializeTxn(ctx context.Context, id bb.TxnID, mv Mover
 	return kv.Wrap("transaction", id.String(), kv.ErrRevision)
 }
 
-// replace removes what a transaction replaces, and has it folded then.
+// replace removes the entries that a transaction replaces, and has it folded then.
 func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(breadth)
@@ -357,9 +357,9 @@ func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 	return err
 }
 
-// replacePath removes what is at a path below the destination; of the destination itself,
-// what it holds. Files stay where the output has a file of the same name: folding puts that in
-// their place in one step, so that what is durable under a name stays durable until the flush of
+// replacePath removes the entry at a path below the destination; of the destination itself,
+// its content. Files stay where the output has a file of the same name: folding puts that in
+// their place in one step, so that durable content under a name stays durable until the flush of
 // the new file.
 func (f *materializer) replacePath(ctx context.Context, t *bb.Txn, p string) error {
 	old := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
@@ -396,7 +396,7 @@ type displaced uint8
 
 const (
 	removedWhole displaced = iota // it goes, with all that it holds
-	removedPart                   // a directory: some of what it holds may stay
+	removedPart                   // a directory: some of its content may stay
 	stays
 )
 
@@ -517,8 +517,8 @@ func (f *materializer) materialize(ctx context.Context, t *bb.Txn) error {
 	return f.x.CleanTxn(ctx, t.ID, f.mv)
 }
 
-// CleanTxn removes what is left of a transaction that is over, but for its record: that
-// answers whoever repeats a commit or an abort.
+// CleanTxn removes the remains of a transaction that is over, but for its record: that
+// answers repeated commits and aborts.
 func (x *Transactions) CleanTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 	t, err := x.Txn(ctx, id)
 	if err != nil && !errors.Is(err, bb.NotFound) {

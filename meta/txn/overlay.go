@@ -12,13 +12,13 @@ import (
 )
 
 // A directory into which a transaction is committed, and not folded yet, is shown as a
-// union, as overlay file systems do: names are looked for in the transaction's output first
-// and then in the directory; directories that are in both are unions again; what is being
-// replaced is not looked into at all.
+// union, as overlay file systems do: names are searched in the transaction's output first
+// and then in the directory; directories that are in both are unions again; entries that are being
+// replaced are not shown at all.
 //
 // In this order, since folding renames from the output to the directory: a name that is not
 // found in the output was never in it, or has its final place already when the directory is
-// looked into. While something is being replaced nothing is folded, so the output alone has
+// searched. While something is being replaced nothing is folded, so the output alone has
 // all that is to be seen there.
 
 // overlay is a transaction as readers need it.
@@ -40,8 +40,8 @@ type layer struct {
 	rel     string   // its path within that
 }
 
-// UnionDir is a directory as readers see it: itself, or the union of several, the first of
-// which has the say.
+// UnionDir is a directory as readers see it: itself, or the union of several, of which the
+// first has priority.
 type UnionDir struct {
 	dir    bb.DirID // the last of layers, or the only one
 	layers []layer  // nil: there is nothing but dir
@@ -53,7 +53,7 @@ func RootUnion() UnionDir { return UnionDir{dir: bb.RootDir} }
 // Plain reports whether the union is of one directory alone.
 func (v *UnionDir) Plain() bool { return v.layers == nil }
 
-// readTxn returns what a marked directory's readers have to know; nil: its transaction is
+// readTxn returns the transaction of a marked directory for its readers; nil: it is
 // folded.
 func (x *Transactions) readTxn(ctx context.Context, id bb.TxnID) (*overlay, error) {
 	t, err := x.Txn(ctx, id)
@@ -123,7 +123,7 @@ func (x *Transactions) LookupUnion(ctx context.Context, v UnionDir, name string)
 // appendLayers appends those of a directory that was found in a layer.
 func (x *Transactions) appendLayers(ctx context.Context, layers []layer, l layer, e *bb.Entry) ([]layer, error) {
 	if slices.ContainsFunc(layers, func(other layer) bool { return other.dir == e.Dir }) {
-		return layers, nil // it was folded between two looks
+		return layers, nil // it was folded between two reads
 	}
 	if e.Txn != 0 {
 		o, err := x.readTxn(ctx, e.Txn)
@@ -222,14 +222,14 @@ func (x *Transactions) KnownDecisions() uint64 {
 	return x.decided.Load()
 }
 
-// replacements are the transactions that are removing what they replace. The list changes only
+// replacements are the transactions that are removing replaced entries. The list changes only
 // together with the number that Decisions returns.
 type replacements struct {
 	decisions uint64
 	txns      []bb.Txn
 }
 
-// Replacing returns the decided transaction that is removing what lies at a path of the
+// Replacing returns the decided transaction that is removing the entries at a path of the
 // directories themselves, not of the union that readers see; 0: there is none.
 func (x *Transactions) Replacing(ctx context.Context, at string) (bb.TxnID, error) {
 	now, err := x.Decisions(ctx)

@@ -103,7 +103,7 @@ func openTxn(r *kv.Record) (bb.Txn, error) {
 type Transactions struct {
 	ns      Namespace
 	records Records
-	sole    bool // nobody but this process decides
+	sole    bool // this process alone decides
 
 	decisions atomic.Uint64 // of transactions, by this process
 	decided   atomic.Uint64 // a revision that the decided key has had
@@ -175,7 +175,7 @@ func otherTxn(t, now *bb.Txn) error {
 		WithRemedy("use another key, or abort that one")
 }
 
-// goOn has whoever wants to begin t go on with what there is of the same id.
+// goOn continues the existing transaction of t's id.
 func (x *Transactions) goOn(ctx context.Context, t, now *bb.Txn) error {
 	if now.UID != t.UID || now.Key != t.Key || now.Destination != t.Destination {
 		return otherTxn(t, now)
@@ -200,7 +200,7 @@ func (x *Transactions) createTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) 
 	return t, err
 }
 
-// makeTxnDirs makes the hidden tree. The directory of all transactions is nobody's.
+// makeTxnDirs makes the hidden tree. The directory of all transactions has no owner.
 func (x *Transactions) makeTxnDirs(ctx context.Context, t *bb.Txn) error {
 	if _, err := x.ns.MkdirAll(ctx, bb.HiddenDir, namespace.Owner{Mode: 0o711}); err != nil {
 		return err
@@ -297,7 +297,7 @@ func (x *Transactions) noteMerged(ctx context.Context, id bb.TxnID, task string)
 	if err != nil {
 		return err
 	}
-	// Whoever was faster has noted the same, or has forgotten the task.
+	// A faster process has recorded the same, or has forgotten the task.
 	return kv.Wrap("transaction", id.String(), kv.IgnoreConflict(x.records.Put(ctx, key, data, seq)))
 }
 
@@ -317,7 +317,7 @@ func (x *Transactions) txnTask(ctx context.Context, id bb.TxnID, task string) (t
 	return t, r.Seq, kv.Open(key, r.Data, t)
 }
 
-// RenewTxn says that a transaction's client lives. Cancelled if it was aborted.
+// RenewTxn extends a transaction's lease. Cancelled if it was aborted.
 func (x *Transactions) RenewTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "renew transaction"
 	t, err := x.Txn(ctx, id)
@@ -329,7 +329,7 @@ func (x *Transactions) RenewTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error
 	}
 	r, err := x.records.Get(ctx, txnLeaseKey(id))
 	if err == nil {
-		// Whoever was faster has renewed it as well.
+		// A faster process has renewed it as well.
 		err = kv.IgnoreConflict(x.records.Put(ctx, txnLeaseKey(id), []byte("-"), r.Seq))
 	}
 	return t, kv.Wrap(op, id.String(), err)
@@ -419,7 +419,7 @@ func (x *Transactions) CommitTxn(ctx context.Context, id bb.TxnID, replace []str
 	})
 }
 
-// outermost leaves out what lies below another of the paths.
+// outermost leaves out paths below another of the paths.
 func outermost(paths []string) []string {
 	slices.Sort(paths)
 	set := map[string]bool{}
@@ -437,7 +437,7 @@ func outermost(paths []string) []string {
 	return out
 }
 
-// AbortTxn ends a transaction that is not decided. Busy if it is. What it leaves is
+// AbortTxn ends a transaction that is not decided. Busy if it is. Its remains are
 // removed with CleanTxn.
 func (x *Transactions) AbortTxn(ctx context.Context, id bb.TxnID, reason string) (bb.Txn, error) {
 	const op = "abort transaction"
@@ -453,7 +453,7 @@ func (x *Transactions) AbortTxn(ctx context.Context, id bb.TxnID, reason string)
 	})
 }
 
-// changeTxn changes a transaction's record by compare-and-set, if change says so.
+// changeTxn changes a transaction's record by compare-and-set, if change returns true.
 func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, change func(*bb.Txn) (bool, error)) (bb.Txn, error) {
 	for try := range retry.MaxTries {
 		retry.Yield(ctx, try)

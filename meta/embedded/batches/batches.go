@@ -47,10 +47,10 @@ import (
 	"forebay/internal/bb"
 )
 
-// Options say which streams' batches are moved, and where.
+// Options are the streams whose batches are moved, and the folders.
 type Options struct {
 	Streams string // the folder that has a folder for each stream
-	// Memory is a folder on a tmpfs, which nobody else may write to. A Mover locks it (flock(2)), and
+	// Memory is a folder on a tmpfs, which only this user may write to. A Mover locks it (flock(2)), and
 	// makes it again if it is removed. Nothing is touched in another folder of its name.
 	Memory string
 	Log    *slog.Logger
@@ -97,7 +97,7 @@ func New(o Options) (*Mover, error) {
 	if m.memory, err = lock(o.Memory); err != nil {
 		return nil, err
 	}
-	// What is there may be of streams that are no more.
+	// The content may be of streams that are no more.
 	found, err := os.ReadDir(o.Memory)
 	for _, d := range found {
 		m.streams[d.Name()] = m.newStream(d.Name())
@@ -130,7 +130,7 @@ func lock(dir string) (*os.File, error) {
 	}
 }
 
-// hold reports whether Memory is this Mover's folder, which it makes again if somebody has removed it.
+// hold reports whether Memory is this Mover's folder, which it makes again if it was removed.
 func (m *Mover) hold() bool {
 	now, err := os.Lstat(m.o.Memory)
 	if m.memory != nil {
@@ -217,8 +217,8 @@ func copyStores(from, to string) error {
 // its sender tries again.
 const every = 250 * time.Millisecond
 
-// Run looks every now and then until ctx ends. Look has been called, which is when the server has
-// started: it has finished then what was begun before.
+// Run calls Look every now and then until ctx ends. Look has been called, which is when the server has
+// started: it has finished older batches then.
 func (m *Mover) Run(ctx context.Context) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -232,8 +232,8 @@ func (m *Mover) Run(ctx context.Context) {
 	}
 }
 
-// Look moves the batches of all streams to where they should be. What fails is logged, once, and is
-// tried again by the next look: batches are as right where they are.
+// Look moves the batches of all streams to where they should be. Failures are logged, once, and the move is
+// repeated by the next call: batches are as right where they are.
 func (m *Mover) Look(now time.Time) {
 	was, held := m.place, m.hold()
 	room := Room{}
@@ -284,8 +284,8 @@ func (m *Mover) failed(s *stream, err error) {
 	}
 }
 
-// room returns what the file system of Memory has, which is nothing where it refuses a small file: a quota,
-// or how much memory the machine commits, may do so.
+// room returns the free bytes of the file system of Memory, zero where it refuses a small file: a quota,
+// or the limit of committed memory, may do so.
 func (m *Mover) room() Room {
 	if m.o.Room != nil {
 		return m.o.Room()
@@ -323,7 +323,7 @@ type stream struct {
 	stores  bool   // they do
 	pending bool   // the folder to which the link does not lead may have something
 	lost    bool   // the folder in memory is not the Mover's
-	failed  string // what was logged last
+	failed  string // the last logged failure
 }
 
 func (m *Mover) newStream(name string) *stream {
@@ -352,7 +352,7 @@ func (s *stream) settle(onDisk bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = s.begin(to)
 	case err != nil:
-	case s.lost && at != s.disk: // what was in memory is gone
+	case s.lost && at != s.disk: // the folder in memory is gone
 		if err = mkdir(s.disk); err == nil {
 			err = s.lead(s.disk)
 		}
@@ -360,7 +360,7 @@ func (s *stream) settle(onDisk bool) error {
 	case at == other:
 		err = s.move(other, to)
 	case at == to:
-		if err = mkdir(to); err == nil && s.pending { // somebody may have tidied in /dev/shm
+		if err = mkdir(to); err == nil && s.pending { // /dev/shm may have been tidied
 			s.pending, err = tend(to, other)
 		}
 	}
@@ -370,7 +370,7 @@ func (s *stream) settle(onDisk bool) error {
 	return bb.Wrap("move batches", s.link, err)
 }
 
-// find finds out whether batches of the stream lie in stores: it takes them, and has one copy. With more
+// find finds out whether batches of the stream lie in stores: it accepts them, and has one copy. With more
 // copies the server has them in its memory.
 func (s *stream) find() {
 	var config struct {
@@ -382,7 +382,7 @@ func (s *stream) find() {
 	s.stores = s.known && config.Atomic && config.Replicas == 1
 }
 
-// begin makes the link. Nothing leads to what is in the folders: it is of an earlier life of the
+// begin makes the link. The content of the folders is unreachable: it is of an earlier life of the
 // server or of a stream of that name.
 func (s *stream) begin(to string) error {
 	if err := errors.Join(s.clear(), mkdir(to)); err != nil {
@@ -391,7 +391,7 @@ func (s *stream) begin(to string) error {
 	s.pending = false
 	err := os.Symlink(to, s.link)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // a batch was quicker: the next look adopts its folder
+		return nil // a batch was quicker: the next call adopts its folder
 	}
 	return err
 }
@@ -422,7 +422,7 @@ func (s *stream) adopt() (at string, err error) {
 	return "", err
 }
 
-// move moves the link. What lies in the folder to which it will lead, and is not linked, is of no batch.
+// move moves the link. Unlinked stores in the folder to which it will lead are of no batch.
 func (s *stream) move(from, to string) error {
 	if err := mkdir(to); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package kvtest has what tests of the packages over meta/kv share: connections, buckets and
-// records of newer releases. It must never know what a record means.
+// Package kvtest has the common parts of tests of the packages over meta/kv: connections, buckets and
+// records of newer releases. It must never know the meaning of a record.
 package kvtest
 
 import (
@@ -35,11 +35,11 @@ func Bucket(t testing.TB, c *conn.Conn, name string) *kv.Bucket {
 	return b
 }
 
-// unknown is what a newer release adds to any message, here.
+// unknown is the field that a newer release adds to any message, here.
 var unknown = protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "of a newer release")
 
 // AddUnknown rewrites a record as a newer release would have: with fields that this one
-// does not know, in the message and in each inner one that change names.
+// does not define, in the message and in each inner one that change names.
 func AddUnknown(t testing.TB, b *kv.Bucket, key string, m proto.Message, inner ...func() proto.Message) {
 	t.Helper()
 	ctx := metatest.Context(t)

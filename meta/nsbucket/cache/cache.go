@@ -1,5 +1,5 @@
-// Package cache keeps the newest known revisions of keys, whatever the order in which a server's answers arrive. It
-// must never ask a server, nor know what a key stands for.
+// Package cache keeps the newest known revisions of keys, while a server's answers arrive in any order. It
+// must never ask a server, nor know the meaning of a key.
 package cache
 
 import (
@@ -14,7 +14,7 @@ const DoubtTime = time.Minute
 
 const shardCount = 64
 
-// Known is what is known of a key: its revision and, if it exists, its value.
+// Known is the known state of a key: its revision and, if it exists, its value.
 type Known[V any] struct {
 	Value V
 	Seq   uint64
@@ -24,9 +24,9 @@ type Known[V any] struct {
 // Cache holds the newest known revision of a bounded number of keys, for a process
 // that makes all changes itself. A nil cache holds nothing.
 //
-// Answers of the server arrive here in any order, so what is known only moves
-// forward: an older revision never replaces a newer one, nor takes the place of one
-// that was forgotten since the request began (that is what a ticket tells).
+// Answers of the server arrive here in any order, so the known state only moves
+// forward: an older revision never replaces a newer one, nor a key
+// that was forgotten since the request began (the ticket shows that).
 type Cache[K comparable, V any] struct {
 	seed   maphash.Seed
 	limit  int // keys in one shard
@@ -66,7 +66,7 @@ func (c *Cache[K, V]) shard(key K) *shard[K, V] {
 	return &c.shards[maphash.Comparable(c.seed, key)%shardCount]
 }
 
-// Get returns what is known of a key, if anything.
+// Get returns the known state of a key, if any.
 func (c *Cache[K, V]) Get(key K) (Known[V], bool) {
 	if c == nil {
 		return Known[V]{}, false
@@ -96,7 +96,7 @@ func (c *Cache[K, V]) Begin(key K) Ticket {
 	return Ticket(s.forgotten)
 }
 
-// Store keeps what the server answered to a request that began with t.
+// Store keeps the server's answer to a request that began with t.
 func (c *Cache[K, V]) Store(key K, known Known[V], t Ticket) {
 	if c == nil {
 		return
@@ -117,7 +117,7 @@ func (c *Cache[K, V]) Store(key K, known Known[V], t Ticket) {
 	s.insert(&item[K, V]{key: key, known: known}, c.limit)
 }
 
-// Doubt forgets a key for a while, since nobody knows what became of a change.
+// Doubt forgets a key for a while, since the outcome of a change is unknown.
 func (c *Cache[K, V]) Doubt(key K) {
 	if c == nil {
 		return

@@ -1,4 +1,4 @@
-// Package listing is the entries of a directory in the order of their names, which the server does not know, and
+// Package listing is the entries of a directory in the order of their names, which the server does not have, and
 // keeps those of large ones for the pages that follow. It must never ask the server.
 package listing
 
@@ -73,7 +73,7 @@ func Read(dir bb.DirID, unreadable func(key string, err error), scan func(func(*
 // Len returns how many entries there are.
 func (l *Listing) Len() int { return len(l.names) }
 
-// Union is the listing of several directories as one, of which the first has the say: a name
+// Union is the listing of several directories as one, of which the first has priority: a name
 // of a later one is left out if hidden reports so, or if an earlier one has it, unless both are
 // directories: then the attributes are the later one's. A nil listing is empty.
 func Union(dir bb.DirID, lists []*Listing, hidden func(list int, name string) bool) *Listing {
@@ -111,7 +111,7 @@ func isDirRecord(n *listed) bool {
 	return err == nil && e.IsDir()
 }
 
-// sort orders by name, keeps the newest record of each, and drops what was deleted.
+// sort orders by name, keeps the newest record of each, and drops deleted ones.
 func (l *Listing) sort() {
 	slices.SortFunc(l.names, func(a, b listed) int {
 		if c := bytes.Compare(a.name, b.name); c != 0 {

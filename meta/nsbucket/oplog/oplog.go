@@ -1,5 +1,5 @@
 // Package oplog keeps, in the bucket of a namespace, the renames and removals that the backing store has yet to
-// follow. It must never know which change an operation goes with, nor what the store does.
+// follow. It must never know the change of an operation, nor the store.
 package oplog
 
 import (
@@ -94,7 +94,7 @@ func (l *Log) Change(ctx context.Context, op namespace.StoreOp, paths uint64) (k
 
 // StoreOps returns the pending operations in the order in which they happened. One
 // that cannot be decoded is counted, logged and left out. bb.Unsupported if there is one
-// that only newer releases know. It reads all of them: see PendingOps.
+// that only newer releases define. It reads all of them: see PendingOps.
 func (l *Log) StoreOps(ctx context.Context) ([]namespace.StoreOp, error) {
 	ops, _, err := l.PendingOps().Read(ctx)
 	return ops, err
@@ -113,7 +113,7 @@ func (l *Log) opRecords(ctx context.Context) (found map[string]kv.Record, last u
 }
 
 // openOps decodes records of operations, by their keys: nil for those that are done or cannot
-// be decoded. One that only newer releases know is an error, since what comes after it must not
+// be decoded. One that only newer releases define is an error, since later ones must not
 // overtake it.
 func (l *Log) openOps(records map[string]kv.Record) (map[string]*namespace.StoreOp, error) {
 	ops := make(map[string]*namespace.StoreOp, len(records))
@@ -137,7 +137,7 @@ func (l *Log) openOps(records map[string]kv.Record) (map[string]*namespace.Store
 
 // TakeOverStoreOps makes the pending operations of another node this node's own,
 // each by compare-and-set, and returns how many. Their order stays. Those that the other
-// one strikes out first, or somebody else takes over, are left to them. After an error
+// one strikes out first, or a third one takes over, are left to them. After an error
 // it is repeated.
 func (l *Log) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
 	const what = "take over store operations"
@@ -165,8 +165,8 @@ func (l *Log) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, 
 	return taken, nil
 }
 
-// StoreOpPending reports whether an operation is still pending at a revision: nobody
-// has carried it out or taken it over.
+// StoreOpPending reports whether an operation is still pending at a revision: it was neither
+// carried out nor taken over.
 func (l *Log) StoreOpPending(ctx context.Context, revision uint64) (bool, error) {
 	r, err := l.opAt(ctx, revision)
 	return err == nil && r.Live(), err

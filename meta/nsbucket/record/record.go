@@ -74,7 +74,7 @@ func replacedRecord(key string, e *bb.Entry) *metapb.Replaced {
 	return &metapb.Replaced{Flushed: flushedRecord(e.Replaced), Key: kv.Sum(key, nil)}
 }
 
-// fromReplaced leaves out what an older daemon, which does not know of it, has renamed
+// fromReplaced leaves out contents that an older daemon, without such records, has renamed
 // or flushed.
 func fromReplaced(key string, m *metapb.Entry) bb.Flushed {
 	r := m.GetReplaced()
