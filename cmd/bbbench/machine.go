@@ -13,7 +13,7 @@ import (
 	"forebay/internal/hostlimit"
 )
 
-// describeMachine says where the report was made. Regions and daemon are those of the
+// describeMachine describes the machine of the report. Regions and daemon are those of the
 // rows that were measured.
 func describeMachine(e *testbed.Env) report.Machine {
 	m := report.Machine{

@@ -1,5 +1,5 @@
-// Command bbbench measures Forebay against the limits of the machine it runs on, for whoever
-// develops it: each row of docs/performance.md prints a limit, our result and their ratio, from
+// Command bbbench measures Forebay against the limits of the machine it runs on, for its
+// developers: each row of docs/performance.md prints a limit, our result and their ratio, from
 // the same run. It starts daemons of its own and removes them. It must never be needed at a site: bbctl bench is.
 package main
 
@@ -141,8 +141,8 @@ func run(cmd *cobra.Command, o options) (err error) {
 	return errors.Join(err, failures(report.Rows, len(o.rows) > 0))
 }
 
-// failures is the error that names what was not measured: what failed, and, where
-// rows were asked for by number, what cannot be measured here.
+// failures is the error that names the rows without a figure: failed ones, and, where
+// rows were asked for by number, those that cannot be measured here.
 func failures(results []report.Result, named bool) error {
 	var errs []error
 	for _, r := range results {

@@ -69,7 +69,7 @@ func choose(all []row, args []string) ([]row, error) {
 }
 
 // run measures a row and completes its lines. A row that fails, or that cannot be
-// measured, gives a line that says so.
+// measured, has a line with the reason.
 func (r row) run(ctx context.Context, e *testbed.Env) []report.Result {
 	results, err := r.measure(ctx, e)
 	if err != nil {
@@ -87,7 +87,7 @@ func (r row) run(ctx context.Context, e *testbed.Env) []report.Result {
 			continue
 		}
 		line.Ratio = measure.Ratio(line.Result, line.Limit)
-		if line.Reached == nil { // a row whose goal is no bound has said so itself
+		if line.Reached == nil { // a row whose goal is no bound has set it itself
 			line.Reached = line.Goal.Met(line.Result, line.Ratio)
 		}
 	}

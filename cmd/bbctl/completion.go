@@ -17,8 +17,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// What a shell completes is asked of the daemon while its user waits for the key: a daemon that
-// is away or slow completes nothing, and says nothing.
+// Completions are asked of the daemon while the user waits for the key: a daemon that
+// is away or slow completes nothing, without a message.
 const (
 	completeTime = 3 * time.Second
 	completeMost = 1000 // names
@@ -54,7 +54,7 @@ func warnOfBash(root *cobra.Command) {
 	}
 }
 
-// complete makes a command and those below it complete what their usage says that they take.
+// complete makes a command and those below it complete the arguments of their usage lines.
 func complete(a *app.App, cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		complete(a, c)
@@ -105,7 +105,7 @@ func completions(a *app.App, cmd *cobra.Command) cobra.CompletionFunc {
 	return nil
 }
 
-// asking is a completion that asks a daemon, and drops what does not begin with the word.
+// asking is a completion that asks a daemon, and drops answers that do not begin with the word.
 func asking(a *app.App, ask func(context.Context, *client.Client, string) ([]string, cobra.ShellCompDirective)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
@@ -120,8 +120,8 @@ func asking(a *app.App, ask func(context.Context, *client.Client, string) ([]str
 	}
 }
 
-// completePath completes bb://BUFFER/path. What does not begin like that is a file, where files
-// are taken.
+// completePath completes bb://BUFFER/path. A word that does not begin like that is a file, where files
+// are allowed.
 func completePath(ctx context.Context, c *client.Client, word string, files bool) ([]string, cobra.ShellCompDirective) {
 	const scheme = bb.Scheme + "://"
 	const on = cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp

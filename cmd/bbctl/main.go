@@ -1,5 +1,5 @@
-// Command bbctl is Forebay's command line, for users and operators. It must never know how a daemon does what it is
-// asked for.
+// Command bbctl is Forebay's command line, for users and operators. It must never know how a daemon carries out
+// its requests.
 package main
 
 import (

@@ -19,8 +19,8 @@ import (
 	"forebay/meta/kv/plain"
 )
 
-// benchPut measures key-value puts, for bbbench: what a daemon's namespace can
-// be compared with.
+// benchPut measures key-value puts, for bbbench: a limit for a daemon's
+// namespace.
 type benchPut struct {
 	url      string
 	dir      string
@@ -29,7 +29,7 @@ type benchPut struct {
 	bytes    int
 }
 
-// benchPutAnswer is what it prints.
+// benchPutAnswer is its output.
 type benchPutAnswer struct {
 	Count   int     `json:"count"`
 	Seconds float64 `json:"seconds"`
@@ -80,7 +80,7 @@ func (b *benchPut) run(ctx context.Context) (_ benchPutAnswer, err error) {
 	return benchPutAnswer{Count: b.count, Seconds: took.Seconds()}, err
 }
 
-// put puts values under different keys and returns how long all of them took. The first
+// put puts values under different keys and returns the time for all of them. The first
 // error ends it.
 func (b *benchPut) put(ctx context.Context, p *plain.Bucket) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

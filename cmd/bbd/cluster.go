@@ -27,7 +27,7 @@ type membership struct {
 	ended  sync.WaitGroup
 }
 
-// joinCluster begins to look for the other daemons. Nobody has to be there yet.
+// joinCluster begins to search the other daemons. None has to be there yet.
 func joinCluster(ctx context.Context, cfg config.Config, keys [][]byte, log *slog.Logger) (*membership, error) {
 	if cfg.Cluster.Listen == "" {
 		return nil, nil
@@ -93,17 +93,17 @@ func atHost(listener, host string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// configure gives the daemon its peers.
+// configure sets the daemon's peers.
 func (m *membership) configure(c *bbd.Config) {
 	if m != nil {
 		c.Members = m.gossip
 	}
 }
 
-// sayEvery is how often the others are told how full this node is.
+// sayEvery is the time between reports of this node's usage to the others.
 const sayEvery = time.Second
 
-// follow tells the others of the daemon until leave is called.
+// follow reports the daemon's state to the others until leave is called.
 func (m *membership) follow(d *bbd.Daemon) {
 	if m == nil {
 		return
@@ -145,7 +145,7 @@ func (m *membership) done() <-chan struct{} {
 
 func (m *membership) failed() error { return m.gossip.Err() }
 
-// leave says goodbye.
+// leave sends a goodbye.
 func (m *membership) leave(ctx context.Context) {
 	if m == nil {
 		return
@@ -169,7 +169,7 @@ func (m *membership) close() {
 }
 
 // clusterServer starts the embedded server if this daemon runs one of the cluster's,
-// and says how to reach them.
+// and returns the addresses of all.
 func clusterServer(ctx context.Context, cfg config.Config, proofs *secrets, options meta.Options, log *slog.Logger) (*embedded.Server, meta.Options, error) {
 	clients, routes, own, err := cfg.NATSServers()
 	if err != nil {

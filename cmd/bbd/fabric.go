@@ -11,7 +11,7 @@ import (
 	"forebay/rdma/ofi/fi"
 )
 
-// want is what the configuration says of the choice among the machine's fabrics.
+// want is the configured choice among the machine's fabrics.
 func want(f config.Fabric) fi.Want {
 	return fi.Want{Provider: f.Provider, Domain: f.Domain, Address: f.Address, Endpoint: fi.EndpointKind(f.Endpoint)}
 }

@@ -68,7 +68,7 @@ memory stays there for the next start. The exit codes are those of bbctl.`,
 	return cmd
 }
 
-// usage makes an error of what is wrong with the command line.
+// usage makes an error of a fault in the command line.
 func usage(why string) error {
 	return bb.E(bb.Invalid, "command line", "", why).WithRemedy("see bbd --help")
 }

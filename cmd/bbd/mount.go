@@ -7,7 +7,7 @@ import (
 	"forebay/cmd/bbd/config"
 )
 
-// newMountCommand returns `bbd mount`, for a service manager that gives the daemon no right to mount.
+// newMountCommand returns `bbd mount`, for a service manager that denies the daemon the right to mount.
 func newMountCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{

@@ -39,7 +39,7 @@ type runOptions struct {
 	file   string
 }
 
-// defaultDevDir is where bbd --dev keeps its state when it is not told.
+// defaultDevDir is the default folder of the state of bbd --dev.
 func defaultDevDir() string {
 	if base, err := os.UserCacheDir(); err == nil {
 		return filepath.Join(base, "forebay")
@@ -57,7 +57,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	quiet := slog.New(slog.DiscardHandler) // the start says once more where regions are
+	quiet := slog.New(slog.DiscardHandler) // the start logs the place of regions once more
 	if err := privilege.Shed(func() error { return mountMemory(cfg, quiet) }); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func tellOf(log *slog.Logger, what string, err error) {
 	}
 }
 
-// tell tells the service manager, where there is one.
+// tell notifies the service manager, where there is one.
 func tell(log *slog.Logger, what func() error) {
 	if err := what(); err != nil {
 		log.Warn("telling the service manager", "err", err)
@@ -219,7 +219,7 @@ func load(flags *pflag.FlagSet, o runOptions) (config.Config, error) {
 	return config.Load(config.Source{Base: base, File: o.file, Flags: flags})
 }
 
-// ownFolder makes a folder, and refuses one that somebody else has made in its place.
+// ownFolder makes a folder, and refuses one that another user has made in its place.
 func ownFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return bb.Wrap("start", dir, err)
@@ -245,7 +245,7 @@ func devDir(dir string) (string, error) {
 	return dir, bb.Wrap("start", dir, os.MkdirAll(dir, 0o700))
 }
 
-// wellKnownSocket is where clients look when they are not told: in the user's runtime
+// wellKnownSocket is the default socket of clients: in the user's runtime
 // folder, else for root in /run, else in a folder of the user's in the temporary one.
 func wellKnownSocket() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
@@ -294,7 +294,7 @@ func namespaceServer(ctx context.Context, cfg config.Config, proofs *secrets, lo
 	return server, options, nil
 }
 
-// syncing says when the embedded server's files are on the disk.
+// syncing returns when the embedded server's files are synced to the disk.
 func syncing(o *embedded.Options, cfg config.Config) error {
 	o.SyncInterval = cfg.NATS.Embedded.SyncInterval
 	o.SyncAlways = o.SyncInterval == 0
@@ -351,8 +351,8 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 	return c, nil
 }
 
-// idle is how long a closed file is left alone before its flush begins when nothing
-// presses. What is renamed or removed within it is not flushed for nothing, and a burst
+// idle is the time after its close at which the flush of a file begins when there is no
+// pressure. A file that is renamed or removed within it is not flushed in vain, and a burst
 // has the processors for itself: with 200 ms, time to durable was five times shorter and
 // the application went on half as soon (docs/performance.md, rows 16 and 17).
 const idle = time.Second

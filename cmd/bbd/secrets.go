@@ -9,7 +9,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// secrets are what this daemon proves with who it is. They come from files alone, and
+// secrets are the proofs of this daemon's identity. They come from files alone, and
 // go nowhere else: not into the configuration, its errors or the log.
 type secrets struct {
 	keys *wire.Keyring
@@ -34,8 +34,8 @@ func readSecrets(cfg config.Config) (*secrets, error) {
 	return s, nil
 }
 
-// reread takes over what the files hold now. What cannot be used is reported, and the
-// daemon goes on with what it had.
+// reread adopts the present content of the files. Unusable content is reported, and the
+// daemon keeps its former secrets.
 func (s *secrets) reread(cfg config.Config, members *membership, log *slog.Logger) {
 	if cfg.KeyFile != "" {
 		keys, err := clusterkey.Read(cfg.KeyFile)

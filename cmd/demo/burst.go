@@ -23,7 +23,7 @@ import (
 // burst is a set of files like a job's: many small ones, a few large ones.
 type burst struct {
 	tree    string
-	content []byte // what was found in the tree, one file after the other
+	content []byte // of the tree's files, one after the other
 	files   []file
 	bytes   int64
 }
@@ -42,7 +42,7 @@ var sizes = []struct {
 	size  int64
 }{{1024, 1 << 10}, {512, 64 << 10}, {256, 1 << 20}, {20, 16 << 20}, {3, 128 << 20}, {2, 512 << 20}}
 
-// maxContent bounds what is read of the tree, in bytes.
+// maxContent bounds the content that is read of the tree, in bytes.
 const maxContent = 256 << 20
 
 func newBurst(ctx context.Context, tree string) (*burst, error) {
@@ -155,7 +155,7 @@ func (f file) compare(r io.Reader) error {
 	return nil
 }
 
-// status is what the demo needs of the daemon's status.
+// status is the part of the daemon's status that the demo needs.
 type status struct {
 	Memory struct {
 		Populating bool `json:"populating"`

@@ -109,7 +109,7 @@ func slowPlace(dirs ...string) string {
 	return dirs[0]
 }
 
-// times says how a time compares with a longer or shorter one.
+// times compares a time with a longer or shorter one, in words.
 func times(before, now time.Duration, less, more string) string {
 	if now > before {
 		return fmt.Sprintf("%.1f times %s, as the directory is about as fast as memory here", now.Seconds()/before.Seconds(), more)
@@ -117,7 +117,7 @@ func times(before, now time.Duration, less, more string) string {
 	return fmt.Sprintf("%.1f times %s", before.Seconds()/now.Seconds(), less)
 }
 
-// straight writes the burst without Forebay, which is what it is compared with.
+// straight writes the burst without Forebay, for the comparison.
 func (d *demo) straight(ctx context.Context) (time.Duration, error) {
 	dir := filepath.Join(d.dir, "straight")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -274,7 +274,7 @@ func (d *demo) killInTheMiddle(ctx context.Context) error {
 	if err := d.daemon.Process.Kill(); err != nil {
 		return err
 	}
-	d.daemon.Wait() // its exit status says that it was killed
+	d.daemon.Wait() // its exit status is that of a killed process
 	began := time.Now()
 	if err := d.launch(ctx); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 
 // Rows 1 to 4 and 15: bytes between an application's memory and regions.
 
-// localPair is the ground that local rows share: a scratch buffer, what is written, and
+// localPair is the ground that local rows share: a scratch buffer, the bytes to write, and
 // memory like the regions for the limit.
 type localPair struct {
 	e      *testbed.Env
@@ -213,7 +213,7 @@ type mappings struct {
 	same      bool // two mappings were the same memory
 }
 
-// still reports whether what was seen rules out that the file's bytes were moved: both
+// still reports whether the observations rule out that the file's bytes were moved: both
 // mappings were one memory, and nothing of the file's size was allocated.
 func (m mappings) still(size int64) bool { return m.same && m.allocated < float64(size)/100 }
 
@@ -248,7 +248,7 @@ func (p *localPair) timeMappings(ctx context.Context, size int64) (m mappings, e
 	return m, nil
 }
 
-// sameMemory maps a file twice and says whether both are the same memory.
+// sameMemory maps a file twice and reports whether both are the same memory.
 func sameMemory(f *client.File, size int64) (slices int, same bool, err error) {
 	one, err := f.Map(0, size)
 	if err != nil {

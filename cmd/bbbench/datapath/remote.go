@@ -156,7 +156,7 @@ func startStreams(n int, bytes int64) (_ *streams, err error) {
 	return s, s.worker.Await()
 }
 
-// move sends p, or fills it with what the worker sends, and waits until all is there.
+// move sends p, or fills it with the worker's bytes, and waits until all of them have arrived.
 func (s *streams) move(p []byte, send bool) (time.Duration, error) {
 	began := time.Now()
 	if err := s.worker.Begin(process.Order{Send: !send}); err != nil {

@@ -24,7 +24,7 @@ const (
 	WorkUser    = "user"     // has a buffer, and flushes or stages in for each order
 )
 
-// Order tells a worker what to do; it answers each with an outcome.
+// Order is one piece of work for a worker; it answers each with an outcome.
 type Order struct {
 	Path string `json:"path,omitempty"` // of the file to write; of a user, the URL of a store
 	Send bool   `json:"send,omitempty"` // rather than receive
@@ -47,7 +47,7 @@ func SelfCommand(kind string, args ...string) (*exec.Cmd, error) {
 	return exec.Command(self, append([]string{"worker", kind}, args...)...), nil
 }
 
-// Obey says that the worker is ready, and carries out orders until there are no more.
+// Obey reports that the worker is ready, and carries out orders until there are no more.
 func Obey(in io.Reader, out io.Writer, carryOut func(Order) error) error {
 	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
 	if err := answers.Encode(Outcome{}); err != nil {
@@ -113,7 +113,7 @@ func (c *Crew) Add(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Work gives every worker an order and waits until all have done theirs.
+// Work sends an order to every worker and waits until all have carried theirs out.
 func (c *Crew) Work(orders []Order) error {
 	for i, o := range orders {
 		if err := c.orders[i].Encode(o); err != nil {
@@ -157,7 +157,7 @@ func (c *Crew) Ready() (o Outcome, err error) {
 	return o, nil
 }
 
-// Begin gives the first worker an order without waiting for the outcome.
+// Begin sends an order to the first worker without waiting for the outcome.
 func (c *Crew) Begin(o Order) error { return c.orders[0].Encode(o) }
 
 // Pid returns the process of the first worker.

@@ -1,5 +1,5 @@
 // Package process starts the processes of a measurement, daemons and workers, which end with it, and
-// gives orders to the workers. It must never know what an order is for.
+// sends orders to the workers. It must never know the purpose of an order.
 package process
 
 import (
@@ -29,8 +29,8 @@ type Process struct {
 	output Tail
 }
 
-// StartProcess starts a child with further environment. What it prints on standard
-// error, and on standard output where that is not taken, is kept for messages.
+// StartProcess starts a child with further environment. Its output on standard
+// error, and on standard output where that is not used otherwise, is kept for messages.
 func StartProcess(cmd *exec.Cmd, env []string) (*Process, error) {
 	p := &Process{cmd: cmd, Ended: make(chan struct{})}
 	cmd.Env = append(os.Environ(), env...)
@@ -56,7 +56,7 @@ func (p *Process) run(started chan<- error) {
 	err := p.cmd.Start()
 	started <- err
 	if err == nil {
-		_ = p.cmd.Wait() // how it ended is in what it printed
+		_ = p.cmd.Wait() // its end is in its output
 	}
 }
 
@@ -78,10 +78,10 @@ func (p *Process) End(signal syscall.Signal, wait time.Duration) error {
 	}
 }
 
-// Said returns the end of what the process printed.
+// Said returns the end of the process's output.
 func (p *Process) Said() string { return strings.TrimSpace(p.output.String()) }
 
-// Tail keeps the end of what is written to it.
+// Tail keeps the end of its input.
 type Tail struct {
 	mu   sync.Mutex
 	kept []byte

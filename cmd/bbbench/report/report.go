@@ -29,7 +29,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// WriteTable writes a line for each result, what it was compared with, and below the
+// WriteTable writes a line for each result and its limit, and below the
 // table further figures and notes.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n\n", r.Machine)
@@ -50,7 +50,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// explanations says what each limit and result is, and why what was not measured was not.
+// explanations describes each limit and result, and the reasons of missing ones.
 func (r *Report) explanations() string {
 	var b strings.Builder
 	for _, l := range r.Rows {

@@ -2,7 +2,7 @@ package report
 
 import "forebay/internal/measure"
 
-// Result is a line of the report. A row gives more than one where it asks for more
+// Result is a line of the report. A row has more than one where its budget has more
 // than one: a median and a 99th percentile, or several stores.
 type Result struct {
 	Row         int               `json:"row"`
@@ -18,7 +18,7 @@ type Result struct {
 	Failed      bool              `json:"failed,omitempty"`       // it should have been possible
 }
 
-// Goal is what a row is to reach: a bound on the ratio of result to limit, or on the
+// Goal is the goal of a row: a bound on the ratio of result to limit, or on the
 // result itself. The zero value is a figure that is published and has no bound.
 type Goal struct {
 	Text     string  `json:"text"`
@@ -29,7 +29,7 @@ type Goal struct {
 // RatioGoal is a bound on the ratio; the unit decides whether it is the least or the most.
 func RatioGoal(text string, bound float64) Goal { return Goal{Text: text, Bound: bound} }
 
-// Met says whether a goal is reached; it is nil where there is nothing to reach or no figure.
+// Met reports whether a goal is reached; it is nil where there is no goal or no figure.
 func (g Goal) Met(result *measure.Figure, ratio *float64) *bool {
 	if g.Bound == 0 || result == nil || !g.Absolute && ratio == nil {
 		return nil

@@ -103,7 +103,7 @@ func mapExisting(e *testbed.Env, n int64) (time.Duration, error) {
 // restartTimes are counted from the moment the process is started.
 type restartTimes struct{ serving, first, all time.Duration }
 
-// restartOnce kills the daemon, starts it and reads what it held.
+// restartOnce kills the daemon, starts it and reads its resident files.
 func restartOnce(ctx context.Context, e *testbed.Env, buffer string, size int64, sums []uint64) (t restartTimes, err error) {
 	if err := errors.Join(e.Disconnect(), e.Daemon.Kill()); err != nil {
 		return t, err
@@ -134,7 +134,7 @@ func restartOnce(ctx context.Context, e *testbed.Env, buffer string, size int64,
 	return t, nil
 }
 
-// readResident reads a file and compares it with what was written.
+// readResident reads a file and compares it with its expected content.
 func readResident(ctx context.Context, b *client.Buffer, i int, sums []uint64) error {
 	got, err := b.ReadFile(ctx, residentName(i))
 	if err == nil && checksum.Sum(got) != sums[i] {

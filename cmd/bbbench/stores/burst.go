@@ -16,7 +16,7 @@ import (
 	"forebay/internal/measure"
 )
 
-// Row 16: what the application sees.
+// Row 16: the application's view.
 
 // maxBurstRounds is how often the burst is written; it is long.
 const maxBurstRounds = 2
@@ -24,8 +24,8 @@ const maxBurstRounds = 2
 // reserve is memory that a burst leaves for everything else on the machine.
 const reserve = 2 << 30
 
-// burstSize returns how large a burst fits into the memory that is available, when the
-// daemon keeps all of it. It is at most what was asked for, and whole files.
+// burstSize returns the size of a burst that fits into the available memory, when the
+// daemon keeps all of it. It is at most the requested size, and whole files.
 func burstSize(want, available, source int64) int64 {
 	fits := (available - source - reserve - testbed.Region) * 8 / 9 // the daemon gets an eighth more than the burst
 	return max(0, min(want, fits)) / flushFile * flushFile

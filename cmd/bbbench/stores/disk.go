@@ -43,7 +43,7 @@ func fioWrite(ctx context.Context, fio, dir string, n int64, depth int) (time.Du
 	return parseFio(text)
 }
 
-// parseFio reads how long the first job's writes took.
+// parseFio reads the durations of the first job's writes.
 func parseFio(text []byte) (time.Duration, error) {
 	var answer struct {
 		Jobs []struct {

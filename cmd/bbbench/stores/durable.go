@@ -21,7 +21,7 @@ import (
 
 const (
 	durableFile = 4 << 20
-	durableRate = 256 << 20 // bytes a second at most: what the store's bandwidth is set to
+	durableRate = 256 << 20 // bytes a second at most: the store's bandwidth is set to it
 )
 
 // loads are shares of the store's bandwidth that the application writes.
@@ -79,8 +79,8 @@ func arrivals(n int, mean time.Duration) []time.Duration {
 	return times
 }
 
-// durableAt writes files at a share of the bandwidth and returns how long each took to
-// become durable.
+// durableAt writes files at a share of the bandwidth and returns the time until each
+// was durable.
 func durableAt(ctx context.Context, e *testbed.Env, source []byte, bandwidth int64, load float64) (waits []float64, late int, err error) {
 	dir, url, err := e.Folder("durable")
 	if err != nil {
@@ -139,7 +139,7 @@ func writeArriving(ctx context.Context, b *client.Buffer, source []byte, times [
 	return closed, nil
 }
 
-// watch notes when events say that files were flushed.
+// watch records the times of events of flushed files.
 type watch struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -151,7 +151,7 @@ type watch struct {
 }
 
 // watchFlushed subscribes to a buffer's events and returns once they come: it writes
-// files until it hears of one.
+// files until one of them has its event.
 func watchFlushed(ctx context.Context, e *testbed.Env, b *client.Buffer) (*watch, error) {
 	w := &watch{heard: make(chan struct{}), flushed: map[string]time.Time{}}
 	var watching context.Context
@@ -197,7 +197,7 @@ func (w *watch) stop() {
 }
 
 // waits returns, after stop and for every file, the time from Close until its event. Where the event
-// was missed, the namespace says when it was flushed.
+// was missed, the namespace has the time of the flush.
 func (w *watch) waits(ctx context.Context, b *client.Buffer, closed []time.Time) (waits []float64, late int, err error) {
 	for i, at := range closed {
 		flushed, ok := w.flushed[testbed.FileName(i)]

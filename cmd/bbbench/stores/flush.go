@@ -19,7 +19,7 @@ import (
 // Rows 11 and 12: from regions to the store.
 
 const (
-	flushWorkers = 8        // files that a daemon flushes at a time unless it is told otherwise
+	flushWorkers = 8        // the default of files that a daemon flushes at a time
 	flushFile    = 64 << 20 // bytes of one file on a disk
 	objectBytes  = 16 << 20 // bytes of one object: one request, no parts
 )

@@ -9,7 +9,7 @@ import (
 
 func objectName(prefix string, i int) string { return prefix + "/" + testbed.FileName(i) }
 
-// removeObjects removes what a round has left in the store.
+// removeObjects removes the objects of a round from the store.
 func removeObjects(ctx context.Context, plain *s3.Plain, n int, prefixes ...string) error {
 	for _, prefix := range prefixes {
 		for i := range n {

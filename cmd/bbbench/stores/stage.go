@@ -105,7 +105,7 @@ func cat(ctx context.Context, files []string) error {
 }
 
 // staged stages a tree into a fresh buffer and checks that it copied so many bytes.
-// The stage-in is timed by its caller, who may have something to prepare.
+// The stage-in is timed by its caller, which may have something to prepare.
 func staged(ctx context.Context, e *testbed.Env, url string, bytes int64, timed func(func() error) (time.Duration, error)) (_ time.Duration, err error) {
 	b, done, err := e.Buffer(ctx, admin.BufferSpec{})
 	if err != nil {

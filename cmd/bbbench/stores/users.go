@@ -31,7 +31,7 @@ const (
 	userRegion = 64 << 20 // a region is one user's at a time
 )
 
-// What a worker of kind workUser does for an order.
+// The orders of a worker of kind workUser.
 const (
 	doMake    = "make"    // a buffer in front of a store, or none
 	doFlush   = "flush"   // write files and drain them
@@ -127,7 +127,7 @@ func (t *tenants) add(top string, i int) error {
 		Address: "unix://" + t.e.Daemon.Socket, Buffer: fmt.Sprintf("bench-%d-of-%d", os.Getpid(), uid),
 		Bytes: t.size, Source: min(t.size, 16<<20),
 	}
-	// Through /proc, since the binary may lie where the user cannot look.
+	// Through /proc, since the user may not have the right to enter the binary's folder.
 	cmd := exec.Command("/proc/self/exe", append([]string{"worker", process.WorkUser, "--files", fmt.Sprint(t.files)}, w.Args()...)...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
@@ -143,7 +143,7 @@ func (t *tenants) what() string {
 	return fmt.Sprintf("%s of %s, by %s at once", bb.Count(t.files*len(t.dirs), "file", "files"), measure.Quantity(float64(t.size), measure.Bytes), bb.Count(len(t.dirs), "user", "users"))
 }
 
-// do gives every user an order with a folder below the user's own.
+// do sends every user an order with a folder below the user's own.
 func (t *tenants) do(what, folder string) error {
 	orders := make([]process.Order, len(t.dirs))
 	for i, dir := range t.dirs {

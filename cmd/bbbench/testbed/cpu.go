@@ -23,7 +23,7 @@ func OwnTime() (time.Duration, error) {
 
 // ProcessTime returns the processor time of another process's living threads so far,
 // in nanoseconds as the scheduler counts them (the first field of /proc/PID/task/TID/schedstat),
-// where /proc/PID/stat knows hundredths of a second.
+// where /proc/PID/stat has hundredths of a second.
 func ProcessTime(pid int) (time.Duration, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {

@@ -116,7 +116,7 @@ func newDaemon(binary, below string, memory int64, env []string) (*daemon, error
 	}, nil
 }
 
-// The ports of our servers lie below those that Linux gives to connections (ip(7),
+// The ports of our servers lie below those that Linux assigns to connections (ip(7),
 // ip_local_port_range: from 32768), so that a daemon that is started again finds its port free.
 const (
 	firstPort = 15_000
@@ -165,7 +165,7 @@ func (d *daemon) Start(ctx context.Context) error {
 	return d.waitServing(ctx)
 }
 
-// waitServing waits until the daemon takes connections. It looks often: row 14
+// waitServing waits until the daemon accepts connections. It tries often: row 14
 // measures this.
 func (d *daemon) waitServing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, process.StartTime)

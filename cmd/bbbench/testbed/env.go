@@ -1,4 +1,4 @@
-// Package testbed has what all rows share: a daemon of their own or a running one, a session,
+// Package testbed has the common parts of all rows: a daemon of their own or a running one, a session,
 // buffers, folders, an object store, and memory to compare with. It must never know a row.
 package testbed
 
@@ -28,8 +28,8 @@ type Place struct {
 	S3Server string // binary of an S3 server to start; "": none
 }
 
-// Env is what rows share: the daemon, a session with it, memory and folders. It is
-// used by one goroutine; what a row starts ends with the row.
+// Env is the common part of rows: the daemon, a session with it, memory and folders. It is
+// used by one goroutine; everything that a row starts ends with the row.
 type Env struct {
 	Opts  Place
 	Sizes Sizes
@@ -129,7 +129,7 @@ func (e *Env) startDaemon(ctx context.Context, memory int64) error {
 	return d.Start(ctx)
 }
 
-// StopDaemon ends our daemon and removes what it kept.
+// StopDaemon ends our daemon and removes its files.
 func (e *Env) StopDaemon() error {
 	if e.Daemon == nil {
 		return nil
@@ -181,7 +181,7 @@ func (e *Env) Status(ctx context.Context) (status, error) {
 	return s, bb.Wrap("status", "", json.Unmarshal(text, &s))
 }
 
-// waitPopulated waits until all memory has been touched: what is measured is a daemon
+// waitPopulated waits until all memory has been touched: rows measure a daemon
 // that has been up for a while.
 func (e *Env) waitPopulated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
@@ -197,7 +197,7 @@ func (e *Env) waitPopulated(ctx context.Context) error {
 	}
 }
 
-// Buffer creates a buffer for a row; done destroys it and what is in it. A backing of
+// Buffer creates a buffer for a row; done destroys it and its files. A backing of
 // "" makes one that is never flushed.
 func (e *Env) Buffer(ctx context.Context, spec admin.BufferSpec) (b *client.Buffer, done func() error, err error) {
 	c, err := e.Connect(ctx)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// InParallel calls do(0) to do(n-1) from several goroutines and returns how long all took.
+// InParallel calls do(0) to do(n-1) from several goroutines and returns the time for all of them.
 // The first error ends it.
 func InParallel(ctx context.Context, n, parallel int, do func(int) error) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

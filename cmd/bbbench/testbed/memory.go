@@ -62,8 +62,8 @@ func isTmpfs(dir string) bool {
 	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
 }
 
-// Settle has the file system finish what was done before, such as discarding the blocks
-// of removed files, so that it is not counted with what comes next.
+// Settle makes the file system finish earlier work, such as discarding the blocks
+// of removed files, so that it does not count with the next measurement.
 func (e *Env) Settle() error {
 	dir, err := os.Open(e.Store)
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *s3Server) waitServing(ctx context.Context, address string) error {
 	}
 }
 
-// env returns what the daemon needs in its environment to reach the store.
+// env returns the environment of a daemon that is to reach the store.
 func (s *s3Server) env() []string {
 	if s == nil || s.keys == nil {
 		return nil

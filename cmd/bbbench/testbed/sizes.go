@@ -16,7 +16,7 @@ func Invalid(what, value, reason string) error {
 	return bb.E(bb.Invalid, "bench", fmt.Sprintf("%s %q", what, value), reason)
 }
 
-// Sizes say how much is measured. All follow from the size of a file.
+// Sizes are the amounts to measure. All follow from the size of a file.
 type Sizes struct {
 	Quick  bool  `json:"quick"`
 	File   int64 `json:"file"`   // bytes of the file of rows 1 to 6 and 15
@@ -59,8 +59,8 @@ func (s Sizes) withFile(n int64) Sizes {
 	return s
 }
 
-// Memory returns how much of it the daemon of most rows gets: room for the resident
-// files of row 14 and what the daemon keeps beside, in whole regions.
+// Memory returns the memory of the daemon of most rows: room for the resident
+// files of row 14 and the daemon's own needs, in whole regions.
 func (s Sizes) Memory() int64 { return WholeRegions(6 * s.File) }
 
 // Region is the default size of a region, in bytes.

@@ -1,4 +1,4 @@
-// Package app is what all commands of bbctl share: the connection and its contexts, what is printed and asked, errors
+// Package app has the common parts of all commands of bbctl: the connection and its contexts, output and questions, errors
 // and exit codes. It must never know a command.
 package app
 
@@ -20,7 +20,7 @@ import (
 	"forebay/client"
 )
 
-// Connection is how the daemon is reached, as the command line says it. What is empty comes from a context or the
+// Connection is the address of the daemon, from the command line. Empty fields come from a context or the
 // environment.
 type Connection struct {
 	Address string
@@ -152,7 +152,7 @@ func (a *App) Buffer(ctx context.Context, address string) (*client.Buffer, clien
 	return c.Buffer(at.Buffer), at, nil
 }
 
-// Interactive reports whether somebody is there to answer a question.
+// Interactive reports whether a terminal can answer a question.
 func (a *App) Interactive() bool {
 	in, ok := a.In.(*os.File)
 	if !ok || a.JSON || !term.IsTerminal(int(in.Fd())) {

@@ -20,7 +20,7 @@ func (a *App) Ask(question string) bool {
 	return answer == "y" || answer == "yes"
 }
 
-// Refused is the error of what the user does not want.
+// Refused is the error of a change that the user declined.
 func Refused(op, path string) error {
 	return &client.Error{Kind: client.ErrCancelled, Op: op, Path: path, Err: errors.New("cancelled: nothing was changed")}
 }
@@ -60,7 +60,7 @@ func Unsaved(ctx context.Context, at Found, fn func(*client.Entry) error) error 
 	return nil
 }
 
-// Would prints what a dry run would do to entries: a verb, a path, and for a copy where to.
+// Would prints the effect of a dry run on entries: a verb, a path, and the destination of a copy.
 func (a *App) Would(verb, from, to string, bytes int64) error {
 	v := struct {
 		Would string `json:"would"`

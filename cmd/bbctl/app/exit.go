@@ -34,7 +34,7 @@ func (a *App) Exit(ctx context.Context, err error) int {
 	return ExitCode(err)
 }
 
-// sayLeft prints what a removal that did not come to its end has done.
+// sayLeft prints the effect of a removal that did not come to its end.
 func (a *App) sayLeft() {
 	if a.Left != "" && !a.JSON {
 		fmt.Fprintln(a.Err, "bbctl:", a.Left)
@@ -68,7 +68,7 @@ func (a *App) printError(err error) {
 	json.NewEncoder(a.Err).Encode(j)
 }
 
-// output is standard output, and knows whether its reader has closed it. A broken
+// output is standard output, and records whether its reader has closed it. A broken
 // connection to a daemon is the same error, and no reason to succeed.
 type output struct {
 	io.Writer
@@ -99,10 +99,10 @@ const ExitCodesHelp = `Exit codes:
    9  it exists, is busy, not empty, or of the wrong type
   10  no space`
 
-// partly is the error of a command that did a part of its work and said what is left.
+// partly is the error of a command that did a part of its work and listed the rest.
 type partly struct{ error }
 
-// Partly makes the error of a command that did a part of its work and printed what is left.
+// Partly makes the error of a command that did a part of its work and printed the rest.
 func Partly(err error) error { return partly{err} }
 
 func ExitCode(err error) int {
@@ -116,7 +116,7 @@ func ExitCode(err error) int {
 	return cli.CodeOf(err)
 }
 
-// Usage makes an error of what is wrong with the command line.
+// Usage makes an error of a fault in the command line.
 func Usage(why string) error {
 	return &client.Error{Kind: client.ErrInvalid, Op: "command line", Err: errors.New(why), Remedy: "see bbctl --help"}
 }

@@ -86,7 +86,7 @@ func (a *App) printWait(line string) (stop func()) {
 // quietCommands wait for something else than an answer, or report by themselves.
 var quietCommands = []string{"bbctl bench", "bbctl slurm", "bbctl events", "bbctl jobs watch", "bbctl doctor", "bbctl completion", "bbctl man"}
 
-// waitLine is what is printed of a command whose answer does not come; "": nothing.
+// waitLine is the line for a command whose answer does not come; "": none.
 func waitLine(path string, args []string) string {
 	for _, quiet := range quietCommands {
 		if path == quiet || strings.HasPrefix(path, quiet+" ") {
@@ -97,7 +97,7 @@ func waitLine(path string, args []string) string {
 	for _, arg := range args {
 		switch scheme, _, _ := strings.Cut(arg, "://"); {
 		case arg == "-":
-			return "" // standard input may be what is slow
+			return "" // standard input may be the slow part
 		case scheme != arg && scheme != "bb":
 			on = "the daemon, which asks " + bb.Printable(arg)
 		}

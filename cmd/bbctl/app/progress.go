@@ -29,7 +29,7 @@ type Progress struct {
 	last time.Time
 }
 
-// Figures are what is done of long work.
+// Figures are the finished part of long work.
 type Figures struct{ Files, FilesTotal, Bytes, BytesTotal int64 }
 
 // lineEvery is how often a line is printed where there is no terminal.
@@ -100,11 +100,11 @@ func (p *Progress) Set(f Figures) {
 	}
 }
 
-// progressLine is what is printed where there is no terminal. Time left needs a rate.
+// progressLine is the line where there is no terminal. Time left needs a rate.
 func progressLine(what string, f Figures, passed time.Duration) string {
 	line := filesLine(what, f)
 	if f.FilesTotal == 0 && f.BytesTotal == 0 {
-		return line // a removal, which knows no sizes
+		return line // a removal, which has no sizes
 	}
 	line += fmt.Sprintf(", %s of %s", Size(f.Bytes), Size(f.BytesTotal))
 	rate := float64(f.Bytes) / max(passed.Seconds(), 1e-9)
@@ -118,7 +118,7 @@ func progressLine(what string, f Figures, passed time.Duration) string {
 	return line
 }
 
-// filesLine says how many files are done. How many there are may not be known.
+// filesLine has the number of finished files. The total may be unknown.
 func filesLine(what string, f Figures) string {
 	if f.FilesTotal == 0 {
 		return what + ": " + bb.Count(f.Files, "file")
@@ -126,7 +126,7 @@ func filesLine(what string, f Figures) string {
 	return fmt.Sprintf("%s: %d of %d files", what, f.Files, f.FilesTotal)
 }
 
-// Update shows what the daemon reports.
+// Update shows the daemon's progress.
 func (p *Progress) Update(now admin.Progress) {
 	p.Set(Figures{Files: now.FilesDone, FilesTotal: now.FilesTotal, Bytes: now.BytesDone, BytesTotal: now.BytesTotal})
 }

@@ -36,7 +36,7 @@ func (s *Several) Note(err error) {
 	}
 }
 
-// End says that nothing further is tried, and why.
+// End ends the attempts, with the reason.
 func (s *Several) End(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Several) Over() bool {
 	return s.ended != nil
 }
 
-// Finish lists what was not done, and returns the error of it all.
+// Finish lists the failures, and returns the error of all of them.
 func (s *Several) Finish(a *App) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,9 +65,9 @@ func (s *Several) Finish(a *App) error {
 	return err
 }
 
-// outcome is the error of several things of which some were done and some failed. A single
-// failure, or failures of one kind of all that was asked for, keep their kind: a script can
-// tell a daemon that is away from a name that is mistyped.
+// outcome is the error of several attempts of which some succeeded and some failed. A single
+// failure, or failures of one kind of all attempts, keep their kind: a script can
+// distinguish a daemon that is away from a name that is mistyped.
 func outcome(what string, done, count int, failed []error, ended error) error {
 	switch {
 	case ended != nil:

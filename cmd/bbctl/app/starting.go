@@ -23,8 +23,8 @@ const (
 	nodesAdmin  = "127.0.0.1:7480"
 )
 
-// ExplainStart replaces the error of a client that found no daemon, if one of those that it looked
-// for is starting or stopping, by the reason that this one gives.
+// ExplainStart replaces the error of a client that found no daemon, if one of those that it tried
+// is starting or stopping, by that daemon's reason.
 func ExplainStart(ctx context.Context, err error) error {
 	var e *bb.Error
 	if !errors.As(err, &e) || e.Kind != bb.Unavailable || e.Op != "dial" {

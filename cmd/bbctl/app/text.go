@@ -17,7 +17,7 @@ func Count(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// BelowOf returns the path below a directory of what lies in it, "" of itself.
+// BelowOf returns the path of an entry below a directory, "" of the directory itself.
 func BelowOf(p, dir string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(p, dir), "/")
 }

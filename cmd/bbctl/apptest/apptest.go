@@ -1,4 +1,4 @@
-// Package apptest compares what bbctl prints with what tests want of it. It must never know a command.
+// Package apptest compares the output of bbctl with the expectations of tests. It must never know a command.
 package apptest
 
 import (
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// WantLine fails the test if want is not a part of what was printed.
+// WantLine fails the test if want is not a part of the output.
 func WantLine(t *testing.T, out, want string) {
 	t.Helper()
 	if !strings.Contains(out, want) {
@@ -14,7 +14,7 @@ func WantLine(t *testing.T, out, want string) {
 	}
 }
 
-// WantRow looks for a line that has some texts in this order, each separated by spaces.
+// WantRow searches a line that has some texts in this order, each separated by spaces.
 func WantRow(t *testing.T, out, want string) {
 	t.Helper()
 	for line := range strings.Lines(out) {

@@ -19,7 +19,7 @@ import (
 	"forebay/internal/measure"
 )
 
-// Options are what a user may choose.
+// Options are the user's choices.
 type Options struct {
 	Size int64         // bytes in the buffer at most; 0: a tenth of what it may hold
 	Time time.Duration // of all rows together, about
@@ -141,7 +141,7 @@ func (r *Run) Directory() string {
 // Size is how many bytes the run has in the buffer at most.
 func (r *Run) Size() int64 { return r.size }
 
-// Measure measures all rows and removes what it has written, also when ctx ends. step is called
+// Measure measures all rows and removes its files, also when ctx ends. step is called
 // before each row. The error is that of the run; the errors of rows are in the report.
 func (r *Run) Measure(ctx context.Context, step func(row, rows int, name string)) (report *Report, err error) {
 	began := time.Now()
@@ -186,7 +186,7 @@ func (r *Run) one(ctx context.Context, what rowKind) Row {
 	return row
 }
 
-// leastTime is what a row may take before it is given up, however short the run is.
+// leastTime is the time that a row has in any case, in the shortest run.
 const leastTime = 20 * time.Second
 
 // memories maps what rows copy from and to.
@@ -207,7 +207,7 @@ func (r *Run) free() error { return errors.Join(r.source.Free(), r.into.Free(), 
 // cleanTime is how long the removal may take when the run was cancelled.
 const cleanTime = 30 * time.Second
 
-// remove ends what the daemon still does for the run and removes its directory, also when ctx has
+// remove ends the daemon's work for the run and removes the run's directory, also when ctx has
 // ended.
 func (r *Run) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)

@@ -12,7 +12,7 @@ import (
 	"forebay/internal/measure"
 )
 
-// Front is what the command needs of the program around it.
+// Front is the part of the program around it that the command needs.
 type Front struct {
 	Buffer func(ctx context.Context, address string) (*client.Buffer, client.Address, error)
 	Dial   func(context.Context) (*client.Client, error)
@@ -85,7 +85,7 @@ func NewCommand(f Front) *cobra.Command {
 	return cmd
 }
 
-// plan prints what a run would do.
+// plan prints the steps of a run.
 func (f Front) plan(r *Run) error {
 	v := struct {
 		Would string   `json:"would"`

@@ -31,7 +31,7 @@ type Row struct {
 	err error
 }
 
-// Cells returns the line of a table: the name, the result, the limit, their ratio, what the limit is.
+// Cells returns the line of a table: the name, the result, the limit, their ratio, the limit's description.
 func (r *Row) Cells() []string {
 	cells := []string{r.Name, "-", "-", "-", ""}
 	if r.Result != nil {

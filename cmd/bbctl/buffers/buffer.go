@@ -156,7 +156,7 @@ type bufferJSON struct {
 	State      string    `json:"state"`
 }
 
-// foundJSON is what the store of a new buffer held.
+// foundJSON is the files that the store of a new buffer held.
 type foundJSON struct {
 	Found      string `json:"found,omitempty"`       // a file
 	FoundTotal int    `json:"found_total,omitempty"` // such files, counted to 1,001
@@ -171,7 +171,7 @@ func describeBuffer(b *admin.BufferSpec) bufferJSON {
 	}
 }
 
-// sayExisting tells the maker of a buffer what its store holds already, and what becomes of it.
+// sayExisting prints the files that the store of a new buffer holds already, and the policy for them.
 func sayExisting(a *app.App, b *admin.BufferSpec) {
 	if b.Found == "" {
 		return
@@ -194,7 +194,7 @@ func shellWord(url string) string {
 	return "'" + strings.ReplaceAll(url, "'", `'\''`) + "'"
 }
 
-// describeTiers returns rules as --tier takes them.
+// describeTiers returns rules in the form of --tier.
 func describeTiers(rules []admin.TierRule) (list []string) {
 	for _, r := range rules {
 		list = append(list, r.Pattern+"="+r.Tier.String())
@@ -299,7 +299,7 @@ drain the buffer, and remove the files that bbctl lost lists, or give --discard.
 	return cmd
 }
 
-// wouldDestroy lists what the end of a buffer would lose.
+// wouldDestroy lists the loss by the end of a buffer.
 func wouldDestroy(ctx context.Context, a *app.App, at app.Found) error {
 	err := app.Unsaved(ctx, at, func(e *client.Entry) error {
 		return a.Would("lose", client.Address{Buffer: at.At.Buffer, Path: e.Path}.String(), "", e.Size)

@@ -133,7 +133,7 @@ func days(d time.Duration) string {
 	return bb.Count(int64(d/(24*time.Hour)), "day")
 }
 
-// clusterMade is what init and renew say with --json.
+// clusterMade is the output of init and renew with --json.
 type clusterMade struct {
 	Dir              string    `json:"dir"`
 	Expires          time.Time `json:"expires"`
@@ -190,7 +190,7 @@ func clusterRenew(a *app.App, dir string, f clusterFlags) error {
 	})
 }
 
-// checkHosts refuses what cannot be a name or an address.
+// checkHosts refuses text that cannot be a name or an address.
 func checkHosts(hosts []string) error {
 	for _, h := range hosts {
 		if net.ParseIP(h) == nil && (h == "" || strings.ContainsAny(h, " :/[]\t")) {

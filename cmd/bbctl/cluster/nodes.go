@@ -163,8 +163,8 @@ func lossOf(node admin.NodeID, f *admin.Forgotten) error {
 	}
 }
 
-// mayLose asks whether a node may be given up with what it holds. Where there is nobody to
-// ask, it may if nothing is lost.
+// mayLose asks whether a node may be given up with its files. Without a terminal
+// to ask, it may if nothing is lost.
 func mayLose(a *app.App, node admin.NodeID, loss *admin.Forgotten) error {
 	if !a.Interactive() {
 		if loss.LostTotal == 0 {

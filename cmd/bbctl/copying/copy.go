@@ -38,7 +38,7 @@ type transfer struct {
 	dryRun bool               // only list what would be copied
 	filter *filter            // of trees
 	limit  *rate.Limiter      // of bytes; nil: none
-	dirs   []func() error     // give directories their modes and times, once what is in them is there
+	dirs   []func() error     // set modes and times of directories, once their entries are there
 }
 
 // ownerMay are the rights that a directory has while files are copied into it.
@@ -99,7 +99,7 @@ func (t *transfer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// finish waits for the workers, and prints what was done and what was not.
+// finish waits for the workers, and prints the totals and the failures.
 func (t *transfer) finish() error {
 	t.group.Wait()
 	for _, dir := range slices.Backward(t.dirs) { // those below first
@@ -246,7 +246,7 @@ func (t *transfer) putDir(to string, mode fs.FileMode, when time.Time) error {
 	set := func(a client.Attr) error {
 		_, err := t.buffer.SetAttr(t.ctx, to, a)
 		if there && client.KindOf(err) == client.ErrPermission {
-			return nil // another user's keeps what it has
+			return nil // another user's keeps its own
 		}
 		return err
 	}
@@ -395,10 +395,10 @@ func (t *transfer) getDir(e *client.Entry, to string) error {
 		return err
 	}
 	if e.Path == "" {
-		return nil // the buffer's own is no directory that somebody copied
+		return nil // the buffer's own directory was not copied
 	}
 	if err := os.Chmod(to, mode|ownerMay); errors.Is(err, fs.ErrPermission) {
-		return nil // another user's keeps what it has
+		return nil // another user's keeps its own
 	} else if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ first one decides; what none matches is included. A pattern without a slash is o
 one of the whole path; one that ends in a slash is of directories alone. What is in an excluded directory is
 excluded.`
 
-// filter says which paths of a tree are wanted.
+// filter selects paths of a tree.
 type filter struct{ rules []rule }
 
 type rule struct {
@@ -28,7 +28,7 @@ type rule struct {
 	include  bool
 }
 
-// wants reports whether a path below the directory that is copied is included, if what it lies in
+// wants reports whether a path below the directory that is copied is included, if its parent
 // is.
 func (f *filter) wants(below string, dir bool) bool {
 	for _, r := range f.rules {
@@ -44,7 +44,7 @@ func (f *filter) wants(below string, dir bool) bool {
 }
 
 // walker returns a function that reports whether an entry is included, which is called with
-// each directory before what is in it.
+// each directory before its entries.
 func (f *filter) walker() func(below string, dir bool) bool {
 	excluded := "" // the last directory that was, with a slash
 	return func(below string, dir bool) bool {

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// watchStall prints a line, once, when a copy into a buffer has not got on for saysAfter and the daemon
-// says that writers wait for room. The function that it returns ends that.
+// watchStall prints a line, once, when a copy into a buffer has made no progress for saysAfter and the daemon
+// reports that writers wait for room. The function that it returns ends that.
 func (t *transfer) watchStall() (stop func()) {
 	if t.a.JSON || t.dryRun {
 		return func() {}
@@ -47,7 +47,7 @@ func (t *transfer) watchStall() (stop func()) {
 	}
 }
 
-// stallLine is what a writer waits for; "": for nothing that the daemon knows.
+// stallLine is the reason why a writer waits; "": the daemon has none.
 func stallLine(ctx context.Context, a *app.App) string {
 	ctx, cancel := context.WithTimeout(ctx, app.SaysAfter)
 	defer cancel()

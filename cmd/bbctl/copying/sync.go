@@ -61,7 +61,7 @@ type item struct {
 
 // tree is a directory that is compared with another one, and changed.
 type tree interface {
-	// list returns what lies below the directory by path; nothing if there is no directory.
+	// list returns the entries below the directory by path; nothing if there is no directory.
 	list(ctx context.Context, f *filter, s *app.Several) (map[string]item, error)
 	// address is the name of a path below the directory.
 	address(below string) string
@@ -76,8 +76,8 @@ type step struct {
 	below string
 }
 
-// compare decides what is to be done so that to becomes like from: directories before what is
-// in them; what is removed first, and from the bottom up. Same reports whether two files have
+// compare decides the changes that make to equal to from: directories before their
+// entries; removals first, and from the bottom up. Same reports whether two files have
 // the same content.
 func compare(from, to map[string]item, remove bool, same func(below string) (bool, error)) (steps []step, failed []error) {
 	for below, there := range to {

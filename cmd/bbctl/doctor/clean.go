@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// leftover is what doctor --clean says of one piece of unfinished work.
+// leftover is the line of doctor --clean for one piece of unfinished work.
 type leftover struct {
 	URL   string `json:"url"`
 	Name  string `json:"name"`
@@ -50,7 +50,7 @@ func (e *ends) Ended(instance bb.InstanceID, life uint64) bool {
 	return e.earlier[id] || e.gone[id]
 }
 
-// why says why unfinished work is left alone.
+// why returns the reason why unfinished work is left alone.
 func (e *ends) why(instance bb.InstanceID) string {
 	switch id := instance.String(); {
 	case id == e.instance:
@@ -93,8 +93,8 @@ func endsOf(ctx context.Context, c *client.Client) (*ends, error) {
 	return e, nil
 }
 
-// clean looks for what killed daemons left below the stores of all buffers and those that
-// are named, and removes it. It does so with the user's own rights.
+// clean finds the remains of killed daemons below the stores of all buffers and those that
+// are named, and removes them. It does so with the user's own rights.
 func cleanStores(ctx context.Context, a *app.App, stores []string, dryRun bool) error {
 	c, err := a.Connect(ctx, 0)
 	if err != nil {
@@ -155,7 +155,7 @@ func shown(name string) string {
 	return name
 }
 
-// cleanStore looks at all that is below a URL.
+// cleanStore examines everything below a URL.
 func cleanStore(ctx context.Context, url string, known *ends, dryRun bool) ([]leftover, error) {
 	store, err := open.Open(ctx, url, open.Options{Owner: backing.Owner{Peers: known}})
 	if err != nil {

@@ -96,7 +96,7 @@ func (l *lister) buffers(ctx context.Context, a *app.App) error {
 	return nil
 }
 
-// list lists an entry: what is in a directory, or a file itself. Among several, each is named by
+// list lists an entry: the entries of a directory, or a file itself. Among several, each is named by
 // its address.
 func (l *lister) list(ctx context.Context, a *app.App, at app.Found, several bool) error {
 	e, err := at.Stat(ctx, at.At.Path)

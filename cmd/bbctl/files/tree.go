@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// drawing draws directories, and adds up what it has drawn.
+// drawing draws directories, and adds up the drawn entries.
 type drawing struct {
 	a        *app.App
 	depth    int // 0: any
@@ -57,7 +57,7 @@ func newTreeCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// below draws what is in a directory. It holds one entry of each directory on the way.
+// below draws the entries of a directory. It holds one entry of each directory on the way.
 func (d *drawing) below(ctx context.Context, b *client.Buffer, dir, indent string, level int) error {
 	var last *client.Entry
 	for e, err := range b.ReadDir(ctx, dir) {
@@ -81,7 +81,7 @@ func (d *drawing) below(ctx context.Context, b *client.Buffer, dir, indent strin
 	return d.entry(ctx, b, last, indent, "└── ", "    ", level)
 }
 
-// entry draws an entry and what is below it.
+// entry draws an entry and everything below it.
 func (d *drawing) entry(ctx context.Context, b *client.Buffer, e *client.Entry, indent, branch, next string, level int) error {
 	name := bb.Printable(e.Name)
 	if e.IsDir() {
@@ -103,7 +103,7 @@ func (d *drawing) entry(ctx context.Context, b *client.Buffer, e *client.Entry, 
 	return err
 }
 
-// size is what is drawn behind a file's name.
+// size is the text behind a file's name.
 func (d *drawing) size(e *client.Entry) string {
 	if !d.sizes || e.IsDir() {
 		return ""

@@ -1,5 +1,5 @@
-// Package layout fits text and tables to the width of a terminal. It must never know what they are
-// about, nor where they are printed.
+// Package layout fits text and tables to the width of a terminal. It must never know their
+// subject, nor where they are printed.
 package layout
 
 import (
@@ -17,7 +17,7 @@ type View struct {
 	Colour bool // styles are shown
 }
 
-// plainWidth is what a terminal has that does not say how wide it is.
+// plainWidth is the width of a terminal that does not report it.
 const plainWidth = 80
 
 // WidthOf returns how wide a terminal is.
@@ -71,7 +71,7 @@ type Message struct {
 	Style Style
 }
 
-// indent is what the further lines of a wrapped message begin with.
+// indent begins the further lines of a wrapped message.
 const indent = "  "
 
 // Lines returns a message in lines that are no wider than the view.

@@ -22,7 +22,7 @@ import (
 	"forebay/slurm"
 )
 
-// defaultFolder is where burst_buffer/lua's settings and what is remembered of jobs lie.
+// defaultFolder is the folder of burst_buffer/lua's settings and of its files of jobs.
 const defaultFolder = "/var/spool/forebay-slurm"
 
 // maxScript bounds a job script; Slurm takes 4 MiB by default (max_script_size).
@@ -113,7 +113,7 @@ func (l *luaApp) newStage(use, short string, do func(*slurm.Hooks, context.Conte
 	return cmd
 }
 
-// answer prints how a verb ended. What is not done is an error too.
+// answer prints the outcome of a verb. Unfinished work is an error too.
 func (l *luaApp) answer(verb string, a slurm.Answer) error {
 	err := l.Print(a, func() {
 		if a.Message != "" && a.State != "failed" {
@@ -262,7 +262,7 @@ func (l *luaApp) newReap() *cobra.Command {
 	}
 }
 
-// firstFigures is how often tend looks for jobs that have no figures in their records yet.
+// firstFigures is the pause of tend between searches of jobs that have no figures in their records yet.
 const firstFigures = 10 * time.Second
 
 func (l *luaApp) newTend() *cobra.Command {
@@ -401,7 +401,7 @@ commas, and the cluster key or a client's certificate, since hooks act for jobs'
 	return cmd
 }
 
-// giveFolder gives the folder, and nothing in it, to slurmctld's user.
+// giveFolder makes slurmctld's user the owner of the folder, and of nothing in it.
 func giveFolder(folder, owner string) error {
 	u, err := user.Lookup(owner)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"forebay/slurm/node"
 )
 
-// nodeApp is what the hooks on nodes share.
+// nodeApp is the common part of the hooks on nodes.
 type nodeApp struct {
 	*app.App
 	c         node.Config
@@ -39,7 +39,7 @@ func newNodeApp(a *app.App) *nodeApp {
 	return n
 }
 
-// flags are those that a site gives to all of its hooks.
+// flags are those that a site sets for all of its hooks.
 func (n *nodeApp) flags(f *pflag.FlagSet) {
 	f.StringVar(&n.c.Dir, "dir", n.c.Dir, "where prologs leave what tasks and epilogs need; root's")
 	f.StringVar(&n.c.Socket, "job-socket", "", "FOREBAY_SOCKET of jobs (default: the daemon's that the prolog finds)")
@@ -123,7 +123,7 @@ telling it. It always succeeds.`,
 	return cmd
 }
 
-// deliverLater starts what tells the daemon later. It has a session of its own, and holds
+// deliverLater starts the process that notifies the daemon later. It has a session of its own, and holds
 // nothing of Slurm's: slurmd does not wait for it.
 func (n *nodeApp) deliverLater() error {
 	self, err := os.Executable()
@@ -140,7 +140,7 @@ func (n *nodeApp) deliverLater() error {
 	return cmd.Start()
 }
 
-// deliverTime is how long a daemon that is away is waited for. The next prolog tells it too.
+// deliverTime bounds the wait for a daemon that is away. The next prolog notifies it too.
 const deliverTime = 24 * time.Hour
 
 func newDeliverCommand(a *app.App) *cobra.Command {
@@ -149,7 +149,7 @@ func newDeliverCommand(a *app.App) *cobra.Command {
 		Use: "deliver", Short: "Tell the daemon of jobs that have left while it did not answer", Args: cobra.NoArgs,
 		Long: "Goes on until the daemon knows of all. Epilogs start it; by hand it does no harm.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// One at a time is enough: it looks for new ones itself.
+			// One at a time is enough: it finds new ones itself.
 			lock, err := os.OpenFile(filepath.Join(n.c.Dir, ".deliver"), os.O_CREATE|os.O_RDWR, 0o600)
 			if err != nil {
 				return err

@@ -55,7 +55,7 @@ type skipped struct {
 	Type string `json:"type"` // link, pipe, socket, device
 }
 
-// maxSkipped bounds what is named of what is left out, and maxPrinted what is printed of that.
+// maxSkipped bounds the recorded names of files that are left out, and maxPrinted the printed ones.
 const (
 	maxSkipped = 1000
 	maxPrinted = 20
@@ -111,7 +111,7 @@ func plan(ctx context.Context, a *app.App, script, word string) error {
 	return nil
 }
 
-// ownVars stand for what a job of this user's would have; its ids are not known yet.
+// ownVars are the values for a job of this user's; its ids are not known yet.
 func ownVars(script string) (*directive.Vars, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -127,8 +127,8 @@ func ownVars(script string) (*directive.Vars, error) {
 	return v, nil
 }
 
-// sizeAt is how many bytes lie at a URL, if that can be told from here; else it is
-// negative. What has a job's ids in its name is not there yet. It notes what is left out.
+// sizeAt is the number of bytes at a URL, if that can be read from here; else it is
+// negative. A URL with a job's ids in its name does not exist yet. It records files that are left out.
 func (p *planned) sizeAt(url, as string) int64 {
 	where, err := bb.ParseBacking(url)
 	if err != nil || !where.IsDirectory() || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(url, "%") {
@@ -163,7 +163,7 @@ func (p *planned) sizeAt(url, as string) int64 {
 	return total
 }
 
-// skip notes what a stage-in leaves out.
+// skip records a file that a stage-in leaves out.
 func (p *planned) skip(path string, mode fs.FileMode) {
 	kind := "device"
 	switch mode.Type() {
@@ -179,7 +179,7 @@ func (p *planned) skip(path string, mode fs.FileMode) {
 	}
 }
 
-// look asks the daemons for what there is, and what they have measured.
+// look asks the daemons for their state, and their measured rates.
 func look(ctx context.Context, a *app.App, in *slurm.PlanInput) error {
 	c, err := a.Dial(ctx)
 	if err != nil {

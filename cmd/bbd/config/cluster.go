@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Cluster says how daemons find each other; there is none if Listen is empty.
+// Cluster is the way in which daemons find each other; there is none if Listen is empty.
 type Cluster struct {
 	Listen    string // host:port of gossip, UDP and TCP
 	Advertise string // host that others reach this node at; empty: the one of Listen, or of the interface that leads out
@@ -47,8 +47,8 @@ func (c *Config) NATSServers() (clients, routes []string, own int, err error) {
 	return clients, routes, own, nil
 }
 
-// isSelf reports whether a host is this node: by its name, by what it advertises, or if
-// that is not said by an address of one of its interfaces.
+// isSelf reports whether a host is this node: by its name, by its advertised address, or, without
+// one, by an address of one of its interfaces.
 func (c *Config) isSelf(host string) bool {
 	if host == c.Name || host == c.Cluster.Advertise {
 		return true

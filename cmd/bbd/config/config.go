@@ -1,11 +1,11 @@
 // Package config is the daemon's configuration: its types, defaults, files,
-// environment and flags, and what is wrong with it. It knows none of the
+// environment and flags, and the faults in it. It must never know the
 // packages that it configures: cmd/bbd hands each of them its own part.
 package config
 
 import "time"
 
-// Config is everything an operator can say to a daemon. The table in fields.go
+// Config has all settings of a daemon. The table in fields.go
 // documents every field, and docs/configuration.md is made of it.
 type Config struct {
 	Name      string
@@ -38,7 +38,7 @@ type Memory struct {
 	Shares          Shares
 }
 
-// Shares says whether memory is divided among users.
+// Shares is whether memory is divided among users.
 type Shares string
 
 // The values of memory.shares.
@@ -48,7 +48,7 @@ const (
 	SharesOff  Shares = "off"
 )
 
-// Mount says whether the daemon mounts a tmpfs with huge pages for its regions.
+// Mount is whether the daemon mounts a tmpfs with huge pages for its regions.
 type Mount string
 
 // The values of memory.mount.
@@ -77,7 +77,7 @@ type Listen struct {
 	AdminSocket string
 }
 
-// Fabric says when one-sided transfers go over libfabric, and by which of the machine's fabrics.
+// Fabric is when one-sided transfers go over libfabric, and by which of the machine's fabrics.
 type Fabric struct {
 	OFI      OFI
 	Provider string // as libfabric names it; empty: any
@@ -86,7 +86,7 @@ type Fabric struct {
 	Endpoint string // message, datagram; empty: any
 }
 
-// OFI says when libfabric is used.
+// OFI is when libfabric is used.
 type OFI string
 
 // The values of fabric.ofi.
@@ -96,7 +96,7 @@ const (
 	OFIOff  OFI = "off"  // never
 )
 
-// NATS says where the namespace is kept: at a URL, or in the embedded server.
+// NATS is the place of the namespace: a URL, or the embedded server.
 type NATS struct {
 	URL         string // empty: embedded
 	Servers     string // daemons of the cluster that run embedded servers; the same for all
@@ -132,7 +132,7 @@ const (
 	EngineLog     Engine = "log" // of a daemon that stands alone
 )
 
-// Flush says how dirty bytes reach the backing store.
+// Flush is the way of dirty bytes to the backing store.
 type Flush struct {
 	Workers       int
 	DirtyAge      time.Duration
@@ -153,13 +153,13 @@ type S3 struct {
 	CredentialsFile string // empty: environment, the usual files, instance role
 }
 
-// Store lets users have the daemon use object stores. A list that is nil means what its comment says.
+// Store allows users to use object stores through the daemon. The comment of Config has the meaning of a nil list.
 type Store struct {
 	Endpoints []string // patterns of scheme://host:port; nil: s3.endpoint
 	Buckets   []string // patterns; nil: all
 	Profiles  []string // patterns of profiles of the site's credentials; nil: default; empty: none
 	CA        []string // patterns of certificate files that a URL may name; nil: none but s3.ca
-	Users     []string // names, uids, @group, @gid; nil: everybody
+	Users     []string // names, uids, @group, @gid; nil: all users
 }
 
 // Lustre says how files are striped where the backing store is Lustre.
@@ -188,13 +188,13 @@ type Limits struct {
 	Waiters            int
 }
 
-// Log says what is logged, and how.
+// Log is the level, form and place of the log.
 type Log struct {
 	Level  string // debug, info, warn, error
 	Format string // text, json
 }
 
-// Default returns the configuration of a daemon that was told nothing.
+// Default returns the configuration of a daemon without any setting.
 func Default() Config {
 	return Config{
 		StateDir:  "/var/lib/forebay",

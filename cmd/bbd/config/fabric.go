@@ -8,8 +8,8 @@ import (
 // FabricOff is the value of listen.fabric that asks for none.
 const FabricOff = "off"
 
-// FabricAddress returns where to listen for one-sided transfers, "" for nowhere, and
-// whether another port will do where that one is taken: nobody has asked for it.
+// FabricAddress returns the address of one-sided transfers, "" for none, and
+// whether another port will do where that one is in use: it was not set by the operator.
 func (l *Listen) FabricAddress() (address string, anyPort bool) {
 	switch {
 	case l.Fabric == FabricOff || l.TCP == "":
@@ -19,7 +19,7 @@ func (l *Listen) FabricAddress() (address string, anyPort bool) {
 	}
 	host, port, err := net.SplitHostPort(l.TCP)
 	if err != nil {
-		return "", false // Validate has said so
+		return "", false // Validate has reported it
 	}
 	next := 0
 	if n, err := strconv.Atoi(port); err == nil && n > 0 && n < 65535 {

@@ -27,7 +27,7 @@ func (f field) flag() string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(f.key)
 }
 
-// sections says what each section is for, in the order of the fields.
+// sections describes each section, in the order of the fields.
 var sections = []struct{ key, usage string }{
 	{"", "The node."},
 	{"memory", "The memory tier: where bursts land."},
@@ -130,8 +130,8 @@ var fields = []field{
 	{"log.format", "text or json.", func(c *Config) any { return &c.Log.Format }},
 }
 
-// parse sets the value behind a field's pointer from what a file, a variable or a
-// flag says. On an error it leaves the value alone.
+// parse sets the value behind a field's pointer from the text in a file, a variable or a
+// flag. On an error it leaves the value alone.
 func parse(target, from any) error {
 	switch t := target.(type) {
 	case *[]Stripe:

@@ -21,9 +21,9 @@ const maxFile = 1 << 20
 // DefaultFile is read if no other file is named and it is there.
 const DefaultFile = "/etc/forebay/bbd.yaml"
 
-// Source says where a configuration comes from; each later part has priority.
+// Source is the sources of a configuration; each later part has priority.
 type Source struct {
-	Base  Config         // what holds if nothing else is said; Default() or Dev(dir)
+	Base  Config         // the default of each setting; Default() or Dev(dir)
 	File  string         // YAML; "": DefaultFile if it is there; os.DevNull: none
 	Flags *pflag.FlagSet // as AddFlags made them; nil: none
 }
@@ -41,7 +41,7 @@ func AddFlags(flags *pflag.FlagSet) {
 
 // Load reads the configuration from the file, then FOREBAY_* of the environment,
 // then flags, and validates it. The error is a *bb.Error of kind invalid that
-// wraps Problems holding every problem at once, or says why the file is unreadable.
+// wraps Problems holding every problem at once, or has the reason why the file is unreadable.
 func Load(src Source) (Config, error) {
 	v, problems, err := read(&src)
 	if err != nil {

@@ -136,7 +136,7 @@ func (c *Config) validateStores(p *Problems) {
 // namesWithin bounds how long the system may take for all names.
 const namesWithin = 10 * time.Second
 
-// unknownUsers returns a warning for each name of a user or a group that the system does not know.
+// unknownUsers returns a warning for each name of a user or a group that is not in the system's database.
 func (c *Config) unknownUsers(ctx context.Context) Problems {
 	ctx, cancel := context.WithTimeout(ctx, namesWithin)
 	defer cancel()
@@ -158,7 +158,7 @@ func (c *Config) unknownUsers(ctx context.Context) Problems {
 	return p
 }
 
-// known returns why an entry of users is nobody's; nil: it is somebody's.
+// known returns the reason why an entry of users matches no user; nil: it matches one.
 func known(ctx context.Context, names *nss.Names, entry string) (err error) {
 	if group, ok := strings.CutPrefix(entry, "@"); ok {
 		_, err = names.Group(ctx, group)

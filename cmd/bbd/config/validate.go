@@ -157,15 +157,15 @@ func (c *Config) validateFabric(p *Problems) {
 	}
 }
 
-// guarded says what an address beyond loopback is guarded with, unless the operator
-// insists that it is not.
+// guarded returns the guard of an address beyond loopback, unless the operator
+// insists that there is none.
 type guarded int
 
 const (
 	withKey          guarded = iota // the cluster key alone
 	withCertificates                // the cluster key or certificates
-	withNothing                     // whoever reaches it is let in
-	public                          // it serves what everybody may have
+	withNothing                     // every caller is admitted
+	public                          // it serves data for all callers
 )
 
 // address checks a host:port to listen on and that it is loopback, unless it is

@@ -1,6 +1,6 @@
-// Package notify tells the service manager how the daemon is: the protocol of
+// Package notify reports the daemon's state to the service manager: the protocol of
 // systemd's sd_notify(3). Without a service manager every call does nothing.
-// It must never know what the daemon is doing.
+// It must never know the daemon's work.
 package notify
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Ready says that the daemon serves.
+// Ready reports that the daemon serves.
 func Ready() error { return send(daemon.SdNotifyReady) }
 
-// Stopping says that the daemon is on its way out and no restart is due.
+// Stopping reports that the daemon is about to end and no restart is due.
 func Stopping() error { return send(daemon.SdNotifyStopping) }
 
 // Status shows a line of text in `systemctl status`.
@@ -26,7 +26,7 @@ func Extend(by time.Duration) error {
 	return send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds()))
 }
 
-// Watch tells the watchdog that the daemon is alive for as long as alive says so,
+// Watch reports to the watchdog that the daemon is alive for as long as alive returns true,
 // twice in each of the watchdog's intervals. It returns when the context ends, or
 // at once where no watchdog waits.
 func Watch(ctx context.Context, alive func() bool) error {

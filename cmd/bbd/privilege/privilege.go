@@ -1,5 +1,5 @@
-// Package privilege gives up the capabilities that a daemon of root's does without. It knows
-// which they are, and nothing of what they are for but the words below.
+// Package privilege drops the capabilities that a daemon of root's does not need. It must know
+// their numbers, and of their purpose nothing but the words below.
 package privilege
 
 import (
@@ -24,8 +24,8 @@ const kept = uint64(1<<unix.CAP_CHOWN | // regions belong to the users who map t
 	1<<unix.CAP_IPC_LOCK | // a fabric pins the memory of regions
 	1<<unix.CAP_NET_BIND_SERVICE) // ports below 1024
 
-// Shed gives up all other capabilities, and the right to gain any, and executes the binary
-// again: what holds for a thread then holds for the process, before it opens anything. A device
+// Shed drops all other capabilities, and the right to gain any, and executes the binary
+// again: a property of the thread is then one of the process, before it opens anything. A device
 // (RDMA) refuses requests with other capabilities than those that opened it.
 // Prepare runs before that, with all rights. In a process that has shed, or is not root's, Shed
 // does nothing.
@@ -72,7 +72,7 @@ func drop(keep uint64) error {
 	if err := unix.Capset(&head, &caps[0]); err != nil {
 		return os.NewSyscallError("capset", err)
 	}
-	// What the daemon has inherited is nothing that it, or a store worker, needs.
+	// The inherited capabilities are of no use to it, or to a store worker.
 	if err := unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
 		return os.NewSyscallError("close_range", err)
 	}
