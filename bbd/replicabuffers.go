@@ -100,6 +100,11 @@ func (f replicaFiles) ForgetIdle(file bb.FileID, n bb.Generation) bool {
 	return f.b.cache.ForgetIdle(file, n)
 }
 
+// Reserve keeps others from changing what lies at a place, until release is called.
+func (f replicaFiles) Reserve(at bb.Place, path string) (release func(), ok bool) {
+	return f.b.open.Reserve(at, path)
+}
+
 // Requeue queues a dirty file for its flush.
 func (f replicaFiles) Requeue(ctx context.Context, e *bb.Entry) { f.b.recovery.Requeue(ctx, e) }
 

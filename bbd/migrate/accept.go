@@ -86,6 +86,15 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		drop()
 		return err
 	}
+	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
+	// in no list, and it would wait under its old name. Nothing waits for the place: whoever has it may wait for the
+	// file's lock, as moveTo does.
+	release, free := b.files.Reserve(e.Place(), e.Name)
+	if !free {
+		drop()
+		return bb.E(bb.Busy, "take", b.address(e.Name), "its place is being changed")
+	}
+	defer release()
 	ctx = b.ctx // carried through: whose the bytes are must be known before any are dropped
 	now, err = b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if !assign(b.o.Owners, now, e) {

@@ -51,7 +51,7 @@ type Files interface {
 	HasReplica(e *bb.Entry) bool
 	// Promote makes this node, which has the second copy, the owner of a file.
 	Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error
-	// Requeue queues a dirty file for its flush that this node has become the owner of.
+	// Requeue queues a dirty file for its flush that this node has become the owner of. Its place is reserved.
 	Requeue(ctx context.Context, e *bb.Entry)
 	// Flush saves what this node has, and ends with ctx.
 	Flush(ctx context.Context) error

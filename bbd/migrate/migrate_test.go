@@ -256,9 +256,10 @@ func TestAccept(t *testing.T) {
 		kind  bb.Kind
 		calls []string
 	}{
-		"dirty":                      {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: locked("fetch 7/5", "requeue 7/5")},
-		"clean":                      {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), clean)}}, asks: "n2", calls: locked("fetch 7/5", "clean 7/5")},
-		"its second copy is here":    {world: world{replica: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n2", calls: locked("requeue 7/5")},
+		"dirty":                      {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: locked("fetch 7/5", "reserve f", "requeue 7/5", "release f")},
+		"clean":                      {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), clean)}}, asks: "n2", calls: locked("fetch 7/5", "reserve f", "clean 7/5", "release f")},
+		"its second copy is here":    {world: world{replica: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n2", calls: locked("reserve f", "requeue 7/5", "release f")},
+		"its place is being changed": {world: world{open: []string{"f"}, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Busy, calls: locked("fetch 7/5", "drop 7/5")},
 		"to be promoted":             {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n3", copy: true, calls: []string{"promote 7/5"}},
 		"promoted while emptied":     {world: world{draining: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n3", copy: true, calls: []string{"promote 7/5"}},
 		"not its owner":              {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n3", kind: bb.Busy},
@@ -268,7 +269,7 @@ func TestAccept(t *testing.T) {
 		"too large":                  {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), func(e *bb.Entry) { e.Size = free + 1 })}}, asks: "n2", kind: bb.NoSpace},
 		"other bytes came":           {world: world{fetch: bb.Checksum, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Checksum, calls: locked("fetch 7/5", "drop 7/5")},
 		"never locked":               {world: world{locked: bb.Cancelled, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Cancelled, calls: []string{"lock 7"}},
-		"removed meanwhile":          {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", moved: true, kind: bb.NotFound, calls: locked("fetch 7/5", "drop 7/5")},
+		"removed meanwhile":          {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", moved: true, kind: bb.NotFound, calls: locked("fetch 7/5", "reserve f", "drop 7/5", "release f")},
 	} {
 		w := &c.world
 		w.stats.Memory.Free = free

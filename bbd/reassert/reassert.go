@@ -200,15 +200,14 @@ func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held
 	}
 	unlock := b.files.Lock(e.Place())
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
-	stray := err == nil && now.File == h.File && b.stray(&now, h)
-	unlock()
-	if err != nil && bb.KindOf(err) != bb.NotFound {
+	if err != nil || now.File != h.File || !b.stray(&now, h) {
+		unlock()
+		if bb.KindOf(err) == bb.NotFound {
+			return nil
+		}
 		return err
 	}
-	if !stray {
-		return nil
-	}
-	return b.resume(ctx, &now)
+	return b.resume(ctx, &now, unlock)
 }
 
 // stray reports whether the flush of the generation of an entry, or its end, is due here and nothing waits for it.
@@ -218,12 +217,15 @@ func (b *Buffer) stray(e *bb.Entry, h *fate.Held) bool {
 		b.files.Open(h.File) == nil && !b.files.Queued(h.File)
 }
 
-// resume makes a file open again, or queues it for its flush, as its entry has it.
-func (b *Buffer) resume(ctx context.Context, e *bb.Entry) error {
+// resume makes a file open again, or queues it for its flush, as its entry has it. Its place is locked until it is
+// queued, or else a rename would find it in no list; it is open at its place only when that is free.
+func (b *Buffer) resume(ctx context.Context, e *bb.Entry, unlock func()) error {
 	if e.Open {
+		unlock()
 		b.files.Reopen(e)
 		return nil
 	}
+	defer unlock()
 	// A file that was kept without an entry since the start was not sealed then.
 	if err := b.o.Store.Seal(e.File, e.Generation); err != nil {
 		return err
@@ -254,11 +256,11 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 		}
 	}
 	e, err := b.settle(ctx, sv, h, becomes, r)
-	unlock()
 	if err != nil || e == nil {
+		unlock()
 		return err
 	}
-	return b.resume(ctx, e)
+	return b.resume(ctx, e, unlock)
 }
 
 // reassertOpen makes the entry of a file again that is being written.

@@ -72,6 +72,13 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 	if err := b.o.Store.Seal(file, n); err != nil {
 		return err
 	}
+	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
+	// in no list. Nothing waits for the place: whoever has it may wait for the file's lock.
+	release, free := b.files.Reserve(e.Place(), e.Name)
+	if !free {
+		return bb.E(bb.Busy, "promote", b.address(e.Name), "its place is being changed").WithRemedy("try again")
+	}
+	defer release()
 	now, err := b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if now.File != file || now.Generation != n || now.Lost || owner.Replica(now) != b.o.Owners.Self {
 			return errNotConcerned

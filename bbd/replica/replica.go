@@ -50,7 +50,10 @@ type Files interface {
 	Stage(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte) (staged []*wire.NewExtent, done func(), err error)
 	// ForgetIdle drops the copy of a generation that is kept for readers. False: it is being read.
 	ForgetIdle(file bb.FileID, n bb.Generation) bool
-	// Requeue queues a dirty file for its flush that this node has become the owner of.
+	// Reserve keeps others from opening a place for writing, and from renaming or removing what lies there, until release
+	// is called. False: it is open for writing, or is being changed.
+	Reserve(at bb.Place, path string) (release func(), ok bool)
+	// Requeue queues a dirty file for its flush that this node has become the owner of. Its place is reserved.
 	Requeue(ctx context.Context, e *bb.Entry)
 	// DropFile forgets all bytes of a file that has no entry any more.
 	DropFile(e *bb.Entry)

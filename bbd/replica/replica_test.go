@@ -32,25 +32,26 @@ type stager func(ctx context.Context, bytes int) error
 
 // world is what the tests' daemon n1 has and what it hears of others. Calls has what was done.
 type world struct {
-	spec    bb.Buffer
-	entry   *bb.Entry // nil: there is none
-	sum     uint64    // of what memory has of the file
-	size    int64
-	has     error // of a look at it
-	record  []error
-	shown   func()                      // is called when a generation is to be shown
-	staged  stager                      // writes into memory of the others; nil: they have none
-	read    bool                        // somebody reads a copy of the file
-	others  []bb.NodeID                 // in the order in which they are asked
-	gone    []bb.NodeID                 // of the others
-	memory  map[bb.NodeID]bb.InstanceID // of the others, as gossip has it
-	old     []bb.NodeID                 // of the others: those of a release without second copies
-	refuses error                       // of the others, to sessions and requests
-	session *peer.Session
-	unheard error      // what becomes of the answers to changes of the namespace; nil: they come
-	mu      sync.Mutex // guards what follows
-	open    []OpenFile // being written
-	calls   []string
+	spec     bb.Buffer
+	entry    *bb.Entry // nil: there is none
+	sum      uint64    // of what memory has of the file
+	size     int64
+	has      error // of a look at it
+	record   []error
+	shown    func()                      // is called when a generation is to be shown
+	staged   stager                      // writes into memory of the others; nil: they have none
+	read     bool                        // somebody reads a copy of the file
+	changing bool                        // somebody changes the file's place
+	others   []bb.NodeID                 // in the order in which they are asked
+	gone     []bb.NodeID                 // of the others
+	memory   map[bb.NodeID]bb.InstanceID // of the others, as gossip has it
+	old      []bb.NodeID                 // of the others: those of a release without second copies
+	refuses  error                       // of the others, to sessions and requests
+	session  *peer.Session
+	unheard  error      // what becomes of the answers to changes of the namespace; nil: they come
+	mu       sync.Mutex // guards what follows
+	open     []OpenFile // being written
+	calls    []string
 }
 
 // opens has files being written from now on.
@@ -129,6 +130,14 @@ func (f files) Stage(ctx context.Context, _ *peer.Session, extents []*wire.NewEx
 }
 
 func (f files) ForgetIdle(bb.FileID, bb.Generation) bool { return !f.w.read }
+func (f files) Reserve(at bb.Place, _ string) (func(), bool) {
+	if f.w.changing {
+		return nil, false
+	}
+	f.w.did("reserve %s", at.Name)
+	return func() { f.w.did("release %s", at.Name) }, true
+}
+
 func (f files) Requeue(_ context.Context, e *bb.Entry) {
 	f.w.did("requeue %d/%d", e.File, e.Generation)
 }
@@ -474,7 +483,7 @@ func TestRecordWaits(t *testing.T) {
 // TestPromote: a node becomes the owner of what it has all of.
 func TestPromote(t *testing.T) {
 	t.Parallel()
-	sealed := []string{"seal 7/5", "requeue 7/5"}
+	sealed := []string{"seal 7/5", "reserve f", "requeue 7/5", "release f"}
 	clean := func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5}) }
 	open := func(e *bb.Entry) { e.Open, e.Size, e.Checksum = true, 0, 0 }
 	lost := func(e *bb.Entry) { e.Lost = true }
@@ -485,14 +494,15 @@ func TestPromote(t *testing.T) {
 		calls    []string
 	}{
 		"all of it":                    {file("n2", "n1"), file("n2", "n1"), &world{sum: 3, size: 9}, 0, sealed},
-		"flushed meanwhile":            {file("n2", "n1"), changed(file("n2", "n1"), clean), &world{sum: 3, size: 9}, 0, []string{"seal 7/5"}},
+		"flushed meanwhile":            {file("n2", "n1"), changed(file("n2", "n1"), clean), &world{sum: 3, size: 9}, 0, []string{"seal 7/5", "reserve f", "release f"}},
 		"being written":                {changed(file("n2", "n1"), open), changed(file("n2", "n1"), open), &world{sum: 4, size: 12}, 0, sealed},
 		"part of it":                   {file("n2", "n1"), file("n2", "n1"), &world{sum: 4, size: 8}, bb.Lost, nil},
+		"its place is being changed":   {file("n2", "n1"), file("n2", "n1"), &world{sum: 3, size: 9, changing: true}, bb.Busy, []string{"seal 7/5"}},
 		"other bytes":                  {file("n2", "n1"), file("n2", "n1"), &world{sum: 4, size: 9}, bb.Lost, nil},
 		"nothing":                      {file("n2", "n1"), file("n2", "n1"), &world{has: bb.NotFound}, bb.NotFound, nil},
 		"the second copy is another's": {file("n2", "n3"), file("n2", "n3"), &world{sum: 3, size: 9}, bb.Busy, nil},
-		"its owner has moved it":       {file("n2", "n1"), file("n2", "n3"), &world{sum: 3, size: 9}, bb.Internal, []string{"seal 7/5"}},
-		"lost meanwhile":               {file("n2", "n1"), changed(file("n2", "n1"), lost), &world{sum: 3, size: 9}, bb.Internal, []string{"seal 7/5"}},
+		"its owner has moved it":       {file("n2", "n1"), file("n2", "n3"), &world{sum: 3, size: 9}, bb.Internal, []string{"seal 7/5", "reserve f", "release f"}},
+		"lost meanwhile":               {file("n2", "n1"), changed(file("n2", "n1"), lost), &world{sum: 3, size: 9}, bb.Internal, []string{"seal 7/5", "reserve f", "release f"}},
 	} {
 		w := c.world
 		w.entry = c.now
