@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"forebay/internal/bb"
 	"forebay/meta/conn"
 	"forebay/meta/retry"
@@ -16,8 +14,8 @@ import (
 
 const (
 	readAhead = 256         // messages that the server sends before they are taken
-	silence   = time.Second // of a consumer, after which the server is asked for its next message
-	silences  = 5           // in a row, each twice as long, after which there is another consumer
+	silence   = time.Second // of a feed, after which the server is asked for its next message
+	silences  = 5           // in a row, each twice as long, after which there is another feed
 	laggards  = 20          // copies that may lack a message, asked one after the other
 )
 
@@ -81,59 +79,53 @@ func (r *reader) take(m Message) error {
 	return r.fn(m)
 }
 
-// consume reads through a consumer, up to the end, or until that has been silent for long. A server has its
-// consumers wait where it cannot read a message: so the next one is asked for by itself, which is answered.
+// consume reads through a feed, up to the end, or until that has a gap, or has been silent for long. A server has its
+// consumers wait where it cannot read a message: so the next one is asked for by itself, which is answered. The ordered
+// consumers of nats.go would not do: one whose consumer is gone makes another, for ever and whatever becomes of ctx.
 func (r *reader) consume(ctx context.Context) error {
-	var consumer jetstream.Consumer
-	err := r.s.c.Manage(ctx, "log", r.s.name, func(ctx context.Context, js jetstream.JetStream) (err error) {
-		consumer, err = js.OrderedConsumer(ctx, r.s.name, jetstream.OrderedConsumerConfig{
-			FilterSubjects: []string{r.s.prefix + r.subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1,
-		})
-		return err
+	feeding, cancel := context.WithCancel(ctx)
+	defer cancel()
+	messages := make(chan conn.Fed, readAhead)
+	feed, err := r.s.c.Feed(ctx, r.s.name, r.s.prefix+r.subject, conn.From(r.last+1), func(m conn.Fed) {
+		select {
+		case messages <- m:
+		case <-feeding.Done():
+		}
 	})
+	if errors.Is(err, conn.ErrNoStream) {
+		return ErrGone
+	}
 	if err != nil {
 		return err
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(readAhead))
-	if err != nil {
-		return bb.Wrap("read", r.s.name, err)
-	}
-	defer messages.Stop()
+	defer feed.Stop(ctx)
+	defer cancel() // first: the feed waits in its function, perhaps
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
 	for silent := 0; r.last < r.to; {
-		m, err := r.s.consumed(ctx, messages, silence<<silent)
-		if err == nil {
+		select {
+		case m := <-messages:
+			if m.Seq == 0 {
+				return bb.E(bb.Internal, "read", r.s.name, "the server's message is malformed")
+			}
 			silent = 0
-			if err := r.take(m); err != nil {
+			if err := r.take(Message{Subject: strings.TrimPrefix(m.Subject, r.s.prefix), Seq: m.Seq, Data: m.Data}); err != nil {
 				return err
 			}
-			continue
+		case <-timer.C:
+			m, err := r.s.following(ctx, r.subject, r.last+1)
+			if err != nil {
+				return err
+			}
+			if silent++; silent == silences || feed.Gap() {
+				return r.take(m)
+			}
+		case <-ctx.Done():
+			return conn.Wrap("read", r.s.name, context.Cause(ctx))
 		}
-		if ctx.Err() != nil {
-			return conn.Wrap("read", r.s.name, err)
-		}
-		if m, err = r.s.following(ctx, r.subject, r.last+1); err != nil {
-			return err
-		}
-		if silent++; silent == silences {
-			return r.take(m)
-		}
+		timer.Reset(silence << silent)
 	}
 	return nil
-}
-
-// consumed returns the next message of a consumer.
-func (s *Stream) consumed(ctx context.Context, messages jetstream.MessagesContext, wait time.Duration) (Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	msg, err := messages.Next(jetstream.NextContext(ctx))
-	if err != nil {
-		return Message{}, err
-	}
-	meta, err := msg.Metadata()
-	if err != nil {
-		return Message{}, err
-	}
-	return Message{Subject: strings.TrimPrefix(msg.Subject(), s.prefix), Seq: meta.Sequence.Stream, Data: msg.Data()}, nil
 }
 
 // following returns the first message under a subject from a sequence on, of which there is one.

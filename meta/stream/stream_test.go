@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -211,6 +212,66 @@ func TestGone(t *testing.T) {
 	}
 	if err := s.Destroy(ctx); err != nil {
 		t.Errorf("destroyed again: %v", err)
+	}
+}
+
+// A read ends whose consumer, and then the log, are destroyed while it waits for a message that the server lacks.
+func TestDestroyedWhileRead(t *testing.T) {
+	t.Parallel()
+	c, s := open(t)
+	ctx := metatest.Context(t)
+	last := add(t, s, "log", "first", stream.Fence{Subject: "log"})
+	destroy := func() error {
+		log, err := c.JetStream().Stream(ctx, "NS_test")
+		if err != nil {
+			return err
+		}
+		for name := range log.ConsumerNames(ctx).Name() {
+			if err := log.DeleteConsumer(ctx, name); err != nil {
+				return err
+			}
+		}
+		return s.Destroy(ctx)
+	}
+	waits, read := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		read <- s.Read(ctx, "log", 0, last+1, func(stream.Message) error { close(waits); return nil })
+	}()
+	<-waits
+	if err := destroy(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-read:
+		if !errors.Is(err, stream.ErrGone) && bb.KindOf(err) != bb.Lost {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it does not end, though its context has")
+	}
+}
+
+// A read goes on with another feed where one has lost a message.
+func TestReadGap(t *testing.T) {
+	t.Parallel()
+	c, s := open(t)
+	last := uint64(0)
+	for i := range 9 {
+		last = add(t, s, "log", fmt.Sprint(i), stream.Fence{Subject: "log", Last: last})
+	}
+	lost := 0
+	c.LoseFed(func(m conn.Fed) bool {
+		if m.Seq%4 != 0 || lost > 2 {
+			return false
+		}
+		lost++
+		return true
+	})
+	found := read(t, s, "log", 0, last)
+	if len(found) != 9 || found[3] != "4 log 3" || found[8] != "9 log 8" || lost == 0 {
+		t.Errorf("%q, of which %d were lost", found, lost)
 	}
 }
 
