@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/wire"
 )
 
 func safeBuffer() admin.BufferSpec {
@@ -191,4 +195,45 @@ func TestFlushedCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantOnStore(t, dir, "out/part", "task part")
+}
+
+// TestClusterFlushedFollowed: what a client writes goes on in a new generation, since another node has written the file
+// and removed it meanwhile. The client's handles of that are counted: a close that would wait for another of them is
+// refused at once.
+func TestClusterFlushedFollowed(t *testing.T) {
+	t.Parallel()
+	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Flush.DirtyAge = 5 * time.Second })
+	ctx := limited(t, time.Minute)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, safeBuffer())
+	there := nodes[1].dial().Buffer("safe")
+	r, beside := nodes[0].raw(), nodes[0].raw()
+	open := func(r *rawSession, handle uint64) {
+		r.open(&wire.Open{Handle: handle, Buffer: "safe", Path: "x", Write: true, Create: true, Mode: 0o644})
+	}
+	commit := func(r *rawSession) {
+		data := []byte("content")
+		r.ok(wire.Type_TYPE_COMMIT, &wire.Commit{
+			Handle: 1, Extents: []*wire.NewExtent{{Length: int64(len(data)), Checksum: checksum.Sum(data)}},
+		}, data, &wire.Committed{})
+	}
+	open(r, 1)
+	open(beside, 1)
+	write(t, there, "x", []byte("of another node"))
+	commit(beside) // finds out, and goes on at the other node
+	if err := there.Remove(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "node n1 has heard of the removal", func() bool {
+		_, err := b.Stat(ctx, "x")
+		return errors.Is(err, bb.NotFound)
+	})
+	commit(r)
+	open(r, 2)
+	reply := r.call(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 1, Close: true}, nil)
+	if !reply.head.Has(wire.FlagError) || !strings.Contains(reply.error(t).Error(), "by this client") {
+		t.Errorf("the close of one of two handles: %v", reply.error(t))
+	}
+	r.ok(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 2, Close: true}, nil, &wire.Committed{})
+	wantOnStore(t, dir, "x", "content")
 }

@@ -116,14 +116,18 @@ func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 func (h *handle) follow(ctx context.Context) error {
 	o := file.OpenOptions{Path: paths.Clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
 	f, err := h.buf.p.Files.Open(ctx, *h.s.Caller(), o)
-	if there := (*file.ElsewhereError)(nil); errors.As(err, &there) {
-		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
+	there := (*file.ElsewhereError)(nil)
+	if errors.As(err, &there) {
+		_, err = h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
+	}
+	if err != nil {
 		return err
 	}
-	if err == nil {
-		h.write = f
+	h.detach()
+	if h.write = f; f != nil {
+		f.Attach(h.s, h.s.Peer())
 	}
-	return err
+	return nil
 }
 
 // commitHere commits to a file whose home is this node. Moved: the extents lay in

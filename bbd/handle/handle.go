@@ -194,10 +194,15 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 // forget takes the handle out of its session's.
 func (h *handle) forget() {
 	h.closed = true
+	h.detach()
+	h.s.Release(h.key())
+}
+
+// detach notes that the client does not have the file open by this handle any more.
+func (h *handle) detach() {
 	if f := h.write; f != nil && h.s.Peer() == "" {
 		f.Detach(h.s)
 	}
-	h.s.Release(h.key())
 }
 
 // mayCloseQuickly: closing what was read never waits.
