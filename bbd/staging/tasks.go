@@ -176,8 +176,16 @@ func (v *Service) InTask(l *ops.Lease, b Buffer, c access.Caller) (ops.Tally, er
 	if err != nil {
 		return ops.Tally{}, err
 	}
-	// Its error is the report's, or the context's.
-	report, _ := stage.InFound(l.Context(), s.remote, t.In, s, stage.InOptions{Options: taskOptions(l), Codec: s.b.Spec().Codec})
+	report := inAgain(l.Context(), t.In, s.b.Spec().Codec, func(found []stage.Found, before stage.Progress) stage.Report {
+		o := taskOptions(l)
+		o.Progress = func(now stage.Progress) {
+			all := plus(before, now)
+			l.Progress(tallyOfStage(&all))
+		}
+		// Its error is the report's, or the context's.
+		report, _ := stage.InFound(l.Context(), s.remote, found, s, stage.InOptions{Options: o, Codec: s.b.Spec().Codec})
+		return report
+	})
 	if err := s.sendHome(l, t.In, &report); err != nil {
 		return ops.Tally{}, err
 	}
