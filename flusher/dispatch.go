@@ -7,7 +7,7 @@ import (
 	"forebay/flusher/plan"
 )
 
-// dispatch gives free workers what the plan picks, until Close.
+// dispatch starts the flushes that the plan picks while workers are free, until Close.
 func (f *Flusher) dispatch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -26,7 +26,7 @@ func (f *Flusher) dispatch() {
 	}
 }
 
-// next starts flushes and returns when to look again.
+// next starts flushes and returns the time of the next check.
 func (f *Flusher) next() (wake time.Time) {
 	pressure := f.opts.Pressure()
 	f.mu.Lock()
@@ -59,8 +59,8 @@ func (o *Options) limits(free int) plan.Limits {
 	}
 }
 
-// busy counts the units of the flights that hold a worker, of all and of each user, and says when the next of them
-// gives its worker back if its store goes on not answering; zero: none. mu is held.
+// busy counts the units of the flights that hold a worker, of all and of each user, and returns when the next of them
+// frees its worker if its store still does not answer; zero: none. mu is held.
 func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.Time) {
 	holds = map[uint32]int{}
 	for fl := range f.mu.flying {
@@ -127,7 +127,7 @@ func (f *Flusher) stuck() map[string]int {
 	return stores
 }
 
-// retryDue makes ready what has waited long enough after a failure.
+// retryDue makes entries ready that have waited long enough after a failure.
 func (q *queue) retryDue(now time.Time) {
 	for {
 		e, ok := q.waiting.Min()

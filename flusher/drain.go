@@ -13,8 +13,8 @@ import (
 
 // Wait returns nil when nothing of the key is queued any more: it, or a newer
 // generation, is durable. It makes the flush of the file urgent. If the file went
-// away meanwhile, it is bb.NotFound; if the context ends first, the error tells
-// why the last attempt failed. The key must have been queued before: a key that
+// away meanwhile, it is bb.NotFound; if the context ends first, the error has the
+// reason of the last failure. The key must have been queued before: a key that
 // was not is indistinguishable from one that is durable already.
 func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	done, e := f.await(key)
@@ -69,7 +69,7 @@ func (e *entry) unwait(done chan error) {
 	}
 }
 
-// settleEvery bounds how often Settle looks at all of its keys.
+// settleEvery is the least time between two checks of all keys by Settle.
 const settleEvery = 20 * time.Millisecond
 
 // Settle flushes some files of a buffer before its others, and waits. It returns when
@@ -151,7 +151,7 @@ func (f *Flusher) urge(buffer string, keys []Key) {
 }
 
 // unsettled returns those of the keys that are queued, how many of them will not move by
-// themselves, and what tells of a change.
+// themselves, and a channel that is closed on a change.
 func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck int, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,8 +188,8 @@ type Progress struct {
 	OldestDirty           time.Time
 }
 
-// Report is what a drain has achieved. It names at most MaxReported of each kind;
-// the counts tell of all.
+// Report is the result of a drain. It names at most MaxReported of each kind;
+// the counts are of all.
 type Report struct {
 	Flushed      int64
 	FlushedBytes int64
@@ -224,7 +224,7 @@ func (r *Report) Complete() bool {
 	return r.UnsavedCount == 0 && r.Ops == 0 && r.HeldCount == 0 && r.OpenCount == 0
 }
 
-// Err returns nil if everything is saved, else an error that counts what is not.
+// Err returns nil if everything is saved, else an error that counts the rest.
 func (r *Report) Err(buffer string) error {
 	if r.Complete() {
 		return nil
@@ -246,14 +246,14 @@ func (r *Report) Err(buffer string) error {
 	return e
 }
 
-// progressEvery is how often a drain tells of its progress.
+// progressEvery is the time between a drain's calls of progress.
 const progressEvery = 200 * time.Millisecond
 
 // Drain flushes all files of a buffer and carries out its operations, and waits. It
 // returns when all of it is done, when only failures are left that do not pass by
-// themselves, or when ctx ends; what is left goes on being tried. The error is nil
+// themselves, or when ctx ends; the rest is still tried afterwards. The error is nil
 // only if everything in the buffer is saved: not if files are kept back by a
-// pattern or open for writing, which the report tells apart. progress may be nil;
+// pattern or open for writing, which the report lists apart. progress may be nil;
 // it is called from this goroutine.
 func (f *Flusher) Drain(ctx context.Context, buffer string, progress func(Progress)) (Report, error) {
 	d, err := f.beginDrain(buffer)
@@ -306,8 +306,8 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
 }
 
-// retry has an entry that failed tried at once. The failure of a flight that is on its way is
-// of before: what did not pass by itself may have been mended since.
+// retry tries an entry that failed at once. The failure of a flight in progress is
+// of before: its cause may have been mended since.
 func (q *queue) retry(e *entry) {
 	e.outdated = e.state == stateFlying
 	if e.gaveUp {
@@ -320,7 +320,7 @@ func (q *queue) retry(e *entry) {
 	}
 }
 
-// reason says why the entry is not durable; nil: nothing is known to be in its way.
+// reason returns why the entry is not durable; nil: no obstacle is known.
 func (e *entry) reason() error {
 	if e.flight == nil {
 		return e.err
@@ -334,7 +334,7 @@ func (e *entry) reason() error {
 		WithRemedy(lookAfterStore)
 }
 
-// look reports whether nothing is left to wait for, and what tells of a change.
+// look reports whether nothing is left to wait for, and returns a channel that is closed on a change.
 func (d *drain) look() (ended bool, changed <-chan struct{}) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -369,7 +369,7 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	var open []string
 	var err error
 	if lister, ok := d.f.opts.Catalog.(OpenLister); ok {
-		// Also when ctx has ended: the report should tell.
+		// Also when ctx has ended: the report should be complete.
 		open, err = lister.OpenFiles(context.WithoutCancel(ctx), d.q.buffer)
 	}
 	d.f.mu.Lock()

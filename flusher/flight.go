@@ -69,7 +69,7 @@ type flightState struct {
 // progress notes that the flight gets on.
 func (fl *flight) progress() { fl.moved.Store(fl.f.opts.Now().UnixNano()) }
 
-// until returns when the flight gives its worker back, if it does not get on before.
+// until returns when the flight frees its worker without progress before.
 func (fl *flight) until() time.Time { return time.Unix(0, fl.moved.Load()).Add(fl.f.opts.Patience) }
 
 // stalled reports whether the flight has given its worker back, and when it last got on.
@@ -89,7 +89,7 @@ func (fl *flight) mayName() error {
 	return nil
 }
 
-// mayRecord is asked before the namespace is told of the object: from then on a Hold waits
+// mayRecord is asked before the object is recorded in the namespace: from then on a Hold waits
 // for the end, rather than cancel it.
 func (fl *flight) mayRecord() error {
 	fl.progress()
@@ -126,7 +126,7 @@ const (
 	durable verdict = iota
 	failed
 	dropped // there is nothing to flush any more
-	again   // a hold came and went: look anew
+	again   // a hold came and went: decide anew
 	parked  // a hold or an operation covers the name
 	kept    // the name is only passing, or a flush rule holds its step back
 )
@@ -142,7 +142,7 @@ func (fl *flight) run() {
 	out := fl.attempt()
 	fl.cancel(nil)
 	if out.verdict == durable {
-		// Told before those who wait are: when a drain ends, every receipt is written.
+		// Before the waiters wake: when a drain ends, every receipt is written.
 		e := fl.event(EventFlushed, nil)
 		e.Path, e.Receipt = fl.path, &out.Receipt
 		fl.f.opts.Observe(e)
@@ -307,7 +307,7 @@ func (fl *flight) land(out outcome) {
 	f.kick()
 }
 
-// afterPut remembers, or does something about, an object that nobody knows of.
+// afterPut records, or removes, an object without a record.
 func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	switch {
 	case out.verdict == durable:
@@ -339,8 +339,8 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	}
 }
 
-// afterOvertaken has an object removed that was made under a name which nobody held any
-// more, and lets go of what waited for the flight's end. What was queued meanwhile, such as
+// afterOvertaken queues the removal of an object that was made under a name which was not its file's any
+// more, and releases everything that waited for the flight's end. Later work, such as
 // the rename of another object to that name, comes after the removal.
 func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
 	switch {
@@ -358,7 +358,7 @@ func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
 	q.release(nil)
 }
 
-// flushed lets go of an entry, or goes on with the generation that came meanwhile.
+// flushed removes an entry, or continues with the generation that came meanwhile.
 func (q *queue) flushed(fl *flight, e *entry) {
 	q.stats.flushed++
 	q.stats.flushedBytes += fl.size
@@ -370,12 +370,12 @@ func (q *queue) flushed(fl *flight, e *entry) {
 		q.remove(e, fl.forgotten)
 		return
 	}
-	e.item, e.next = *e.next, nil // dirty since its own time: what was older is safe
+	e.item, e.next = *e.next, nil // dirty since its own time: the older content is safe
 	e.urgent = len(e.waiters) > 0
 	q.move(e, stateReady)
 }
 
-// remove lets go of an entry unless a newer generation waits.
+// remove removes an entry unless a newer generation waits.
 func (q *queue) remove(e *entry, err error) {
 	q.setError(e, nil, false)
 	e.settle(e.item.Generation, err)

@@ -36,18 +36,18 @@ type Item struct {
 	Attempts []bb.Content
 }
 
-// Catalog is the daemon's side: where files lie and what they hold. It may also
+// Catalog is the daemon's side: the places and contents of files. It may also
 // be an OpenLister and a Recorder. Its methods are called concurrently and hold no lock that a
 // call into the Flusher needs.
 type Catalog interface {
-	// Begin pins the content's bytes and says where the file lives now. bb.NotFound:
+	// Begin pins the content's bytes and returns the file's present path. bb.NotFound:
 	// the content is gone (removed or replaced); bb.Exists: it is durable already.
-	// Both drop it from the queue, and differ in what Wait returns. Other errors are
+	// Both drop it from the queue, and differ in the result of Wait. Other errors are
 	// tried again.
 	Begin(ctx context.Context, key Key) (upload.Job, error)
 }
 
-// OpenLister is a Catalog that knows which files are open for writing: a drain
+// OpenLister is a Catalog that lists the files that are open for writing: a drain
 // reports them as not saved.
 type OpenLister interface {
 	// OpenFiles returns the paths of the buffer's files that are open for writing.
@@ -71,7 +71,7 @@ type Policy struct {
 	Due      time.Time     // by when all should be flushed; zero: no matter when
 	// KeepExisting has a flush fail rather than replace what this buffer did not write.
 	KeepExisting bool
-	// Store names what the buffer flushes to. Buffers that name the same share its bound;
+	// Store identifies the buffer's store. Buffers of the same share its bound;
 	// "": no other buffer does.
 	Store string
 	// SmallUnits is how many of Options.SmallPerWorker a small file counts as: of a store to which fewer should be on
@@ -102,12 +102,12 @@ type Options struct {
 	// nearly all of the time of such a flush is a wait for the store, which syncs many together about as fast as one. 0: 1.
 	SmallPerWorker int
 	Small          int64
-	Patience       time.Duration    // after how long without any progress a flush gives its worker back; 0: 2 s
+	Patience       time.Duration    // the time without any progress after which a flush frees its worker; 0: 2 s
 	DirtyAge       time.Duration    // oldest a dirty byte may get before its flush begins; 0: 5 min
 	Idle           time.Duration    // how long a closed file is left alone when nothing presses; 0: 1 s; negative: not at all
 	Backoff        [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
 
-	// Observe is told what happens. It may be called concurrently and must not block.
+	// Observe is called with events. It may be called concurrently and must not block.
 	Observe func(Event)
 	// Mine is asked before each attempt at a StoreOp whether it still is this node's to
 	// carry out; if not, it is dropped. Nil: always.
@@ -206,7 +206,7 @@ type Flusher struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	kicked chan struct{} // the dispatcher has something to look at
+	kicked chan struct{} // wakes the dispatcher
 
 	mu struct {
 		sync.Mutex
@@ -231,10 +231,10 @@ func New(opts Options) *Flusher {
 	return f
 }
 
-// Close stops flushing: what is in flight is cancelled, and stays dirty. Those who
-// wait get bb.Unavailable. It returns when all goroutines have ended. A store that does
-// not answer is given Patience; then the error says how much has not ended. Nothing of that
-// gets its name in the store any more, unless the store had begun to give it.
+// Close stops flushing: flights are cancelled, and their files stay dirty. Waiters
+// get bb.Unavailable. It returns when all goroutines have ended. A store that does
+// not answer has Patience to end; then the error has the number of the rest. No object of theirs
+// gets its name in the store any more, unless the store had begun to name it.
 func (f *Flusher) Close() error {
 	f.mu.Lock()
 	f.mu.closed = true
@@ -258,7 +258,7 @@ func (f *Flusher) Close() error {
 	return f.left()
 }
 
-// left gives up what Close could not wait for, and says what it is.
+// left abandons flights that Close could not wait for, and returns their description.
 func (f *Flusher) left() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -315,8 +315,8 @@ func (f *Flusher) ForgetBuffer(buffer string) {
 	}
 }
 
-// Pause keeps flushes from beginning, of a buffer, or of all if it is "". What is in
-// flight goes on, and so do store operations.
+// Pause keeps flushes from beginning, of a buffer, or of all if it is "". Flights
+// continue, and so do store operations.
 func (f *Flusher) Pause(buffer string) { f.setPaused(buffer, true) }
 
 // Resume undoes Pause.
@@ -334,7 +334,7 @@ func (f *Flusher) setPaused(buffer string, paused bool) {
 	f.kick()
 }
 
-// Kick has the dispatcher look again: memory has become short, or a policy changed.
+// Kick wakes the dispatcher: memory has become short, or a policy changed.
 func (f *Flusher) Kick() { f.kick() }
 
 // Reconsider has files looked at again that are held back at some paths and below them: their Policy has changed.

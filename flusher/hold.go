@@ -73,8 +73,8 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 }
 
 // clearRecorded finds out about objects under held names whose flush may have been
-// recorded, though its answer got lost. One that was is not a stray object: what the hold
-// is for concerns it as it does every other. Nothing of the held names is in flight.
+// recorded, though its answer got lost. One that was is not a stray object: the hold's
+// change concerns it as it does every other. Nothing of the held names is in flight.
 func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 	recorder, ok := f.opts.Catalog.(Recorder)
 	if !ok {
@@ -105,7 +105,7 @@ func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 func (h *hold) concernsSuspect(e *entry) bool { return h.concerns(e.suspect) || h.concerns(e.path) }
 
 // outwait waits until flights have ended or are overtaken. It reports whether one of the
-// latter may still make an object that nobody knows of.
+// latter may still make an object without a record.
 func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, err error) {
 	timer := time.NewTimer(f.opts.Patience)
 	defer timer.Stop()
@@ -133,9 +133,9 @@ func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, e
 
 // Held is what Hold holds.
 type Held struct {
-	// Stray says that objects may be in the store under the held names of which the
-	// namespace knows nothing. Their removal is queued; noted with the change that the
-	// hold is for, it also survives the end of this process.
+	// Stray: objects may be in the store under the held names without a record in the
+	// namespace. Their removal is queued; noted with the hold's change,
+	// it also survives the end of this process.
 	Stray bool
 
 	f    *Flusher
@@ -144,8 +144,8 @@ type Held struct {
 	once sync.Once
 }
 
-// Renamed says that a file has got the new name of HoldRename, and what the store has of that
-// file. Call it before Forget of the file that had the name, and before Apply.
+// Renamed records that a file has got the new name of HoldRename, and its object on the store.
+// Call it before Forget of the file that had the name, and before Apply.
 func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
@@ -173,7 +173,7 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 }
 
 // Quiet waits until nothing is left to do on the store under the held names: then
-// whoever else flushes there is not undone by this flusher. The error is that of ctx.
+// the flushes of another flusher there are not undone by this one. The error is that of ctx.
 func (h *Held) Quiet(ctx context.Context) error {
 	return h.until(ctx, func(*storeop.Op) bool { return false })
 }
@@ -249,9 +249,9 @@ func (f *Flusher) lift(q *queue, h *hold) {
 	f.kick()
 }
 
-// removeSuspects has objects removed that a cancelled or failed Put may have left
-// under a held name: nothing in the namespace knows of them, so no rename or
-// removal would take them along. It reports whether there are any.
+// removeSuspects queues the removal of objects that a cancelled or failed Put may have left
+// under a held name: they have no record in the namespace, so no rename or
+// removal would carry them along. It reports whether there are any.
 func (q *queue) removeSuspects(h *hold) (some bool) {
 	for e := range q.suspect {
 		if h.concernsSuspect(e) && (h.newName == "" || e.suspect != q.objectName(h.newName)) {

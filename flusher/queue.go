@@ -50,7 +50,7 @@ type entry struct {
 	waiters []waiter
 }
 
-// waiter is told when a generation, or a newer one, is durable.
+// waiter is woken when a generation, or a newer one, is durable.
 type waiter struct {
 	generation bb.Generation
 	done       chan error // buffered
@@ -118,8 +118,8 @@ func (e *entry) plan(q *queue) plan.Item {
 	}
 }
 
-// move changes an entry's state. Nothing else does, and nothing changes what the
-// indexes order by while an entry is in them, except between two moves.
+// move changes an entry's state. Nothing else does, and nothing changes the keys of the
+// indexes while an entry is in them, except between two moves.
 func (q *queue) move(e *entry, to state) {
 	switch e.state {
 	case stateReady:
@@ -168,7 +168,7 @@ func index(b bool) int {
 	return 0
 }
 
-// change alters what the indexes order by.
+// change alters the keys of the indexes.
 func (q *queue) change(e *entry, alter func()) {
 	if e.state == stateFlying {
 		panic("flusher: an entry is changed in flight")
@@ -249,7 +249,7 @@ func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 	}
 }
 
-// drop takes an entry out and tells those who wait for it.
+// drop removes an entry and wakes its waiters.
 func (q *queue) drop(e *entry, err error) {
 	if e.state == stateFlying {
 		e.flight.forgotten = err
@@ -279,7 +279,7 @@ func (q *queue) askAfter(e *entry) {
 	q.clearSuspect(e)
 }
 
-// settle tells those who wait for a generation up to the given one.
+// settle wakes the waiters for a generation up to the given one.
 func (e *entry) settle(generation bb.Generation, err error) {
 	left := e.waiters[:0]
 	for _, w := range e.waiters {
@@ -323,7 +323,7 @@ func (q *queue) close(err error) {
 	q.broadcast()
 }
 
-// broadcast wakes those who wait for a change.
+// broadcast wakes all waiters for a change.
 func (q *queue) broadcast() {
 	close(q.changed)
 	q.changed = make(chan struct{})

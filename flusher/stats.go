@@ -8,13 +8,13 @@ import (
 	"forebay/flusher/storeop"
 )
 
-// EventKind says what happened.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.
 const (
 	EventBegun       EventKind = "begun"
-	EventFlushed     EventKind = "flushed"  // told before anybody who waits for it goes on
+	EventFlushed     EventKind = "flushed"  // before any waiter for it wakes
 	EventFailed      EventKind = "failed"   // it will be tried again
 	EventDropped     EventKind = "dropped"  // there was nothing to flush any more
 	EventDeferred    EventKind = "deferred" // its name is passing, or held, or a flush rule holds it back
@@ -22,7 +22,7 @@ const (
 	EventApplyFailed EventKind = "apply-failed"
 )
 
-// Event tells what happened to a file or an operation.
+// Event is a change of a file or an operation.
 type Event struct {
 	Kind     EventKind
 	Key      Key

@@ -22,7 +22,7 @@ func (f *Flusher) Apply(buffer string, op storeop.Op) {
 	}
 }
 
-// apply queues an operation and sees that somebody carries it out. mu is held.
+// apply queues an operation and makes sure that it is carried out. mu is held.
 func (q *queue) apply(op storeop.Op) { q.applyBy(q.ops.Add, op) }
 
 func (q *queue) applyBy(add func(storeop.Op), op storeop.Op) {
@@ -31,14 +31,14 @@ func (q *queue) applyBy(add func(storeop.Op), op storeop.Op) {
 	}
 	add(op)
 	if q.applying {
-		q.broadcast() // it may overtake those that fail
+		q.broadcast() // it may overtake failing ones
 		return
 	}
 	q.applying = true
 	q.f.wg.Go(q.applyAll)
 }
 
-// removeObject queues the removal of an object of ours that no entry knows of.
+// removeObject queues the removal of an object of ours without an entry.
 func (q *queue) removeObject(object string) { q.apply(q.removal(object)) }
 
 // removeFirst is removeObject before all operations that concern the name: none of them has begun.
@@ -56,8 +56,8 @@ func (q *queue) removal(object string) storeop.Op {
 	return storeop.Op{Kind: storeop.Remove, Old: plain, Codec: name, Internal: true, Stray: true}
 }
 
-// RemoveStray has an object removed that this node may have left under a path and that
-// no entry knows of, as Options.Stray decides.
+// RemoveStray queues the removal of an object that this node may have left under a path and that
+// has no entry, as Options.Stray decides.
 func (f *Flusher) RemoveStray(buffer, path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +134,7 @@ func (q *queue) carryOut(op storeop.Op) error {
 	return q.f.opts.Applied(q.ctx, q.buffer, op)
 }
 
-// carrier carries operations out as the options say.
+// carrier carries operations out by the options.
 func (q *queue) carrier() *storeop.Carrier {
 	o := &q.f.opts
 	c := &storeop.Carrier{

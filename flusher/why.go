@@ -62,7 +62,7 @@ func (q *queue) unsavedOf() func(*entry) Unsaved {
 	}
 }
 
-// delay says what an entry waits for that has neither failed nor stalls itself.
+// delay returns the reason why an entry waits that has neither failed nor stalls itself.
 func (e *entry) delay(now time.Time, s stalledStore, paused bool) error {
 	switch {
 	case e.state == stateFlying:

@@ -56,7 +56,7 @@ type Reader interface {
 
 	// List calls fn for every object whose name begins with prefix, in no
 	// particular order, as it finds them: it holds no more than one page. An
-	// empty prefix means all; a prefix with a trailing slash means what is below
+	// empty prefix means all; a prefix with a trailing slash means the objects below
 	// that directory. An error of fn ends the listing and is returned as it is.
 	// fn may call the store.
 	List(ctx context.Context, prefix string, fn func(Object) error) error
@@ -77,11 +77,11 @@ type Other struct {
 	Bare  bool // of a directory: the store keeps neither its mode nor its time
 }
 
-// Writer changes a root. What it did is durable when it returns nil.
+// Writer changes a root. Its changes are durable when it returns nil.
 type Writer interface {
 	// Put writes an object, replacing one of that name. It is atomic: until it
 	// returns nil, and for ever if it fails or the process dies, readers find
-	// under the name what was there before, never a part. (An error whose cause
+	// the former object under the name, never a part. (An error whose cause
 	// is a lost answer may come although the object is in place; putting it again
 	// is harmless.)
 	//
@@ -98,22 +98,22 @@ type Writer interface {
 	// (S3), and after a failure the call is repeated to move the rest.
 	Rename(ctx context.Context, old, newName string) error
 
-	// Remove removes an object. Removing what is not there succeeds.
+	// Remove removes an object. Removing a missing one succeeds.
 	Remove(ctx context.Context, name string) error
 
-	// RemoveIf removes an object if it still is a version of which the caller knows that it is
-	// its own. Nothing is there: success. Something else is: ErrForeign, and it stays. The store
-	// compares in the step that removes, where it can; docs/durability.md says which stores do.
+	// RemoveIf removes an object if it still is a version that is the caller's
+	// own. Nothing is there: success. Something else is: ErrForeign, and it stays. The store
+	// compares in the step that removes, where it can; docs/durability.md lists the stores that do.
 	RemoveIf(ctx context.Context, name string, is Version) error
 
-	// RenameIf moves an object, as Rename does, if it still is a version, to a name that has
-	// nothing, or another version of the caller's. Otherwise both stay, and the error is ErrForeign
-	// with the name that is not as expected. Nothing is there under old: bb.NotFound. Called again
-	// with the same versions, it ends what a call has begun that a crash cut between its steps.
+	// RenameIf moves an object, as Rename does, if it still is a version, to a name that is
+	// free, or has another version of the caller's. Otherwise both stay, and the error is ErrForeign
+	// with the name whose object differs. Nothing is there under old: bb.NotFound. Called again
+	// with the same versions, it completes a call that a crash cut between its steps.
 	RenameIf(ctx context.Context, old, newName string, is, replaces Version) error
 
 	// RemoveTree removes name and everything below it; the empty name means
-	// everything in the root, but not the root. Removing what is not there
+	// everything in the root, but not the root. Removing a missing tree
 	// succeeds.
 	RemoveTree(ctx context.Context, name string) error
 
@@ -130,7 +130,7 @@ type Writer interface {
 	RemoveDir(ctx context.Context, name string) error
 }
 
-// Source is what a Put writes: bytes that lie in memory, in pieces.
+// Source is the content of a Put: bytes that lie in memory, in pieces.
 // Its methods may be called concurrently. The bytes belong to the source and
 // must stay as they are until Put has returned.
 type Source interface {
@@ -143,21 +143,21 @@ type Source interface {
 	Slices(dst [][]byte, off, n int64) ([][]byte, error)
 }
 
-// PutOptions says how an object is written.
+// PutOptions are the options of writing an object.
 type PutOptions struct {
 	// Attrs are given to the file by stores that have such things (POSIX, and mode and time
 	// S3); others ignore them. Nil leaves it to the store.
 	Attrs *Attrs
 	// Last, if not nil, is called once all bytes are where they can be without being seen,
 	// right before the step that puts them under the name. If it fails, the Put does, and
-	// what was under the name stays.
+	// the former object stays.
 	Last func(ctx context.Context) error
 	// Replaces is what Object.ETag was of what should be under the name; "": nothing should.
 	// It spares stores that compare (S3) a request, and changes nothing else: what is there
 	// is replaced, without Keep.
 	Replaces string
-	// Keep has the Put fail with ErrForeign when something else than Replaces is under the
-	// name. What is there stays.
+	// Keep makes the Put fail with ErrForeign when another object than Replaces is under the
+	// name. That object stays.
 	Keep bool
 }
 
@@ -169,11 +169,11 @@ func (o *PutOptions) LastStep(ctx context.Context) error {
 	return o.Last(ctx)
 }
 
-// DirOptions says how a directory is made.
+// DirOptions are the options of making a directory.
 type DirOptions struct {
 	Attrs Attrs
-	// Holds says that something lies in it, or is about to: stores without directories, which
-	// know it by that, then do nothing.
+	// Holds: the directory has an entry, or is about to have one: stores without directories
+	// then do nothing.
 	Holds bool
 	// Keep leaves a directory that is there as it is, unless the store has made it and has its mark
 	// on it. Without it, that is done only to
@@ -189,11 +189,11 @@ type Attrs struct {
 	MTime time.Time // zero: now
 }
 
-// Object describes what a store holds under a name.
+// Object describes the object under a name of a store.
 type Object struct {
 	Name string
 	Size int64
-	ETag string // what the store calls this content: an entity tag, or inode:mtime
+	ETag string // the store's name of this content: an entity tag, or inode:mtime
 	// Checksum is the CRC-64/NVME of the whole object, if HasChecksum. Put always
 	// says it; Stat does where the store keeps it, List never.
 	Checksum    uint64
@@ -215,7 +215,7 @@ type Version struct {
 // Version returns the object's version.
 func (o Object) Version() Version { return Version{o.ETag, o.Size} }
 
-// Described returns what a store says of the object that a reader of Get reads, if it does.
+// Described returns the store's description of the object that a reader of Get reads, if it has one.
 func Described(r io.Reader) (Object, bool) {
 	d, ok := r.(interface{ Object() (Object, bool) })
 	if !ok {

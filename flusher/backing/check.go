@@ -60,7 +60,7 @@ func Passing(err error) bool {
 	}
 }
 
-// SourceError says that the fault is in the bytes to be written, not in the store.
+// SourceError marks a fault in the bytes to be written, not in the store.
 type SourceError struct{ Err error }
 
 // Error returns the reason.
@@ -74,7 +74,7 @@ func Mismatch(op, name string, want, got uint64) error {
 	return bb.E(bb.Checksum, op, name, fmt.Sprintf("checksum is %016x, should be %016x", got, want))
 }
 
-// CheckSource compares what a Put has read of its source with what the source said.
+// CheckSource compares the bytes that a Put has read of its source with the source's description.
 func CheckSource(name string, src Source, got uint64) error {
 	if want := src.Checksum(); got != want {
 		return &bb.Error{Kind: bb.Checksum, Op: "put", Path: name, Err: &SourceError{Mismatch("read", "", want, got)}}
@@ -83,7 +83,7 @@ func CheckSource(name string, src Source, got uint64) error {
 }
 
 // ReadSource returns the pieces of a range of a source and their checksum, after
-// checking that the source gave as many bytes as it was asked for.
+// checking that the source returned as many bytes as were requested.
 func ReadSource(name string, src Source, dst [][]byte, off, n int64) ([][]byte, uint64, error) {
 	slices, err := Pieces(name, src, dst, off, n)
 	if err != nil {

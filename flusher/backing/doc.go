@@ -1,6 +1,6 @@
-// Package backing says what Forebay asks of a store behind a buffer: put whole
+// Package backing is the contract of a store behind a buffer: put whole
 // objects so that they are durable or not there at all, and read, list, rename
-// and remove them. It knows names and bytes; it must never know buffers,
+// and remove them. It has names and bytes; it must never know buffers,
 // namespaces, policies or compression.
 //
 // The adaptors stand beside each other (posix, s3, mem), and so do the wrappers

@@ -5,9 +5,9 @@ import "forebay/internal/bb"
 // Leftover is unfinished work that lies in a store.
 type Leftover struct {
 	Name     string        `json:"name"`  // below the store's root
-	Size     int64         `json:"bytes"` // of what was written of it, as far as the store says
+	Size     int64         `json:"bytes"` // of its written part, as far as the store reports it
 	Instance bb.InstanceID `json:"-"`     // of the daemon that made it
-	Ended    bool          `json:"ended"` // that daemon is gone, see Owner.Ended: nobody goes on with it
+	Ended    bool          `json:"ended"` // that daemon is gone, see Owner.Ended: it is abandoned
 	Removed  bool          `json:"removed"`
 }
 
@@ -17,8 +17,8 @@ func InstanceOf(name string) bb.InstanceID {
 	return instance
 }
 
-// Within says where leftovers are looked for, and what becomes of them. Stores that keep
-// unfinished work in one place look there, whatever Dir and Deep say.
+// Within is the place of leftovers to find, and the treatment of them. Stores that keep
+// unfinished work in one place search there, for any Dir and Deep.
 type Within struct {
 	Dir    string // below the root; "": the root
 	Deep   bool   // in all that is below it, too

@@ -26,31 +26,31 @@ const (
 	tempLength = len(tempPrefix) + 3*16 + 2 + len(tempSuffix)
 )
 
-// PeerAge is how long the unfinished work of an instance that nobody knows is left alone
-// when an Owner does not say: far longer than any upload lasts. See Owner.Abandoned.
+// PeerAge is the default age at which the unfinished work of an unknown instance is
+// abandoned: far longer than any upload lasts. See Owner.Abandoned.
 const PeerAge = 7 * 24 * time.Hour
 
 // Owner marks unfinished work, so that a crash's remains can be told from work
-// that a living process is doing.
+// of a living process.
 type Owner struct {
 	Instance bb.InstanceID
 	Life     uint64
 	// PeerAge is how old the work of another instance must be before it counts as
 	// abandoned; 0 means the constant PeerAge.
 	PeerAge time.Duration
-	// Peers knows other daemons and earlier lives; nil: nothing is known of them.
+	// Peers are other daemons and earlier lives; nil: nothing is known of them.
 	Peers Peers
 }
 
-// Peers knows which daemons have ended.
+// Peers reports which daemons have ended.
 type Peers interface {
 	// Ended reports whether it is certain that a daemon's life is over. An instance that
 	// is not known has not ended: it may be another cluster's.
 	Ended(instance bb.InstanceID, life uint64) bool
 }
 
-// NewOwner returns the owner for this process: its life is derived from what the
-// kernel tells only this run of it apart by.
+// NewOwner returns the owner for this process: its life is derived from values of the
+// kernel that only this run of it has.
 func NewOwner(instance bb.InstanceID) Owner {
 	h := fnv.New64a()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // absent: pid and start time still tell
@@ -60,8 +60,8 @@ func NewOwner(instance bb.InstanceID) Owner {
 	return Owner{Instance: instance, Life: h.Sum64()}
 }
 
-// startTime returns the field of /proc/self/stat that says when the process
-// started, in ticks since boot (proc(5), field 22).
+// startTime returns the field of /proc/self/stat with the start of the process,
+// in ticks since boot (proc(5), field 22).
 func startTime() []byte {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -84,11 +84,11 @@ func (o Owner) TempName() string {
 	return tempPrefix + o.Instance.String() + "-" + life + "-" + hex.EncodeToString(random[:]) + tempSuffix
 }
 
-// A file that is about to be removed is moved aside first, and then compared with what may be
-// removed, as the name says that it has from then on:
+// A file that is about to be removed is moved aside first, and then compared with the version that may be
+// removed, which its name has from then on:
 //
 //	.forebay-IIIIIIIIIIIIIIII-LLLLLLLLLLLLLLLL-VVVVVVVVVVVVVVVV.rm.NAME
-//	                                           │                   └ what it was called
+//	                                           │                   └ its former name
 //	                                           └ hash of the Version that may be removed
 const (
 	asideMark   = ".rm."
@@ -110,7 +110,7 @@ func (v Version) hash() uint64 {
 	return h.Sum64()
 }
 
-// Aside returns what a file was called that was moved aside to be removed; ok is false if it was not.
+// Aside returns the former name of a file that was moved aside to be removed; ok is false if it was not.
 func Aside(name string) (base string, ok bool) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	if _, _, ok = parseTemp(name); !ok || len(name) <= asideLength || name[asideLength-len(asideMark):asideLength] != asideMark {
@@ -119,7 +119,7 @@ func Aside(name string) (base string, ok bool) {
 	return name[asideLength:], true
 }
 
-// MayRemove reports whether the name of a file that was moved aside says that a version may be removed.
+// MayRemove reports whether the name of a file that was moved aside allows the removal of a version.
 func MayRemove(name string, is Version) bool {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	_, ok := Aside(name)
@@ -133,8 +133,8 @@ func IsTemp(name string) bool {
 }
 
 // Ended reports whether the daemon that made the work of that name is known to be gone:
-// an earlier life of the same instance made it, or another one that Peers says has ended.
-// Names that no Owner made are nobody's work.
+// an earlier life of the same instance made it, or another one that has ended by Peers.
+// Names that no Owner made have no daemon.
 func (o Owner) Ended(name string) bool {
 	instance, life, ok := parseTemp(name)
 	switch {

@@ -1,6 +1,6 @@
-// Package codec compresses what goes to a store and decompresses what comes
-// back, in frames that ordinary tools read. It is the only importer of
-// klauspost/compress. It knows bytes; it must never know files or stores.
+// Package codec compresses bytes on their way to a store and decompresses them on their
+// way back, in frames that ordinary tools read. It is the only importer of
+// klauspost/compress. It must never know files or stores.
 package codec
 
 import (
@@ -36,7 +36,7 @@ func Check(name string) error {
 	return bb.E(bb.Invalid, "codec", fmt.Sprintf("%.32q", name), "is not known").WithRemedy(`use "zstd", "s2" or none`)
 }
 
-// Suffix returns what is added to a file's name in the store; "" for none and for
+// Suffix returns the suffix of a file's name in the store; "" for none and for
 // names that Check refuses.
 func Suffix(name string) string {
 	switch name {
@@ -48,7 +48,7 @@ func Suffix(name string) string {
 	return ""
 }
 
-// OfName returns the codec that an object's name says it has, and the name without
+// OfName returns the codec by the suffix of an object's name, and the name without
 // the suffix. A name that is nothing but a suffix has none.
 func OfName(object string) (plain, name string) {
 	for _, name := range []string{Zstd, S2} {
@@ -79,7 +79,7 @@ type plainWriter struct{ io.Writer }
 func (plainWriter) Close() error { return nil }
 
 // NewReader returns a reader that decompresses r. Closing it releases memory, and
-// does not close r. What is no frame, or a damaged one, is bb.Checksum.
+// does not close r. Bytes that are no frame, or a damaged one, are bb.Checksum.
 func NewReader(name string, r io.Reader) (io.ReadCloser, error) {
 	switch name {
 	case None:
@@ -96,8 +96,8 @@ func NewReader(name string, r io.Reader) (io.ReadCloser, error) {
 	return nil, Check(name)
 }
 
-// sourceErrors marks the errors of the compressed stream's own reader, to tell them
-// from what is wrong with the stream.
+// sourceErrors marks the errors of the compressed stream's own reader, to distinguish them
+// from faults in the stream.
 type sourceErrors struct{ r io.Reader }
 
 func (s sourceErrors) Read(p []byte) (int, error) {
@@ -156,7 +156,7 @@ type verifier struct {
 }
 
 func (v *verifier) Read(p []byte) (int, error) {
-	// One byte more than may come, to notice what is too long.
+	// One byte more than allowed, to notice a frame that is too long.
 	if int64(len(p)) > v.left+1 {
 		p = p[:v.left+1]
 	}

@@ -1,5 +1,5 @@
-// Package content reads what files hold from the objects that a store has of them, decompressed. It must never know
-// which objects a buffer has.
+// Package content reads the content of files from their objects on a store, decompressed. It must never know
+// the objects of a buffer.
 package content
 
 import (
@@ -14,8 +14,8 @@ import (
 )
 
 // Open opens a file's content in the store from an offset on, decompressed. The
-// codec is what bb.Flushed.Codec says. With one, what comes before the offset is
-// read and thrown away. It does not verify: the caller knows the checksums.
+// codec is bb.Flushed.Codec. With one, the bytes before the offset are
+// read and dropped. It does not verify: the caller has the checksums.
 func Open(ctx context.Context, store backing.Store, path, codecName string, offset int64) (io.ReadCloser, error) {
 	if codecName == codec.None {
 		return store.Get(ctx, path, offset, -1)
@@ -41,7 +41,7 @@ func Open(ctx context.Context, store backing.Store, path, codecName string, offs
 	return r, nil
 }
 
-// both is a decompressing reader that closes what it reads from too.
+// both is a decompressing reader that closes its source too.
 type both struct {
 	io.ReadCloser
 	under io.Closer
@@ -49,7 +49,7 @@ type both struct {
 
 func (b *both) Close() error { return errors.Join(b.ReadCloser.Close(), b.under.Close()) }
 
-// Sum reads an object, decompressed. What is not compressed like that is bb.Checksum.
+// Sum reads an object, decompressed. An object of another compression is bb.Checksum.
 func Sum(ctx context.Context, store backing.Store, object, codecName string, progress func()) (c bb.Content, err error) {
 	packed, err := store.Get(ctx, object, 0, -1)
 	if err != nil {

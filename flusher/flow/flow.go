@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rate is a flow that forgets what is long past.
+// Rate is a flow that forgets the past.
 type Rate struct {
 	perSecond float64
 	when      time.Time
@@ -15,7 +15,7 @@ type Rate struct {
 
 const (
 	rateMemory  = 10 * time.Second
-	rateSilence = 3 * rateMemory // a store that took nothing for so long has no rate: what is left of it says nothing
+	rateSilence = 3 * rateMemory // a store that accepted nothing for so long has no rate: the rest of it means nothing
 )
 
 // At returns the rate, in bytes a second.
@@ -32,8 +32,8 @@ func (r *Rate) Add(now time.Time, bytes int64) {
 	r.when = now
 }
 
-// Pace is how fast a queue gets on in a spell in which it was never empty. What is long
-// past counts less and less.
+// Pace is the progress of a queue in a spell in which it was never empty. The past counts
+// less and less.
 type Pace struct {
 	since time.Time // when the spell began; zero: the queue is empty
 	bytes int64
@@ -41,7 +41,7 @@ type Pace struct {
 
 const (
 	paceMemory = time.Minute
-	paceLeast  = 5 * time.Second // of a spell that tells something
+	paceLeast  = 5 * time.Second // the shortest spell with a pace
 )
 
 // Begin begins a spell, unless one goes on.

@@ -1,5 +1,5 @@
-// Package owned tells a buffer's own objects on a store from those of others. It must never change a store, nor know why
-// it is asked.
+// Package owned distinguishes a buffer's own objects on a store from those of others. It must never change a store, nor
+// know the reason of a question.
 package owned
 
 import (

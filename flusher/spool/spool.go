@@ -1,5 +1,5 @@
-// Package spool compresses the bytes of a file before they are put. It must never know a store, nor which file the
-// bytes are of.
+// Package spool compresses the bytes of a file before they are put. It must never know a store, nor
+// the file of the bytes.
 package spool
 
 import (
@@ -18,7 +18,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// A store wants to know size and checksum before the first byte, so compressed
+// A store needs size and checksum before the first byte, so compressed
 // contents are spooled: small ones in memory, large ones in a file that has no
 // name, mapped.
 

@@ -40,7 +40,7 @@ type File interface {
 	Abort()
 }
 
-// InOptions says how to stage in.
+// InOptions are the options of a stage-in.
 type InOptions struct {
 	Options
 	// Codec is the buffer's: objects with its suffix are decompressed, and lose it.
@@ -54,7 +54,7 @@ type Found struct {
 }
 
 // Find calls fn for the object called name, or else those of the tree below it, or, if
-// name is "" or ends in a slash, of what is below it. An object goes under exactly the
+// name is "" or ends in a slash, of the tree below it. An object goes under exactly the
 // target, a tree's objects below it. If there is nothing under the name it is bb.NotFound.
 func Find(ctx context.Context, from backing.Reader, name, target string, fn func(Found) error) error {
 	found := false
@@ -136,7 +136,7 @@ func (in *stageIn) start(ctx context.Context, o backing.Object, target string) e
 }
 
 // copy copies one object and returns how many of its bytes were counted. It holds a
-// slot when it begins, and gives it back.
+// slot when it begins, and frees it.
 func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name string) (counted int64, err error) {
 	same, err := in.to.Same(ctx, target, &o, name)
 	switch {

@@ -98,7 +98,7 @@ func (out *stageOut) start(ctx context.Context, e Entry, name string) error {
 }
 
 // same compares an object with a file of the same size: by checksum where the store
-// keeps them, else by the time that an earlier copy gave it.
+// keeps them, else by the time that an earlier copy set.
 func same(there *backing.Object, e *Entry) bool {
 	if there.HasChecksum {
 		return there.Checksum == e.Checksum
@@ -106,7 +106,7 @@ func same(there *backing.Object, e *Entry) bool {
 	return e.Attrs != nil && !e.Attrs.MTime.IsZero() && there.MTime.Equal(e.Attrs.MTime)
 }
 
-// keep gives an object that is there and equal the file's mode.
+// keep sets the file's mode on an object that is there and equal.
 func (out *stageOut) keep(ctx context.Context, there *backing.Object, e *Entry) error {
 	if e.Attrs != nil && there.HasMode && there.Mode != e.Attrs.Mode.Perm() && !out.opts.DryRun {
 		if err := out.to.SetMode(ctx, there.Name, *e.Attrs); err != nil {

@@ -1,6 +1,6 @@
 // Package stage copies between a store and a buffer: stage-in and stage-out of
-// files and trees, with several pieces at a time, skipping what is already there.
-// It reaches the buffer through small interfaces, and knows nothing of segments,
+// files and trees, with several pieces at a time, skipping files that are already there.
+// It reaches the buffer through small interfaces, and must never know segments,
 // leases or namespaces.
 package stage
 
@@ -13,13 +13,13 @@ import (
 	"forebay/internal/bb"
 )
 
-// Options says how to copy.
+// Options are the options of a copy.
 type Options struct {
 	Parallel int   // pieces at a time, of one file or of several; 0: 4
 	Range    int64 // bytes of a piece of a large file; 0: 32 MiB
 	DryRun   bool  // only find out what would be copied
-	// Progress is told how far it has got, at most every 200 ms and once at the end,
-	// by one goroutine at a time. Nil: nobody is told.
+	// Progress is called with the totals so far, at most every 200 ms and once at the end,
+	// by one goroutine at a time. Nil: no calls.
 	Progress func(Progress)
 }
 
@@ -54,7 +54,7 @@ type Failure struct {
 // MaxNamed bounds the names in a Report.
 const MaxNamed = 10_000
 
-// Report is what was done.
+// Report is the result of a copy.
 type Report struct {
 	Progress
 	Failures []Failure // at most MaxNamed
@@ -103,8 +103,8 @@ func (c *copier) begin(bytes int64) {
 	})
 }
 
-// end counts how a file went; left are the bytes of it that were not counted. A dry run has
-// copied nothing, and names what it would have.
+// end counts the outcome of a file; left are the bytes of it that were not counted. A dry run has
+// copied nothing, and names the files that it would have.
 func (c *copier) end(name string, bytes, left int64, err error) {
 	c.update(func(r *Report) {
 		if errors.Is(err, errDry) {
@@ -159,7 +159,7 @@ func (c *copier) acquire(ctx context.Context) error {
 
 func (c *copier) free() { <-c.slots }
 
-// finish waits for all pieces and returns what was done.
+// finish waits for all pieces and returns the result.
 func (c *copier) finish(ctx context.Context, op string, err error) (Report, error) {
 	c.wg.Wait()
 	c.opts.Progress(c.report.Progress)

@@ -1,4 +1,4 @@
-// Package storeop is the store's share of renames and removals: what is to be done, in which order, and how it is done.
+// Package storeop is the store's share of renames and removals: the operations, their order, and their execution.
 // It must never know its callers, nor the flushes that wait for it.
 package storeop
 
@@ -18,9 +18,9 @@ type Carrier struct {
 	// Ours of directories.
 	Ours    func(ctx context.Context, op Op, objects []string) ([]Owned, error)
 	OurDirs func(ctx context.Context, op Op, dirs []string) ([]string, error)
-	// Unrecorded returns what may be under a name without a record.
+	// Unrecorded returns the objects that may be under a name without a record.
 	Unrecorded   func(object string) owned.Unrecorded
-	KeepExisting bool // the buffer does not replace what it did not write
+	KeepExisting bool // the buffer does not replace other writers' objects
 }
 
 // Do carries an operation out. It may be repeated.
@@ -77,8 +77,8 @@ func (c *Carrier) removeFile(ctx context.Context, store backing.Store, op *Op) e
 	return err
 }
 
-// renameFile moves the object of a file on a store, if it is this buffer's, over what is this
-// buffer's, or over anything unless the buffer keeps what it did not write.
+// renameFile moves the object of a file on a store, if it is this buffer's, over an object of
+// this buffer, or over any one unless the buffer keeps other writers' objects.
 func (c *Carrier) renameFile(ctx context.Context, store backing.Store, op *Op) error {
 	suffix := codec.Suffix(op.Codec)
 	old, newName := op.Old+suffix, op.New+suffix

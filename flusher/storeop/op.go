@@ -8,7 +8,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Kind is what is done in the store.
+// Kind is the kind of work in the store.
 type Kind uint8
 
 // The kinds.
@@ -44,9 +44,9 @@ type Op struct {
 	Was, Replaces              []bb.Flushed
 	Attempts, ReplacedAttempts []bb.Content
 
-	Overwrite bool // what is under New may be replaced, whatever it is
-	Internal  bool // the flusher's own: nobody has written it down
-	Stray     bool // a removal of what no entry may know of: see flusher.Options.Stray
+	Overwrite bool // any object under New may be replaced
+	Internal  bool // the flusher's own: it is not recorded
+	Stray     bool // a removal of an object without an entry: see flusher.Options.Stray
 }
 
 // Concerns reports whether a flush under the path must wait for the operation.
@@ -69,7 +69,7 @@ func (op *Op) name() string {
 	return op.Old
 }
 
-// Follow has what may be under names follow an operation that was carried out.
+// Follow makes the contents that may be under names follow an operation that was carried out.
 func (op *Op) Follow(l owned.Ledger) {
 	suffix := codec.Suffix(op.Codec)
 	switch {
@@ -82,8 +82,8 @@ func (op *Op) Follow(l owned.Ledger) {
 	}
 }
 
-// Owned is an object that may be the buffer's: if it is one of what was flushed under its name, or of
-// what flushes may have put there without a record.
+// Owned is an object that may be the buffer's: if it is one of those flushed under its name, or of
+// those that flushes may have put there without a record.
 type Owned struct {
 	Object   string
 	Was      []bb.Flushed

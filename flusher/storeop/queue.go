@@ -31,7 +31,7 @@ func (q *Queue) Failing() int { return q.failing }
 // Clear drops all.
 func (q *Queue) Clear() { q.ops, q.failing = nil, 0 }
 
-// Any reports whether there is an operation of which a function says so.
+// Any reports whether there is an operation for which a function returns true.
 func (q *Queue) Any(is func(*Op) bool) bool {
 	return slices.ContainsFunc(q.ops, func(op *Pending) bool { return is(&op.Op) })
 }
@@ -41,7 +41,7 @@ func (q *Queue) Concern(path string) bool {
 	return q.Any(func(op *Op) bool { return op.Concerns(path) })
 }
 
-// Overwrite lets the renames of files to a path, or to one below it, replace whatever is there.
+// Overwrite allows the renames of files to a path, or to one below it, to replace any object there.
 func (q *Queue) Overwrite(path string) {
 	for _, op := range q.ops {
 		if op.Kind == Rename && !op.Tree && bb.Within(op.New, path) {
@@ -50,8 +50,8 @@ func (q *Queue) Overwrite(path string) {
 	}
 }
 
-// Begin returns the operation that is tried now, or nil and when to look again; the zero time: when something
-// changes. Blocked reports whether something else is in the way of a path.
+// Begin returns the operation that is tried now, or nil and the time of the next check; the zero time: on a
+// change. Blocked reports whether something else is in the way of a path.
 func (q *Queue) Begin(now time.Time, blocked func(path string) bool) (*Pending, time.Time) {
 	i, wake := nextOp(q.ops, now, blocked)
 	if i < 0 {
@@ -92,8 +92,8 @@ func (op *Pending) Attempts() int { return op.attempts }
 // Err returns how the last attempt failed; nil: none has.
 func (op *Pending) Err() error { return op.err }
 
-// Retry has operations that failed tried at once. The failure of an attempt that is on its
-// way is of before: what did not pass by itself may have been mended since.
+// Retry tries operations that failed at once. The failure of an attempt in progress
+// is of before: its cause may have been mended since.
 func (q *Queue) Retry() {
 	for _, op := range q.ops {
 		op.gaveUp, op.notBefore, op.outdated = false, time.Time{}, op.carrying
@@ -144,10 +144,10 @@ const (
 	opsAhead   = 4096 // how far behind the first operation one is looked for that may overtake
 )
 
-// nextOp decides which operation is tried now, or when to look again; -1 and the zero time:
-// when something changes. Blocked reports whether something else is in the way of a path.
+// nextOp decides which operation is tried now, or the time of the next check; -1 and the zero time:
+// on a change. Blocked reports whether something else is in the way of a path.
 func nextOp(ops []*Pending, now time.Time, blocked func(path string) bool) (next int, wake time.Time) {
-	var before plan.Names // of what is not to be overtaken
+	var before plan.Names // of operations that must not be overtaken
 	failing := 0
 	for i, op := range ops[:min(len(ops), opsAhead)] {
 		paths := op.paths()

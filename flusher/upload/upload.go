@@ -1,4 +1,4 @@
-// Package upload carries the bytes of one file to its store, and has it recorded that they are there. It must never know which
+// Package upload carries the bytes of one file to its store, and has that recorded. It must never decide which
 // file is flushed when, nor change a queue.
 package upload
 
@@ -35,8 +35,8 @@ type Job interface {
 	Close()
 }
 
-// Previous is a Job that knows what the store holds of the file so far. Without,
-// the flusher believes that it was never flushed before.
+// Previous is a Job that has the store's present content of the file. Without,
+// the flusher assumes that it was never flushed before.
 type Previous interface {
 	Previous() bb.Flushed
 }
@@ -54,13 +54,13 @@ type Current interface {
 	Current(ctx context.Context) error
 }
 
-// Attributed is a Job that knows what attributes its file should have in a store
+// Attributed is a Job that has the attributes of its file for a store
 // that keeps them.
 type Attributed interface {
 	Attrs() *backing.Attrs
 }
 
-// Watch is what an upload tells its flight, and asks of it. Its methods are called by one goroutine at a time, and may be
+// Watch is an upload's interface to its flight. Its methods are called by one goroutine at a time, and may be
 // called again.
 type Watch interface {
 	// Progress notes that the upload gets on, Read that the store has asked for bytes of the source.
@@ -74,7 +74,7 @@ type Watch interface {
 	// cancelled. An error ends it.
 	MayName() error
 	MayRecord() error
-	// Made notes what a Put may have made under a name, until Recorded is called for it. Unrecorded returns it.
+	// Made records the object that a Put may have made under a name, until Recorded is called for it. Unrecorded returns it.
 	Made(object string, c bb.Content)
 	Unrecorded(object string) owned.Unrecorded
 	Recorded(object string)
@@ -101,12 +101,12 @@ type Result struct {
 	Gone    bool   // with an error: there is nothing to flush any more
 	Object  string // that a Put may have made
 	WasNew  bool   // the file had no such object before
-	Foreign string // an object of somebody else's that is in the way
+	Foreign string // another writer's object in the way
 	Unsure  bool   // the object may be recorded all the same
 	Receipt receipt.Receipt
 }
 
-// Before returns what the store holds of the file so far.
+// Before returns the store's present content of the file.
 func (u *Upload) Before() bb.Flushed {
 	if p, ok := u.Job.(Previous); ok {
 		return p.Previous()
@@ -145,7 +145,7 @@ func (u *Upload) put(ctx context.Context) Result {
 	u.Watch.Target(r.Object, r.WasNew)
 	o, err := u.putKeeping(ctx, r.Object, &counted{watched{src, u.Watch}}, u.options(before, r.WasNew))
 	if errors.Is(err, backing.ErrForeign) {
-		return Result{Err: err, Foreign: r.Object} // no Put of ours made what is there
+		return Result{Err: err, Foreign: r.Object} // no Put of ours made the object there
 	}
 	if err == nil {
 		if err = u.Watch.MayRecord(); err != nil {

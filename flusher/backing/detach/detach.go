@@ -1,6 +1,6 @@
 // Package detach wraps a store whose calls may hang in the kernel, as those of a network
-// file system whose server is away: each call returns when its context ends, and goes on
-// by itself. It bounds how many calls are left behind. It must never know why a call hangs.
+// file system whose server is away: each call returns when its context ends, and continues
+// by itself. It bounds the calls that are left behind. It must never know why a call hangs.
 package detach
 
 import (
@@ -39,8 +39,8 @@ type call[T any] struct {
 	left  bool
 }
 
-// Do returns what fn returns, or an error when ctx ends before: then fn goes on alone, and
-// what it returns in the end goes to drop, unless it is an error.
+// Do returns the results of fn, or an error when ctx ends before: then fn continues alone, and
+// its result goes to drop in the end, unless it is an error.
 func Do[T any](ctx context.Context, c *Calls, op, name string, fn func(context.Context) (T, error), drop func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {

@@ -1,5 +1,5 @@
 // Package fault wraps a store so that chosen calls fail in chosen ways, for
-// tests and rehearsals. It must never be in a stack that nobody asked it into.
+// tests and rehearsals. It must never be in a stack that did not ask for it.
 package fault
 
 import (
@@ -27,7 +27,7 @@ const (
 	Truncated     Kind = "truncated"      // Put: the bytes end early; Get: the answer does
 )
 
-// Rule says which calls fail. The first rule that matches a call is applied.
+// Rule selects calls that fail. The first rule that matches a call is applied.
 type Rule struct {
 	Op    string // put, get, stat, list, rename, remove, check, sweep; "": all
 	Name  string // "": all
@@ -101,7 +101,7 @@ type store struct {
 	plan *Plan
 }
 
-// wait takes as long as the rule says.
+// wait waits for the time of the rule.
 func (r *Rule) wait(ctx context.Context, op, name string) error {
 	if r.Kind != Slow {
 		return nil
@@ -249,7 +249,7 @@ func (s *store) Sweep(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// source damages what an inner source gives.
+// source damages the bytes of an inner source.
 type source struct {
 	backing.Source
 	kind Kind
@@ -271,7 +271,7 @@ func (s *source) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	return slices, nil
 }
 
-// reader damages what an inner reader gives.
+// reader damages the bytes of an inner reader.
 type reader struct {
 	io.ReadCloser
 	kind Kind

@@ -1,6 +1,6 @@
-// Package health watches the calls of a store, and tells whether the store answers, fails, or
+// Package health watches the calls of a store, and reports whether the store answers, fails, or
 // leaves a call without an answer: since when, and why. It changes nothing about the calls.
-// It must never know what a call is for.
+// It must never know the purpose of a call.
 package health
 
 import (
@@ -18,7 +18,7 @@ import (
 // Patience is how long a call may go without progress before its store counts as silent.
 const Patience = 5 * time.Second
 
-// Condition says how a store stands.
+// Condition is the state of a store.
 type Condition string
 
 // The conditions of a store.
@@ -41,7 +41,7 @@ type Status struct {
 	Tried     time.Time // when the last call failed
 }
 
-// class is a kind of calls: success in one kind says little about another. A full file system
+// class is a kind of calls: success in one kind proves little about another. A full file system
 // answers every stat, and carries removals out.
 type class uint8
 
@@ -60,7 +60,7 @@ type failure struct {
 	attempts  int
 }
 
-// Health is what is known of one store. It outlives the Store values that are opened of it.
+// Health is the observed state of one store. It outlives the Store values that are opened of it.
 // Its methods may be called concurrently.
 type Health struct {
 	now func() time.Time
@@ -121,7 +121,7 @@ func (c *call) callback(end int64, fn func() error) error {
 	return err
 }
 
-// end notes what came of the call, and returns err.
+// end records the outcome of the call, and returns err.
 func (c *call) end(err error) error {
 	h := c.h
 	h.mu.Lock()
@@ -154,7 +154,7 @@ func (c *call) end(err error) error {
 	return err
 }
 
-// verdict is what the end of a call says of its store.
+// verdict is the meaning of the end of a call for its store.
 type verdict uint8
 
 const (
@@ -163,8 +163,8 @@ const (
 	broken                  // it fails
 )
 
-// judge decides what an error says of a store. Own is the error of a callback. Quiet is how long
-// the call had not got on.
+// judge decides the meaning of an error for a store. Own is the error of a callback. Quiet is the time
+// for which the call had made no progress.
 func judge(err, own error, quiet time.Duration) verdict {
 	var (
 		source *backing.SourceError
@@ -192,7 +192,7 @@ func judge(err, own error, quiet time.Duration) verdict {
 	return ignored
 }
 
-// Status says how the store stands now.
+// Status returns the present state of the store.
 func (h *Health) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,17 +15,17 @@ type Notices struct {
 // and goes fills no log.
 const QuietFor = time.Minute
 
-// Notice is what a log should say.
+// Notice is a change that a log should report.
 type Notice uint8
 
 // The notices.
 const (
 	Nothing Notice = iota
 	Begins         // the store fails, or does not answer
-	Ends           // it answers again, after what Begins said
+	Ends           // it answers again, after the report of Begins
 )
 
-// Next returns what is to be said of a store that stands so now, and how long the trouble lasted
+// Next returns the notice for a store in its present state, and the duration of the trouble
 // that has ended.
 func (n *Notices) Next(s Status, now time.Time) (Notice, time.Duration) {
 	trouble := s.Condition == Failing || s.Condition == Silent

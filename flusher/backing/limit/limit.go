@@ -1,6 +1,6 @@
 // Package limit wraps a store so that the bytes that are read from it and written
 // to it keep to a rate. Limiters may be shared: one for all buffers, one for
-// each. It must never know why a rate is what it is.
+// each. It must never know the reason of a rate.
 package limit
 
 import (
@@ -82,7 +82,7 @@ func (r *reader) Read(p []byte) (int, error) {
 }
 
 // wait pays n bytes in steps no larger than each limiter's bucket. The caller's
-// context says when to give up, not whether waiting is worth while.
+// context decides when to give up, not whether waiting is worth while.
 func wait(ctx context.Context, limiters []*rate.Limiter, n int64) error {
 	for _, l := range limiters {
 		if l.Limit() == rate.Inf {

@@ -1,5 +1,5 @@
-// Package mem keeps objects in memory, for tests. It forgets, when told that
-// everything crashed, what a Put had not yet made durable, and it can be stopped
+// Package mem keeps objects in memory, for tests. On a simulated crash it forgets
+// everything that a Put had not yet made durable, and it can be stopped
 // at each step of a Put. It must never be put in front of data that matters.
 package mem
 
@@ -53,7 +53,7 @@ type content struct {
 var _ backing.Store = (*Store)(nil)
 
 // New returns an empty store. At is called at each step of each Put, and fails the
-// Put with what it returns, leaving behind what a crash would; nil: no calls.
+// Put with its error, leaving the remains of a crash; nil: no calls.
 func New(owner backing.Owner, at func(ctx context.Context, name string, step Step) error) *Store {
 	if at == nil {
 		at = func(context.Context, string, Step) error { return nil }
@@ -362,7 +362,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	return nil
 }
 
-// versionOf is of what has a name now; mu must be held.
+// versionOf is of the object that has a name now; mu must be held.
 func (s *Store) versionOf(name string) backing.Version {
 	c, ok := s.objects[name]
 	if !ok {

@@ -1,5 +1,5 @@
 // Package open makes a store of a backing URL and stacks the wrappers on it. It
-// is the only place that knows all of them. It must never decide who may use a store.
+// is the only place that imports all of them. It must never decide who may use a store.
 package open
 
 import (
@@ -27,7 +27,7 @@ type Options struct {
 	// it. "": none is.
 	Mark string
 	// Changed is called with the name of a confirmed object that a request which was carried out late has
-	// overwritten or removed. It may be called concurrently. Nil: nobody puts it again.
+	// overwritten or removed. It may be called concurrently. Nil: it is not put again.
 	Changed  func(name string)
 	POSIX    posix.Options
 	S3       s3.Options
@@ -84,8 +84,8 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 	return retry.Wrap(store, opts.Retry), nil
 }
 
-// Identify says which root a backing URL leads to now, for posix.Options.Root; "" where the
-// URL says all there is. It returns when ctx ends.
+// Identify identifies the root of a backing URL now, for posix.Options.Root; "" where the
+// URL is identity enough. It returns when ctx ends.
 func Identify(ctx context.Context, url string, opts Options) (string, error) {
 	where, err := bb.ParseBacking(url)
 	if err != nil || !where.IsDirectory() {

@@ -1,6 +1,6 @@
-// Package retry wraps a store so that passing failures are tried again. It is
-// told by backing.Passing what may pass, and tells an observer of each failure;
-// it must never know why anything fails.
+// Package retry wraps a store so that passing failures are tried again. backing.Passing
+// decides which may pass, and an observer is called with each failure;
+// the package must never know why anything fails.
 package retry
 
 import (
@@ -23,14 +23,14 @@ type Failure struct {
 	Wait    time.Duration
 }
 
-// Options says how to retry.
+// Options are the options of retries.
 type Options struct {
 	// Attempts is the most there are of one call; 0: until its context ends. The
 	// flusher's own workers queue a failed file again, so that they need few.
 	Attempts int
 	Min, Max time.Duration // of the wait between two attempts; 0: 100 ms, 30 s
 	// Failed is called after each failed attempt that is followed by another; it
-	// may be called concurrently and must not block. Nil: nobody is told.
+	// may be called concurrently and must not block. Nil: no calls.
 	Failed func(Failure)
 }
 
@@ -44,8 +44,8 @@ func Delay(shortest, longest time.Duration, n int, random float64) time.Duration
 	return d - time.Duration(float64(d/2)*random)
 }
 
-// Wrap returns a store that retries. Closing it closes the inner store. What List
-// has already told its caller is not told again: a listing that failed after its
+// Wrap returns a store that retries. Closing it closes the inner store. List
+// does not repeat objects to its caller: a listing that failed after its
 // first object is not retried, and neither are reads from an opened reader.
 func Wrap(inner backing.Store, opts Options) backing.Store {
 	if opts.Min <= 0 {
@@ -66,7 +66,7 @@ type store struct {
 }
 
 // do calls fn until it succeeds, fails for good, or the context ends; then the last
-// failure is the error, not the end of the context, which the caller knows of.
+// failure is the error, not the end of the context, which the caller can see.
 func (s *store) do(ctx context.Context, op, name string, fn func() error) error {
 	since := time.Now()
 	for attempt := 1; ; attempt++ {

@@ -66,5 +66,5 @@ func parseTime(text string) (time.Time, bool) {
 	return time.Unix(seconds, int64(nanos)), true
 }
 
-// maxSeconds is the end of what nanoseconds since 1970 can say, as entries keep times.
+// maxSeconds is the largest time in nanoseconds since 1970, as entries keep times.
 const maxSeconds = 1<<63/1_000_000_000 - 1

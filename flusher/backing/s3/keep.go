@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// checkExisting fails if the options keep what is under a name.
+// checkExisting fails if the options keep the object under a name.
 func (s *Store) checkExisting(ctx context.Context, name string, opts *backing.PutOptions) error {
 	if !opts.Keep {
 		return nil
@@ -19,7 +19,7 @@ func (s *Store) checkExisting(ctx context.Context, name string, opts *backing.Pu
 	return err
 }
 
-// existing returns the condition that names what may be replaced now, or that nothing is there.
+// existing returns the condition with the object that may be replaced now, or that there is none.
 func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOptions) (condition, error) {
 	there, err := s.Stat(ctx, name)
 	switch {
@@ -39,8 +39,8 @@ func (s *Store) mayReplace(name string, there *backing.Object, opts *backing.Put
 	return opts.MayReplace(there.ETag) || s.doubts.IsLate(name, there)
 }
 
-// keepExisting has an upload in parts completed only over what may be replaced. Stores that
-// do not compare conditions get it looked up right before.
+// keepExisting completes an upload in parts only over an object that may be replaced. On stores that
+// do not compare conditions it is looked up right before.
 func (s *Store) keepExisting(ctx context.Context, name string, opts *backing.PutOptions, to *minio.PutObjectOptions) error {
 	if !opts.Keep {
 		return nil

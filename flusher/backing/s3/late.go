@@ -32,7 +32,7 @@ import (
 // old by their clock, and theirs may be 15 minutes behind ours before they refuse all.
 const requestLife = 30 * time.Minute
 
-// lookAt compares a name in doubt with what should be there, and puts right what a late request did.
+// lookAt compares a name in doubt with its expected object, and repairs the effect of a late request.
 func (s *Store) lookAt(ctx context.Context, name string, one *doubt.Doubt) error {
 	if !one.Confirmed() {
 		return nil
@@ -59,7 +59,7 @@ func (s *Store) lookAt(ctx context.Context, name string, one *doubt.Doubt) error
 	return s.Remove(ctx, name)
 }
 
-// condition is what a PUT says of the object that it replaces.
+// condition is the condition of a PUT about the object that it replaces.
 type condition struct {
 	absent bool   // there is none
 	etag   string // it is this one
@@ -74,10 +74,10 @@ func (c condition) set(opts *minio.PutObjectOptions) {
 	}
 }
 
-// conditions says whether a store compares what a kind of request says of the object that it
+// conditions records whether a store compares the condition of a kind of request with the object that it
 // changes.
 type conditions struct {
-	ignored string // what is logged if not
+	ignored string // the log line if not
 
 	mu       sync.Mutex
 	tried    bool
@@ -139,8 +139,8 @@ func (s *Store) tryConditions(ctx context.Context, key string) (bool, error) {
 // conditionTries is how often a PUT is sent with the condition that was right a moment before.
 const conditionTries = 5
 
-// putOver sends a PUT that replaces what is there and nothing else. opts.Replaces is the entity
-// tag of what should be there, "" for nothing. With opts.Keep, nothing else is replaced.
+// putOver sends a PUT that replaces the present object and nothing else. opts.Replaces is the entity
+// tag of the object that should be there, "" for none. With opts.Keep, nothing else is replaced.
 func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, src backing.Source, opts *backing.PutOptions) (minio.UploadInfo, error) {
 	compares, err := s.comparesConditions(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 	}
 }
 
-// sendDoubtful is send that notes what it does not learn the outcome of.
+// sendDoubtful is send that records requests of unknown outcome.
 func (s *Store) sendDoubtful(ctx context.Context, key, name string, slices [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
 	info, err := s.send(ctx, key, name, slices, src, attrs, c)
 	var lost *answer.LostError

@@ -12,12 +12,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// Verify says what makes an upload count as confirmed.
+// Verify is the condition for an upload to count as confirmed.
 type Verify string
 
 // The ways to verify an upload.
 const (
-	// VerifyStore relies on the CRC-64/NVME that the store says it computed.
+	// VerifyStore relies on the CRC-64/NVME that the store reports to have computed.
 	VerifyStore Verify = ""
 	// VerifyRead reads every object back; for stores that keep no such checksum.
 	VerifyRead Verify = "read"
@@ -37,9 +37,9 @@ type Options struct {
 
 	Logger *slog.Logger
 
-	// Changed is told of an object that was confirmed, and that a request which was carried
+	// Changed is called with an object that was confirmed, and that a request which was carried
 	// out late has overwritten or removed: it should be put again. It may be called
-	// concurrently. Nil: nobody is told.
+	// concurrently. Nil: no calls.
 	Changed func(name string)
 
 	// Mark is kept with markers of directories that the store makes: DirOptions.Keep then concerns
@@ -47,7 +47,7 @@ type Options struct {
 	Mark string
 
 	requestLife time.Duration    // how long a request may be on its way; 0: the constant
-	watch       [2]time.Duration // shortest and longest pause between looks after late requests; 0: 1 s, 1 min
+	watch       [2]time.Duration // shortest and longest pause between checks after late requests; 0: 1 s, 1 min
 	pageSize    int              // keys in a listing's page; 0: the store's default
 }
 
@@ -59,8 +59,8 @@ const (
 	maxParts = 10_000
 )
 
-// withQuery adds a URL's query and the defaults, and refuses what cannot be. A parameter without a value
-// counts as one that is not there, as it does for who may use the store (bbd/storerules).
+// withQuery adds a URL's query and the defaults, and refuses impossible values. A parameter without a value
+// counts as a missing one, as it does in bbd/storerules.
 func (o Options) withQuery(where bb.Backing) (Options, error) {
 	for key, values := range where.Query {
 		var err error

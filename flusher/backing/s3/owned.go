@@ -14,10 +14,10 @@ import (
 	"forebay/internal/checksum"
 )
 
-// What RemoveIf and RenameIf may remove or replace, the store compares in its own step, if it was
-// found to do so: the entity tag of a DELETE (If-Match), and of what a copy replaces (If-Match,
-// If-None-Match). The entity tag of what is copied every store compares. Where the store does not
-// compare, the object is looked at right before.
+// The versions that RemoveIf and RenameIf may remove or replace are compared by the store in its own step, if it was
+// found to do so: the entity tag of a DELETE (If-Match), and of the object that a copy replaces (If-Match,
+// If-None-Match). The entity tag of a copy's source every store compares. Where the store does not
+// compare, the object is looked up right before.
 
 // RemoveIf deletes an object that has an entity tag still.
 func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
@@ -53,13 +53,13 @@ func (s *Store) removeVersion(ctx context.Context, name string, is backing.Versi
 		return err
 	}
 	if now, statErr := s.versionAt(ctx, name); statErr != nil || now == (backing.Version{}) {
-		return statErr // some stores say so of what is not there
+		return statErr // some stores answer so for a missing object
 	}
 	return backing.Foreign("remove", name)
 }
 
-// RenameIf copies an object that has an entity tag still over what may be replaced, compares, and
-// then removes it. What an earlier call has copied is not copied again.
+// RenameIf copies an object that has an entity tag still over an object that may be replaced, compares, and
+// then removes it. It does not repeat the copy of an earlier call.
 func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
 	if err := backing.CheckMove(old, newName); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	return s.removeVersion(ctx, old, is)
 }
 
-// copyVersion copies an object over what a look has found under a name; nothing if it has none.
+// copyVersion copies an object over the one that was found under a name; nothing if it has none.
 func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newName string) error {
 	compares, err := s.copies.known(ctx, s, s.tryCopies)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newN
 		condition.absent, condition.etag = false, ""
 	}
 	err = s.copyObject(ctx, from, newName, condition)
-	if answer.ConditionFailed(err) { // of the object itself, or of what it replaces
+	if answer.ConditionFailed(err) { // of the object itself, or of the one that it replaces
 		now, statErr := s.versionAt(ctx, from.Name)
 		switch {
 		case statErr != nil:
@@ -129,8 +129,8 @@ func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newN
 	return nil
 }
 
-// sameContent reports whether an object is a copy of another: what a rename leaves that ended
-// between its two steps. Where the store says no checksums, both are read.
+// sameContent reports whether an object is a copy of another, as after a rename that ended
+// between its two steps. Where the store reports no checksums, both are read.
 func (s *Store) sameContent(ctx context.Context, from, to *backing.Object) (bool, error) {
 	if from.Size != to.Size {
 		return false, nil
@@ -165,7 +165,7 @@ func (s *Store) checksumOf(ctx context.Context, name string) (sum uint64, err er
 	}
 }
 
-// versionAt returns what a name has now.
+// versionAt returns the present version of a name.
 func (s *Store) versionAt(ctx context.Context, name string) (backing.Version, error) {
 	o, err := s.Stat(ctx, name)
 	if bb.KindOf(err) == bb.NotFound && !answer.IsNoBucket(err) {
@@ -224,7 +224,7 @@ func (s *Store) tryCopies(ctx context.Context, key string) (bool, error) {
 // wrongTag is an entity tag that no object has.
 const wrongTag = "0123456789abcdef0123456789abcdef"
 
-// unlessUnknown is the error of a request that a store may not know: none then.
+// unlessUnknown is the error of a request that a store may not support: none then.
 func unlessUnknown(err error) error {
 	switch kind := bb.KindOf(err); {
 	case kind == bb.Unsupported, kind == bb.Invalid, kind == bb.NotFound && !answer.IsNoBucket(err):

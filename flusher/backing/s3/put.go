@@ -160,13 +160,13 @@ func (s *Store) sendPart(ctx context.Context, up *upload, name string, src backi
 	return minio.CompletePart{PartNumber: number, ETag: part.ETag, ChecksumCRC64NVME: encodeChecksum(sum)}, sum, nil
 }
 
-// partSize returns the configured part size, or what makes do with maxParts.
+// partSize returns the configured part size, or one that needs no more than maxParts.
 func (s *Store) partSize(size int64) int64 {
 	return max(s.opts.PartSize, (size+maxParts-1)/maxParts)
 }
 
-// confirm compares the checksum that the store says it has with the source's. If it
-// says none, it is asked again; then the object is read back, or refused.
+// confirm compares the store's checksum with the source's. If the answer
+// has none, the store is asked again; then the object is read back, or refused.
 func (s *Store) confirm(ctx context.Context, key, name string, src backing.Source, info minio.UploadInfo) error {
 	if s.opts.Verify == VerifyRead {
 		return s.readBack(ctx, key, name, src.Size(), src.Checksum())
@@ -224,7 +224,7 @@ func encodeChecksum(sum uint64) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, sum))
 }
 
-// decodeChecksum reads the header's form. A checksum of checksums says nothing of the whole.
+// decodeChecksum reads the header's form. A checksum of checksums proves nothing of the whole.
 func decodeChecksum(value, mode string) (uint64, bool) {
 	b, err := base64.StdEncoding.DecodeString(value)
 	if err != nil || len(b) != 8 || mode == minio.ChecksumCompositeMode.String() {

@@ -1,6 +1,6 @@
 // Package s3 keeps objects below a prefix of a bucket of any store that speaks
-// S3. It is the only importer of minio-go. It knows objects; it must never know
-// what is in them.
+// S3. It is the only importer of minio-go. It must never know the
+// content of objects.
 package s3
 
 import (
@@ -37,17 +37,17 @@ type Store struct {
 	close  context.CancelFunc
 	idle   func() // closes idle connections
 
-	puts     conditions // of a PUT: what it replaces
-	removals conditions // of a DELETE: what it removes
-	copies   conditions // of a copy: what it replaces
+	puts     conditions // of a PUT: the replaced object
+	removals conditions // of a DELETE: the removed object
+	copies   conditions // of a copy: the replaced object
 	doubts   *doubt.Watch
 	failed   failedUploads
 }
 
 var _ backing.Store = (*Store)(nil)
 
-// Open returns the store of a parsed s3:// URL. It talks to nobody; Check does.
-// The URL's query may say endpoint, region, path_style, ca, verify, profile and credentials;
+// Open returns the store of a parsed s3:// URL. It sends nothing; Check does.
+// The URL's query may set endpoint, region, path_style, ca, verify, profile and credentials;
 // it wins over Options.
 func Open(where bb.Backing, opts Options) (*Store, error) {
 	if err := s3utils.CheckValidBucketName(where.Bucket); err != nil {
@@ -109,7 +109,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	ctx, done := s.call(ctx)
 	var opts minio.GetObjectOptions
 	if off > 0 || n > 0 {
-		end := int64(0) // to the end, says SetRange
+		end := int64(0) // to the end, for SetRange
 		if n > 0 {
 			end = off + n - 1
 		}
@@ -130,7 +130,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 		done()
 		return nil, answer.Wrap("get", name, err)
 	}
-	left := info.Size // what the answer announced
+	left := info.Size // the announced size
 	if n > 0 {
 		left = n
 	}
@@ -138,7 +138,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 }
 
 func setRange(opts *minio.GetObjectOptions, off, end int64) error {
-	if off == 0 && end == 0 { // SetRange would take it as nonsense; it is the first byte
+	if off == 0 && end == 0 { // SetRange would refuse it; it is the first byte
 		opts.Set("Range", "bytes=0-0")
 		return nil
 	}
@@ -239,7 +239,7 @@ func (s *Store) list(ctx context.Context, op, prefix string, fn func(minio.Objec
 	return answer.Wrap(op, prefix, ctx.Err())
 }
 
-// Remove deletes an object; S3 does not mind if it is not there.
+// Remove deletes an object; S3 succeeds for a missing one.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := backing.CheckName("remove", name); err != nil {
 		return err
@@ -276,7 +276,7 @@ func (s *Store) remove(ctx context.Context, key, name string) error {
 	return err
 }
 
-// RemoveTree deletes what it lists, one request for up to a thousand keys.
+// RemoveTree deletes the objects that it lists, one request for up to a thousand keys.
 func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	below := ""
 	if name != "" {

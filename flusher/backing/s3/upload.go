@@ -51,7 +51,7 @@ func (s *Store) begin(ctx context.Context, key string, opts minio.PutObjectOptio
 	return up, nil
 }
 
-// putOwn puts an object under a name that nobody else ever uses.
+// putOwn puts an object under a name that is never used again.
 func (s *Store) putOwn(ctx context.Context, key string, content []byte) error {
 	src := backing.NewBytes(content)
 	info, err := s.send(ctx, key, key, [][]byte{content}, src, nil, condition{})
@@ -61,7 +61,7 @@ func (s *Store) putOwn(ctx context.Context, key string, content []byte) error {
 	return s.confirm(ctx, key, key, src, info)
 }
 
-// abort gives the upload up: its parts first, so that the announcement outlives them.
+// abort aborts the upload: its parts first, so that the announcement outlives them.
 func (u *upload) abort(ctx context.Context) error {
 	if err := u.store.abort(ctx, u.Key, u.Upload); err != nil {
 		return err
@@ -176,8 +176,8 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	return s.removeNamed(ctx, old)
 }
 
-// compare makes sure that a copy is what it was copied from; one of which the store
-// does not say a checksum is read.
+// compare verifies that a copy equals its source; a copy without a checksum from
+// the store is read.
 func (s *Store) compare(ctx context.Context, from, to backing.Object) error {
 	switch {
 	case to.Size != from.Size:
@@ -191,7 +191,7 @@ func (s *Store) compare(ctx context.Context, from, to backing.Object) error {
 	}
 }
 
-// copyObject has the store copy an object over what a condition names.
+// copyObject makes the store copy an object over the one in a condition.
 func (s *Store) copyObject(ctx context.Context, from backing.Object, newName string, over condition) error {
 	if from.Size > s.opts.CopyLimit {
 		return s.copyParts(ctx, from, newName, over)
@@ -213,9 +213,9 @@ func (s *Store) copyOnce(ctx context.Context, from backing.Object, newName strin
 	return answer.Wrap("rename", newName, err)
 }
 
-// copyParts has the store copy an object that is too large for one request. No
-// checksum is announced or sent: stores would want those of the parts too, which
-// minio-go does not pass on. They compute their own, which compare looks at.
+// copyParts makes the store copy an object that is too large for one request. No
+// checksum is announced or sent: stores would require those of the parts too, which
+// minio-go does not pass on. They compute their own, which compare checks.
 func (s *Store) copyParts(ctx context.Context, from backing.Object, newName string, over condition) error {
 	key := s.key(newName)
 	opts := minio.PutObjectOptions{UserMetadata: map[string]string{}}
@@ -253,7 +253,7 @@ type failedUploads struct {
 }
 
 // fence aborts uploads that failed, and could not be aborted, under a key: they might still
-// be completed. Below says that keys below it count too.
+// be completed. Below includes keys below it.
 func (s *Store) fence(ctx context.Context, key string, below bool) error {
 	f := &s.failed
 	f.mu.Lock()
@@ -283,7 +283,7 @@ func (s *Store) fence(ctx context.Context, key string, below bool) error {
 	return nil
 }
 
-// giveUp aborts an upload that failed, or remembers to.
+// giveUp aborts an upload that failed, now or later.
 func (s *Store) giveUp(ctx context.Context, up *upload) error {
 	err := s.cleanup(ctx, up.abort)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package answer explains the answers of S3 and its imitators: the kind of an error, and whether
-// a request that failed may still be carried out. It knows no object, and sends nothing.
+// a request that failed may still be carried out. It has no objects, and sends nothing.
 package answer
 
 import (
@@ -50,13 +50,13 @@ func kindOf(err error) bb.Kind {
 var kinds = map[string]bb.Kind{
 	"NoSuchKey":                      bb.NotFound,
 	"NoSuchBucket":                   bb.NotFound,
-	"NoSuchUpload":                   bb.Unavailable, // aborted by somebody: a new upload may succeed
+	"NoSuchUpload":                   bb.Unavailable, // aborted by another client: a new upload may succeed
 	"AccessDenied":                   bb.Permission,
 	"InvalidAccessKeyId":             bb.Permission,
 	"SignatureDoesNotMatch":          bb.Permission,
 	"RequestTimeTooSkewed":           bb.Permission,
 	"ExpiredToken":                   bb.Permission,
-	"XAdminUserNotFound":             bb.Permission, // an access key that versitygw does not know
+	"XAdminUserNotFound":             bb.Permission, // an access key without a user in versitygw
 	"InvalidToken":                   bb.Permission,
 	"BadDigest":                      bb.Checksum,
 	"InvalidDigest":                  bb.Checksum,

@@ -1,5 +1,5 @@
 // Package connect makes the client that a store uses to reach its endpoint: the URL, the
-// credentials and their sources, the certificate authorities, the HTTP transport. It knows no
+// credentials and their sources, the certificate authorities, the HTTP transport. It handles no
 // object, and no request but the condition that a DELETE carries.
 package connect
 
@@ -18,7 +18,7 @@ import (
 	"forebay/internal/userfile"
 )
 
-// Options says where a store is and with which credentials it is used.
+// Options are the place of a store and the credentials for it.
 type Options struct {
 	Endpoint  string // http://host:port or https://host; "": AWS
 	Region    string // "": asked of the store
@@ -31,7 +31,7 @@ type Options struct {
 	AccessKey, SecretKey, SessionToken string
 	CredentialsFile                    string // "": the usual one
 	Profile                            string // in that file, which alone is asked then; "": default
-	// OwnCredentials is a file with the credentials of whoever names the store, which replace all
+	// OwnCredentials is a file with the credentials of the user who names the store, which replace all
 	// of the above: see ParseCredentials. It is read again every minute.
 	OwnCredentials string
 	// ReadFile reads CAFile and OwnCredentials, of a bounded size. It may be called concurrently.
@@ -66,7 +66,7 @@ func (o *Options) Client() (*minio.Core, func(), error) {
 	client, err := minio.NewCore(u.Host, &minio.Options{
 		Creds: creds, Secure: u.Scheme == "https", Transport: matchTransport{transport},
 		Region: o.Region, BucketLookup: lookup,
-		MaxRetries: 1, // no retries: our own wrapper retries, and tells of it
+		MaxRetries: 1, // no retries: our own wrapper retries, and reports them
 	})
 	if err != nil {
 		return nil, nil, &bb.Error{Kind: bb.Invalid, Op: "backing", Path: o.Endpoint, Err: err}
@@ -79,7 +79,7 @@ func (o *Options) credentials(transport http.RoundTripper) (*credentials.Credent
 	switch {
 	case o.OwnCredentials != "":
 		own := &ownFile{name: o.OwnCredentials, profile: o.Profile, read: o.readFile}
-		_, err := own.Retrieve() // what is wrong with it, its owner finds out now
+		_, err := own.Retrieve() // its owner finds out about faults in it now
 		return credentials.New(own), err
 	case o.AccessKey != "" || o.SecretKey != "":
 		return credentials.NewStaticV4(o.AccessKey, o.SecretKey, o.SessionToken), nil

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// ownFile are the credentials of whoever named the store, in a file that may change while the
+// ownFile are the credentials of the user who named the store, in a file that may change while the
 // store is open, as those of a limited life do.
 type ownFile struct {
 	name, profile string
@@ -21,7 +21,7 @@ type ownFile struct {
 	late time.Time // when the file is read again
 }
 
-// ownFor is how long what was read holds.
+// ownFor is the time between reads of the file.
 const ownFor = time.Minute
 
 var _ credentials.Provider = (*ownFile)(nil)
@@ -63,7 +63,7 @@ func (o *ownFile) IsExpired() bool {
 //	aws_secret_access_key = …
 //	aws_session_token = …      with those of a limited life
 //
-// It knows no other keys. The reader of minio-go knows credential_process, a command that it
+// Other keys are refused. The reader of minio-go supports credential_process, a command that it
 // runs: one of a user's would run with the rights of the daemon. No error holds a line of the file.
 func ParseCredentials(text, profile string) (credentials.Value, error) {
 	if profile == "" {

@@ -1,6 +1,6 @@
 // Package doubt watches the names of a store under which a request may still be carried out
-// although its answer was lost. It decides what a look at such a name means; it knows no
-// protocol, and sends nothing: the look is its user's.
+// although its answer was lost. It decides the meaning of a check of such a name; it has no
+// protocol, and sends nothing: the check is its user's.
 package doubt
 
 import (
@@ -19,12 +19,12 @@ const maxNames = 1000
 type Doubt struct {
 	until time.Time
 	Puts  []Content // what would then be there
-	// What was confirmed since: that the name is gone, or what it holds. Neither: nothing was.
+	// The state confirmed since: that the name is gone, or its content. Neither: nothing was.
 	Gone bool
 	ETag string
 }
 
-// Content tells an object that a PUT makes from others.
+// Content distinguishes an object that a PUT makes from others.
 type Content struct {
 	Size int64
 	Sum  uint64
@@ -34,14 +34,14 @@ func (c Content) is(o *backing.Object) bool {
 	return o.Size == c.Size && (!o.HasChecksum || o.Checksum == c.Sum)
 }
 
-// Finding is the meaning of a look at a name in doubt.
+// Finding is the meaning of a check of a name in doubt.
 type Finding uint8
 
 // The findings.
 const (
 	AsItShould Finding = iota
-	CameBack           // what was removed
-	Changed            // what was confirmed has been overwritten, or removed
+	CameBack           // a removed object
+	Changed            // a confirmed object has been overwritten, or removed
 )
 
 // Find decides what an object, nil if there is none, means.
@@ -66,7 +66,7 @@ func (d *Doubt) Confirmed() bool { return d.Gone || d.ETag != "" }
 // Options configures a watch.
 type Options struct {
 	Life     time.Duration // how long a request may be on its way
-	Shortest time.Duration // the first pause between two looks
+	Shortest time.Duration // the first pause between two checks
 	Longest  time.Duration // the longest, to which pauses are doubled
 	// Look compares a name with what should be there. It is called by one goroutine, without a
 	// lock, and has to end soon after its context.
@@ -74,7 +74,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Watch is a set of names in doubt, and a goroutine that looks at them while there are any. It
+// Watch is a set of names in doubt, and a goroutine that checks them while there are any. It
 // may be used concurrently.
 type Watch struct {
 	o    Options
@@ -94,7 +94,7 @@ func New(o Options) *Watch {
 	return w
 }
 
-// Close ends the watch and waits for a look that is going on.
+// Close ends the watch and waits for a check in progress.
 func (w *Watch) Close() {
 	w.mu.Lock() // under which Note begins the goroutine
 	w.end()
@@ -187,7 +187,7 @@ func (w *Watch) Stale(name string, one *Doubt) bool {
 	return now != nil && (now.Gone != one.Gone || now.ETag != one.ETag)
 }
 
-// run looks at the names, more and more seldom, until there are none.
+// run checks the names, more and more seldom, until there are none.
 func (w *Watch) run() {
 	for pause := w.o.Shortest; ; pause = min(2*pause, w.o.Longest) {
 		select {
@@ -207,8 +207,8 @@ func (w *Watch) run() {
 	}
 }
 
-// due returns the names to look at, and forgets those whose requests can no longer be on their
-// way: this look is their last. Without any it returns nil, and the goroutine has to end.
+// due returns the names to check, and forgets those whose requests can no longer be in
+// flight: this check is their last. Without any it returns nil, and the goroutine has to end.
 func (w *Watch) due() map[string]Doubt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
