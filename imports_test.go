@@ -273,6 +273,7 @@ var unsafeFiles = []string{
 	"bbd/store/format/format.go",
 	"flusher/backing/asuser/confine/confine.go",
 	"flusher/backing/asuser/confine/seccomp.go",
+	"flusher/backing/posix/lustre/project.go",
 	"rdma/ofi/fi/native.go",
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"forebay/bbd"
 	"forebay/bbd/status"
@@ -25,12 +26,15 @@ import (
 	"forebay/flusher/backing/asuser/protocol"
 	"forebay/flusher/backing/asuser/serve"
 	"forebay/flusher/backing/fault"
+	"forebay/flusher/backing/posix/identity"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 	"forebay/meta"
 	"forebay/meta/embedded"
 )
 
 func TestMain(m *testing.M) {
+	identity.Stands = map[uint64]uint64{unix.FUSE_SUPER_MAGIC: lustre.Magic} // file systems of tests play it
 	if len(os.Args) > 1 && os.Args[1] == protocol.Command {
 		os.Exit(serve.Main(os.Args[2:]))
 	}

@@ -60,7 +60,7 @@ func receiptOf(path string, e *bb.Entry) *receipt.Receipt {
 	f := &e.Flushed
 	return &receipt.Receipt{
 		Path: path, Size: e.Size, Checksum: e.Checksum, Codec: f.Codec, StoredSize: f.Size,
-		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By,
+		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By, Layout: f.Layout,
 	}
 }
 

@@ -370,11 +370,15 @@ func storeRules(stores []config.Store) []storerules.Rule {
 }
 
 // layouts turns rows that say below which size they hold into rows that say from which.
-func layouts(stripes []config.Stripe) []lustre.Layout {
-	rows := make([]lustre.Layout, 0, len(stripes))
+func layouts(stripes []config.Stripe) []lustre.Rule {
+	rows := make([]lustre.Rule, 0, len(stripes))
 	var from int64
 	for _, s := range stripes {
-		rows = append(rows, lustre.Layout{MinSize: from, Count: s.Count, StripeSize: s.Size.Bytes})
+		layout, err := lustre.Parse(s.Layout)
+		if err != nil { // there is none: the configuration is checked
+			layout = lustre.Layout{{Count: s.Count, StripeSize: s.Size.Bytes}}
+		}
+		rows = append(rows, lustre.Rule{MinSize: from, Layout: layout})
 		from = s.Below.Bytes
 	}
 	return rows

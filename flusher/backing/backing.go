@@ -203,6 +203,9 @@ type Object struct {
 	// says the mode and the time that were put with an object in Stat and Described, not in List.
 	Mode    fs.FileMode
 	HasMode bool
+	// Layout is how a file system that spreads files over servers has placed the object, in its own words (on
+	// Lustre the options of lfs setstripe). Only Put returns it; "": not known, or there is no such thing.
+	Layout string
 }
 
 // Version tells apart what has been under a name: it is what Put, Stat and List say of it. The zero

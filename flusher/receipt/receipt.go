@@ -31,13 +31,14 @@ type Receipt struct {
 	ETag       string    // what the store called it
 	At         time.Time // when the store had confirmed it
 	By         bb.NodeID
+	Layout     string // how the store had placed it; "": not known
 }
 
 // New returns the receipt of a file, whose bytes src has, that was flushed.
 func New(path string, src backing.Source, f bb.Flushed) Receipt {
 	return Receipt{
 		Path: path, Size: src.Size(), Checksum: src.Checksum(), Codec: f.Codec,
-		StoredSize: f.Size, StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By,
+		StoredSize: f.Size, StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By, Layout: f.Layout,
 	}
 }
 
@@ -56,11 +57,12 @@ type line struct {
 	ETag       string    `json:"etag"`
 	At         time.Time `json:"at"`
 	By         bb.NodeID `json:"by"`
+	Layout     string    `json:"layout,omitempty"`
 }
 
 // Append appends the receipt's line to b, with its newline.
 func (r *Receipt) Append(b []byte) ([]byte, error) {
-	l := line{Path: r.Path, Size: r.Size, Checksum: hex(r.Checksum), Codec: r.Codec, ETag: r.ETag, At: r.At.UTC(), By: r.By}
+	l := line{Path: r.Path, Size: r.Size, Checksum: hex(r.Checksum), Codec: r.Codec, ETag: r.ETag, At: r.At.UTC(), By: r.By, Layout: r.Layout}
 	if r.StoredSize != r.Size || r.StoredSum != r.Checksum {
 		l.StoredSize, l.StoredSum = &r.StoredSize, hex(r.StoredSum)
 	}
@@ -95,7 +97,7 @@ func Parse(text []byte) (Receipt, error) {
 	if err != nil {
 		return invalid(err)
 	}
-	r := Receipt{Path: l.Path, Size: l.Size, Checksum: sum, Codec: l.Codec, StoredSize: l.Size, StoredSum: sum, ETag: l.ETag, At: l.At, By: l.By}
+	r := Receipt{Path: l.Path, Size: l.Size, Checksum: sum, Codec: l.Codec, StoredSize: l.Size, StoredSum: sum, ETag: l.ETag, At: l.At, By: l.By, Layout: l.Layout}
 	if (l.StoredSize == nil) != (l.StoredSum == "") {
 		return invalid(errors.New("stored size and checksum go together"))
 	}

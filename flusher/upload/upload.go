@@ -155,7 +155,7 @@ func (u *Upload) put(ctx context.Context) Result {
 	if r.Err = err; err != nil {
 		return r
 	}
-	flushed := bb.Flushed{ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: u.Codec, At: u.Now(), By: u.Node}
+	flushed := bb.Flushed{ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: u.Codec, At: u.Now(), By: u.Node, Layout: o.Layout}
 	if r.Err = u.Job.Done(u.Recording, flushed); r.Err != nil {
 		u.Watch.Made(r.Object, bb.Content{Size: o.Size, Checksum: o.Checksum})
 		r.Gone = bb.KindOf(r.Err) == bb.NotFound

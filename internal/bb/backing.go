@@ -50,11 +50,12 @@ type Backing struct {
 	Bucket string     // of a service
 	Prefix string     // of a service: without leading or trailing slash; may be empty
 	Query  url.Values // of a service
+	Layout string     // of a directory: of files of at least 1 MiB there, where that is Lustre; "": the daemon's choice
 
 	query string // Query as it was written, with its question mark
 }
 
-// ParseBacking reads file:///path or s3://bucket/prefix?endpoint=…&region=….
+// ParseBacking reads file:///path?layout=… or s3://bucket/prefix?endpoint=…&region=….
 func ParseBacking(s string) (Backing, error) {
 	invalid := func(reason string) (Backing, error) {
 		return Backing{}, E(Invalid, "backing", fmt.Sprintf("%q", s), reason).
@@ -79,10 +80,11 @@ func ParseBacking(s string) (Backing, error) {
 		if u.Host != "" || !strings.HasPrefix(u.Path, "/") || path.Clean(u.Path) == "/" {
 			return invalid("needs an absolute path below the root directory and no host")
 		}
-		if strings.ContainsRune(u.Path, 0) || len(query) > 0 {
-			return invalid("has a NUL byte or a query")
+		layout := query.Get("layout")
+		if strings.ContainsRune(u.Path, 0) || len(query) > 1 || len(query) == 1 && (len(query["layout"]) != 1 || layout == "") {
+			return invalid("has a NUL byte, or another query than ?layout=…")
 		}
-		return Backing{Scheme: u.Scheme, Path: path.Clean(u.Path)}, nil
+		return Backing{Scheme: u.Scheme, Path: path.Clean(u.Path), Layout: layout}, nil
 	}
 	prefix, err := CleanPath(u.Path)
 	if err != nil {
@@ -149,13 +151,22 @@ func (b Backing) Split() (parent, name string) {
 	if b.IsDirectory() {
 		dir, name := path.Split(b.Path)
 		if dir == "/" {
-			return DirectoryURL(b.Path), ""
+			return b.directoryURL(b.Path), ""
 		}
-		return DirectoryURL(strings.TrimSuffix(dir, "/")), name
+		return b.directoryURL(strings.TrimSuffix(dir, "/")), name
 	}
 	dir, name := path.Split(b.Prefix)
 	u := url.URL{Scheme: b.Scheme, Host: b.Bucket, Path: "/" + strings.TrimSuffix(dir, "/")}
 	return u.String() + b.query, name
+}
+
+// directoryURL returns the URL of another directory, with the layout that the URL asks for.
+func (b Backing) directoryURL(path string) string {
+	u := DirectoryURL(path)
+	if b.Layout != "" {
+		u += "?" + url.Values{"layout": {b.Layout}}.Encode()
+	}
+	return u
 }
 
 // DirectoryURL returns the backing URL of a directory of the nodes, an absolute path.

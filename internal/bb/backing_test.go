@@ -15,8 +15,16 @@ func TestParseBacking(t *testing.T) {
 	if err != nil || b.Path != "/lustre/me" {
 		t.Errorf("%+v %v", b, err)
 	}
+	b, err = ParseBacking("file:///lustre/me/x?layout=-E+64M+-c+1+-E+-1+-c+-1")
+	if err != nil || b.Path != "/lustre/me/x" || b.Layout != "-E 64M -c 1 -E -1 -c -1" {
+		t.Errorf("%+v %v", b, err)
+	}
+	parent, name := b.Split()
+	if up, err := ParseBacking(parent); err != nil || up.Path != "/lustre/me" || up.Layout != b.Layout || name != "x" {
+		t.Errorf("%q, %q, %v", parent, name, err)
+	}
 	for _, bad := range []string{
-		"", "/plain", "file://host/x", "file:relative", "file:///", "ftp://x/y", "s3:///x", "s3://user:pw@b/x",
+		"file:///a?layout=", "file:///a?layout=-c+1&layout=-c+2", "file:///a?layout=-c+1&x=1", "", "/plain", "file://host/x", "file:relative", "file:///", "ftp://x/y", "s3:///x", "s3://user:pw@b/x",
 		"s3://b/../x", "file:///a?x=1", "s3://b/x#f", "s3://b:80/x", "://", "s3://b/%zz",
 	} {
 		if _, err := ParseBacking(bad); !errors.Is(err, Invalid) {
@@ -31,6 +39,7 @@ func TestBackingsOverlap(t *testing.T) {
 		want       bool
 	}{
 		{"file:///a/b", "file:///a/b/", true},
+		{"file:///a/b?layout=-c+4", "file:///a/b?layout=-c+8", true},
 		{"file:///a/b", "file:///a/b/c", true},
 		{"file:///a/b/c/..", "file:///a/b", true},
 		{"file:///a/b", "file:///a/bc", false},

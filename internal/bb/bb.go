@@ -263,6 +263,7 @@ type Flushed struct {
 	Codec      string     // "", "zstd" or "s2"
 	At         time.Time
 	By         NodeID
+	Layout     string // how the store has placed it, in the words of its file system; "": not known
 	Rest       string // what newer releases have stored of it, encoded: it is kept
 }
 

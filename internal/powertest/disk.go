@@ -45,6 +45,7 @@ type disk struct {
 	off    bool
 
 	journaled bool // a sync of anything makes all names durable
+	servers   Servers
 
 	redirect func(name string) string // of lookups in the root directory; nil: none
 }
@@ -57,8 +58,7 @@ type inode struct {
 	links    uint32
 	mtime    time.Time
 	target   string // of a symbolic link
-	bare     bool   // of Lustre: a file that waits for its layout
-	layout   []byte // of Lustre, if it was set
+	placed   Placed // nil: there are no servers
 
 	now, kept []byte   // of a file: what it holds, and what of that is on the disk
 	writes    []change // that are not
@@ -215,7 +215,15 @@ func (d *disk) remove(dir uint64, name string, isDir bool) syscall.Errno {
 		return errno
 	}
 	d.set(d.inodes[dir], &naming{name: name})
+	d.unnamed(n)
 	return 0
+}
+
+// unnamed tells the servers that a name of a file is gone, if it was the last one.
+func (d *disk) unnamed(n *inode) {
+	if n.placed != nil && n.links <= 1 {
+		n.placed.Removed()
+	}
 }
 
 const (
@@ -248,8 +256,14 @@ func (d *disk) rename(from uint64, old string, to uint64, name string, flags uin
 	case len(there.names) > 0:
 		return syscall.ENOTEMPTY
 	}
+	if d.servers != nil && from != to && !sameProject(target.placed, n.placed) {
+		return syscall.EXDEV
+	}
 	if errno := d.step("rename %s to %s", old, name); errno != 0 {
 		return errno
+	}
+	if there != nil {
+		d.unnamed(there)
 	}
 	if from == to {
 		d.set(target, &naming{name: name, from: old, id: n.id})

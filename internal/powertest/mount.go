@@ -3,7 +3,6 @@ package powertest
 import (
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,10 +42,22 @@ func MountJournaled(tb testing.TB, dir string) *FS {
 // and asks for them less often.
 func MountCaching(tb testing.TB, dir string) *FS {
 	tb.Helper()
-	return mountWith(tb, dir, time.Minute, false)
+	return mountWith(tb, dir, cachedFor, false)
 }
 
+const cachedFor = time.Minute
+
 func mountWith(tb testing.TB, dir string, attrs time.Duration, journaled bool) *FS {
+	tb.Helper()
+	f := mountable(tb, dir)
+	f.attrs, f.disk.journaled = attrs, journaled
+	f.mount()
+	tb.Cleanup(f.unmount)
+	return f
+}
+
+// mountable returns an empty file system that can be mounted.
+func mountable(tb testing.TB, dir string) *FS {
 	tb.Helper()
 	if os.Geteuid() != 0 {
 		const missing = "mounting a file system needs root"
@@ -55,11 +66,7 @@ func mountWith(tb testing.TB, dir string, attrs time.Duration, journaled bool) *
 		}
 		tb.Skip(missing)
 	}
-	f := &FS{Dir: dir, tb: tb, disk: newDisk(), attrs: attrs}
-	f.disk.journaled = journaled
-	f.mount()
-	tb.Cleanup(f.unmount)
-	return f
+	return &FS{Dir: dir, tb: tb, disk: newDisk()}
 }
 
 // CutAfter cuts the power after so many more steps: changes and syncs. Everything then
@@ -225,6 +232,9 @@ func (c *calls) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut
 		if errno != 0 {
 			return errno
 		}
+		if errno := d.changes(n, in); errno != 0 {
+			return errno
+		}
 		if size, is := in.GetSize(); is {
 			if errno := d.truncate(in.NodeId, int64(size)); errno != 0 {
 				return errno
@@ -242,6 +252,9 @@ func (c *calls) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut
 		if mtime, is := in.GetMTime(); is {
 			n.mtime = mtime
 		}
+		if n.placed != nil {
+			n.placed.Owned(n.uid, n.gid)
+		}
 		n.attr(&out.Attr)
 		out.SetTimeout(c.attrs)
 		return 0
@@ -249,18 +262,18 @@ func (c *calls) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut
 }
 
 func (c *calls) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named("mknod", out, func(d *disk) (*inode, syscall.Errno) { return d.add(in.NodeId, name, in.Mode, in.Uid, in.Gid, "") })
+	return c.named("mknod", out, func(d *disk) (*inode, syscall.Errno) { return d.addFor(&in.InHeader, name, in.Mode, "", false) })
 }
 
 func (c *calls) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return c.named("mkdir", out, func(d *disk) (*inode, syscall.Errno) {
-		return d.add(in.NodeId, name, syscall.S_IFDIR|in.Mode, in.Uid, in.Gid, "")
+		return d.addFor(&in.InHeader, name, syscall.S_IFDIR|in.Mode, "", false)
 	})
 }
 
 func (c *calls) Symlink(_ <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	return c.named("symlink", out, func(d *disk) (*inode, syscall.Errno) {
-		return d.add(in.NodeId, name, syscall.S_IFLNK|0o777, in.Uid, in.Gid, target)
+		return d.addFor(in, name, syscall.S_IFLNK|0o777, target, false)
 	})
 }
 
@@ -280,55 +293,30 @@ func (c *calls) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.
 }
 
 func (c *calls) Unlink(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	if status := c.mayChange(in, in.NodeId); status != fuse.OK {
+		return status
+	}
 	return c.locked("unlink", func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, false) })
 }
 
 func (c *calls) Rmdir(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	if status := c.mayChange(in, in.NodeId); status != fuse.OK {
+		return status
+	}
 	return c.locked("rmdir", func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, true) })
 }
 
 func (c *calls) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) fuse.Status {
+	if status := c.mayChange(&in.InHeader, in.NodeId, in.Newdir); status != fuse.OK {
+		return status
+	}
 	return c.locked("rename", func(d *disk) syscall.Errno { return d.rename(in.NodeId, old, in.Newdir, name, in.Flags) })
 }
 
 func (c *calls) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return c.named("create", &out.EntryOut, func(d *disk) (*inode, syscall.Errno) {
-		n, errno := d.add(in.NodeId, name, syscall.S_IFREG|in.Mode, in.Uid, in.Gid, "")
-		if errno == 0 {
-			n.bare = in.Flags&syscall.O_ASYNC != 0
-		}
-		return n, errno
+		return d.addFor(&in.InHeader, name, syscall.S_IFREG|in.Mode, "", in.Flags&syscall.O_ASYNC != 0)
 	})
-}
-
-// SetXAttr keeps the layout of Lustre (lustre.lov) of a file that was made without objects, which is a file opened with
-// O_ASYNC here: the kernel does not pass O_NOCTTY on. It knows no other attribute.
-func (c *calls) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, value []byte) fuse.Status {
-	if attr != "lustre.lov" {
-		return fuse.ENOSYS
-	}
-	return c.locked("setxattr", func(d *disk) syscall.Errno {
-		n, errno := d.get(in.NodeId)
-		switch {
-		case errno != 0:
-			return errno
-		case !n.bare || len(n.now) > 0:
-			return syscall.EEXIST
-		}
-		n.layout, n.bare = slices.Clone(value), false
-		return 0
-	})
-}
-
-// Layout returns the layout that was set of a file of the root; nil: none was.
-func (f *FS) Layout(name string) []byte {
-	f.disk.mu.Lock()
-	defer f.disk.mu.Unlock()
-	id := uint64(rootID)
-	for part := range strings.SplitSeq(name, "/") {
-		id = f.disk.inodes[id].names[part]
-	}
-	return f.disk.inodes[id].layout
 }
 
 func (c *calls) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
@@ -355,7 +343,13 @@ func (c *calls) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (uint32, fu
 	if fault.Short {
 		p = p[:len(p)/2]
 	}
+	placed := c.placed(in.NodeId)
 	return uint32(len(p)), fault.around(func() syscall.Errno {
+		if placed != nil {
+			if errno := placed.Write(int64(in.Offset), int64(len(p))); errno != 0 {
+				return errno
+			}
+		}
 		c.disk.mu.Lock()
 		defer c.disk.mu.Unlock()
 		return c.disk.write(in.NodeId, p, int64(in.Offset))
@@ -370,7 +364,17 @@ func (c *calls) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 }
 
 func (c *calls) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return c.locked("fsync", func(d *disk) syscall.Errno { return d.sync(in.NodeId) })
+	placed := c.placed(in.NodeId)
+	return c.faults.around("fsync", func() syscall.Errno {
+		if placed != nil {
+			if errno := placed.Sync(); errno != 0 {
+				return errno
+			}
+		}
+		c.disk.mu.Lock()
+		defer c.disk.mu.Unlock()
+		return c.disk.sync(in.NodeId)
+	})
 }
 
 func (c *calls) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {

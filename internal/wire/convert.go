@@ -91,7 +91,7 @@ func FromEntry(e *bb.Entry) *Entry {
 	if f := &e.Flushed; f.Generation != 0 {
 		m.Flushed = &Flushed{
 			Generation: uint64(f.Generation), Etag: f.ETag, Size: f.Size, Checksum: f.Checksum,
-			Codec: f.Codec, AtNs: nanos(f.At), By: string(f.By),
+			Codec: f.Codec, AtNs: nanos(f.At), By: string(f.By), Layout: f.Layout,
 		}
 	}
 	return m
@@ -112,7 +112,7 @@ func (m *Entry) AsEntry() bb.Entry {
 	if f := m.Flushed; f != nil {
 		e.Flushed = bb.Flushed{
 			Generation: bb.Generation(f.Generation), ETag: f.Etag, Size: f.Size, Checksum: f.Checksum,
-			Codec: f.Codec, At: instant(f.AtNs), By: bb.NodeID(f.By),
+			Codec: f.Codec, At: instant(f.AtNs), By: bb.NodeID(f.By), Layout: f.Layout,
 		}
 	}
 	return e

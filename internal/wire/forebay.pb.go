@@ -1772,6 +1772,7 @@ type Flushed struct {
 	Codec         string                 `protobuf:"bytes,5,opt,name=codec,proto3" json:"codec,omitempty"`
 	AtNs          int64                  `protobuf:"varint,6,opt,name=at_ns,json=atNs,proto3" json:"at_ns,omitempty"`
 	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	Layout        string                 `protobuf:"bytes,8,opt,name=layout,proto3" json:"layout,omitempty"` // how the store has placed it, in the words of its file system; "": not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1851,6 +1852,13 @@ func (x *Flushed) GetAtNs() int64 {
 func (x *Flushed) GetBy() string {
 	if x != nil {
 		return x.By
+	}
+	return ""
+}
+
+func (x *Flushed) GetLayout() string {
+	if x != nil {
+		return x.Layout
 	}
 	return ""
 }
@@ -6117,7 +6125,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aflushed\x18\x10 \x01(\v2\x13.forebay.v1.FlushedR\aflushed\x12\x12\n" +
 	"\x04path\x18\x11 \x01(\tR\x04path\"6\n" +
 	"\aEntries\x12+\n" +
-	"\aentries\x18\x01 \x03(\v2\x11.forebay.v1.EntryR\aentries\"\xa8\x01\n" +
+	"\aentries\x18\x01 \x03(\v2\x11.forebay.v1.EntryR\aentries\"\xc0\x01\n" +
 	"\aFlushed\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -6127,7 +6135,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\bchecksum\x18\x04 \x01(\x04R\bchecksum\x12\x14\n" +
 	"\x05codec\x18\x05 \x01(\tR\x05codec\x12\x13\n" +
 	"\x05at_ns\x18\x06 \x01(\x03R\x04atNs\x12\x0e\n" +
-	"\x02by\x18\a \x01(\tR\x02by\"9\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12\x16\n" +
+	"\x06layout\x18\b \x01(\tR\x06layout\"9\n" +
 	"\vPathRequest\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"e\n" +

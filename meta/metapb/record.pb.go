@@ -477,6 +477,7 @@ type Flushed struct {
 	Codec         string                 `protobuf:"bytes,5,opt,name=codec,proto3" json:"codec,omitempty"`
 	At            *int64                 `protobuf:"zigzag64,6,opt,name=at,proto3,oneof" json:"at,omitempty"` // nanoseconds since 1970
 	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	Layout        string                 `protobuf:"bytes,8,opt,name=layout,proto3" json:"layout,omitempty"` // how the store has placed it; "": not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +557,13 @@ func (x *Flushed) GetAt() int64 {
 func (x *Flushed) GetBy() string {
 	if x != nil {
 		return x.By
+	}
+	return ""
+}
+
+func (x *Flushed) GetLayout() string {
+	if x != nil {
+		return x.Layout
 	}
 	return ""
 }
@@ -1683,7 +1691,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x06_ended\";\n" +
 	"\aTxnTask\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\tR\aattempt\x12\x16\n" +
-	"\x06merged\x18\x02 \x01(\bR\x06merged\"\xaf\x01\n" +
+	"\x06merged\x18\x02 \x01(\bR\x06merged\"\xc7\x01\n" +
 	"\aFlushed\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1693,7 +1701,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\x12\x14\n" +
 	"\x05codec\x18\x05 \x01(\tR\x05codec\x12\x13\n" +
 	"\x02at\x18\x06 \x01(\x12H\x00R\x02at\x88\x01\x01\x12\x0e\n" +
-	"\x02by\x18\a \x01(\tR\x02byB\x05\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12\x16\n" +
+	"\x06layout\x18\b \x01(\tR\x06layoutB\x05\n" +
 	"\x03_at\"P\n" +
 	"\bReplaced\x122\n" +
 	"\aflushed\x18\x01 \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x12\x10\n" +

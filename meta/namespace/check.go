@@ -33,4 +33,6 @@ func CheckEntry(e *bb.Entry) error {
 	return nil
 }
 
-func tooLong(f *bb.Flushed) bool { return len(f.ETag) > kv.MaxText || len(f.Codec) > kv.MaxText }
+func tooLong(f *bb.Flushed) bool {
+	return len(f.ETag) > kv.MaxText || len(f.Codec) > kv.MaxText || len(f.Layout) > kv.MaxText
+}

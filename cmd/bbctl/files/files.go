@@ -34,6 +34,7 @@ type EntryJSON struct {
 	Generation uint64    `json:"generation,omitempty"`
 	ETag       string    `json:"etag,omitempty"`
 	FlushedAt  time.Time `json:"flushed_at,omitzero"`
+	Layout     string    `json:"layout,omitempty"`
 }
 
 func DescribeEntry(e *client.Entry) EntryJSON {
@@ -49,7 +50,7 @@ func DescribeEntry(e *client.Entry) EntryJSON {
 		j.Checksum = fmt.Sprintf("%016x", e.Checksum)
 	}
 	if e.Flushed.Generation == e.Generation {
-		j.ETag, j.FlushedAt = e.Flushed.ETag, e.Flushed.At
+		j.ETag, j.FlushedAt, j.Layout = e.Flushed.ETag, e.Flushed.At, e.Flushed.Layout
 	}
 	return j
 }
@@ -177,7 +178,7 @@ func newStatCommand(a *app.App) *cobra.Command {
 func printStat(a *app.App, at client.Address, e *client.Entry) error {
 	j := DescribeEntry(e)
 	return a.Print(j, func() {
-		a.Table([][]string{
+		rows := [][]string{
 			{"path", bb.Printable(at.String())},
 			{"type", j.Type},
 			{"size", strconv.FormatInt(j.Size, 10)},
@@ -188,7 +189,11 @@ func printStat(a *app.App, at client.Address, e *client.Entry) error {
 			{"crc64nvme", j.Checksum},
 			{"generation", strconv.FormatUint(j.Generation, 10)},
 			{"etag", j.ETag},
-		})
+		}
+		if j.Layout != "" {
+			rows = append(rows, []string{"layout", bb.Printable(j.Layout)})
+		}
+		a.Table(rows)
 	})
 }
 

@@ -169,9 +169,10 @@ type Lustre struct {
 
 // Stripe is the layout of files smaller than Below, which no earlier Stripe fits.
 type Stripe struct {
-	Below Size // 0: any size
-	Count int  // object storage targets; -1: all
-	Size  Size // bytes to a target before the next
+	Below  Size   // 0: any size
+	Count  int    // object storage targets; -1: all
+	Size   Size   // bytes to a target before the next
+	Layout string // in place of both: options of lfs setstripe
 }
 
 // Limits bounds what clients can make the daemon hold.

@@ -128,7 +128,7 @@ disk: {size: 1TiB}
 listen: {tcp: "0.0.0.0:7481", admin: "127.0.0.1:70000"}
 flush: {workers: 0, dirty_age: 5, limit: 10%, high_watermark: 50%, low_watermark: 60%}
 s3: {endpoint: "ftp://x", region: ""}
-lustre: {stripes: [{count: 1, size: 1MiB}, {below: 1GiB, count: 0, size: 1}]}
+lustre: {stripes: [{count: 1, size: 1MiB}, {below: 1GiB, count: 0, size: 1}, {layout: "-E 1M -c 1"}, {layout: "-c 1", count: 2}]}
 limits: {sessions: -1, lease_min: 32MiB, lease_max: 16MiB, inline_threshold: 5MiB}
 log: verbose
 `)
@@ -144,6 +144,7 @@ log: verbose
 		"colour", "disk.dir", "empty", "flush.dirty_age", "flush.limit", "flush.low_watermark", "flush.workers",
 		"limits.inline_threshold", "limits.lease_min", "limits.sessions", "listen.admin", "listen.tcp", "log",
 		"lustre.stripes[0].below", "lustre.stripes[1].count", "lustre.stripes[1].size",
+		"lustre.stripes[2].below", "lustre.stripes[2].layout", "lustre.stripes[3].layout",
 		"memory.dirr", "memory.mount", "memory.region_size", "memory.region_size", "memory.size", "name",
 		"nats.sync_interval", "nats.tls.cert", "nats.tls.cert", "nats.url", "s3.endpoint", "s3.region", "state_dir",
 	}

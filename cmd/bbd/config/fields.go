@@ -113,7 +113,7 @@ var fields = []field{
 	{"s3.ca", "File with the certificates that sign the store's. Empty: the system's.", func(c *Config) any { return &c.S3.CA }},
 	{"s3.credentials_file", "Shared credentials file. Empty: AWS_* in the environment, ~/.aws/credentials, instance role, in that order.", func(c *Config) any { return &c.S3.CredentialsFile }},
 
-	{"lustre.stripes", "Layouts of files on Lustre from 1 MiB on, by file size, smallest first; none: each file has the layout of its directory. Each has below (bytes; absent in the last: any size), count of targets (-1: all), size (bytes to a target before the next).", func(c *Config) any { return &c.Lustre.Stripes }},
+	{"lustre.stripes", "Layouts of files on Lustre from 1 MiB on, by file size, smallest first; none: each file has the layout of its directory. Each has below (bytes; absent in the last: any size), count of targets (-1: all) and size (bytes to a target before the next), or in place of both layout (options of lfs setstripe: -E, -c, -S, -p). A buffer overrides it by its backing's layout.", func(c *Config) any { return &c.Lustre.Stripes }},
 
 	{"limits.sessions", "Sessions of users at the same time. A user has as many of them as are left for all others: alone half, of two each a third. Root, the daemon's user and other daemons always get in.", func(c *Config) any { return &c.Limits.Sessions }},
 	{"limits.unproven", "Connections over TCP that have not proved yet who they are. One more takes the place of the oldest.", func(c *Config) any { return &c.Limits.Unproven }},
@@ -186,7 +186,7 @@ func into[T any](target *T, text string, read func(string) (T, error), why strin
 	return nil
 }
 
-// parseStripes reads a list of {below, count, size}, or its text in YAML.
+// parseStripes reads a list of {below, count, size} and {below, layout}, or its text in YAML.
 func parseStripes(target *[]Stripe, from any) error {
 	if text, ok := from.(string); ok {
 		if err := yaml.Unmarshal([]byte(text), &from); err != nil {
@@ -201,7 +201,7 @@ func parseStripes(target *[]Stripe, from any) error {
 	for i, item := range list {
 		values, ok := item.(map[string]any)
 		if !ok {
-			return fmt.Errorf("stripe %d is not {below, count, size}", i+1)
+			return fmt.Errorf("stripe %d is neither {below, count, size} nor {below, layout}", i+1)
 		}
 		for key, v := range values {
 			var err error
@@ -212,6 +212,8 @@ func parseStripes(target *[]Stripe, from any) error {
 				err = parse(&stripes[i].Count, v)
 			case "size":
 				err = parse(&stripes[i].Size, v)
+			case "layout":
+				err = parse(&stripes[i].Layout, v)
 			default:
 				err = fmt.Errorf("the key is unknown")
 			}
@@ -238,6 +240,10 @@ func format(target any) string {
 			below := ""
 			if s.Below != (Size{}) {
 				below = "below: " + s.Below.String() + ", "
+			}
+			if s.Layout != "" {
+				items[i] = fmt.Sprintf("{%slayout: %s}", below, quote(s.Layout))
+				continue
 			}
 			items[i] = fmt.Sprintf("{%scount: %d, size: %s}", below, s.Count, s.Size)
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/wire"
 )
 
@@ -256,6 +257,12 @@ func (c *Config) validateLustre(p *Problems) {
 	last := int64(0)
 	for i, s := range c.Lustre.Stripes {
 		name := fmt.Sprintf("%s[%d]", key, i)
+		if s.Layout != "" {
+			_, err := lustre.Parse(s.Layout)
+			p.check(err == nil, name+".layout", s.Layout, fmt.Sprint(err), "such as -E 64M -c 1 -E -1 -c 8 -p flash")
+			p.check(s.Count == 0 && s.Size == Size{}, name+".layout", s.Layout, "it stands beside count or size", "write -c and -S in layout")
+			s.Count, s.Size.Bytes = 1, 1<<20
+		}
 		p.check(s.Count == -1 || s.Count >= 1 && s.Count <= 2000, name+".count", s.Count, "it is out of range", "1 to 2000, or -1 for all")
 		p.check(s.Size.Bytes > 0 && s.Size.Bytes < 4<<30 && s.Size.Bytes%(64<<10) == 0, name+".size", s.Size, "it is no stripe size", "a multiple of 64KiB below 4GiB")
 		open := s.Below == Size{}

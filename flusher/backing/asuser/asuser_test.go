@@ -36,6 +36,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	standForLustre()
 	if len(os.Args) > 1 && os.Args[1] == protocol.Command {
 		os.Exit(serve.Main(os.Args[2:]))
 	}

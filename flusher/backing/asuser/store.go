@@ -27,7 +27,7 @@ type Store struct {
 	w       *Workers
 	key     key
 	owner   backing.Owner
-	layouts []lustre.Layout
+	layouts []lustre.Rule
 	mark    string
 
 	mu   sync.Mutex
@@ -489,7 +489,11 @@ func (p *put) inParts(ctx context.Context, m *protocol.Message) (backing.Object,
 		return backing.Object{}, err
 	}
 	p.begun(reply)
-	sum, err := backing.InParts(ctx, size, protocol.SlotSize, parallel, func(ctx context.Context, _ int, off, n int64) (uint64, error) {
+	part := int64(protocol.SlotSize)
+	if reply.N > 0 && reply.N < part {
+		part = reply.N
+	}
+	sum, err := backing.InParts(ctx, size, part, parallel, func(ctx context.Context, _ int, off, n int64) (uint64, error) {
 		part := &protocol.Message{Op: protocol.OpWrite, Handle: reply.Handle, Off: off, N: n}
 		_, sum, err := p.send(ctx, part, off, n, p.w.drop)
 		return sum, err
@@ -533,7 +537,11 @@ func (p *put) object(reply *protocol.Message) (backing.Object, error) {
 	if err != nil {
 		return backing.Object{}, bb.Wrap("put", p.name, err)
 	}
-	return i.Object(), nil
+	o := i.Object()
+	if !lustre.IsText(o.Layout) {
+		o.Layout = ""
+	}
+	return o, nil
 }
 
 // send sends a range of the source with a request, and returns its checksum. The bytes of a whole

@@ -15,6 +15,7 @@ import (
 	"forebay/flusher/backing/health"
 	"forebay/flusher/backing/limit"
 	"forebay/flusher/backing/posix"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/flusher/backing/retry"
 	"forebay/flusher/backing/s3"
 	"forebay/internal/bb"
@@ -111,6 +112,14 @@ func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store
 	switch where.Scheme {
 	case "file":
 		opts.POSIX.Owner, opts.POSIX.Mark = opts.Owner, opts.Mark
+		if where.Layout != "" {
+			layout, err := lustre.Parse(where.Layout)
+			if err != nil {
+				return nil, bb.E(bb.Invalid, "open backing", where.Path, "the layout is refused: "+err.Error()).
+					WithRemedy("write what lfs setstripe has for options, such as ?layout=-c+4+-S+4M")
+			}
+			opts.POSIX.Layouts = []lustre.Rule{{Layout: layout}}
+		}
 		if opts.byWorker() {
 			store, err := asuser.Open(ctx, opts.Workers, opts.User, where.Path, opts.POSIX)
 			if err != nil {

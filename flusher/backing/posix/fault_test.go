@@ -2,16 +2,12 @@ package posix
 
 import (
 	"context"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
 	"forebay/flusher/backing/detach"
-	"forebay/internal/bb"
-	"forebay/internal/powertest"
 )
 
 // faultAttrs are given to what is put. The user is not the one that tests run as.
@@ -66,19 +62,4 @@ func TestFaults(t *testing.T) {
 		t.Skip("thousands of calls through FUSE, of one goroutine")
 	}
 	backingtest.Faults(t, faultHarness())
-}
-
-// An error of a used up quota names the owners whose quotas a file counts against.
-func TestQuotaNamesOwners(t *testing.T) {
-	mount := powertest.MountCaching(t, t.TempDir())
-	s, err := Open(mount.Dir, Options{Owner: backing.NewOwner(7)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mount.Inject(powertest.Fault{Call: "write 0", Errno: syscall.EDQUOT})
-	_, err = s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{Attrs: faultAttrs})
-	mount.Calls()
-	if bb.KindOf(err) != bb.NoSpace || !strings.Contains(err.Error(), "quota is used up, of user 12, group 34,") || !backing.Passing(err) {
-		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
-	}
 }

@@ -35,7 +35,11 @@ func (p *Pending) fullTarget(err error) error {
 	if roomErr != nil || free < 2*p.size {
 		return err
 	}
-	p.s.full.Note(p.name)
+	had := p.layout
+	if p.f != nil {
+		had = lustre.Of(p.f) // calls of WriteAt fail together, and leave p as it is
+	}
+	p.s.full.Note(p.name, had)
 	return (&bb.Error{
 		Kind: bb.NoSpace, Op: "put", Path: p.name,
 		Err: fmt.Errorf("one of the file's storage targets is full, and the file system has %d bytes free: %w", free, err),

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/internal/bb"
 )
 
@@ -137,22 +138,22 @@ func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) e
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("remove", name, err)
+		return cause.Wrap("remove", name, err)
 	}
 	defer root.Close()
 	now, err := versionAt(root, name)
 	switch {
 	case err != nil:
-		return wrap("remove", name, err)
+		return cause.Wrap("remove", name, err)
 	case now == (backing.Version{}): // an earlier try may have removed it, and failed to make that durable
 	case now != is:
 		return backing.Foreign("remove", name)
 	default:
 		if err := s.removeVersion(root, name, is); err != nil {
-			return wrap("remove", name, err)
+			return cause.Wrap("remove", name, err)
 		}
 	}
-	return wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
+	return cause.Wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
 }
 
 // removeVersion removes a file that a moment ago was a version.
@@ -214,38 +215,38 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("rename", old, err)
+		return cause.Wrap("rename", old, err)
 	}
 	defer root.Close()
 	from, err := versionAt(root, old)
 	if err != nil {
-		return wrap("rename", old, err)
+		return cause.Wrap("rename", old, err)
 	}
 	to, err := versionAt(root, newName)
 	switch {
 	case err != nil:
-		return wrap("rename", newName, err)
+		return cause.Wrap("rename", newName, err)
 	case old == newName && from == is:
 		return nil
 	case to == is && to != (backing.Version{}):
-		return wrap("rename", old, s.endRename(root, old, newName, from, is, replaces))
+		return cause.Wrap("rename", old, s.endRename(root, old, newName, from, is, replaces))
 	case from == (backing.Version{}):
 		// An earlier try may have moved it, and failed to make that durable: package retry
 		// takes what is there under the new name for success.
-		return wrap("rename", old, cmp.Or(s.syncMove(root, old, newName), error(&fs.PathError{Op: "rename", Path: old, Err: fs.ErrNotExist})))
+		return cause.Wrap("rename", old, cmp.Or(s.syncMove(root, old, newName), error(&fs.PathError{Op: "rename", Path: old, Err: fs.ErrNotExist})))
 	case from != is:
 		return backing.Foreign("rename", old)
 	case to != (backing.Version{}) && to != replaces:
 		return backing.Foreign("rename", newName)
 	}
 	if err := s.makeDirs(root, path.Dir(newName), nil); err != nil {
-		return wrap("rename", newName, err)
+		return cause.Wrap("rename", newName, err)
 	}
 	s.opts.between(old)
 	if err := s.renameVersion(root, old, newName, is, to); err != nil {
-		return wrap("rename", old, err)
+		return cause.Wrap("rename", old, err)
 	}
-	return wrap("rename", old, s.syncMove(root, old, newName))
+	return cause.Wrap("rename", old, s.syncMove(root, old, newName))
 }
 
 // endRename ends a rename that a crash has cut: the new name has the file already. What the old

@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/internal/bb"
 )
 
@@ -36,7 +37,7 @@ func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backi
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return nil, wrap("sweep", s.dir, err)
+		return nil, cause.Wrap("sweep", s.dir, err)
 	}
 	defer root.Close()
 	look := func(name string, d fs.DirEntry) error {
@@ -51,7 +52,7 @@ func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backi
 	} else {
 		err = eachTemp(ctx, root, top, look)
 	}
-	return found, wrap("sweep", s.dir, err)
+	return found, cause.Wrap("sweep", s.dir, err)
 }
 
 // leftover says what a temporary file is, and removes it if its daemon has ended. ok is
@@ -128,7 +129,7 @@ func eachTemp(ctx context.Context, root *os.Root, dir string, fn func(string, fs
 func (s *Store) Discard(ctx context.Context, names []string) (removed []string, err error) {
 	root, err := s.root(ctx)
 	if err != nil {
-		return nil, wrap("sweep", s.dir, err)
+		return nil, cause.Wrap("sweep", s.dir, err)
 	}
 	defer root.Close()
 	for _, name := range names {
@@ -137,7 +138,7 @@ func (s *Store) Discard(ctx context.Context, names []string) (removed []string, 
 		}
 		is, err := s.discard(root, name)
 		if err != nil {
-			return removed, wrap("sweep", name, err)
+			return removed, cause.Wrap("sweep", name, err)
 		}
 		if is {
 			removed = append(removed, name)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/internal/bb"
 )
 
@@ -23,7 +24,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap(op, name, err)
+		return cause.Wrap(op, name, err)
 	}
 	defer root.Close()
 	info, err := root.Lstat(name)
@@ -33,7 +34,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	}
 	switch {
 	case err != nil:
-		return wrap(op, name, err)
+		return cause.Wrap(op, name, err)
 	case info.Mode()&fs.ModeSymlink != 0:
 		if info, err = root.Stat(name); err == nil && info.IsDir() {
 			return nil
@@ -44,7 +45,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	case !fresh && opts.Keep && !s.marked(root, name):
 		return nil
 	}
-	return wrap(op, name, setDirAttrs(root, name, &opts.Attrs))
+	return cause.Wrap(op, name, setDirAttrs(root, name, &opts.Attrs))
 }
 
 // makeFresh makes a directory that is not there.
@@ -180,16 +181,16 @@ func (s *Store) SetMode(ctx context.Context, name string, attrs backing.Attrs) e
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap(op, name, err)
+		return cause.Wrap(op, name, err)
 	}
 	defer root.Close()
 	info, err := root.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() == attrs.Mode.Perm() {
-		return wrap(op, name, err)
+		return cause.Wrap(op, name, err)
 	}
 	f, err := openOwned(root, name, attrs.UID, fs.FileMode.IsRegular)
 	if f == nil || err != nil {
-		return wrap(op, name, err)
+		return cause.Wrap(op, name, err)
 	}
-	return wrap(op, name, errors.Join(f.Chmod(attrs.Mode.Perm()), f.Close()))
+	return cause.Wrap(op, name, errors.Join(f.Chmod(attrs.Mode.Perm()), f.Close()))
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/internal/bb"
 )
 
@@ -20,7 +21,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("rename", old, err)
+		return cause.Wrap("rename", old, err)
 	}
 	defer root.Close()
 	if _, err := root.Lstat(old); err != nil {
@@ -31,19 +32,19 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 				err = syncErr
 			}
 		}
-		return wrap("rename", old, err)
+		return cause.Wrap("rename", old, err)
 	}
 	if old == newName {
 		return nil
 	}
 	if err := s.makeDirs(root, path.Dir(newName), nil); err != nil {
-		return wrap("rename", newName, err)
+		return cause.Wrap("rename", newName, err)
 	}
 	defer s.forgetDurable()
 	if err := s.merge(ctx, root, old, newName); err != nil {
-		return wrap("rename", old, err)
+		return cause.Wrap("rename", old, err)
 	}
-	return wrap("rename", old, s.syncMove(root, old, newName))
+	return cause.Wrap("rename", old, s.syncMove(root, old, newName))
 }
 
 // syncMove makes a move durable. The new entry comes first, and the old one only if that is
@@ -85,13 +86,13 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("remove", name, err)
+		return cause.Wrap("remove", name, err)
 	}
 	defer root.Close()
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		// An earlier try may have removed it, and failed to make that durable.
-		return wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
+		return cause.Wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
 	}
 	if err == nil && info.IsDir() {
 		return bb.E(bb.IsDirectory, "remove", name, "is a directory, not an object")
@@ -100,9 +101,9 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		err = root.Remove(name)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrap("remove", name, err)
+		return cause.Wrap("remove", name, err)
 	}
-	return wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
+	return cause.Wrap("remove", name, s.syncDirIfThere(root, path.Dir(name)))
 }
 
 // RemoveTree removes a file or directory and all below it. The root itself stays.
@@ -114,7 +115,7 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("remove tree", name, err)
+		return cause.Wrap("remove tree", name, err)
 	}
 	defer root.Close()
 	defer s.forgetDurable()
@@ -124,12 +125,12 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 		for _, e := range entries {
 			err = errors.Join(err, ctx.Err(), root.RemoveAll(e.Name()))
 		}
-		return wrap("remove tree", s.dir, errors.Join(err, s.syncDir(root, ".")))
+		return cause.Wrap("remove tree", s.dir, errors.Join(err, s.syncDir(root, ".")))
 	}
 	if err := root.RemoveAll(name); err != nil && !errors.Is(err, syscall.ENOTDIR) {
-		return wrap("remove tree", name, err)
+		return cause.Wrap("remove tree", name, err)
 	}
-	return wrap("remove tree", name, s.syncDirIfThere(root, dir))
+	return cause.Wrap("remove tree", name, s.syncDirIfThere(root, dir))
 }
 
 // RemoveDir removes an empty directory and syncs the one that held it.
@@ -139,7 +140,7 @@ func (s *Store) RemoveDir(ctx context.Context, name string) error {
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("remove directory", name, err)
+		return cause.Wrap("remove directory", name, err)
 	}
 	defer root.Close()
 	info, err := root.Lstat(name)
@@ -154,9 +155,9 @@ func (s *Store) RemoveDir(ctx context.Context, name string) error {
 	case errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST):
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
-		return wrap("remove directory", name, err)
+		return cause.Wrap("remove directory", name, err)
 	}
-	return wrap("remove directory", name, s.syncDirIfThere(root, path.Dir(name)))
+	return cause.Wrap("remove directory", name, s.syncDirIfThere(root, path.Dir(name)))
 }
 
 func (s *Store) syncDirIfThere(root *os.Root, dir string) error {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 )
 
 // Others walks a directory and follows no symbolic link.
@@ -17,14 +18,14 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("list", dir, err)
+		return cause.Wrap("list", dir, err)
 	}
 	defer root.Close()
 	switch info, err := root.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return wrap("list", dir, err)
+		return cause.Wrap("list", dir, err)
 	case info.Mode().IsRegular():
 		return nil
 	case !info.IsDir():
@@ -53,5 +54,5 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 	if stopped != nil {
 		return stopped
 	}
-	return wrap("list", dir, err)
+	return cause.Wrap("list", dir, err)
 }

@@ -6,9 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/fileio"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
 
@@ -26,7 +29,9 @@ type Pending struct {
 	f, direct *os.File // direct: the same file, past the page cache; nil: it is written as usual
 	opened    uint64   // of syncgroup
 	info      fs.FileInfo
-	done      bool // nothing is left to remove
+	asked     lustre.Layout // nil: the directory's
+	layout    lustre.Layout // that it has; nil: not on Lustre, or not known
+	done      bool          // nothing is left to remove
 }
 
 // Begin makes the directories and the temporary file of an object of size bytes. The caller
@@ -37,7 +42,7 @@ func (s *Store) Begin(ctx context.Context, name string, size int64, opts backing
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return nil, wrap("put", name, err)
+		return nil, cause.Wrap("put", name, err)
 	}
 	dir := path.Dir(name)
 	p := &Pending{s: s, root: root, dir: dir, temp: path.Join(dir, s.opts.Owner.TempName()), name: name, size: size, opts: opts}
@@ -57,11 +62,11 @@ func (p *Pending) create() error {
 	if err != nil {
 		return err
 	}
-	p.f, err = p.s.create(p.root, p.temp, p.name, p.size)
+	p.f, p.asked, err = p.s.create(p.root, p.temp, p.name, p.size)
 	if errors.Is(err, fs.ErrNotExist) && gone(p.root, p.dir) { // somebody removed a directory that we remembered
 		p.s.forgetDurable()
 		if err = p.s.makeDirs(p.root, p.dir, p.opts.Attrs); err == nil {
-			p.f, err = p.s.create(p.root, p.temp, p.name, p.size)
+			p.f, p.asked, err = p.s.create(p.root, p.temp, p.name, p.size)
 		}
 	}
 	if err != nil {
@@ -72,6 +77,22 @@ func (p *Pending) create() error {
 		return fileio.Allocate(p.f, p.size)
 	}
 	return nil
+}
+
+// PartSize returns how many bytes one of the concurrent calls of WriteAt, or one worker, writes at a time, at most as
+// many as most: on Lustre whole stripes.
+func (p *Pending) PartSize(most int64) int64 {
+	if p.size > most {
+		p.readLayout()
+	}
+	return lustre.PartSize(most, p.layout, p.size)
+}
+
+// readLayout reads the layout of the open file, where there is such a thing. No call of WriteAt is under way.
+func (p *Pending) readLayout() {
+	if p.s.identity.Kind == lustre.Magic && p.f != nil {
+		p.layout = lustre.Of(p.f)
+	}
 }
 
 // WriteAt writes bytes at an offset. Calls may be concurrent. Files of at least 4 MiB are written
@@ -91,6 +112,7 @@ func (p *Pending) Finish() error {
 		err = p.s.files.Sync(p.f, p.size, p.opened)
 	}
 	if err == nil {
+		p.readLayout() // now that all of its objects exist
 		if p.info, err = p.f.Stat(); err == nil && p.info.Size() != p.size {
 			err = bb.E(bb.Checksum, "put", p.name, "file has another size than what was written to it")
 		}
@@ -115,7 +137,12 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 	if err := p.s.syncDir(p.root, p.dir); err != nil {
 		return backing.Object{}, p.failed(err)
 	}
-	return object(p.name, p.info), nil
+	if fewer := lustre.Fewer(p.asked, p.layout); fewer != "" && p.s.told.First(fewer) {
+		p.s.opts.Logger.Warn(fewer, "directory", p.s.dir)
+	}
+	o := object(p.name, p.info)
+	o.Layout = p.layout.String()
+	return o, nil
 }
 
 // Abort removes what was not committed, and closes. Calling it again does nothing. What stays
@@ -146,6 +173,28 @@ func (p *Pending) close() (err error) {
 // failed names the file in an error, and not its temporary one.
 func (p *Pending) failed(err error) error {
 	err = p.fullTarget(withoutTemp(err, p.temp, p.name))
-	uid, gid := owners(p.opts.Attrs, os.Geteuid(), os.Getegid())
-	return wrap("put", p.name, ofQuota("put", p.name, err, uid, gid))
+	if errors.Is(err, syscall.EDQUOT) {
+		uid, gid := owners(p.opts.Attrs, os.Geteuid(), os.Getegid())
+		err = cause.OfQuota(p.name, err, uid, gid, p.project())
+	}
+	return cause.Wrap("put", p.name, err)
+}
+
+// project returns the file's project; 0: none, or it is not known.
+func (p *Pending) project() uint32 {
+	if p.f == nil {
+		return 0
+	}
+	return lustre.Project(p.f)
+}
+
+// owners returns whose file a Put makes: that of its attributes, where this process may give files away, else its own.
+func owners(attrs *backing.Attrs, euid, egid int) (uid, gid int) {
+	if attrs != nil && euid == 0 {
+		return int(attrs.UID), int(attrs.GID)
+	}
+	if attrs != nil {
+		return euid, int(attrs.GID)
+	}
+	return euid, egid
 }

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/identity"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/flusher/backing/posix/syncgroup"
@@ -35,7 +36,7 @@ type Options struct {
 	// Parallel is how many workers write one large file; 0: 4.
 	Parallel int
 	// Layouts is the stripe table used on Lustre; nil: each file has the layout of its directory.
-	Layouts []lustre.Layout
+	Layouts []lustre.Rule
 	// Mark is set on directories that the store makes, where the file system has attributes of users
 	// (xattr(7)): DirOptions.Keep then concerns those without it. "": none is set.
 	Mark string
@@ -92,6 +93,7 @@ type Store struct {
 
 	buffered atomic.Bool // the file system refuses O_DIRECT
 	full     lustre.FullTargets
+	told     lustre.Told
 	files    *syncgroup.Files
 	dirs     syncgroup.Dirs
 
@@ -141,13 +143,11 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-const mountForWriting = "mount the file system for writing"
-
 func rootError(dir string, err error) error {
-	e := &bb.Error{Kind: bb.KindOf(wrap("open backing", dir, err)), Op: "open backing", Path: dir, Err: err}
+	e := &bb.Error{Kind: bb.KindOf(cause.Wrap("open backing", dir, err)), Op: "open backing", Path: dir, Err: err}
 	switch {
 	case errors.Is(err, syscall.EROFS):
-		return e.WithRemedy(mountForWriting)
+		return e.WithRemedy(cause.MountForWriting)
 	case e.Kind == bb.NotFound:
 		return e.WithRemedy("create the directory, or mount the file system it is on")
 	case e.Kind == bb.Permission:
@@ -233,12 +233,12 @@ func (s *Store) Object(ctx context.Context, name string) (*os.File, error) {
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return nil, wrap("get", name, err)
+		return nil, cause.Wrap("get", name, err)
 	}
 	defer root.Close()
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, wrap("get", name, err)
+		return nil, cause.Wrap("get", name, err)
 	}
 	if err := isObject(f, "get", name); err != nil {
 		f.Close()
@@ -251,7 +251,7 @@ func isObject(f *os.File, op, name string) error {
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return wrap(op, name, err)
+		return cause.Wrap(op, name, err)
 	case info.IsDir():
 		return bb.E(bb.NotFound, op, name, "is a directory, not an object")
 	case !info.Mode().IsRegular():
@@ -282,12 +282,12 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	case err == io.EOF && r.left > 0:
 		return n, io.ErrUnexpectedEOF
 	case err != nil && err != io.EOF:
-		return n, wrap("get", r.f.Name(), err)
+		return n, cause.Wrap("get", r.f.Name(), err)
 	}
 	return n, err
 }
 
-func (r *fileReader) Close() error { return wrap("get", r.f.Name(), r.f.Close()) }
+func (r *fileReader) Close() error { return cause.Wrap("get", r.f.Name(), r.f.Close()) }
 
 // Stat describes a file.
 func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
@@ -296,12 +296,12 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return backing.Object{}, wrap("stat", name, err)
+		return backing.Object{}, cause.Wrap("stat", name, err)
 	}
 	defer root.Close()
 	info, err := root.Stat(name)
 	if err != nil {
-		return backing.Object{}, wrap("stat", name, err)
+		return backing.Object{}, cause.Wrap("stat", name, err)
 	}
 	if info.IsDir() {
 		return backing.Object{}, bb.E(bb.NotFound, "stat", name, "is a directory, not an object")
@@ -330,7 +330,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	}
 	root, err := s.root(ctx)
 	if err != nil {
-		return wrap("list", prefix, err)
+		return cause.Wrap("list", prefix, err)
 	}
 	defer root.Close()
 	var stopped error
@@ -363,7 +363,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	if stopped != nil {
 		return stopped
 	}
-	return wrap("list", prefix, err)
+	return cause.Wrap("list", prefix, err)
 }
 
 // Close forgets nothing that matters: a POSIX store has no connection. It does not wait for a syncfs(2) for
@@ -407,23 +407,5 @@ func (s *Store) probe(root *os.Root, name string) error {
 	return err
 }
 
-// wrap gives err an operation and a name, and translates what the standard library has no kind for.
-func wrap(op, name string, err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		if passes(errno) {
-			return &bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err}
-		}
-		switch errno {
-		case syscall.EROFS:
-			return (&bb.Error{Kind: bb.Permission, Op: op, Path: name, Err: err}).
-				WithRemedy(mountForWriting)
-		case syscall.ENAMETOOLONG:
-			return &bb.Error{Kind: bb.Invalid, Op: op, Path: name, Err: err}
-		}
-	}
-	return bb.Wrap(op, name, err)
-}
-
 // WrapRead returns an error of reading what Object opened as Get's reader does.
-func WrapRead(f *os.File, err error) error { return wrap("get", f.Name(), err) }
+func WrapRead(f *os.File, err error) error { return cause.Wrap("get", f.Name(), err) }

@@ -1,7 +1,6 @@
 package posix
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -14,10 +13,9 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
+	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/identity"
-	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
-	"forebay/internal/powertest"
 )
 
 const large = 5<<20 + 17
@@ -65,95 +63,6 @@ func flip(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestLustreLayout puts files on a file system that keeps layouts as Lustre does: those of at least 1 MiB get that of
-// the table, by an attribute, and no other file has one of its own.
-func TestLustreLayout(t *testing.T) {
-	mount := powertest.MountCaching(t, t.TempDir())
-	opts := options()
-	opts.Layouts = []lustre.Layout{{Count: 1}, {MinSize: 2 << 20, Count: -1, StripeSize: 4 << 20}}
-	put := func(name string, size int64) {
-		t.Helper()
-		s := open(t, mount.Dir, opts)
-		if _, err := s.Put(t.Context(), name, backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if info, err := os.Stat(filepath.Join(mount.Dir, name)); err != nil || info.Size() != size {
-			t.Fatal(info, err)
-		}
-	}
-	put("elsewhere", 3<<20)
-	opts.identify = func(*os.File) (identity.Identity, error) { return identity.Identity{Kind: lustre.Magic}, nil }
-	put("small", 1<<20-1)
-	put("medium", 1<<20)
-	put("d/large", 5<<20) // written past the page cache, too
-	mount.Inject(powertest.Fault{Call: "setxattr 0", Errno: syscall.EDQUOT})
-	put("refused", 3<<20) // slower, but stored
-	if calls := mount.Calls(); !slices.Contains(calls, "setxattr 0") {
-		t.Errorf("the layout was not set: %q", calls)
-	}
-	opts.Layouts = nil
-	put("as the directory", 3<<20)
-	for name, want := range map[string][]byte{
-		"elsewhere": nil, "small": nil, "refused": nil, "as the directory": nil,
-		"medium":  lov(1, 0),
-		"d/large": lov(0xFFFF, 4<<20),
-	} {
-		if got := mount.Layout(name); !bytes.Equal(got, want) {
-			t.Errorf("%s has the layout %x, want %x", name, got, want)
-		}
-	}
-}
-
-// A write that meets a full target, on a Lustre that has room, fails with that, and the next attempts ask for twice as
-// many targets each time, until one succeeds. One that has no room is just full.
-func TestFullTarget(t *testing.T) {
-	mount := powertest.MountCaching(t, t.TempDir())
-	opts := options()
-	opts.Layouts = []lustre.Layout{{MinSize: 1 << 20, Count: 3, StripeSize: 1 << 20}}
-	opts.identify = func(*os.File) (identity.Identity, error) { return identity.Identity{Kind: lustre.Magic}, nil }
-	free := int64(1 << 30)
-	opts.room = func(*os.Root) (int64, error) { return free, nil }
-	s := open(t, mount.Dir, opts)
-	put := func(name string, size int64) error {
-		_, err := s.Put(t.Context(), name, backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{})
-		return err
-	}
-	fails := func(name string, size int64, full bool) {
-		t.Helper()
-		mount.Inject(powertest.Fault{Call: "write 0", Errno: syscall.ENOSPC})
-		err := put(name, size)
-		mount.Calls()
-		if bb.KindOf(err) != bb.NoSpace || !backing.Passing(err) || strings.Contains(err.Error(), "targets is full") != full {
-			t.Errorf("%s: %v, of kind %v", name, err, bb.KindOf(err))
-		}
-	}
-	succeeds := func(name string, size int64, want []byte) {
-		t.Helper()
-		if err := put(name, size); err != nil {
-			t.Fatal(err)
-		}
-		if got := mount.Layout(name); !bytes.Equal(got, want) {
-			t.Errorf("%s has the layout %x, want %x", name, got, want)
-		}
-	}
-	fails("large", 1<<20, true)
-	fails("large", 1<<20, true)
-	succeeds("large", 1<<20, lov(12, 1<<20))
-	succeeds("large", 1<<20, lov(3, 1<<20)) // the next content begins anew
-	fails("small", 100, true)
-	succeeds("small", 100, lov(2, 0))
-	free = 150
-	fails("full", 100, false)
-	succeeds("full", 100, nil)
-}
-
-// lov is struct lov_user_md_v1 of lustre_user.h, on a little-endian machine.
-func lov(count uint16, size uint32) []byte {
-	b := append([]byte{0xD0, 0x0B, 0xD1, 0x0B, 1, 0, 0, 0}, make([]byte, 16)...)
-	b = append(b, byte(size), byte(size>>8), byte(size>>16), byte(size>>24))
-	return append(b, byte(count), byte(count>>8), 0xFF, 0xFF)
 }
 
 func TestOpenErrors(t *testing.T) {
@@ -394,13 +303,13 @@ func TestFailureIsStable(t *testing.T) {
 // A file system that is mounted for reading is no fault of Forebay's, and says how to mend it.
 func TestReadOnly(t *testing.T) {
 	readOnly := &os.PathError{Op: "openat", Path: "x", Err: syscall.EROFS}
-	for _, err := range []error{rootError("/store", readOnly), wrap("put", "f", readOnly), bb.Wrap("mkdir", "d", readOnly)} {
+	for _, err := range []error{rootError("/store", readOnly), cause.Wrap("put", "f", readOnly), bb.Wrap("mkdir", "d", readOnly)} {
 		if bb.KindOf(err) != bb.Permission {
 			t.Errorf("%v is of kind %v", err, bb.KindOf(err))
 		}
 	}
-	for _, err := range []error{rootError("/store", readOnly), wrap("put", "f", readOnly)} {
-		if !strings.Contains(err.Error(), mountForWriting) {
+	for _, err := range []error{rootError("/store", readOnly), cause.Wrap("put", "f", readOnly)} {
+		if !strings.Contains(err.Error(), cause.MountForWriting) {
 			t.Errorf("%v does not say how to mend it", err)
 		}
 	}

@@ -28,7 +28,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		return backing.Object{}, err
 	}
 	defer p.Abort()
-	sum, err := backing.InParts(ctx, src.Size(), s.opts.PartSize, s.opts.Parallel,
+	sum, err := backing.InParts(ctx, src.Size(), p.PartSize(s.opts.PartSize), s.opts.Parallel,
 		func(ctx context.Context, _ int, off, n int64) (uint64, error) { return p.writePart(ctx, src, off, n) })
 	if err == nil {
 		err = backing.CheckSource(name, src, sum)
@@ -49,29 +49,33 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	return o, err
 }
 
-// create makes the temporary file; on Lustre with the layout for its size.
-func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, error) {
+// create makes the temporary file; on Lustre with the layout that the table, or an attempt that met a full target,
+// asks for, which it returns. Nil: it has that of its directory.
+func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, lustre.Layout, error) {
 	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
-	layout, striped := lustre.LayoutFor(s.opts.Layouts, size)
-	if tries := s.full.Count(name); tries > 0 {
-		layout, striped = layout.Other(tries), true
+	var layout lustre.Layout
+	if s.identity.Kind == lustre.Magic {
+		if layout = s.full.Next(name); layout == nil {
+			layout = lustre.LayoutFor(s.opts.Layouts, size)
+		}
 	}
-	if striped = striped && s.identity.Kind == lustre.Magic; striped {
+	if layout != nil {
 		flags |= lustre.DelayCreate
 	}
 	f, err := root.OpenFile(temp, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
 		// Nobody else has this name: the kernel or the server has made the file, lost the
 		// answer and tried again (ESTALE, NFS).
-		return nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
+		return nil, nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
 	}
-	if err == nil && striped {
+	if err == nil && layout != nil {
 		if err := layout.Set(f); err != nil {
 			// The file can be written all the same, only more slowly.
 			s.opts.Logger.Warn("no stripe layout", "directory", s.dir, "file", temp, "error", err)
+			layout = nil
 		}
 	}
-	return f, err
+	return f, layout, err
 }
 
 // withoutTemp names the file instead of its temporary one, which has another name at each

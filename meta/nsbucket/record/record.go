@@ -106,7 +106,7 @@ func flushedRecord(f bb.Flushed) *metapb.Flushed {
 	}
 	return kv.WithRest(&metapb.Flushed{
 		Generation: uint64(f.Generation), Etag: f.ETag, Size: f.Size, Checksum: f.Checksum,
-		Codec: f.Codec, At: kv.Nanos(f.At), By: string(f.By),
+		Codec: f.Codec, At: kv.Nanos(f.At), By: string(f.By), Layout: f.Layout,
 	}, f.Rest)
 }
 
@@ -117,6 +117,6 @@ func fromFlushed(m *metapb.Flushed) bb.Flushed {
 	return bb.Flushed{
 		Generation: bb.Generation(m.GetGeneration()), ETag: m.GetEtag(), Size: m.GetSize(), Checksum: m.GetChecksum(),
 		Codec: m.GetCodec(), At: kv.FromNanos(m.At), By: bb.NodeID(m.GetBy()),
-		Rest: kv.Rest(m),
+		Layout: m.GetLayout(), Rest: kv.Rest(m),
 	}
 }

@@ -19,7 +19,7 @@ func fullEntry() bb.Entry {
 	return bb.Entry{
 		Parent: 0x100000005, Name: "part-0001.parquet", Type: bb.TypeFile, File: 7, Generation: 8, Size: 9, Checksum: 10, Open: true,
 		Holders: []bb.NodeID{"a", "b"}, Mode: 0o640, UID: 11, GID: 12, MTime: time.Unix(0, 1).UTC(),
-		Flushed: bb.Flushed{Generation: 6, ETag: "e", Size: 5, Checksum: 4, Codec: "zstd", At: time.Unix(3, 2).UTC(), By: "c"},
+		Flushed: bb.Flushed{Generation: 6, ETag: "e", Size: 5, Checksum: 4, Codec: "zstd", At: time.Unix(3, 2).UTC(), By: "c", Layout: "-c 4"},
 		Lost:    true, Reason: "node c is gone", Revision: 77,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"time"
+	"unique"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -70,6 +71,7 @@ func appendFlushed(b []byte, f *bb.Flushed) []byte {
 		b = protowire.AppendVarint(protowire.AppendTag(b, 6, protowire.VarintType), protowire.EncodeZigZag(*n))
 	}
 	b = text(b, 7, string(f.By))
+	b = text(b, 8, f.Layout)
 	return append(b, f.Rest...)
 }
 
@@ -237,6 +239,8 @@ func openFlushed(b []byte, to *bb.Flushed) error {
 			to.At = f.time()
 		case 7<<3 | bytesField:
 			to.By = bb.NodeID(f.bytes())
+		case 8<<3 | bytesField:
+			to.Layout = unique.Make(string(f.bytes())).Value() // files of a directory have one text
 		default:
 			return errUnknown
 		}

@@ -20,7 +20,7 @@ import (
 func randomFlushed(rnd *rand.Rand) bb.Flushed {
 	return bb.Flushed{
 		Generation: bb.Generation(1 + rnd.IntN(300)), ETag: "etag", Size: rnd.Int64N(1 << 40), Checksum: rnd.Uint64(), Codec: "zstd",
-		By: "node", At: time.Unix(rnd.Int64N(1<<31), 5).UTC(), Rest: unknown(rnd, 1000),
+		Layout: "-c 4 -p flash"[:13*rnd.IntN(2)], By: "node", At: time.Unix(rnd.Int64N(1<<31), 5).UTC(), Rest: unknown(rnd, 1000),
 	}
 }
 
@@ -80,7 +80,7 @@ func TestEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.GetSize() != e.Size || m.GetChecksum() != e.Checksum || m.GetUid() != e.UID || !kv.FromNanos(m.Mtime).Equal(e.MTime) ||
-			len(m.GetHolders()) != len(e.Holders) || m.GetFlushed().GetEtag() != e.Flushed.ETag || kv.Rest(&m) != e.Rest ||
+			len(m.GetHolders()) != len(e.Holders) || m.GetFlushed().GetEtag() != e.Flushed.ETag || m.GetFlushed().GetLayout() != e.Flushed.Layout || kv.Rest(&m) != e.Rest ||
 			m.GetReplaced().GetFlushed().GetEtag() != e.Replaced.ETag || len(m.GetAttempts()) != len(e.Attempts) {
 			t.Fatalf("protobuf reads %+v as %v", e, &m)
 		}

@@ -32,7 +32,7 @@ const (
 	OpOthers               // as OpList
 	OpTemps                // as OpList: what is named as unfinished work
 	OpNext                 // the next page: handle
-	OpPut                  // begin a file, and if a slot or no byte is given, write and finish it
+	OpPut                  // begin a file, and if a slot or no byte is given, write and finish it; n in the reply: bytes of the largest write
 	OpWrite                // write into a file that was begun: handle
 	OpFinish               // handle
 	OpCommit               // handle
@@ -136,6 +136,7 @@ type Item struct {
 	mtime      time.Time
 	Mode       fs.FileMode
 	Flags      uint64
+	Layout     string
 }
 
 // Flags of items.
@@ -204,7 +205,7 @@ func (i *Item) append(b []byte) []byte {
 	b = binary.AppendVarint(b, i.Size)
 	b = appendTime(b, i.mtime)
 	b = binary.AppendUvarint(b, uint64(i.Mode))
-	return binary.AppendUvarint(b, i.Flags)
+	return appendString(binary.AppendUvarint(b, i.Flags), i.Layout)
 }
 
 func appendString(b []byte, s string) []byte {
@@ -240,7 +241,7 @@ func (m *Message) Decode(b []byte) error {
 	m.Data = []byte(d.string())
 	for n := d.count(); n > 0 && d.err == nil; n-- {
 		m.Items = append(m.Items, Item{
-			Name: d.string(), ETag: d.string(), Size: d.int(), mtime: d.time(), Mode: fs.FileMode(d.uint32()), Flags: d.uint(),
+			Name: d.string(), ETag: d.string(), Size: d.int(), mtime: d.time(), Mode: fs.FileMode(d.uint32()), Flags: d.uint(), Layout: d.string(),
 		})
 	}
 	for n := d.count(); n > 0 && d.err == nil; n-- {
@@ -386,7 +387,7 @@ func (c *crossed) Unwrap() error {
 
 // ItemOf returns the line of an object.
 func ItemOf(o *backing.Object) Item {
-	i := Item{Name: o.Name, ETag: o.ETag, Size: o.Size, mtime: o.MTime, Mode: o.Mode}
+	i := Item{Name: o.Name, ETag: o.ETag, Size: o.Size, mtime: o.MTime, Mode: o.Mode, Layout: o.Layout}
 	if o.HasMode {
 		i.Flags = ItemHasMode
 	}
@@ -395,7 +396,7 @@ func ItemOf(o *backing.Object) Item {
 
 // Object returns the object that a line is of.
 func (i *Item) Object() backing.Object {
-	return backing.Object{Name: i.Name, ETag: i.ETag, Size: i.Size, MTime: i.mtime, Mode: i.Mode, HasMode: i.Flags&ItemHasMode != 0}
+	return backing.Object{Name: i.Name, ETag: i.ETag, Size: i.Size, MTime: i.mtime, Mode: i.Mode, HasMode: i.Flags&ItemHasMode != 0, Layout: i.Layout}
 }
 
 // ItemOfVersion returns a line that holds a version.
@@ -431,7 +432,7 @@ type OpenOptions struct {
 	Root     []byte // bytes, since a path in it need be no text
 	Instance bb.InstanceID
 	Life     uint64
-	Layouts  []lustre.Layout
+	Layouts  []lustre.Rule
 	Mark     string
 }
 

@@ -348,6 +348,7 @@ func (s *server) put(ctx context.Context, store *posix.Store, m, reply *protocol
 		p.Abort()
 		return err
 	}
+	reply.N = p.PartSize(protocol.SlotSize)
 	reply.Handle = s.keep(&pending{Pending: p, ended: m.Has(protocol.FlagWhole)})
 	return nil
 }

@@ -1,59 +1,71 @@
 package lustre
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // On Lustre a write fails with ENOSPC when one of the file's targets is full, however much room the others have. The
 // attempt after that asks for another layout, over twice as many targets, and so for other objects.
 
-// FullTargets counts, by name, the attempts that met a full target. The zero value is ready for use; its methods
-// may be called concurrently.
+// FullTargets has, by name, the layout that the next attempt asks for of a file that met a full target. The zero value is
+// ready for use; its methods may be called concurrently.
 type FullTargets struct {
-	mu    sync.Mutex
-	tries map[string]int
+	mu   sync.Mutex
+	next map[string]Layout
 }
 
-const (
-	maxFull  = 4096 // names remembered
-	mostFull = 6    // so many doublings ask for all targets
-)
+const maxFull = 4096 // names remembered
 
-// Note counts an attempt.
-func (f *FullTargets) Note(name string) {
+// Note is called when an attempt with a layout met a full target; nil: the layout is not known.
+func (f *FullTargets) Note(name string, had Layout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.tries == nil || len(f.tries) >= maxFull {
-		f.tries = map[string]int{}
+	if f.next == nil || len(f.next) >= maxFull {
+		f.next = map[string]Layout{}
 	}
-	f.tries[name]++
+	if had == nil {
+		had = f.next[name]
+	}
+	f.next[name] = had.other()
 }
 
 // Forget is called when the name was written.
 func (f *FullTargets) Forget(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.tries, name)
+	delete(f.next, name)
 }
 
-// Count returns how many attempts there have been.
-func (f *FullTargets) Count(name string) int {
+// Next returns the layout for the next attempt; nil: none has met a full target.
+func (f *FullTargets) Next(name string) Layout {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.tries[name]
+	return f.next[name]
 }
 
-// Other returns the layout for an attempt after tries that met a full target. The zero layout is that of a file
-// for which the table has none.
-func (l Layout) Other(tries int) Layout {
-	if l.Count == 0 {
-		l = Layout{Count: 1}
+// mostTargets is the number of targets from which all are asked for.
+const mostTargets = 64
+
+// other returns a layout over twice as many targets, of the same pools; over all of them after some doublings. The bytes
+// of what was on the metadata server are on targets.
+func (l Layout) other() Layout {
+	if len(l) == 0 {
+		l = Layout{{}}
 	}
-	if l.Count > 0 {
-		l.Count <<= min(tries, mostFull)
-	}
-	if tries >= mostFull || l.Count > maxStripes {
-		l.Count = -1
+	l = slices.Clone(l)
+	for i := range l {
+		c := &l[i]
+		c.Made = false
+		if c.MDT {
+			c.MDT, c.Count, c.StripeSize = false, 1, 0
+		}
+		if c.Count >= 0 {
+			c.Count = 2 * max(c.Count, 1)
+		}
+		if c.Count > mostTargets {
+			c.Count = -1
+		}
 	}
 	return l
 }
-
-const maxStripes = 2000 // LOV_MAX_STRIPE_COUNT

@@ -2,11 +2,36 @@ package lustre
 
 import "testing"
 
-// Each attempt asks for twice as many targets, and for all of them in the end.
+// Each attempt asks for twice as many targets, of each component and of the same pools, and for all of them in the end.
 func TestOther(t *testing.T) {
-	for tries, want := range map[int]int{1: 200, 4: 1600, 5: -1, 40: -1} {
-		if got := (Layout{Count: 100}).Other(tries); got.Count != want {
-			t.Errorf("after %d tries: %d targets, want %d", tries, got.Count, want)
+	for _, c := range []struct {
+		had   string
+		tries int
+		want  string
+	}{
+		{"-c 20", 1, "-c 40"},
+		{"-c 20", 2, "-c -1"},
+		{"-c 1 -S 1M", 7, "-c -1 -S 1M"},
+		{"-c -1 -p flash", 3, "-c -1 -p flash"},
+		{"-E 1M -c 1 -E -1 -c 40 -p flash", 1, "-E 1M -c 2 -E -1 -c -1 -p flash"},
+	} {
+		l, err := Parse(c.had)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for range c.tries {
+			l = l.other()
+		}
+		if l.String() != c.want {
+			t.Errorf("%s after %d attempts: %s, want %s", c.had, c.tries, l, c.want)
+		}
+	}
+	dom := Layout{{End: 1 << 20, MDT: true, StripeSize: 1 << 20}, {Count: 4}}
+	if got := dom.other(); got.String() != "-E 1M -c 2 -E -1 -c 8" || got.Check() != nil || !dom[0].MDT {
+		t.Errorf("of data on the metadata server: %s", got)
+	}
+	var unknown Layout
+	if got := unknown.other().String(); got != "-c 2" {
+		t.Errorf("of an unknown layout: %s", got)
 	}
 }

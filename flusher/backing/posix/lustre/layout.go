@@ -1,15 +1,11 @@
 // Package lustre has what the adaptor of file systems does on Lustre alone: stripe layouts, targets that are full
-// or do not answer. It must never know a store, nor whose files it works on.
+// or do not answer, projects. It must never know a store, nor whose files it works on.
 package lustre
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
-	"syscall"
-
-	"golang.org/x/sys/unix"
+	"sync"
 )
 
 // Magic is what statfs(2) calls Lustre (LL_SUPER_MAGIC).
@@ -18,74 +14,161 @@ const Magic = 0x0BD00BD0
 // leastLaidOut is the size of the smallest file, in bytes, that gets a layout of its own.
 const leastLaidOut = 1 << 20
 
-// Layout is a row of the stripe table: how files of at least MinSize bytes are
-// spread over Lustre's storage targets.
-type Layout struct {
-	MinSize    int64 // bytes
-	Count      int   // storage targets; -1: all of them
-	StripeSize int64 // bytes, a multiple of 64 KiB; 0: the file system's default
+// Layout says how the bytes of a file are spread over Lustre's storage targets: in one way, or in another one for each
+// part of the file (a progressive layout). The components are in order and without gaps. The last one has no end.
+type Layout []Component
+
+// Component is the layout of the bytes of a file from the end of the component before on.
+type Component struct {
+	End        int64  // bytes from the file's start; 0: the end of the file
+	Count      int    // storage targets; -1: all of them; 0: the file system's default
+	StripeSize int64  // bytes, a multiple of 64 KiB; 0: the file system's default
+	Pool       string // of storage targets; "": none
+	MDT        bool   // the bytes are on the metadata server. Only read: a directory's default sets it
+	Made       bool   // its objects exist, so that Count is that of the targets that it has. Only read
 }
 
-// CheckLayouts reports every fault of a table at once.
-func CheckLayouts(table []Layout) []error {
-	var errs []error
-	for i, l := range table {
-		if l.MinSize < 0 || l.Count == 0 || l.Count < -1 || l.Count >= math.MaxUint16 {
-			errs = append(errs, fmt.Errorf("layout %d: size %d or stripe count %d is out of range", i, l.MinSize, l.Count))
-		}
-		if l.StripeSize < 0 || l.StripeSize > math.MaxUint32 || l.StripeSize%(64<<10) != 0 {
-			errs = append(errs, fmt.Errorf("layout %d: stripe size %d is not a multiple of 64 KiB below 4 GiB", i, l.StripeSize))
-		}
-	}
-	return errs
+// Rule is a row of the stripe table: the layout of files of at least MinSize bytes.
+type Rule struct {
+	MinSize int64
+	Layout  Layout
 }
 
-// LayoutFor returns the row with the largest MinSize that a file of that size
-// reaches, and whether there is one: without, the directory's own layout holds. Files below leastLaidOut have none of
+// LayoutFor returns the layout of the row with the largest MinSize that a file of that size reaches; nil if there is none:
+// the directory's own layout holds. Files below leastLaidOut have none of
 // their own: it costs the metadata server a request, and gains nothing.
-func LayoutFor(table []Layout, size int64) (Layout, bool) {
-	best, found := Layout{}, false
-	for _, l := range table {
-		if size >= max(l.MinSize, leastLaidOut) && (!found || l.MinSize > best.MinSize) {
-			best, found = l, true
+func LayoutFor(table []Rule, size int64) Layout {
+	var best Rule
+	found := false
+	for _, r := range table {
+		if size >= max(r.MinSize, leastLaidOut) && (!found || r.MinSize > best.MinSize) {
+			best, found = r, true
 		}
 	}
-	return best, found
+	return best.Layout
 }
 
-// Bytes of struct lov_user_md_v1 (lustre_user.h), in the byte order of the machine: magic, pattern, id of the objects
-// (16 bytes), size of a stripe, count of stripes, first target.
 const (
-	lovMagic  = 0x0BD10BD0
-	lovRAID0  = 1
-	lovSize   = 32
-	anyTarget = 0xFFFF // the metadata server chooses the first
+	minStripe     = 64 << 10 // LOV_MIN_STRIPE_SIZE
+	maxStripes    = 2000     // LOV_MAX_STRIPE_COUNT
+	maxPool       = 15       // LOV_MAXPOOLNAME
+	maxComponents = 64       // of a layout that is read or asked for; Lustre has no number of its own
 )
 
-// layoutAttr is the attribute that sets a file's layout.
-const layoutAttr = "lustre.lov"
-
-// DelayCreate are the flags of open(2) by which Lustre makes a file without objects, so that its layout can be set
-// (O_LOV_DELAY_CREATE of lustre_user.h). Other file systems ignore both for a regular file.
-const DelayCreate = syscall.O_NOCTTY | syscall.O_ASYNC
-
-// attr returns the value of layoutAttr.
-func (l Layout) attr() []byte {
-	b := make([]byte, 0, lovSize)
-	b = binary.NativeEndian.AppendUint32(b, lovMagic)
-	b = binary.NativeEndian.AppendUint32(b, lovRAID0)
-	b = append(b, make([]byte, 16)...)
-	b = binary.NativeEndian.AppendUint32(b, uint32(l.StripeSize))
-	b = binary.NativeEndian.AppendUint16(b, uint16(l.Count)) // -1: all of them, 0xFFFF
-	return binary.NativeEndian.AppendUint16(b, anyTarget)
+// Check returns the first fault for which a metadata server would refuse to set the layout
+// (lod_verify_striping in lustre/lod/lod_lov.c).
+func (l Layout) Check() error {
+	if len(l) == 0 || len(l) > maxComponents {
+		return fmt.Errorf("a layout has 1 to %d components, not %d", maxComponents, len(l))
+	}
+	begin := int64(0)
+	for i, c := range l {
+		if err := c.check(); err != nil {
+			return err
+		}
+		last := i == len(l)-1
+		switch {
+		case last && c.End != 0:
+			return fmt.Errorf("the last component ends at %s, and not with the file", bytesText(c.End))
+		case !last && c.End <= begin:
+			return fmt.Errorf("component %d ends at %s, which is not behind the one before", i+1, bytesText(c.End))
+		case c.End%max(c.StripeSize, minStripe) != 0:
+			return fmt.Errorf("component %d ends at %s, which is no multiple of its stripe size", i+1, bytesText(c.End))
+		}
+		begin = c.End
+	}
+	return nil
 }
 
-// Set gives a file that was made with DelayCreate its layout. Without, the first write gives it the directory's.
-func (l Layout) Set(f *os.File) error {
-	for {
-		err := unix.Fsetxattr(int(f.Fd()), layoutAttr, l.attr(), 0)
-		if err != unix.EINTR {
-			return os.NewSyscallError("fsetxattr", err)
+func (c *Component) check() error {
+	switch {
+	case c.MDT:
+		return fmt.Errorf("data on the metadata server is set as the default of a directory (lfs setstripe -L mdt)")
+	case c.Count < -1 || c.Count > maxStripes:
+		return fmt.Errorf("stripe count %d is not 1 to %d, or -1 for all targets", c.Count, maxStripes)
+	case c.StripeSize < 0 || c.StripeSize > math.MaxUint32 || c.StripeSize%minStripe != 0:
+		return fmt.Errorf("stripe size %s is not a multiple of 64K below 4G", bytesText(c.StripeSize))
+	}
+	return checkPool(c.Pool)
+}
+
+// checkPool refuses what lctl pool_new would: names are letters, digits, - and _.
+func checkPool(name string) error {
+	if len(name) > maxPool {
+		return fmt.Errorf("pool name %.20q is longer than %d bytes", name, maxPool)
+	}
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' {
+			return fmt.Errorf("pool name %q has other characters than letters, digits, - and _", name)
 		}
 	}
+	return nil
+}
+
+// at returns the component that a byte of the file is in.
+func (l Layout) at(off int64) (Component, bool) {
+	for _, c := range l {
+		if c.End == 0 || off < c.End {
+			return c, true
+		}
+	}
+	return Component{}, false
+}
+
+// PartSize returns how many bytes of a file of that size one worker writes at a time, at most as many as most, a
+// multiple of 64 KiB: whole stripes, or parts of which a stripe is made, so that no part begins or ends within
+// a stripe that another worker writes, and none waits for a lock that another one has. Stripes count from
+// the start of the file, in each component (lov_stripe_offset in lustre/lov/lov_offset.c). The component counts in which the
+// file ends: it is the largest, as a rule.
+func PartSize(most int64, l Layout, size int64) int64 {
+	c, ok := l.at(max(size-1, 0))
+	stripe := c.StripeSize
+	switch {
+	case !ok || stripe <= 0 || stripe%minStripe != 0 || most < minStripe:
+		return most
+	case stripe <= most:
+		return most / stripe * stripe
+	}
+	for parts := (stripe + most - 1) / most; ; parts++ { // ends with parts of 64 KiB
+		if stripe%parts == 0 && stripe/parts%minStripe == 0 {
+			return stripe / parts
+		}
+	}
+}
+
+// Fewer describes what of a layout that was asked for a file did not get: fewer targets, since the file system or
+// the pool has no more, or another pool. "": nothing.
+func Fewer(asked, got Layout) string {
+	for i := range min(len(asked), len(got)) {
+		a, g := &asked[i], &got[i]
+		if a.Pool != "" && g.Pool != a.Pool {
+			return fmt.Sprintf("the layout asks for pool %s, and files are not put there", a.Pool)
+		}
+		if a.Count > 0 && g.Made && g.Count < a.Count {
+			return fmt.Sprintf("the layout asks for %d targets, and files are put on %d", a.Count, g.Count)
+		}
+	}
+	return ""
+}
+
+// Told has what was told once. The zero value is ready for use; its methods may be called concurrently.
+type Told struct {
+	mu    sync.Mutex
+	texts map[string]bool
+}
+
+const maxTold = 64
+
+// First reports whether a text is new.
+func (t *Told) First(text string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.texts[text] || len(t.texts) >= maxTold {
+		return false
+	}
+	if t.texts == nil {
+		t.texts = map[string]bool{}
+	}
+	t.texts[text] = true
+	return true
 }

@@ -238,7 +238,8 @@ class Flushed(Message):
     codec: str
     at_ns: int
     by: str
-    def __init__(self, *, generation: int | None = ..., etag: str | None = ..., size: int | None = ..., checksum: int | None = ..., codec: str | None = ..., at_ns: int | None = ..., by: str | None = ...) -> None: ...
+    layout: str
+    def __init__(self, *, generation: int | None = ..., etag: str | None = ..., size: int | None = ..., checksum: int | None = ..., codec: str | None = ..., at_ns: int | None = ..., by: str | None = ..., layout: str | None = ...) -> None: ...
 
 class PathRequest(Message):
     buffer: str
