@@ -19,10 +19,12 @@ type Lustre struct {
 	Is func(backingID string) bool
 	// Check returns the output of "lfs check servers"; nil: lustre.CheckServers. It may hang.
 	Check func(ctx context.Context) ([]byte, error)
+	// Imports returns the targets without a connection, as the kernel knows them; nil: lustre.SilentImports.
+	Imports func() []string
 }
 
 // targets are the Lustre targets that do not answer this node, asked for while a store on Lustre is silent.
-// Without an answer of lfs no target is named.
+// Without an answer of lfs, those are named whose imports can be read and have no connection.
 type targets struct {
 	calls detach.Calls // that hang; while one does, there is no other
 
@@ -72,17 +74,27 @@ func (s *Pool) stepTargets(wanted bool, now time.Time) {
 }
 
 func (s *Pool) askTargets(asked time.Time) {
-	t, check := &s.targets, s.o.Lustre.Check
+	t, check, imports := &s.targets, s.o.Lustre.Check, s.o.Lustre.Imports
 	if check == nil {
 		check = lustre.CheckServers
 	}
+	if imports == nil {
+		imports = lustre.SilentImports
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, targetsPatience)
 	defer cancel()
+	connected := imports() // before lfs, which may hang
+	s.nameTargets(asked, connected)
 	out, err := detach.Do(ctx, &t.calls, "check servers", "", check, func([]byte) {})
 	if err != nil {
 		return // no lfs, or it hangs, too
 	}
-	names := lustre.SilentTargets(out)
+	s.nameTargets(asked, lustre.Silent(lustre.SilentTargets(out), connected))
+}
+
+// nameTargets keeps and logs what was found out for the question that was asked then, if it is the latest.
+func (s *Pool) nameTargets(asked time.Time, names []string) {
+	t := &s.targets
 	t.mu.Lock()
 	current := t.asked.Equal(asked)
 	changed := current && !slices.Equal(names, t.names)
