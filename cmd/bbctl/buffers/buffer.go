@@ -64,7 +64,7 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.backing, "backing", "", "file:///path, /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true")
+	f.StringVar(&o.backing, "backing", "", "file:///path?layout=… (of Lustre), /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true")
 	f.StringVar(&o.capacity, "capacity", "", "most dirty bytes it may hold (default: no limit of its own)")
 	f.StringVar(&o.durability, "durability", "resident", "what Close waits for: resident (memory) or flushed (the store)")
 	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
