@@ -33,11 +33,12 @@
 package wire
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -6583,87 +6584,90 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 	return file_internal_wire_forebay_proto_rawDescData
 }
 
-var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
-var file_internal_wire_forebay_proto_goTypes = []any{
-	(Type)(0),              // 0: forebay.v1.Type
-	(*Empty)(nil),          // 1: forebay.v1.Empty
-	(*Hello)(nil),          // 2: forebay.v1.Hello
-	(*Challenge)(nil),      // 3: forebay.v1.Challenge
-	(*Prove)(nil),          // 4: forebay.v1.Prove
-	(*Pulse)(nil),          // 5: forebay.v1.Pulse
-	(*Welcome)(nil),        // 6: forebay.v1.Welcome
-	(*Error)(nil),          // 7: forebay.v1.Error
-	(*Cancel)(nil),         // 8: forebay.v1.Cancel
-	(*StatusRequest)(nil),  // 9: forebay.v1.StatusRequest
-	(*StatusReply)(nil),    // 10: forebay.v1.StatusReply
-	(*Subscribe)(nil),      // 11: forebay.v1.Subscribe
-	(*Event)(nil),          // 12: forebay.v1.Event
-	(*BufferName)(nil),     // 13: forebay.v1.BufferName
-	(*BufferDestroy)(nil),  // 14: forebay.v1.BufferDestroy
-	(*Buffers)(nil),        // 15: forebay.v1.Buffers
-	(*Buffer)(nil),         // 16: forebay.v1.Buffer
-	(*TierRule)(nil),       // 17: forebay.v1.TierRule
-	(*Entry)(nil),          // 18: forebay.v1.Entry
-	(*Entries)(nil),        // 19: forebay.v1.Entries
-	(*Flushed)(nil),        // 20: forebay.v1.Flushed
-	(*PathRequest)(nil),    // 21: forebay.v1.PathRequest
-	(*ListRequest)(nil),    // 22: forebay.v1.ListRequest
-	(*ListReply)(nil),      // 23: forebay.v1.ListReply
-	(*Mkdir)(nil),          // 24: forebay.v1.Mkdir
-	(*Rename)(nil),         // 25: forebay.v1.Rename
-	(*Remove)(nil),         // 26: forebay.v1.Remove
-	(*Removed)(nil),        // 27: forebay.v1.Removed
-	(*SetAttr)(nil),        // 28: forebay.v1.SetAttr
-	(*Open)(nil),           // 29: forebay.v1.Open
-	(*Opened)(nil),         // 30: forebay.v1.Opened
-	(*LeaseRequest)(nil),   // 31: forebay.v1.LeaseRequest
-	(*Lease)(nil),          // 32: forebay.v1.Lease
-	(*ReturnLease)(nil),    // 33: forebay.v1.ReturnLease
-	(*Region)(nil),         // 34: forebay.v1.Region
-	(*Commit)(nil),         // 35: forebay.v1.Commit
-	(*NewExtent)(nil),      // 36: forebay.v1.NewExtent
-	(*Committed)(nil),      // 37: forebay.v1.Committed
-	(*ExtentsRequest)(nil), // 38: forebay.v1.ExtentsRequest
-	(*Extents)(nil),        // 39: forebay.v1.Extents
-	(*Extent)(nil),         // 40: forebay.v1.Extent
-	(*Unpin)(nil),          // 41: forebay.v1.Unpin
-	(*Close)(nil),          // 42: forebay.v1.Close
-	(*Drain)(nil),          // 43: forebay.v1.Drain
-	(*Stage)(nil),          // 44: forebay.v1.Stage
-	(*Verify)(nil),         // 45: forebay.v1.Verify
-	(*Progress)(nil),       // 46: forebay.v1.Progress
-	(*Failure)(nil),        // 47: forebay.v1.Failure
-	(*JobRequest)(nil),     // 48: forebay.v1.JobRequest
-	(*JobReply)(nil),       // 49: forebay.v1.JobReply
-	(*Lifetime)(nil),       // 50: forebay.v1.Lifetime
-	(*LifetimeOpen)(nil),   // 51: forebay.v1.LifetimeOpen
-	(*LifetimeLeave)(nil),  // 52: forebay.v1.LifetimeLeave
-	(*LifetimeEnd)(nil),    // 53: forebay.v1.LifetimeEnd
-	(*LifetimeDue)(nil),    // 54: forebay.v1.LifetimeDue
-	(*Lifetimes)(nil),      // 55: forebay.v1.Lifetimes
-	(*Txn)(nil),            // 56: forebay.v1.Txn
-	(*Txns)(nil),           // 57: forebay.v1.Txns
-	(*TxnBegin)(nil),       // 58: forebay.v1.TxnBegin
-	(*TxnName)(nil),        // 59: forebay.v1.TxnName
-	(*TxnAdopt)(nil),       // 60: forebay.v1.TxnAdopt
-	(*TxnAdopted)(nil),     // 61: forebay.v1.TxnAdopted
-	(*TxnCommit)(nil),      // 62: forebay.v1.TxnCommit
-	(*Nodes)(nil),          // 63: forebay.v1.Nodes
-	(*Node)(nil),           // 64: forebay.v1.Node
-	(*NodeName)(nil),       // 65: forebay.v1.NodeName
-	(*NodeDrain)(nil),      // 66: forebay.v1.NodeDrain
-	(*NodeForgotten)(nil),  // 67: forebay.v1.NodeForgotten
-	(*TokenRequest)(nil),   // 68: forebay.v1.TokenRequest
-	(*Token)(nil),          // 69: forebay.v1.Token
-	(*Hold)(nil),           // 70: forebay.v1.Hold
-	(*Take)(nil),           // 71: forebay.v1.Take
-	(*Recheck)(nil),        // 72: forebay.v1.Recheck
-	(*PlaceRename)(nil),    // 73: forebay.v1.PlaceRename
-	(*PlaceRemove)(nil),    // 74: forebay.v1.PlaceRemove
-	(*Discard)(nil),        // 75: forebay.v1.Discard
-	(*Replicate)(nil),      // 76: forebay.v1.Replicate
-}
+var (
+	file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 76)
+	file_internal_wire_forebay_proto_goTypes   = []any{
+		Type(0),                // 0: forebay.v1.Type
+		(*Empty)(nil),          // 1: forebay.v1.Empty
+		(*Hello)(nil),          // 2: forebay.v1.Hello
+		(*Challenge)(nil),      // 3: forebay.v1.Challenge
+		(*Prove)(nil),          // 4: forebay.v1.Prove
+		(*Pulse)(nil),          // 5: forebay.v1.Pulse
+		(*Welcome)(nil),        // 6: forebay.v1.Welcome
+		(*Error)(nil),          // 7: forebay.v1.Error
+		(*Cancel)(nil),         // 8: forebay.v1.Cancel
+		(*StatusRequest)(nil),  // 9: forebay.v1.StatusRequest
+		(*StatusReply)(nil),    // 10: forebay.v1.StatusReply
+		(*Subscribe)(nil),      // 11: forebay.v1.Subscribe
+		(*Event)(nil),          // 12: forebay.v1.Event
+		(*BufferName)(nil),     // 13: forebay.v1.BufferName
+		(*BufferDestroy)(nil),  // 14: forebay.v1.BufferDestroy
+		(*Buffers)(nil),        // 15: forebay.v1.Buffers
+		(*Buffer)(nil),         // 16: forebay.v1.Buffer
+		(*TierRule)(nil),       // 17: forebay.v1.TierRule
+		(*Entry)(nil),          // 18: forebay.v1.Entry
+		(*Entries)(nil),        // 19: forebay.v1.Entries
+		(*Flushed)(nil),        // 20: forebay.v1.Flushed
+		(*PathRequest)(nil),    // 21: forebay.v1.PathRequest
+		(*ListRequest)(nil),    // 22: forebay.v1.ListRequest
+		(*ListReply)(nil),      // 23: forebay.v1.ListReply
+		(*Mkdir)(nil),          // 24: forebay.v1.Mkdir
+		(*Rename)(nil),         // 25: forebay.v1.Rename
+		(*Remove)(nil),         // 26: forebay.v1.Remove
+		(*Removed)(nil),        // 27: forebay.v1.Removed
+		(*SetAttr)(nil),        // 28: forebay.v1.SetAttr
+		(*Open)(nil),           // 29: forebay.v1.Open
+		(*Opened)(nil),         // 30: forebay.v1.Opened
+		(*LeaseRequest)(nil),   // 31: forebay.v1.LeaseRequest
+		(*Lease)(nil),          // 32: forebay.v1.Lease
+		(*ReturnLease)(nil),    // 33: forebay.v1.ReturnLease
+		(*Region)(nil),         // 34: forebay.v1.Region
+		(*Commit)(nil),         // 35: forebay.v1.Commit
+		(*NewExtent)(nil),      // 36: forebay.v1.NewExtent
+		(*Committed)(nil),      // 37: forebay.v1.Committed
+		(*ExtentsRequest)(nil), // 38: forebay.v1.ExtentsRequest
+		(*Extents)(nil),        // 39: forebay.v1.Extents
+		(*Extent)(nil),         // 40: forebay.v1.Extent
+		(*Unpin)(nil),          // 41: forebay.v1.Unpin
+		(*Close)(nil),          // 42: forebay.v1.Close
+		(*Drain)(nil),          // 43: forebay.v1.Drain
+		(*Stage)(nil),          // 44: forebay.v1.Stage
+		(*Verify)(nil),         // 45: forebay.v1.Verify
+		(*Progress)(nil),       // 46: forebay.v1.Progress
+		(*Failure)(nil),        // 47: forebay.v1.Failure
+		(*JobRequest)(nil),     // 48: forebay.v1.JobRequest
+		(*JobReply)(nil),       // 49: forebay.v1.JobReply
+		(*Lifetime)(nil),       // 50: forebay.v1.Lifetime
+		(*LifetimeOpen)(nil),   // 51: forebay.v1.LifetimeOpen
+		(*LifetimeLeave)(nil),  // 52: forebay.v1.LifetimeLeave
+		(*LifetimeEnd)(nil),    // 53: forebay.v1.LifetimeEnd
+		(*LifetimeDue)(nil),    // 54: forebay.v1.LifetimeDue
+		(*Lifetimes)(nil),      // 55: forebay.v1.Lifetimes
+		(*Txn)(nil),            // 56: forebay.v1.Txn
+		(*Txns)(nil),           // 57: forebay.v1.Txns
+		(*TxnBegin)(nil),       // 58: forebay.v1.TxnBegin
+		(*TxnName)(nil),        // 59: forebay.v1.TxnName
+		(*TxnAdopt)(nil),       // 60: forebay.v1.TxnAdopt
+		(*TxnAdopted)(nil),     // 61: forebay.v1.TxnAdopted
+		(*TxnCommit)(nil),      // 62: forebay.v1.TxnCommit
+		(*Nodes)(nil),          // 63: forebay.v1.Nodes
+		(*Node)(nil),           // 64: forebay.v1.Node
+		(*NodeName)(nil),       // 65: forebay.v1.NodeName
+		(*NodeDrain)(nil),      // 66: forebay.v1.NodeDrain
+		(*NodeForgotten)(nil),  // 67: forebay.v1.NodeForgotten
+		(*TokenRequest)(nil),   // 68: forebay.v1.TokenRequest
+		(*Token)(nil),          // 69: forebay.v1.Token
+		(*Hold)(nil),           // 70: forebay.v1.Hold
+		(*Take)(nil),           // 71: forebay.v1.Take
+		(*Recheck)(nil),        // 72: forebay.v1.Recheck
+		(*PlaceRename)(nil),    // 73: forebay.v1.PlaceRename
+		(*PlaceRemove)(nil),    // 74: forebay.v1.PlaceRemove
+		(*Discard)(nil),        // 75: forebay.v1.Discard
+		(*Replicate)(nil),      // 76: forebay.v1.Replicate
+	}
+)
+
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	16, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
 	17, // 1: forebay.v1.Buffer.tiers:type_name -> forebay.v1.TierRule

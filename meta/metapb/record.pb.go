@@ -33,11 +33,12 @@
 package metapb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -1835,26 +1836,29 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
-var file_meta_metapb_record_proto_goTypes = []any{
-	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
-	(*Content)(nil),   // 1: forebay.meta.v1.Content
-	(*Txn)(nil),       // 2: forebay.meta.v1.Txn
-	(*TxnTask)(nil),   // 3: forebay.meta.v1.TxnTask
-	(*Flushed)(nil),   // 4: forebay.meta.v1.Flushed
-	(*Replaced)(nil),  // 5: forebay.meta.v1.Replaced
-	(*Directory)(nil), // 6: forebay.meta.v1.Directory
-	(*Buffer)(nil),    // 7: forebay.meta.v1.Buffer
-	(*TierRule)(nil),  // 8: forebay.meta.v1.TierRule
-	(*StoreOp)(nil),   // 9: forebay.meta.v1.StoreOp
-	(*Job)(nil),       // 10: forebay.meta.v1.Job
-	(*Task)(nil),      // 11: forebay.meta.v1.Task
-	(*Tally)(nil),     // 12: forebay.meta.v1.Tally
-	(*Failure)(nil),   // 13: forebay.meta.v1.Failure
-	(*Lifetime)(nil),  // 14: forebay.meta.v1.Lifetime
-	(*Counter)(nil),   // 15: forebay.meta.v1.Counter
-	nil,               // 16: forebay.meta.v1.Job.OptionsEntry
-}
+var (
+	file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+	file_meta_metapb_record_proto_goTypes  = []any{
+		(*Entry)(nil),     // 0: forebay.meta.v1.Entry
+		(*Content)(nil),   // 1: forebay.meta.v1.Content
+		(*Txn)(nil),       // 2: forebay.meta.v1.Txn
+		(*TxnTask)(nil),   // 3: forebay.meta.v1.TxnTask
+		(*Flushed)(nil),   // 4: forebay.meta.v1.Flushed
+		(*Replaced)(nil),  // 5: forebay.meta.v1.Replaced
+		(*Directory)(nil), // 6: forebay.meta.v1.Directory
+		(*Buffer)(nil),    // 7: forebay.meta.v1.Buffer
+		(*TierRule)(nil),  // 8: forebay.meta.v1.TierRule
+		(*StoreOp)(nil),   // 9: forebay.meta.v1.StoreOp
+		(*Job)(nil),       // 10: forebay.meta.v1.Job
+		(*Task)(nil),      // 11: forebay.meta.v1.Task
+		(*Tally)(nil),     // 12: forebay.meta.v1.Tally
+		(*Failure)(nil),   // 13: forebay.meta.v1.Failure
+		(*Lifetime)(nil),  // 14: forebay.meta.v1.Lifetime
+		(*Counter)(nil),   // 15: forebay.meta.v1.Counter
+		nil,               // 16: forebay.meta.v1.Job.OptionsEntry
+	}
+)
+
 var file_meta_metapb_record_proto_depIdxs = []int32{
 	4,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
 	5,  // 1: forebay.meta.v1.Entry.replaced:type_name -> forebay.meta.v1.Replaced

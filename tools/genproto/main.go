@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/pluginpb"
+	"mvdan.cc/gofumpt/format"
 )
 
 func main() {
@@ -105,7 +106,12 @@ func generate(ctx context.Context, root string, protos []string) (map[string]str
 	}
 	files := make(map[string]string, len(resp.File))
 	for _, f := range resp.File {
-		files[f.GetName()] = f.GetContent()
+		// As all other code of the tree, so that a check of its form needs no exceptions.
+		text, err := format.Source([]byte(f.GetContent()), format.Options{LangVersion: langVersion, ModulePath: modulePath})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.GetName(), err)
+		}
+		files[f.GetName()] = string(text)
 	}
 	py, err := python(req)
 	if err != nil {
@@ -114,6 +120,12 @@ func generate(ctx context.Context, root string, protos []string) (map[string]str
 	maps.Copy(files, py)
 	return files, nil
 }
+
+// What gofumpt finds in go.mod.
+const (
+	langVersion = "go1.26"
+	modulePath  = "forebay"
+)
 
 // request compiles the files into what a protoc plugin reads: the descriptors of
 // the files and of all they import, each after its own imports.
