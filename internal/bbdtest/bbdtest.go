@@ -198,9 +198,6 @@ func (d *Daemon) command() (*exec.Cmd, error) {
 		cmd = d.Host.Command(d.binary(), args...)
 	}
 	cmd.Env = slices.Concat(os.Environ(), d.engine(), d.Env)
-	if d.Clock != 0 {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", clockEnv, int(d.Clock.Seconds())))
-	}
 	return cmd, nil
 }
 
@@ -237,7 +234,7 @@ func (d *Daemon) binary() string {
 	d.tb.Helper()
 	switch {
 	case d.Clock != 0:
-		return clockBinary(d.tb)
+		return clockBinary(d.tb, d.Clock)
 	case d.Speaks != (wire.Versions{}):
 		return versionBinary(d.tb, d.Speaks)
 	case d.Commit != "":

@@ -37,7 +37,7 @@ func (b *binary) get(tb testing.TB, compile func() (string, error)) string {
 	return b.path
 }
 
-var plain, clocked, bbctl, bbmount binary
+var plain, bbctl, bbmount binary
 
 // Binary returns the path of the bbd binary, which it builds once per test process.
 func Binary(tb testing.TB) string {
@@ -57,65 +57,58 @@ func Bbmount(tb testing.TB) string {
 	return bbmount.get(tb, func() (string, error) { return compilePackage("bbmount", "./cmd/bbmount") })
 }
 
-// clockEnv tells a daemon of clockBinary how many seconds its clock is ahead.
-const clockEnv = "BBDTEST_CLOCK_AHEAD"
+var (
+	clockedMu sync.Mutex
+	clocked   = map[int64]*binary{} // by seconds
+)
 
-// clockBinary is bbd built with a standard library whose time.Now is ahead by what
-// clockEnv says. No kernel gives a process another wall clock (time namespaces,
-// time_namespaces(7), leave CLOCK_REALTIME out), and a static binary loads no library
-// that could lie to it. So everything in the process believes in the wrong time, the
-// libraries too, and the product has no switch for it.
-func clockBinary(tb testing.TB) string {
+// clockBinary is bbd with a package time whose time.Now is ahead. No kernel gives a process another
+// wall clock (time namespaces, time_namespaces(7), leave CLOCK_REALTIME out), and a static binary
+// loads no library that could lie to it. So everything in the process believes in the wrong time,
+// the libraries too, and the product has no switch for it.
+//
+// The other packages are those of bbd: the changed package takes the place of the library's when
+// all are linked. A build with an overlay would compile everything again that imports time, which
+// is nearly everything.
+func clockBinary(tb testing.TB, ahead time.Duration) string {
 	tb.Helper()
-	return clocked.get(tb, func() (string, error) {
-		changed, err := clockOverlay()
+	seconds := int64(ahead / time.Second)
+	clockedMu.Lock()
+	b := clocked[seconds]
+	if b == nil {
+		b = new(binary)
+		clocked[seconds] = b
+	}
+	clockedMu.Unlock()
+	return b.get(tb, func() (string, error) {
+		changed, err := clockOverlay(seconds)
 		if err != nil {
 			return "", err
 		}
-		return compileChanged("bbd-clock", changed)
+		return compileLinked(fmt.Sprintf("bbd-clock%+d", seconds), "time", changed)
 	})
 }
 
 // readClock is where time.Now of the standard library reads the clock.
-const readClock = "sec, nsec, mono := runtimeNow()\n"
+const readClock = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()"
 
-// aheadSource adds the offset to package time.
-const aheadSource = `package time
-
-import "syscall"
-
-var secondsAhead = func() (n int64) {
-	text, _ := syscall.Getenv("` + clockEnv + `")
-	sign := int64(1)
-	for _, digit := range text {
-		if digit == '-' {
-			sign = -1
-			continue
-		}
-		n = n*10 + int64(digit-'0')
-	}
-	return sign * n
-}()
-`
-
-// clockOverlay returns what files of package time are to be.
-func clockOverlay() (map[string]string, error) {
+// clockOverlay returns what a file of package time is to be. What the package exports has to stay,
+// its functions' lines and the number of its objects, too: the other packages were compiled with it.
+func clockOverlay(seconds int64) (map[string]string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		return nil, err
 	}
-	std := filepath.Join(string(bytes.TrimSpace(out)), "src", "time")
-	source, err := os.ReadFile(filepath.Join(std, "time.go"))
+	file := filepath.Join(string(bytes.TrimSpace(out)), "src", "time", "time.go")
+	source, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	head, now, found := strings.Cut(string(source), "func Now() Time {\n")
-	now, rest, read := strings.Cut(now, readClock)
-	if !found || !read || strings.TrimSpace(now) != "" {
-		return nil, fmt.Errorf("time.Now of %s does not begin with %q any more: clockOverlay has to learn how it reads the clock", std, readClock)
+	head, rest, found := strings.Cut(string(source), readClock)
+	if !found {
+		return nil, fmt.Errorf("%s has no %q any more: clockOverlay has to learn how time.Now reads the clock", file, readClock)
 	}
-	changed := head + "func Now() Time {\n\t" + readClock + "\tsec += secondsAhead\n" + rest
-	return map[string]string{filepath.Join(std, "time.go"): changed, filepath.Join(std, "ahead.go"): aheadSource}, nil
+	return map[string]string{file: fmt.Sprintf("%s%s; sec += %d%s", head, readClock, seconds, rest)}, nil
 }
 
 var (
@@ -185,6 +178,16 @@ func compileChanged(name string, changed map[string]string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
+	overlay, err := writeOverlay(dir, changed)
+	if err != nil {
+		return "", err
+	}
+	return compile(name, "-overlay", overlay)
+}
+
+// writeOverlay writes the other texts of some files into a folder, and returns the file that names
+// them to go build.
+func writeOverlay(dir string, changed map[string]string) (string, error) {
 	replace := map[string]string{}
 	for path, text := range changed {
 		file := filepath.Join(dir, filepath.Base(path))
@@ -198,10 +201,59 @@ func compileChanged(name string, changed map[string]string) (string, error) {
 		return "", err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}
+
+// linkTool runs a tool of Go's, and the linker with another archive of one package. It names
+// itself as another linker, or Go would find the binary linked before the archive changed.
+const linkTool = `#!/bin/sh
+tool=$1
+shift
+case $tool in
+*/link)
+	case $1 in
+	-V=full) exec printf '%%s changed=%[3]s\n' "$("$tool" "$1")" ;;
+	esac
+	for arg; do
+		case $arg in
+		*/importcfg.link) sed -i 's|^packagefile %[1]s=.*|packagefile %[1]s=%[2]s|' "$arg" ;;
+		esac
+	done
+	;;
+esac
+exec "$tool" "$@"
+`
+
+// compileLinked is compileChanged of one package alone: all others are linked as they are. What
+// the package exports must be what it was, which the linker checks. The names of its files are part
+// of that, so the overlay's are trimmed.
+func compileLinked(name, pkg string, changed map[string]string) (string, error) {
+	root, err := sourcetest.Root()
+	if err != nil {
 		return "", err
 	}
-	return compile(name, "-overlay", overlay)
+	dir, err := os.MkdirTemp("", "bbdtest-"+name)
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := writeOverlay(dir, changed)
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(dir, "changed.a")
+	build := exec.Command("go", "build", "-trimpath", "-overlay", overlay, "-o", archive, pkg)
+	build.Dir = root
+	build.Env = append(os.Environ(), buildEnv)
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building package %s: %w\n%s", pkg, err, text)
+	}
+	tool := filepath.Join(dir, "tool")
+	id := fmt.Sprintf("%016x", crc64.Checksum(fmt.Append(nil, changed), crc64.MakeTable(crc64.ECMA)))
+	if err := os.WriteFile(tool, fmt.Appendf(nil, linkTool, pkg, archive, id), 0o700); err != nil {
+		return "", err
+	}
+	return compile(name, "-trimpath", "-toolexec", tool)
 }
 
 func compile(name string, args ...string) (string, error) {
