@@ -15,9 +15,13 @@ BENCH    ?= .
 DIR      ?=
 
 # All targets compile alike, so that each finds in Go's cache what another has compiled, in another clone,
-# too. A target that needs cgo asks for it.
+# too. A target that needs cgo asks for it. The tags keep cgo out of the standard library there, too, or
+# nearly all would be compiled anew; -tags on a command line takes their place, so it names them. Tests are
+# not vetted: make lint vets everything, with all checks.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
+TAGS := netgo,osusergo
+ALIKE := -trimpath -tags=$(TAGS) -vet=off
+export GOFLAGS := $(strip $(ALIKE) $(filter-out $(ALIKE),$(GOFLAGS)))
 
 # Most tests wait more than they compute, so more of them run at a time than there are
 # processors. Under the race detector each needs several times its memory and time: one of a package.
@@ -60,7 +64,7 @@ packages: build-go ## Build the deb and rpm packages and the OCI image archive, 
 
 .PHONY: build-ofi
 build-ofi:
-	for p in bbd bbctl bbbench; do CGO_ENABLED=1 go build -tags ofi -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
+	for p in bbd bbctl bbbench; do CGO_ENABLED=1 go build -tags $(TAGS),ofi -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
 
 .PHONY: build-java
 build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of build)
@@ -109,8 +113,8 @@ test-ofi: ## Run the tests that need libfabric (part of test-all)
 
 .PHONY: test-with-ofi
 test-with-ofi:
-	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
-	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags $(TAGS),ofi -timeout $(TIMEOUT) $(OFI)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags $(TAGS),ofi -timeout $(TIMEOUT) \
 		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbbench
 
 .PHONY: test-java-client
@@ -152,7 +156,7 @@ build-spark: ## Build the benchmarks for Spark, which is downloaded once (0.5 GB
 test-spark-slurm: build-spark ## Run the Slurm job of docs/spark.md, as root
 	@scripts/slurm.sh tools
 	@FOREBAY_SPARK=$$(scripts/spark.sh) FOREBAY_SPARK_JAR=$$(echo $(CURDIR)/sdk/java/spark/target/forebay-spark-*-all.jar) \
-		go test -tags spark -run TestSparkDocs -count 1 ./slurm/node
+		go test -tags $(TAGS),spark -run TestSparkDocs -count 1 ./slurm/node
 
 .PHONY: test-with-spark
 test-with-spark: build-go
@@ -229,7 +233,7 @@ test-packages: ## Install the packages in bare roots, follow docs/deploy.md and 
 	@mkdir -p $(CACHE)/bin
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@if [ "$$(id -u)" != 0 ]; then echo "note: not root: packages are not tested."; \
-	elif scripts/package-tools.sh; then $(TESTRUN) -allow .ci/allowed-skips -- -tags packages -count 1 -timeout $(TIMEOUT) ./packaging; \
+	elif scripts/package-tools.sh; then $(TESTRUN) -allow .ci/allowed-skips -- -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) ./packaging; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: packages are not tested."; fi
 
 .PHONY: test-power
@@ -246,7 +250,7 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 
 .PHONY: soak
 soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
-	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
+	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-torch
 	@$(MAKE) --no-print-directory test-snakemake
@@ -278,9 +282,9 @@ lint: ## Formatting, vet, staticcheck, go fix
 .PHONY: race
 race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests names what is left out
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
-	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags lockorder -short -timeout $(RACE_TIMEOUT) $(PKG)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags $(TAGS),lockorder -short -timeout $(RACE_TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
-	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
+	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- -tags $(TAGS),ofi -race -short -timeout $(TIMEOUT) $(OFI); \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: nothing is tested with libfabric."; fi
 endif
 

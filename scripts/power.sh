@@ -59,4 +59,4 @@ truncate -s 768M "$cache/disk.ext4"
 mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$cache/disk.ext4"
 
 FOREBAY_GUEST_KERNEL=$(guest_image) FOREBAY_GUEST=$cache \
-	go test -tags power -count 1 -v -timeout 20m -run TestPowerCutOfMachine "$@" ./cmd/bbd
+	go test -tags netgo,osusergo,power -count 1 -v -timeout 20m -run TestPowerCutOfMachine "$@" ./cmd/bbd

@@ -44,10 +44,10 @@ build() {
 	mkdir -p "$cache/bin"
 	cp scripts/rxe-guest.sh scripts/two-daemons.sh "$cache/bin/"
 	export CGO_ENABLED=1
-	go build -tags ofi -o "$cache/bin/bbd-ofi" ./cmd/bbd
-	go build -tags ofi -o "$cache/bin/bbctl-ofi" ./cmd/bbctl
-	go test -tags ofi,verbs -c -o "$cache/bin/ofi.test" ./rdma/ofi
-	go test -tags ofi,verbs -c -o "$cache/bin/bbd.test" ./bbd
+	go build -tags netgo,osusergo,ofi -o "$cache/bin/bbd-ofi" ./cmd/bbd
+	go build -tags netgo,osusergo,ofi -o "$cache/bin/bbctl-ofi" ./cmd/bbctl
+	go test -tags netgo,osusergo,ofi,verbs -c -o "$cache/bin/ofi.test" ./rdma/ofi
+	go test -tags netgo,osusergo,ofi,verbs -c -o "$cache/bin/bbd.test" ./bbd
 }
 
 guest_kernel
