@@ -80,7 +80,7 @@ ifeq ($(PKG),./...)
 endif
 
 .PHONY: test-all
-test-all: ## Run every other test: long, with libfabric, of programs of others, packages, verbs, the race detector, fuzzing
+test-all: ## Run every other test: long, with libfabric, of programs of others, packages, verbs, the race detector, mutated inputs
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-java
@@ -89,7 +89,7 @@ test-all: ## Run every other test: long, with libfabric, of programs of others, 
 	@$(MAKE) --no-print-directory test-packages
 	@$(MAKE) --no-print-directory test-verbs
 	@$(MAKE) --no-print-directory race
-	@$(MAKE) --no-print-directory fuzz
+	@$(MAKE) --no-print-directory fuzz-blind
 
 .PHONY: test-long
 test-long: test-tools ## Run the Go tests that test leaves out, in full: .ci/long-tests (part of test-all)
@@ -249,8 +249,9 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, fuzz, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
 	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-torch
 	@$(MAKE) --no-print-directory test-snakemake
@@ -289,8 +290,12 @@ ifeq ($(PKG),./...)
 endif
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZTIME (3s)
+fuzz: ## Run every fuzz target for FUZZTIME (3s), led by what its inputs reach (part of soak, a minute each)
 	@FUZZTIME=$(FUZZTIME) PKG='$(PKG)' scripts/fuzz.sh
+
+.PHONY: fuzz-blind
+fuzz-blind: ## Mutate the inputs of every fuzz target for FUZZTIME (3s), on what test has compiled (part of test-all)
+	@FUZZTIME=$(FUZZTIME) PKG='$(PKG)' scripts/fuzz.sh blind
 
 .PHONY: cover
 cover: test-tools ## Test coverage by function, total last
