@@ -249,8 +249,9 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, fuzz, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
+	@$(MAKE) --no-print-directory race-all RACE_TIMEOUT=4h
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
 	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-torch
@@ -280,14 +281,21 @@ bench-apps: build-go ## Measure programs on bb://, file:// and hdfs:// side by s
 lint: ## Formatting, vet, staticcheck, go fix
 	@scripts/lint.sh
 
+# What race covers: without PKG, all but the packages in .ci/no-race.
+RACED = $(if $(filter ./...,$(PKG)),$$(go list ./... | grep -vxFf .ci/no-race),$(PKG))
+
 .PHONY: race
-race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests names what is left out
+race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests and .ci/no-race name what is left out
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
-	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags $(TAGS),lockorder -short -timeout $(RACE_TIMEOUT) $(PKG)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags $(TAGS),lockorder -short -timeout $(RACE_TIMEOUT) $(RACED)
 ifeq ($(PKG),./...)
 	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- -tags $(TAGS),ofi -race -short -timeout $(TIMEOUT) $(OFI); \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: nothing is tested with libfabric."; fi
 endif
+
+.PHONY: race-all
+race-all: ## Run race of all packages: the daemons that tests start are built with the race detector, too (part of soak)
+	@$(MAKE) --no-print-directory race RACED=./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (3s), led by what its inputs reach (part of soak, a minute each)

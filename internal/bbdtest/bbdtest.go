@@ -369,6 +369,9 @@ func (d *Daemon) cleanup() {
 		}
 	}
 	d.Kill()
+	if text := race(d.Log()); text != "" {
+		d.tb.Errorf("%s:\n%s", d.name(), text)
+	}
 	if d.tb.Failed() {
 		log := d.Log()
 		d.tb.Logf("the log of %s ends:\n%s", d.name(), log[max(0, len(log)-8<<10):])
@@ -393,6 +396,17 @@ func stacks(log string) string {
 		return log[at:]
 	}
 	return "none"
+}
+
+// race returns the first data race that a daemon built with the race detector has printed; "": none.
+func race(log string) string {
+	const begins, ends = "WARNING: DATA RACE", "\n=================="
+	at := strings.Index(log, begins)
+	if at < 0 {
+		return ""
+	}
+	text, _, _ := strings.Cut(log[at:], ends)
+	return text
 }
 
 // FreePort is porttest.Free for a test.

@@ -72,3 +72,16 @@ func TestTryStartSaysWhy(t *testing.T) {
 		t.Errorf("a configuration with an error: %v\n%s", err, d.Log())
 	}
 }
+
+func TestRaceIsFound(t *testing.T) {
+	const (
+		found = "WARNING: DATA RACE\nRead at 0x01 by goroutine 7"
+		log   = "level=INFO msg=serves\n==================\n" + found + "\n==================\nlevel=INFO msg=ends\n"
+	)
+	if got := race(log); got != found {
+		t.Errorf("race: got %q, want %q", got, found)
+	}
+	if got := race("level=INFO msg=serves\n"); got != "" {
+		t.Errorf("no race: got %q", got)
+	}
+}

@@ -1,4 +1,4 @@
-//go:build ofi && cgo
+//go:build ofi && cgo && !race
 
 package bbdtest
 
