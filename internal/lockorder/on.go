@@ -3,10 +3,7 @@
 package lockorder
 
 import (
-	"bytes"
 	"fmt"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -57,9 +54,9 @@ func rankOf[R Rank]() rank {
 }
 
 // held are the mutexes of one goroutine, in the order in which it locked them. That goroutine alone
-// uses them.
+// uses them, unseen by the race detector: another goroutine may have them after it has ended.
 type held struct {
-	id  uint64
+	id  uintptr
 	all []taken
 }
 
@@ -68,17 +65,7 @@ type taken struct {
 	rank  rank
 }
 
-// goroutines has the held of each goroutine that holds some: uint64 to *held.
-var goroutines sync.Map
-
-func ofGoroutine() *held {
-	id := goroutineID()
-	if h, ok := goroutines.Load(id); ok {
-		return h.(*held)
-	}
-	return &held{id: id}
-}
-
+//go:norace
 func (h *held) check(next rank) {
 	for _, t := range h.all {
 		if t.rank.place > next.place || t.rank.place == next.place && !next.several {
@@ -87,13 +74,15 @@ func (h *held) check(next rank) {
 	}
 }
 
+//go:norace
 func (h *held) add(mutex any, r rank) {
 	if len(h.all) == 0 {
-		goroutines.Store(h.id, h)
+		h.keep()
 	}
 	h.all = append(h.all, taken{mutex, r})
 }
 
+//go:norace
 func (h *held) remove(mutex any, r rank) {
 	for i := len(h.all) - 1; i >= 0; i-- {
 		if h.all[i].mutex != mutex {
@@ -101,30 +90,18 @@ func (h *held) remove(mutex any, r rank) {
 		}
 		h.all = append(h.all[:i], h.all[i+1:]...)
 		if len(h.all) == 0 {
-			goroutines.Delete(h.id)
+			h.drop()
 		}
 		return
 	}
 	panic(fmt.Sprintf("lock order: %s (%d) is unlocked by a goroutine that has not locked it", r.name, r.place))
 }
 
+//go:norace
 func (h *held) String() string {
 	var names []string
 	for _, t := range h.all {
 		names = append(names, fmt.Sprintf("%s (%d)", t.rank.name, t.rank.place))
 	}
 	return strings.Join(names, ", ")
-}
-
-// goroutineID reads the number from the first line of a stack, "goroutine 7 [running]:". The
-// runtime offers no other way, and this one is slow: it is for tests.
-func goroutineID() uint64 {
-	var buf [64]byte
-	line := buf[:runtime.Stack(buf[:], false)]
-	line = bytes.TrimPrefix(line, []byte("goroutine "))
-	id, err := strconv.ParseUint(string(line[:bytes.IndexByte(line, ' ')]), 10, 64)
-	if err != nil {
-		panic("lock order: no number of a goroutine in " + string(line))
-	}
-	return id
 }

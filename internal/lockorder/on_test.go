@@ -43,10 +43,18 @@ func TestViolations(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) { wantPanic(t, c.names, c.do) })
 	}
 	t.Run("locked elsewhere", func(t *testing.T) {
-		locked := make(chan struct{})
-		go func() { a.Lock(); close(locked) }()
+		locked, unlock, unlocked := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(unlocked)
+			a.Lock()
+			close(locked)
+			<-unlock
+			a.Unlock()
+		}()
 		<-locked
 		wantPanic(t, []string{"first (1)", "not locked"}, func() { a.Unlock() })
+		close(unlock)
+		<-unlocked
 	})
 	// After all of it, what one goroutine holds is no other's: b is free.
 	b.Lock()
