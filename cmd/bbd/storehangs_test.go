@@ -11,10 +11,16 @@ import (
 	"forebay/internal/powertest"
 )
 
-// TestDaemonEndsWhileAStoreHangs: a file system does not answer an fsync, as one whose server is away. The daemon ends all
-// the same, and the next one serves, although the process that hangs stays in the kernel. When the file system
-// answers, what was dirty arrives, and what the flush had left is removed.
+// TestDaemonEndsWhileAStoreHangs: a file system does not answer an fsync, as one whose server is away. Status counts the
+// process that hangs. The daemon ends all the same, by SIGTERM and by SIGKILL, and the next one serves, although that process
+// stays in the kernel. When the file system answers, what was dirty arrives, and what the flush had left is removed.
 func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
+	for name, end := range map[string]func(*users){"SIGTERM": func(u *users) { u.d.Stop() }, "SIGKILL": func(u *users) { u.d.Kill() }} {
+		t.Run(name, func(t *testing.T) { testEndWhileAStoreHangs(t, end) })
+	}
+}
+
+func testEndWhileAStoreHangs(t *testing.T, end func(*users)) {
 	u := startForUsers(t, smallDaemon)
 	mnt := u.dir("mnt", 0, 0o755)
 	fs := powertest.MountCaching(t, mnt)
@@ -37,9 +43,16 @@ func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
 	u.must(aliceUID, "put", u.file(filepath.Join(u.top, "f"), content, aliceUID, 0o600), "bb://away/f")
 	<-reached
 	hung := storeWorkers(u.d.Pid())
+	w := u.workers(0)
+	for ; len(w.Hanging) == 0; w = u.workers(0) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := w.Hanging; len(got) != 1 || got[0].UID != aliceUID || got[0].Root != away {
+		t.Errorf("status counts %+v", got)
+	}
 
 	began := time.Now()
-	u.d.Stop() // fails the test if it does not end
+	end(u) // fails the test if it does not end
 	t.Logf("the daemon's end, and the wait for workers of it that hang, took %v", time.Since(began))
 	u.d.Start()
 	if err := os.Chmod(u.d.Memory, 0o711); err != nil {
