@@ -201,6 +201,10 @@ demo-python: build-go ## Show a training loop in Python that is killed and loses
 		"$$env"/bin/python -m pip --disable-pip-version-check -q install --only-binary :all: --require-hashes -r requirements-demo.txt && \
 		$(PYTHON_ENV) "$$env"/bin/python demo/training.py --plot $(BIN)/training.png
 
+.PHONY: bench-small-flush
+bench-small-flush: build-go ## Measure the flush of 5,000 small files beside cp and sync, on ext4, XFS and tmpfs, as root (BEFORE=folder of another build, FILES, ROUNDS, STORES)
+	@scripts/bench-small-flush.sh $(BIN) $(BEFORE)
+
 .PHONY: bench-python
 bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs and fsync
 	@env=$$(scripts/python-tools.sh) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/throughput.py
