@@ -6,6 +6,7 @@ from typing import Any
 
 import dask
 import dask.bag
+import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from upath import UPath
 
 import forebay
 from tests.daemon import Daemon
@@ -77,3 +79,30 @@ def test_dask(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
         lines = dask.bag.read_text(files, storage_options=options)  # type: ignore[no-untyped-call]
         assert sum(eval(line)["n"] for line in lines.compute()) == 4950
     assert len(buffer.listdir("bag")) == 4
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's own
+def test_dask_parquet(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
+    url = f"bb://{buffer.name}/frames"
+    with dask.config.set(scheduler="threads", num_workers=2):
+        frames = dd.from_pandas(frame(), npartitions=4)  # type: ignore[no-untyped-call]
+        frames.to_parquet(url, storage_options=options)
+        got = dd.read_parquet(url, storage_options=options)
+        assert got.npartitions == 4
+        pd.testing.assert_frame_equal(got.compute(), frame(), check_dtype=False)
+        assert got.groupby("k")["v"].count().compute().to_dict() == dict.fromkeys(range(5), 400)
+    assert sum(e.name.endswith(".parquet") for e in buffer.listdir("frames")) == 4
+
+
+@pytest.mark.filterwarnings("ignore:UPath 'bb' filesystem")  # it has a class of its own for few
+def test_paths(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
+    """universal-pathlib finds bb:// by the entry point alone."""
+    base = UPath(f"bb://{buffer.name}/d", **options)
+    base.mkdir()
+    (base / "f.txt").write_text("text")
+    assert (base / "f.txt").read_text() == "text"
+    assert [p.name for p in base.iterdir()] == ["f.txt"]
+    (base / "f.txt").rename(base / "g.txt")
+    assert sorted(p.name for p in base.glob("*.txt")) == ["g.txt"]
+    (base / "g.txt").unlink()
+    assert not (base / "g.txt").exists()
