@@ -30,6 +30,7 @@ class Proxy:
         self._until = 0
         self._early = False
         self._broke = False
+        self._when: tuple[int, Callable[[], object]] | None = None
         self.requests = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -43,6 +44,11 @@ class Proxy:
         with self._lock:
             self._type, self._then, self._until, self._early = typ, then, at, True
             self._broke = False
+
+    def when(self, typ: int | None, then: Callable[[], object] = lambda: None) -> None:
+        """Call then when the next request of a type was passed on; None: not any more."""
+        with self._lock:
+            self._when = None if typ is None else (typ, then)
 
     @property
     def has_broken_twice(self) -> bool:
@@ -73,6 +79,10 @@ class Proxy:
                 if self._loses(typ, request):
                     break
                 target.sendall(head + body)
+                with self._lock:
+                    if request and self._when is not None and self._when[0] == typ:
+                        (_, then), self._when = self._when, None
+                        then()
         for s in (source, target):
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)

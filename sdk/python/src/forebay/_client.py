@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from . import _fork, _wire
+from . import _fork, _scope, _wire
 from ._buffer import Buffer
 from ._dial import Dialer, TLSFiles, addresses
 from ._errors import (
@@ -304,7 +304,9 @@ class Client:
         s = self._current
         if s.alive():
             return s
-        with self._dialing:
+        while not self._dialing.acquire(timeout=0.2):
+            _scope.check()
+        try:
             self._check()
             s = self._current
             if s.alive():
@@ -318,6 +320,8 @@ class Client:
                 self._current = s
             self.atlas.sweep()
             return s
+        finally:
+            self._dialing.release()
 
     def retry(self, step: Callable[[Session], T]) -> T:
         """Run a step on a live session, and again on a new one as long as sessions break under it.
@@ -326,6 +330,7 @@ class Client:
         """
         deadline = None
         while True:
+            _scope.check()
             self._check()
             s = self.session()
             try:

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from . import _frames, _wire
+from . import _frames, _scope, _wire
 from ._errors import Error, Invalid, PermissionDenied, Unavailable, Unsupported, from_wire
 from ._repeat import MAX_VERSION, MIN_VERSION
 from ._session import Session
@@ -126,7 +126,7 @@ class Dialer:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-            time.sleep(min(pause, left))
+            _scope.sleep(min(pause, left))
             pause = min(2 * pause, _LAST_PAUSE)
 
     def _dial_one(self, address: str) -> Session:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
-from . import _fork, _frames, _wire
+from . import _fork, _frames, _scope, _wire
 from ._errors import Broken, Error, InternalError, Invalid, from_wire
 from ._repeat import check_version, may_be_done
 
@@ -116,7 +116,8 @@ class Session:
     def start(self, typ: int, m: Message | None, reply: type[M], data: Any = None) -> Call[M]:
         """Send a request, when there are few enough in flight."""
         check_version(self.welcome.version, self.welcome.server, typ, m)
-        while not self._slots.acquire(timeout=1):
+        while not self._slots.acquire(timeout=0.2):
+            _scope.check()
             if self.broken is not None:
                 raise Broken(self.broken, sent=False)
         c = Call(next(self._ids), typ, reply)
@@ -199,9 +200,10 @@ class Session:
             self._conn.sendall(view[n - len(frame) :])
 
     def wait(self, c: Call[M]) -> Call[M]:
-        """Wait until a call is done. Interrupted, it cancels the request."""
+        """Wait until a call is done. Interrupted, or in a scope that is cancelled, it cancels the request."""
         try:
-            self._await(c, None)
+            with _scope.waiting(lambda: self.give_up(_wire.TYPE_CANCEL, _wire.Cancel(request=c.id))):
+                self._await(c, None)
         except BaseException:
             self.abandon(c)
             raise
@@ -331,8 +333,9 @@ class Session:
             self._write(_frames.encode(typ, request, m, 0 if data is None else len(data)), data)
             more = True
             while more:
-                self._readable(None)
-                self._in.next()
+                with _scope.waiting(lambda: self.fail("the caller has left")):
+                    self._readable(None)
+                    self._in.next()
                 got, error = decode(self._in, typ, reply)
                 if error is not None:
                     raise error
@@ -342,6 +345,7 @@ class Session:
         except Error:
             raise
         except (OSError, EOFError, ValueError, _frames.MalformedFrame) as e:
+            _scope.check()
             raise Broken(e, sent=True) from e
         finally:
             self.fail("it was closed")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _fork, _wire
+from . import _fork, _scope, _wire
 from ._crc import crc64
 from ._errors import Broken, Error, Invalid, Kind, Lost, NotFound, Unavailable, unknown
 from ._leases import Lease, Memory
@@ -330,7 +330,7 @@ class Writer:
                 raise Unavailable("close", self.address, reason)
             if e.state in (State.CLEAN, State.EVICTED):
                 return
-            time.sleep(_FLUSH_POLL_SECONDS)
+            _scope.sleep(_FLUSH_POLL_SECONDS)
 
     def _pending_is_there(self) -> bool:
         """Report whether everything uncommitted is in the file as it is now."""
@@ -738,6 +738,10 @@ class Writer:
                 self._end(True)
 
     def _end(self, abort: bool) -> None:
+        with _scope.shielded():
+            self._put_away(abort)
+
+    def _put_away(self, abort: bool) -> None:
         self._closed = True
         self._client.forget(self)
         used = self._in_use()

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import _scope
 from ._buffer import Buffer, clean
 from ._crc import crc64
 from ._errors import Busy, Cancelled, Error, Invalid, NotDirectory, NotFound
@@ -364,7 +365,8 @@ class Saving:
     def abort(self) -> None:
         """Remove all that was written, unless it is committed. An error is left to the lease."""
         try:
-            self.txn.abort()
+            with _scope.shielded():
+                self.txn.abort()
         except Error:
             pass
 
