@@ -178,15 +178,19 @@ class File(io.RawIOBase):
         self._position += len(data)
         return data
 
-    def map(self, offset: int = 0, length: int | None = None) -> Mapping:
+    def map(self, offset: int = 0, length: int | None = None, *, copy_on_write: bool = False) -> Mapping:
         """Return a part of the file where it lies in memory, without a copy: see Mapping.
 
         Args:
             offset: of the first byte.
             length: bytes, clipped to the file's size; None: up to the end.
+            copy_on_write: whether the views can be written to: what is written is this process's own,
+                and the file stays what it is. The memory is then locked, too, so that it also stays what
+                it is when the daemon dies.
         """
         reader = self._reading("map")
-        return reader.map(offset, reader.entry.size if length is None else length)
+        n = reader.entry.size if length is None else length
+        return reader.map(offset, n, copy_on_write=copy_on_write)
 
     def write(self, data: Any, /) -> int:
         """Write bytes, of any buffer, at the position. Return how many: all of them."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import _fork, _wire
 from ._errors import Broken, Error, InternalError, Invalid, Unavailable
-from ._regions import Bytes
+from ._regions import Bytes, Held
 from ._session import Call, Session
 from ._types import Entry
 from ._window import Handle, Part, Window, pinned
@@ -34,11 +35,14 @@ class Mapping:
     daemon breaks, what the views hold is only known after verify().
 
     Attributes:
-        views: read-only memoryviews, in order: neighbours in memory are one view.
+        views: memoryviews, in order: neighbours in memory are one view. They are read-only unless
+            they were asked for as copies on write.
     """
 
-    def __init__(self, address: str, parts: list[tuple[Window, Part, int, int]]) -> None:
-        self.views: list[memoryview] = list(_views(parts))
+    def __init__(
+        self, address: str, parts: list[tuple[Window, Part, int, int]], copy_on_write: bool = False
+    ) -> None:
+        self.views: list[memoryview] = [*(_own_views if copy_on_write else _views)(_runs(parts))]
         self._address = address
         self._parts = parts
         self._length = sum(end - start for _, _, start, end in parts)
@@ -190,10 +194,11 @@ class Reader:
                 w.session.fail("the daemon closed it")
         return n
 
-    def map(self, offset: int, length: int) -> Mapping:
+    def map(self, offset: int, length: int, *, copy_on_write: bool = False) -> Mapping:
         """Return up to length bytes from an offset on where they lie in memory, which stays pinned.
 
-        Where bytes travel in messages it is a checked copy.
+        Where bytes travel in messages it is a checked copy. With copy_on_write the views can be written
+        to, which changes the file in no case.
         """
         self._check()
         if offset < 0 or length < 0:
@@ -207,7 +212,7 @@ class Reader:
                 part = w.at(offset)
                 parts.append((w, part, offset, min(part.end, end)))
                 offset = parts[-1][3]
-        m = Mapping(self.address, parts)
+        m = Mapping(self.address, parts, copy_on_write)
         if self._client.verify:
             m.verify()
         return m
@@ -286,26 +291,74 @@ class Reader:
         del windows, handle
 
 
-def _views(parts: list[tuple[Window, Part, int, int]]) -> Iterator[memoryview]:
-    """Yield views of parts [start, end), in order: neighbours in memory are one view."""
-    i = 0
-    while i < len(parts):
-        w, part, start, end = parts[i]
-        i += 1
-        if part.bytes is None:
-            for at in range(start, end, len(_ZEROS)):
-                yield pinned(_ZEROS[: min(end - at, len(_ZEROS))], (w,))
-            continue
+@dataclass
+class _Run:
+    """Neighbours in a region's memory, or a part of a file that lies in no region.
+
+    Attributes:
+        region: its id; None: bytes that came with an answer, or a hole.
+        begin: in the region.
+        end: in the region.
+        data: bytes that came with an answer.
+        windows: that pin it.
+    """
+
+    region: int | None
+    begin: int
+    end: int
+    data: Bytes | None
+    windows: list[Window]
+
+
+def _runs(parts: list[tuple[Window, Part, int, int]]) -> list[_Run]:
+    """Return the runs that the ranges [start, end) of parts lie in, in order."""
+    runs: list[_Run] = []
+    for w, part, start, end in parts:
         if part.address is None:
-            yield pinned(part.bytes[start - part.start : end - part.start], (w,))
+            data = None if part.bytes is None else part.bytes[start - part.start : end - part.start]
+            runs.append(_Run(None, 0, end - start, data, [w]))
             continue
         region, at = part.address
         begin = at + start - part.start
-        stop = begin + end - start
-        windows = {id(w): w}
-        while i < len(parts) and parts[i][1].address == (region, stop):
-            w, _, start, end = parts[i]
-            windows[id(w)] = w
-            stop += end - start
-            i += 1
-        yield pinned(w.region(region)[begin:stop], tuple(windows.values()))
+        if runs and runs[-1].region == region and runs[-1].end == begin:
+            runs[-1].end += end - start
+            if runs[-1].windows[-1] is not w:
+                runs[-1].windows.append(w)
+        else:
+            runs.append(_Run(region, begin, begin + end - start, None, [w]))
+    return runs
+
+
+def _views(runs: list[_Run]) -> Iterator[memoryview]:
+    """Yield read-only views of runs."""
+    for r in runs:
+        windows = tuple(r.windows)
+        if r.region is not None:
+            yield pinned(windows[0].region(r.region).readable[r.begin : r.end], windows)
+        elif r.data is not None:
+            yield pinned(r.data, windows)
+        else:
+            for at in range(0, r.end, len(_ZEROS)):
+                yield pinned(_ZEROS[: min(r.end - at, len(_ZEROS))], windows)
+
+
+def _own_views(runs: list[_Run]) -> Iterator[memoryview]:
+    """Yield views of runs whose pages become this process's own when it writes to them.
+
+    The memory is locked besides: it stays as it is also when the daemon dies, and with it the pins.
+    """
+    held: dict[int, Held] = {}
+    for region in {r.region for r in runs if r.region is not None}:
+        mine = [r for r in runs if r.region == region]
+        locks = mine[0].windows[0].region(region).hold([(r.begin, r.end) for r in mine])
+        if locks is not None:
+            held[region] = locks
+    for r in runs:
+        windows = tuple(r.windows)
+        if r.region is not None:
+            data = windows[0].region(r.region).private(r.begin, r.end)
+            locked = tuple(h for h in [held.get(r.region)] if h is not None)
+            yield pinned(data, windows, locked, writable=True)
+        else:
+            own = np.zeros(r.end, dtype=np.uint8) if r.data is None else r.data.copy()
+            yield pinned(own, windows, writable=True)

@@ -19,6 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _UNIT = 1 << 20
 _MADV_POPULATE_WRITE = 23  # of Linux 5.14
+_MAP_NORESERVE = 0x4000  # what nobody writes to needs no memory
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 
 
@@ -64,6 +65,20 @@ class Region:
         except OSError as e:
             raise Unavailable("map", self.path, str(e)) from e
 
+    def private(self, begin: int, end: int) -> Bytes:
+        """Return bytes [begin, end) such that a page that is written to becomes the caller's own copy.
+
+        Each call maps them anew: what is written through one is not to be seen through another, nor
+        by whoever maps the memory when other bytes lie there.
+        """
+        first = begin - begin % mmap.ALLOCATIONGRANULARITY
+        flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+        try:
+            m = mmap.mmap(self._fd, end - first, flags, mmap.PROT_READ | mmap.PROT_WRITE, offset=first)
+        except OSError as e:
+            raise Unavailable("map", self.path, str(e)) from e
+        return _array(m)[begin - first :]
+
     def writable(self, offset: int, n: int) -> Bytes:
         """Return bytes that this process has a lease of."""
         if self._writable is None:
@@ -89,6 +104,24 @@ class Region:
             with contextlib.suppress(OSError, ValueError):
                 m.madvise(_MADV_POPULATE_WRITE, at, min(stop * _UNIT, self.length) - at)
             first = stop
+
+    def hold(self, ranges: list[tuple[int, int]]) -> Held | None:
+        """Lock ranges [begin, end) as lock does, until what is returned is released or forgotten.
+
+        None if they cannot be locked.
+        """
+        held = Held()
+        try:
+            held.fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            info = os.fstat(held.fd)
+            if (info.st_dev, info.st_ino) != self._identity:
+                return None
+            for begin, end in ranges:
+                lock = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, begin, end - begin, 0)
+                fcntl.fcntl(held.fd, fcntl.F_OFD_SETLK, lock)
+        except OSError:
+            return None
+        return held
 
     def lock(self, offset: int, n: int) -> bool:
         """Mark bytes as memory that this process may be writing to; see internal/leaselock.
@@ -131,6 +164,20 @@ class Region:
             os.close(self._fd)
             if self._locks >= 0:
                 os.close(self._locks)
+
+
+class Held:
+    """Locks on a region's file, of a descriptor of their own, which goes with the object.
+
+    A child of fork shares them: the memory stays as it is until both have let go.
+    """
+
+    fd = -1
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.fd)
 
 
 def _array(m: mmap.mmap) -> Bytes:

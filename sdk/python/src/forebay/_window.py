@@ -11,7 +11,7 @@ import numpy as np
 from . import _wire
 from ._crc import crc64
 from ._errors import ChecksumMismatch, InternalError
-from ._regions import Atlas, Bytes
+from ._regions import Atlas, Bytes, Held, Region
 from ._session import Session
 
 _MAX_FILE = 1 << 50
@@ -105,11 +105,12 @@ class Window:
             self.end = offset + len(data)
             self.parts = [Part(offset, self.end, np.frombuffer(data, dtype=np.uint8))]
         else:
-            self._regions = {r.id: atlas.acquire(r).readable for r in m.regions}
+            self._regions = {r.id: atlas.acquire(r) for r in m.regions}
             self.parts = []
             at = offset
             for e in m.extents:
-                self.parts.append(_part(e, at, self._regions.get(e.region)))
+                region = self._regions.get(e.region)
+                self.parts.append(_part(e, at, None if region is None else region.readable))
                 at = self.parts[-1].end
             self.end = at
         self._ends = [p.end for p in self.parts]
@@ -118,8 +119,8 @@ class Window:
         """Return the part that holds an offset, which lies in the window."""
         return self.parts[bisect.bisect_right(self._ends, offset)]
 
-    def region(self, region: int) -> Bytes:
-        """Return the bytes of a region that a part names."""
+    def region(self, region: int) -> Region:
+        """Return the region that a part names."""
         return self._regions[region]
 
     def holds(self) -> bool:
@@ -155,11 +156,14 @@ class _Pinned(np.ndarray[Any, np.dtype[np.uint8]]):
     """Bytes of windows, which stay pinned while they, or a view of them, are in use."""
 
     windows: tuple[Window, ...]
+    held: tuple[Held, ...] = ()
 
 
-def pinned(data: Bytes, windows: tuple[Window, ...]) -> memoryview:
-    """Return a read-only view that keeps windows pinned."""
+def pinned(
+    data: Bytes, windows: tuple[Window, ...], held: tuple[Held, ...] = (), *, writable: bool = False
+) -> memoryview:
+    """Return a view, read-only unless writable, that keeps windows pinned and locks held."""
     array = data.view(_Pinned)
-    array.windows = windows
-    array.flags.writeable = False
+    array.windows, array.held = windows, held
+    array.flags.writeable = writable
     return array.data
