@@ -2,32 +2,34 @@
 
     checkpoint.py [--mib N] [--repeat N] [--dir FOLDER]
 
-One process saves a state of tensors of 16 MiB. Each line is the best of some saves: how long the call
-blocked, when the checkpoint was there, and how many times the state's size the process had more in
-memory meanwhile, with the buffer's memory that it fills. The first line is the limit: one copy of the
-state into memory that is touched already. It needs a daemon's binary (make build) and torch.
+One process saves a state of tensors of 16 MiB, in each way in turn, some times. Each line has the best of
+them: how long the call blocked, also in copies, when the checkpoint was there, and how many times the
+state's size the process had more in memory meanwhile at most, with the buffer's memory that it fills. The
+first line is the limit: one copy of the state into memory that is touched already. It needs a daemon's
+binary (make build) and torch.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from lines import daemon, folder_of, load
 from torch.distributed import checkpoint as dcp
 
 import forebay
 import forebay.torch as ft
 
-BIN = Path(os.environ.get("FOREBAY_BIN", Path(__file__).parents[3] / "bin"))
 TENSOR = 16 << 20  # bytes
 
 State = dict[str, Any]
@@ -44,29 +46,38 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def line(name: str, n: int, repeat: int, save: Callable[[int], Callable[[], object]]) -> float:
-    """Print the best of some saves; return how long it blocked, in seconds.
+@dataclass
+class Line:
+    """Saves of one kind.
 
-    Args:
-        name: of the line.
-        n: bytes of the state.
-        repeat: how many saves.
+    Attributes:
+        name: what is printed.
         save: begins the save of a number, and returns what waits for it.
+        blocked: how long the calls blocked, in seconds.
+        busy: how long this thread was on a processor meanwhile, which a load of others disturbs less.
+        whole: how long it took until the checkpoints were there.
+        most: bytes that the process had more in memory meanwhile.
     """
-    blocked, whole, most = [], [], 0
-    for i in range(repeat):
+
+    name: str
+    save: Callable[[int], Callable[[], object]]
+    blocked: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    most: int = 0
+
+    def once(self, i: int) -> None:
+        """Save once."""
+        gc.collect()
         reset_peak()
         before = peak()
-        start = time.perf_counter()
-        wait = save(i)
-        blocked.append(time.perf_counter() - start)
+        start, busy = time.perf_counter(), time.thread_time()
+        wait = self.save(i)
+        self.busy.append(time.thread_time() - busy)
+        self.blocked.append(time.perf_counter() - start)
         wait()
-        whole.append(time.perf_counter() - start)
-        most = max(most, peak() - before)
-    print(
-        f"{name:<40} {1000 * min(blocked):9.1f} ms blocked {1000 * min(whole):9.1f} ms {most / n:6.2f} states"
-    )
-    return min(blocked)
+        self.whole.append(time.perf_counter() - start)
+        self.most = max(self.most, peak() - before)
 
 
 def file_save(folder: Path, state: State, sync: bool) -> Callable[[int], Callable[[], object]]:
@@ -79,7 +90,7 @@ def file_save(folder: Path, state: State, sync: bool) -> Callable[[int], Callabl
     return save
 
 
-def measure(n: int, repeat: int, folder: Path) -> None:
+def measure(n: int, repeat: int, folder: str) -> None:
     """Print all lines."""
     state: State = {f"t{i}": torch.rand(TENSOR // 4) for i in range(n // TENSOR)}
     n = TENSOR * len(state)
@@ -90,53 +101,49 @@ def measure(n: int, repeat: int, folder: Path) -> None:
             copies[k].copy_(t)
         return lambda: None
 
-    limit = line("one copy", n, repeat, copy)
-    copies.clear()
+    run = "bb://bench/run"
     with forebay.connect() as c:
         c.create_buffer("bench")
-    run = "bb://bench/run"
 
     def ours(i: int) -> Callable[[], object]:
         if i:
             ft.keep(run, last=1, state="resident")
         return ft.async_save(state, f"{run}/step-{i}").resident.result
 
-    blocked = line("bb://: forebay.torch.async_save", n, repeat, ours)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as shm:
-        line("tmpfs: torch's async_save", n, repeat, file_save(Path(shm), state, False))
-    line("file://, fsync: torch's async_save", n, repeat, file_save(folder / "files", state, True))
-    print(f"bb:// blocks {blocked / limit:.2f} of the time of one copy")
+    with folder_of("/dev/shm") as shm, folder_of(folder) as disk:
+        lines = [
+            Line("one copy", copy),
+            Line("bb://: forebay.torch.async_save", ours),
+            Line("tmpfs: torch's async_save", file_save(shm, state, False)),
+            Line("file://, fsync: torch's async_save", file_save(disk, state, True)),
+        ]
+        for i in range(repeat):
+            for old in (shm, disk):
+                shutil.rmtree(old / f"step-{i - 1}", ignore_errors=True)
+            for line in lines:
+                line.once(i)
+    limit, limit_busy = min(lines[0].blocked), min(lines[0].busy)
+    print(f"{n >> 20} MiB, the best of {repeat} rounds; {load()}")
+    for line in lines:
+        blocked, whole = min(line.blocked), min(line.whole)
+        print(
+            f"{line.name:<36} {1000 * blocked:9.1f} ms blocked, {blocked / limit:6.2f} copies, "
+            f"busy {min(line.busy) / limit_busy:6.2f} copies; whole after "
+            f"{1000 * whole:9.1f} ms; peak {line.most / n:5.2f} states"
+        )
 
 
 def main() -> None:
     """Start a daemon, and measure."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=2048)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="folder on a disk")
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # torch warns of a process without a group, and of overwriting
-    folder = Path(tempfile.mkdtemp(prefix="forebay-bench", dir=args.dir))
-    memory = Path(tempfile.mkdtemp(prefix="forebay-bench", dir="/dev/shm"))
-    line = [str(BIN / "bbd"), "--dev", "--dir", str(folder / "bbd"), "--memory", f"{3 * args.mib + 512}MiB"]
-    line += ["--memory-mount", "off", "--memory-dir", str(memory)]
-    daemon = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    os.environ["FOREBAY_SOCKET"] = f"unix://{folder}/bbd/bbd.sock"
-    try:
-        while True:
-            try:
-                forebay.connect().close()
-                break
-            except forebay.Unavailable:
-                if daemon.poll() is not None:
-                    raise
-                time.sleep(0.05)
-        measure(args.mib << 20, args.repeat, folder)
-    finally:
-        daemon.kill()
-        daemon.wait()
-        shutil.rmtree(folder)
-        shutil.rmtree(memory)
+    with daemon(3 * args.mib + 512) as address:
+        os.environ["FOREBAY_SOCKET"] = address
+        measure(args.mib << 20, args.repeat, args.dir)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,40 @@
-"""Measures how fast a large array gets into a buffer and back, beside what bounds it.
+"""Measures how fast a large array gets into a buffer and back, beside what bounds it and other ways.
 
-    throughput.py [--mib N] [--repeat N] [--dir FOLDER]
+    throughput.py [--mib N] [--repeat N] [--dir FOLDER] [--s3 PROGRAM]
 
-Each line is the best of some runs. The first is the limit: one pass of checksum and copy into
-memory that is mapped, and touched, already. It needs a daemon's binary (make build).
+The lines are measured in turn, some times; of each it prints the best, and its share of the first line's
+rate; then the same by the time that this process's threads were on a processor, which a load of others
+disturbs less, and which leaves out what others did for it. The first line is the limit: one pass of checksum
+and copy into memory that is mapped, and touched, already. With the program of an S3 server
+(scripts/s3server-build.sh) and boto3 and s3fs it measures those, too: the server runs on this machine, and
+keeps its objects in the folder on a disk, without fsync. It needs a daemon's binary (make build).
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import resource
-import subprocess
+import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from lines import daemon, folder_of, load, server
 
 import forebay
 from forebay import _crc
 
-BIN = Path(os.environ.get("FOREBAY_BIN", Path(__file__).parents[3] / "bin"))
 STEP = 1 << 20
+KEY, SECRET = "forebay", "forebay-secret"
+
+Work = tuple[str, Callable[[], object]]
 
 
 def one_pass(target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8]) -> None:
@@ -45,78 +55,123 @@ def write_file(path: Path, source: npt.NDArray[np.uint8], sync: bool) -> None:
             os.fsync(f.fileno())
 
 
-def line(name: str, n: int, repeat: int, work: Callable[[], object]) -> float:
-    """Print and return the best rate of some runs, in GB/s."""
-    best = float("inf")
+@contextmanager
+def s3_server(program: str, folder: Path) -> Iterator[str]:
+    """Run an S3 server that keeps a bucket in a folder; yield its URL."""
+    (folder / "bucket").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    line = [program, "--port", f"127.0.0.1:{port}", "--access", KEY, "--secret", SECRET]
+    line += ["--region", "us-east-1", "--quiet", "posix", str(folder)]
+    with server(line, lambda: socket.create_connection(("127.0.0.1", port)).close(), OSError):
+        yield f"http://127.0.0.1:{port}"
+
+
+def s3_works(url: str, data: npt.NDArray[np.uint8]) -> list[Work]:
+    """Return what writes an array to an S3 server, by boto3's transfer manager and by s3fs."""
+    import boto3
+    import s3fs
+
+    client: Any = boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+    )
+    options = {"endpoint_url": url, "region_name": "us-east-1"}
+    fs: Any = s3fs.S3FileSystem(key=KEY, secret=SECRET, client_kwargs=options)
+
+    def by_s3fs() -> None:
+        with fs.open("bucket/s3fs", "wb") as f:
+            f.write(data.data)
+
+    return [
+        (
+            "boto3: upload to an S3 server here",
+            lambda: client.upload_fileobj(io.BytesIO(data.data), "bucket", "boto3"),
+        ),
+        ("s3fs: write to the same server", by_s3fs),
+    ]
+
+
+def best(works: list[Work], repeat: int) -> dict[str, tuple[float, float]]:
+    """Carry out works in turn, some times; return the shortest times of each: passed, and on a processor."""
+    times: dict[str, tuple[float, float]] = {}
     for _ in range(repeat):
+        for name, work in works:
+            start, busy = time.perf_counter(), time.process_time()
+            work()
+            passed, busy = time.perf_counter() - start, time.process_time() - busy
+            before = times.get(name, (passed, busy))
+            times[name] = min(before[0], passed), min(before[1], busy)
+    return times
+
+
+def print_map(buffer: forebay.Buffer, data: npt.NDArray[np.uint8]) -> None:
+    """Print what mapping a file costs: no page of it is touched."""
+    with buffer.open("f") as f:
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    rate = n / best / 1e9
-    print(f"{name:<44} {rate:8.2f} GB/s {1000 * best:10.1f} ms")
-    return rate
+        mapping = f.map()
+        took = time.perf_counter() - start
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+        pages = len(data) // resource.getpagesize()
+        print(
+            f"bb://: map {len(data) >> 20} MiB: {1000 * took:.1f} ms, {len(mapping.views)} views, "
+            f"{faults} page faults of {pages} pages"
+        )
+        assert b"".join(mapping.views) == data.tobytes()
 
 
-def measure(client: forebay.Client, n: int, repeat: int, folder: str) -> None:
+def measure(client: forebay.Client, n: int, repeat: int, folder: str, s3: str) -> None:
     """Print all lines."""
     data = np.frombuffer(np.random.default_rng(1).bytes(n), dtype=np.uint8)
     target = np.ones(n, dtype=np.uint8)
     client.create_buffer("bench")
     buffer = client.buffer("bench")
-    limit = line("checksum and copy, one pass", n, repeat, lambda: one_pass(target, data))
 
     def write() -> None:
         with buffer.open("f", "wb") as f:
             f.write(data)
 
-    ours = line("bb://: write and close", n, repeat, write)
-    line("bb://: read into an array, checked", n, repeat, lambda: buffer.open("f").readinto(target))
-    f = buffer.open("f")
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    start = time.perf_counter()
-    mapping = f.map()
-    took = time.perf_counter() - start
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-    print(
-        f"{'bb://: map':<44} {'':8}      {1000 * took:10.1f} ms, {len(mapping.views)} views, {faults} faults"
-    )
-    assert b"".join(mapping.views) == data.tobytes()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as shm:
-        line("tmpfs: write", n, repeat, lambda: write_file(Path(shm) / "f", data, False))
-    with tempfile.TemporaryDirectory(dir=folder) as disk:
-        line("file://: write and fsync", n, repeat, lambda: write_file(Path(disk) / "f", data, True))
-    print(f"write to bb:// is {ours / limit:.2f} of one pass")
+    def read() -> None:
+        with buffer.open("f") as f:
+            f.readinto(target)
+
+    with folder_of("/dev/shm") as shm, folder_of(folder) as disk:
+        works: list[Work] = [
+            ("checksum and copy, one pass", lambda: one_pass(target, data)),
+            ("bb://: write and close", write),
+            ("bb://: read into an array, checked", read),
+            ("tmpfs: write", lambda: write_file(shm / "f", data, False)),
+            ("file://: write and fsync", lambda: write_file(disk / "f", data, True)),
+        ]
+        if s3:
+            with folder_of(folder) as objects, s3_server(s3, objects) as url:
+                times = best(works + s3_works(url, data), repeat)
+        else:
+            times = best(works, repeat)
+    limit, limit_busy = times[works[0][0]]
+    print(f"{n >> 20} MiB, the best of {repeat} rounds; {load()}")
+    for name, (t, busy) in times.items():
+        print(
+            f"{name:<36} {n / t / 1e9:7.2f} GB/s {1000 * t:9.1f} ms {limit / t:7.3f} of one pass; "
+            f"busy {1000 * busy:9.1f} ms {limit_busy / busy:7.3f}"
+        )
+    print_map(buffer, data)
 
 
 def main() -> None:
     """Start a daemon, and measure."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=1024)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="folder on a disk")
+    parser.add_argument("--s3", default="", help="program of an S3 server")
     args = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="forebay-bench") as folder,
-        tempfile.TemporaryDirectory(prefix="forebay-bench", dir="/dev/shm") as memory,
-    ):
-        state = Path(folder) / "bbd"
-        command = [str(BIN / "bbd"), "--dev", "--dir", str(state), "--memory", f"{2 * args.mib + 512}MiB"]
-        command += ["--memory-mount", "off", "--memory-dir", memory]
-        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        try:
-            while True:
-                try:
-                    client = forebay.connect(f"unix://{state}/bbd.sock")
-                    break
-                except forebay.Unavailable:
-                    if daemon.poll() is not None:
-                        raise
-                    time.sleep(0.05)
-            with client:
-                measure(client, args.mib << 20, args.repeat, args.dir)
-        finally:
-            daemon.kill()
-            daemon.wait()
+    with daemon(2 * args.mib + 512) as address, forebay.connect(address) as client:
+        measure(client, args.mib << 20, args.repeat, args.dir, args.s3)
 
 
 if __name__ == "__main__":
