@@ -15,6 +15,7 @@ from tests.daemon import Daemon
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's own
 def test_page(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_SOCKET", daemon.socket)
     text = PAGE.read_text()

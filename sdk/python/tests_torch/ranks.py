@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-PATIENCE = 300.0
+PATIENCE = 1800.0  # of a machine that has much else to do: whatever ends does so far earlier
 _context = multiprocessing.get_context("fork")
 
 

@@ -22,7 +22,7 @@ import forebay.torch as ft
 from forebay import checkpoint
 from tests.daemon import Daemon
 from tests.memory import flip_in_file, flip_in_memory
-from tests_torch.ranks import assert_is, full, run, running, state
+from tests_torch.ranks import PATIENCE, assert_is, full, run, running, state
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def by_thread(rank: int, run_dir: str) -> None:
         s = state(step)
         saving = ft.async_save(s, f"{run_dir}/step-{step}")
         change(s)
-        assert saving.resident.result(120) == f"{run_dir}/step-{step}"
+        assert saving.resident.result(PATIENCE) == f"{run_dir}/step-{step}"
         if rank == 0:
-            assert saving.durable.result(120).done
+            assert saving.durable.result(PATIENCE).done
     for step in (1, 2, 3):
         got = state(4)
         ft.load(got, f"{run_dir}/step-{step}")
@@ -133,7 +133,7 @@ def by_process(rank: int, run_dir: str, kind: str) -> None:
         writer, _ = storage(kind, f"{run_dir}/step-{step}")
         done = dcp.async_save(s, storage_writer=writer, async_checkpointer_type=AsyncCheckpointerType.PROCESS)
         change(s)
-        done.result(200)
+        done.result(PATIENCE)
     for step in (1, 2):
         got = state(4)
         dcp.load(got, storage_reader=storage(kind, f"{run_dir}/step-{step}")[1])
@@ -189,7 +189,7 @@ def stage_large(rank: int, path: str) -> None:
     assert torch.equal(plain["large"], want)
     saving = ft.async_save(large, path)
     large["large"].zero_()
-    saving.resident.result(120)
+    saving.resident.result(PATIENCE)
     ft.load(large, path)
     assert torch.equal(large["large"], want)
 
@@ -207,8 +207,8 @@ def fails_on_one_rank(rank: int, run_dir: str) -> None:
     if rank == 1:
         bad["of rank 1"] = torch.eye(3).to_sparse()
     saving = ft.async_save(bad, f"{run_dir}/step-2")
-    assert isinstance(saving.resident.exception(120), CheckpointException)
-    assert isinstance(saving.durable.exception(120), CheckpointException)
+    assert isinstance(saving.resident.exception(PATIENCE), CheckpointException)
+    assert isinstance(saving.durable.exception(PATIENCE), CheckpointException)
     with pytest.raises(CheckpointException):
         ft.save(bad, f"{run_dir}/step-3")
     got = state(4)
@@ -242,7 +242,7 @@ def saves(rank: int, run_dir: str, steps: int) -> None:
     for step in range(1, steps + 1):
         saved = ft.save(state(step), f"{run_dir}/step-{step}")
         if rank == 0:
-            saved.durable.result(120)
+            saved.durable.result(PATIENCE)
 
 
 def test_ladder(daemon: Daemon, buffer: forebay.Buffer, run_dir: str, store: Path) -> None:
@@ -272,7 +272,7 @@ def trains(rank: int, run_dir: str, log: str, steps: int, pause: float) -> None:
         assert begin >= max(acknowledged, default=0)
     for step in range(begin + 1, steps + 1):
         saving = ft.async_save(state(step), f"{run_dir}/step-{step}")
-        saving.resident.result(200)
+        saving.resident.result(PATIENCE)
         if rank == 0:
             with open(log, "a") as f:
                 f.write(f"{step}\n")
@@ -309,7 +309,7 @@ def test_killed(daemon: Daemon, buffer: forebay.Buffer, run_dir: str, tmp_path: 
         return max([int(line) for line in log.read_text().split()], default=0)
 
     def wait_for(step: int, ranks: Any) -> None:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE
         while acknowledged() < step:
             assert time.monotonic() < deadline, f"step {step} does not come"
             assert ranks is None or all(p.exitcode in (None, 0) for p in ranks.processes)
@@ -343,6 +343,16 @@ def test_page(daemon: Daemon, run_dir: str) -> None:
         c.create_buffer("ckpt")
         run(2, follows_page, example)
         assert ft.latest("bb://ckpt/run3") == "bb://ckpt/run3/step-30"
+        c.destroy_buffer("ckpt", discard=True)
+
+
+def test_loader_of_page(daemon: Daemon, run_dir: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "python.md"
+    (example,) = re.findall(r"^```python torch-loader\n(.*?)^```", page.read_text(), re.M | re.S)
+    with forebay.connect(daemon.socket) as c:
+        c.create_buffer("ckpt")
+        run(1, follows_page, example)
+        assert len(c.buffer("ckpt").listdir("rows")) == 8
         c.destroy_buffer("ckpt", discard=True)
 
 

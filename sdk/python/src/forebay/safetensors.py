@@ -201,6 +201,8 @@ def _tensor(data: npt.NDArray[np.uint8], item: _Item) -> Any:
     import torch
 
     dtype = getattr(torch, _TYPES[item.dtype][1])
+    if not len(data):  # it cannot be looked at as another type
+        return torch.empty(item.shape, dtype=dtype)
     return torch.from_numpy(data).view(dtype).reshape(item.shape)
 
 

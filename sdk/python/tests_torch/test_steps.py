@@ -1,0 +1,157 @@
+"""Ranks that die at every step of a save, buffers that are full, workers of a DataLoader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+from torch.distributed.checkpoint import CheckpointException
+from torch.utils.data import DataLoader, Dataset
+
+import forebay
+import forebay.torch as ft
+from forebay import checkpoint
+from tests.daemon import Daemon
+from tests_torch.ranks import PATIENCE, assert_is, run, running, state
+
+
+@pytest.fixture
+def run_dir(daemon: Daemon, buffer: forebay.Buffer, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FOREBAY_SOCKET", daemon.socket)
+    return f"bb://{buffer.name}/run"
+
+
+# Kills.
+
+STEPS = [
+    (ft.ForebayWriter, "prepare_global_plan"),
+    (ft.ForebayWriter, "write_data"),
+    (checkpoint.Part, "close"),
+    (ft.ForebayWriter, "finish"),
+    (checkpoint.Saving, "commit"),
+]
+
+
+def saves(rank: int, run_dir: str, step: int) -> None:
+    ft.save(state(step), f"{run_dir}/step-{step}")
+
+
+def dies(rank: int, run_dir: str, victim: int, step: int, when: str) -> None:
+    """Save, in which one rank kills itself before or after a step."""
+    if rank == victim:
+        of, name = STEPS[step]
+        was = getattr(of, name)
+
+        def last(*args: Any, **options: Any) -> Any:
+            if when == "after":
+                was(*args, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(of, name, last)
+    ft.save(state(2), f"{run_dir}/step-2")
+
+
+def restores(rank: int, run_dir: str, steps: list[int]) -> None:
+    got = state(9)
+    restored = ft.restore(got, run_dir)
+    assert restored is not None
+    assert restored.step in steps
+    assert_is(got, restored.step)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("victim", "step"), [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2)])
+def test_rank_dies_at_a_step(buffer: forebay.Buffer, run_dir: str, victim: int, step: int, when: str) -> None:
+    """The checkpoint is there whole once it is committed, and before that the one before is."""
+    run(2, saves, run_dir, 1)
+    with running(2, dies, run_dir, victim, step, when) as ranks:
+        ranks.processes[victim].join(PATIENCE)
+        assert ranks.processes[victim].exitcode == -signal.SIGKILL
+    committed = when == "after" and step >= 3
+    assert ft.latest(run_dir) == f"{run_dir}/step-{2 if committed else 1}"
+    run(2, restores, run_dir, [2 if committed else 1])
+    run(2, saves, run_dir, 2)  # the next job
+    run(2, restores, run_dir, [2])
+
+
+# Full buffers.
+
+
+@pytest.fixture
+def small() -> Iterator[Daemon]:
+    """A daemon with little memory and nothing to make room with."""
+    d = Daemon(memory="64MiB", disk="0")
+    yield d
+    d.remove()
+
+
+def save_too_much(rank: int, run_dir: str) -> None:
+    """A save that finds no room fails on every rank; the training goes on, and the one before is there."""
+    ft.save(state(1), f"{run_dir}/step-1")
+    large = state(2)
+    large["large"] = torch.rand(24_000_000)
+    with pytest.raises(CheckpointException) as e:
+        ft.save(large, f"{run_dir}/step-2")
+    assert any(isinstance(failed, forebay.NoSpace) for failed, _ in e.value.failures.values())
+    saving = ft.async_save(large, f"{run_dir}/step-3")
+    assert isinstance(saving.resident.exception(PATIENCE), CheckpointException)
+    del large, saving
+    got = state(4)
+    restored = ft.restore(got, run_dir)
+    assert restored is not None
+    assert restored.step == 1
+    assert_is(got, 1)
+    for again in range(600):  # what failed is given back, which one that does not wait may come too early for
+        try:
+            ft.save(state(4), f"{run_dir}/step-4")
+            return
+        except CheckpointException:
+            assert again < 599
+            time.sleep(0.1)
+
+
+def test_full_buffer(small: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_SOCKET", small.socket)
+    with forebay.connect(small.socket) as client:
+        client.create_buffer("full", no_wait=True)
+        run(2, save_too_much, "bb://full/run")
+        assert ft.latest("bb://full/run") == "bb://full/run/step-4"
+        assert checkpoint.candidates(client.buffer("full"), "run") == ["run/step-4", "run/step-1"]
+
+
+# DataLoaders.
+
+
+class Rows(Dataset[torch.Tensor]):  # type: ignore[misc]
+    """Tensors in files of a buffer, opened by whatever process needs them."""
+
+    def __init__(self, address: str, buffer: str, n: int) -> None:
+        self._fs = fsspec.filesystem("bb", address=address)
+        self._buffer, self._n = buffer, n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        data = bytearray(self._fs.cat_file(f"{self._buffer}/rows/{i}"))
+        return torch.frombuffer(data, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_data_loader(daemon: Daemon, buffer: forebay.Buffer, method: str) -> None:
+    want = torch.rand(40, 1000)
+    buffer.makedirs("rows")
+    for i in range(40):
+        buffer.write_bytes(f"rows/{i}", want[i].numpy())
+    rows = Rows(daemon.socket, buffer.name, 40)
+    assert torch.equal(rows[7], want[7])  # the parent has a session, too
+    loader = DataLoader(rows, batch_size=8, num_workers=2, multiprocessing_context=method)
+    for _ in range(2):
+        assert torch.equal(torch.cat(list(loader)), want)
+    assert torch.equal(rows[8], want[8])
