@@ -24,6 +24,9 @@
 // A client that locks after its session has ended may come too late, so it checks the
 // session once more when it has the lock: the daemon ends a session before it frees its
 // segments. Clients of earlier releases lock nothing; their memory is free as before.
+//
+// A reader may lock what it has mapped and pinned, too: a daemon that starts again finds the
+// lock, as a writer's, and the segment stays as it is until the reader has left.
 package leaselock
 
 import (
