@@ -185,6 +185,11 @@ test-torch: build-go ## Test forebay.torch with ranks of PyTorch, which is insta
 	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) \
 		timeout -k 10 3600 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-torch tests_torch
 
+.PHONY: test-python-apps
+test-python-apps: build-go ## Test programs of others on bb:// that are installed below .cache, 0.5 GB: Hugging Face datasets (part of soak)
+	@env=$$(scripts/python-env.sh apps) && cd sdk/python && $(PYTHON_ENV) \
+		timeout -k 10 900 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-apps tests_apps
+
 .PHONY: test-snakemake
 test-snakemake: build-go ## Test the plug-in for Snakemake, which is installed below .cache (part of soak)
 	@env=$$(scripts/python-env.sh snakemake) && cd sdk/python && $(PYTHON_ENV) \
@@ -206,8 +211,9 @@ bench-small-flush: build-go ## Measure the flush of 5,000 small files beside cp 
 	@scripts/bench-small-flush.sh $(BIN) $(BEFORE)
 
 .PHONY: bench-python
-bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs and fsync
-	@env=$$(scripts/python-tools.sh) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/throughput.py
+bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs, fsync, boto3 and s3fs
+	@env=$$(scripts/python-env.sh bench) && s3=$$($(S3SERVER)) && cd sdk/python && \
+		$(PYTHON_ENV) "$$env"/bin/python bench/throughput.py --s3 "$$s3"
 
 .PHONY: bench-torch
 bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync
@@ -253,12 +259,13 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-torch and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory race-all RACE_TIMEOUT=4h
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
 	@$(MAKE) --no-print-directory soak-commit
 	@$(MAKE) --no-print-directory test-torch
+	@$(MAKE) --no-print-directory test-python-apps
 	@$(MAKE) --no-print-directory test-snakemake
 
 .PHONY: soak-commit
