@@ -145,6 +145,8 @@ var layers = []struct {
 	{"bbd/reassert", []string{"bbd/dirty", "bbd/fate", "bbd/lockrank", "bbd/owner", "bbd/store", "meta/namespace", "internal/..."}},
 	{"bbd/recovery", []string{"bbd/fate", "bbd/owner", "bbd/reassert", "bbd/store", "flusher", "internal/bb"}},
 	{"bbd/registry", []string{"bbd/access", "bbd/aside", "bbd/backings", "bbd/bufferspec", "bbd/fate", "bbd/freeze", "bbd/lockrank", "bbd/namelock", "bbd/overlap", "bbd/rpc", "bbd/store", "flusher", "meta", "meta/gossip", "meta/txn", "internal/..."}},
+	{"bbd/ids", []string{"bbd/lockrank", "internal/bb", "internal/lockorder"}},
+	{"bbd/listen", []string{"bbd/peer", "internal/bb", "internal/clustercert"}},
 	{"bbd/freeze", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/peer", "meta/gossip", "internal/..."}},
 	{"bbd/writeback", []string{"bbd/access", "bbd/cluster", "bbd/dirty", "bbd/lockrank", "bbd/owner", "bbd/store", "flusher", "flusher/backing", "flusher/codec", "flusher/plan", "flusher/storeop", "flusher/upload", "meta/namespace", "internal/..."}},
 	{"bbd/leftovers", []string{"bbd/access", "bbd/lockrank", "flusher/backing", "meta/gossip", "internal/..."}},

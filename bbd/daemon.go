@@ -5,7 +5,6 @@ package bbd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,12 +24,12 @@ import (
 	"forebay/bbd/fabric"
 	"forebay/bbd/flushrule"
 	"forebay/bbd/handle"
+	"forebay/bbd/ids"
 	"forebay/bbd/leftovers"
-	"forebay/bbd/lockrank"
+	"forebay/bbd/listen"
 	"forebay/bbd/metrics"
 	"forebay/bbd/nodes"
 	"forebay/bbd/observe"
-	"forebay/bbd/peer"
 	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
 	"forebay/bbd/registry"
@@ -43,7 +42,6 @@ import (
 	"forebay/bbd/txn"
 	"forebay/flusher"
 	"forebay/internal/bb"
-	"forebay/internal/lockorder"
 	"forebay/internal/nss"
 	"forebay/internal/unixsocket"
 	"forebay/internal/wire"
@@ -97,10 +95,7 @@ type Daemon struct {
 	observe *observe.Observer
 	cluster *cluster.Cluster // nil: alone
 
-	ids struct {
-		lockorder.Mutex[lockrank.Leaf]
-		next, end uint64
-	}
+	ids *ids.Claimed
 
 	buffers registry.Table[*buffer]
 	aside   *aside.List // what is kept and not served
@@ -188,7 +183,10 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 }
 
 func (d *Daemon) start(ctx context.Context) (err error) {
-	if err := checkListeners(d.cfg); err != nil {
+	err = listen.Check(listen.Addresses{
+		TCP: d.cfg.TCP, Transfers: []string{d.cfg.Fabric, d.cfg.OFI.Listen}, Guarded: len(d.cfg.Keys.Keys()) > 0 || d.cfg.TLS != nil, Insecure: d.cfg.Insecure,
+	})
+	if err != nil {
 		return err
 	}
 	step := d.cfg.Steps.At
@@ -229,10 +227,10 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.meta.IDs().Raise(ctx, reassert.NewestBlock(d.store)); err != nil {
 		return err
 	}
-	if err := d.claimIDs(ctx); err != nil {
+	if d.ids, err = ids.Claim(ctx, d.meta.IDs()); err != nil {
 		return err
 	}
-	d.epoch = d.nextID()
+	d.epoch = d.ids.Next()
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
 	d.work.batch, d.work.txns, d.work.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
@@ -327,85 +325,20 @@ func usage(t *store.TierStats) gossip.Tier {
 // Admin returns the address of the admin server, "" for none.
 func (d *Daemon) Admin() string { return d.listening.admin }
 
-// claimIDs takes a block of ids that nobody ever had or will have.
-func (d *Daemon) claimIDs(ctx context.Context) error {
-	block, err := d.meta.IDs().Claim(ctx)
-	if err != nil {
-		return err
-	}
-	d.ids.Lock()
-	defer d.ids.Unlock()
-	d.ids.next = block<<32 | 1
-	d.ids.end = block<<32 | 0xFFFFFFFF
-	return nil
-}
-
-// nextID returns an id for a file, a generation or this start. A block holds four
-// thousand million of them.
-func (d *Daemon) nextID() uint64 {
-	d.ids.Lock()
-	defer d.ids.Unlock()
-	id := d.ids.next
-	d.ids.next++
-	return id
-}
-
-// generationAfter returns a number for a generation that follows n, which another
-// daemon may have chosen from a block of ids claimed later than this one's.
-func (d *Daemon) generationAfter(ctx context.Context, n bb.Generation) (bb.Generation, error) {
-	id := bb.Generation(d.nextID())
-	if id > n {
-		return id, nil
-	}
-	if err := d.claimIDs(ctx); err != nil {
-		return 0, err
-	}
-	return bb.Generation(d.nextID()), nil
-}
-
 // emit tells whoever listens what happened.
 func (d *Daemon) emit(e bb.Event) {
 	e.Time, e.Node = time.Now(), d.cfg.Node
 	d.meta.Publish(e)
 }
 
-// checkListeners refuses to serve callers without a proof beyond loopback (architecture.md, Security). The admin
-// listener is for everybody: it has metrics and readiness alone.
-func checkListeners(cfg Config) error {
-	open := len(cfg.Keys.Keys()) == 0 && cfg.TLS == nil
-	const remedy = "set key_file or tls.*, or --insecure where everybody on the network is trusted"
-	if cfg.TCP != "" && open && !cfg.Insecure {
-		return bb.E(bb.Invalid, "listen", cfg.TCP, "serving TCP needs a shared key or certificates").WithRemedy(remedy)
-	}
-	for _, address := range []string{cfg.Fabric, cfg.OFI.Listen} {
-		if address == "" || !open || cfg.Insecure || loopback(address) {
-			continue
-		}
-		return bb.E(bb.Invalid, "listen", address, "one-sided transfers beyond loopback need a shared key or certificates").WithRemedy(remedy)
-	}
-	return nil
-}
-
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // listen opens the listeners of sessions, the Unix domain socket last: who finds it finds the others.
 func (d *Daemon) listen() error {
 	if d.cfg.TCP != "" {
-		tcp, err := (&net.ListenConfig{Control: peer.Impatient}).Listen(d.ctx, "tcp", d.cfg.TCP)
+		tcp, at, err := listen.TCP(d.ctx, d.cfg.TCP, d.cfg.TLS)
 		if err != nil {
-			return bb.Wrap("listen", d.cfg.TCP, err)
+			return err
 		}
-		d.listening.tcp = tcp.Addr().String()
-		if d.cfg.TLS != nil {
-			tcp = tls.NewListener(tcp, d.cfg.TLS.Server())
-		}
+		d.listening.tcp = at
 		d.listening.sessions = append(d.listening.sessions, tcp)
 	}
 	if err := d.fabric.Listen(d.ctx); err != nil {

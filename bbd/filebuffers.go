@@ -17,7 +17,7 @@ import (
 func newOpen(b *buffer) *file.Files {
 	d := b.d
 	return file.New(d.ctx, file.Options{
-		Owners: b.owners, Store: d.store, NextID: d.nextID, After: d.generationAfter, Elsewhere: d.elsewhere,
+		Owners: b.owners, Store: d.store, NextID: d.ids.Next, After: d.ids.After, Elsewhere: d.elsewhere,
 		Grace: d.cfg.ResumeGrace, Since: d.since, Go: d.wg.Go, Log: d.log,
 	}, b.name, file.Parts{
 		Spec: b.Spec, Revisions: func() bool { return b.log() != nil }, Committed: b.committed,

@@ -26,7 +26,7 @@ func (d *Daemon) newFileService() *handle.Service {
 		},
 		BufferOf:  func(b alloc.Buffer) *handle.Buffer { return b.(memoryBuffer).handles },
 		Admission: func(s *rpc.Session) *fabric.Admission { return clientOf(s).admission },
-		Stopping:  d.server.Closed, Read: d.observe.Read, NextID: d.nextID, Store: d.store, Alloc: d.alloc,
+		Stopping:  d.server.Closed, Read: d.observe.Read, NextID: d.ids.Next, Store: d.store, Alloc: d.alloc,
 		Shares: handle.Shares{
 			Files: share.NewPool(int64(l.OpenFiles)), Pins: share.NewPool(d.store.Stats().Memory.Capacity), MaxPinned: d.alloc.MaxLease(),
 		},

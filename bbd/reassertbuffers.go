@@ -26,10 +26,7 @@ func newReassertion(b *buffer) *reassert.Buffer {
 
 // raiseIDs makes the namespace count the ids as claimed that this daemon uses.
 func (d *Daemon) raiseIDs(ctx context.Context) error {
-	d.ids.Lock()
-	block := d.ids.end >> 32
-	d.ids.Unlock()
-	return d.meta.IDs().Raise(ctx, max(block, reassert.NewestBlock(d.store)))
+	return d.meta.IDs().Raise(ctx, max(d.ids.Block(), reassert.NewestBlock(d.store)))
 }
 
 // watchForgotten restores entries that the namespace has forgotten, until the daemon stops.

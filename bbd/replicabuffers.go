@@ -19,7 +19,7 @@ import (
 func newReplicas(b *buffer) *replica.Buffer {
 	d := b.d
 	o := replica.Options{
-		Owners: b.owners, Store: d.store, Inline: d.cfg.Limits.Inline, NextID: d.nextID, Forget: d.flusher.Forget, Go: d.wg.Go, Log: d.log,
+		Owners: b.owners, Store: d.store, Inline: d.cfg.Limits.Inline, NextID: d.ids.Next, Forget: d.flusher.Forget, Go: d.wg.Go, Log: d.log,
 	}
 	if d.cluster != nil {
 		o.Cluster = d.cluster

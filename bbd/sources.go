@@ -26,7 +26,7 @@ func newCache(b *buffer) *readcache.Cache {
 	d := b.d
 	return readcache.New(readcache.Options{
 		Buffer: memoryBuffer{b}, Store: d.store, Alloc: d.alloc, Writers: b.writers, Sources: b.sources, Bypass: d.bypass,
-		Foreign: b.owners.Foreign, NextID: d.nextID, Go: d.wg.Go,
+		Foreign: b.owners.Foreign, NextID: d.ids.Next, Go: d.wg.Go,
 	})
 }
 
