@@ -147,6 +147,7 @@ var layers = []struct {
 	{"bbd/registry", []string{"bbd/access", "bbd/aside", "bbd/backings", "bbd/bufferspec", "bbd/fate", "bbd/freeze", "bbd/lockrank", "bbd/namelock", "bbd/overlap", "bbd/rpc", "bbd/store", "flusher", "meta", "meta/gossip", "meta/txn", "internal/..."}},
 	{"bbd/ids", []string{"bbd/lockrank", "internal/bb", "internal/lockorder"}},
 	{"bbd/listen", []string{"bbd/peer", "internal/bb", "internal/clustercert"}},
+	{"bbd/buffer", []string{"bbd/access", "bbd/alloc", "bbd/aside", "bbd/backings", "bbd/batch", "bbd/change", "bbd/cluster", "bbd/dedup", "bbd/dirty", "bbd/drain", "bbd/entries", "bbd/fate", "bbd/file", "bbd/flushrule", "bbd/forward", "bbd/freeze", "bbd/handle", "bbd/ids", "bbd/migrate", "bbd/observe", "bbd/origin", "bbd/owner", "bbd/paths", "bbd/peer", "bbd/readcache", "bbd/reassert", "bbd/recovery", "bbd/replica", "bbd/staging", "bbd/store", "bbd/txn", "bbd/walk", "bbd/writeback", "flusher", "flusher/backing/health", "flusher/codec", "flusher/stage", "meta/namespace", "meta/nslog", "meta/txn", "internal/..."}},
 	{"bbd/freeze", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/peer", "meta/gossip", "internal/..."}},
 	{"bbd/writeback", []string{"bbd/access", "bbd/cluster", "bbd/dirty", "bbd/lockrank", "bbd/owner", "bbd/store", "flusher", "flusher/backing", "flusher/codec", "flusher/plan", "flusher/storeop", "flusher/upload", "meta/namespace", "internal/..."}},
 	{"bbd/leftovers", []string{"bbd/access", "bbd/lockrank", "flusher/backing", "meta/gossip", "internal/..."}},

@@ -17,6 +17,7 @@ import (
 	"forebay/bbd/aside"
 	"forebay/bbd/backings"
 	"forebay/bbd/batch"
+	"forebay/bbd/buffer"
 	"forebay/bbd/change"
 	"forebay/bbd/cluster"
 	"forebay/bbd/drain"
@@ -30,7 +31,6 @@ import (
 	"forebay/bbd/metrics"
 	"forebay/bbd/nodes"
 	"forebay/bbd/observe"
-	"forebay/bbd/readcache"
 	"forebay/bbd/reassert"
 	"forebay/bbd/registry"
 	"forebay/bbd/rpc"
@@ -75,9 +75,9 @@ import (
 //	file.Files, dirty.Files, readers, copies    the four parts of a buffer, in this order
 //	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
 //	alloc.Writer.mu, remoteSpace.mu             one of them
-//	all others             no other mutex of this package is taken under one of these
+//	all others             no other mutex of the daemon is taken under one of these
 //
-// The store, the namespace and gossip have mutexes of their own, under which nothing of this package
+// The store, the namespace and gossip have mutexes of their own, under which nothing of the daemon
 // is called; the flusher calls back under its own, for a buffer's policy: registry.Table.mu comes after it.
 type Daemon struct {
 	cfg   Config
@@ -95,10 +95,10 @@ type Daemon struct {
 	observe *observe.Observer
 	cluster *cluster.Cluster // nil: alone
 
-	ids *ids.Claimed
-
-	buffers registry.Table[*buffer]
-	aside   *aside.List // what is kept and not served
+	ids     *ids.Claimed
+	buffers registry.Table[*buffer.Buffer]
+	host    *buffer.Host // what they use of the daemon; set before there is one
+	aside   *aside.List  // what is kept and not served
 
 	listening struct {
 		admin    string // where the admin server listens
@@ -107,7 +107,7 @@ type Daemon struct {
 	}
 
 	work struct { // that requests are for
-		buffers   *registry.Service[*buffer]
+		buffers   *registry.Service[*buffer.Buffer]
 		entries   *entries.Service
 		files     *handle.Service
 		changes   *change.Service
@@ -143,7 +143,6 @@ type memory struct {
 	store  *store.Store
 	fabric *fabric.Fabric // nil: none
 	alloc  *alloc.Allocator
-	bypass readcache.Bypass
 }
 
 // outflow is what carries bytes to backing stores.
@@ -233,18 +232,18 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.epoch = d.ids.Next()
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
-	d.work.batch, d.work.txns, d.work.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
-	d.work.stages, d.work.statuses = d.newStages(), d.newStatuses()
-	d.work.nodes = d.newNodes()
+	d.work.txns, d.work.transfers, d.work.nodes, d.work.statuses = d.newTxns(), d.newTransfers(), d.newNodes(), d.newStatuses()
+	d.work.stages = d.newStages()
+	d.work.batch = d.newBatch()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
 	d.work.buffers, d.work.drains = d.newRegistry(), d.newDrains()
-	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
-	d.work.entries = entries.New(d.entryOptions())
-	d.work.files, d.work.changes = d.newFileService(), change.New(d.changeOptions())
+	d.alloc = d.newAllocator()
+	d.host = d.newHost()
+	d.work.entries, d.work.files, d.work.changes = d.newEntryService(), d.newFileService(), d.newChangeService()
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
 	if err := d.recover(ctx); err != nil {
@@ -325,13 +324,13 @@ func usage(t *store.TierStats) gossip.Tier {
 // Admin returns the address of the admin server, "" for none.
 func (d *Daemon) Admin() string { return d.listening.admin }
 
-// emit tells whoever listens what happened.
+// emit publishes an event of this node.
 func (d *Daemon) emit(e bb.Event) {
 	e.Time, e.Node = time.Now(), d.cfg.Node
 	d.meta.Publish(e)
 }
 
-// listen opens the listeners of sessions, the Unix domain socket last: who finds it finds the others.
+// listen opens the listeners of sessions, the Unix domain socket last: a client that finds it finds the others.
 func (d *Daemon) listen() error {
 	if d.cfg.TCP != "" {
 		tcp, at, err := listen.TCP(d.ctx, d.cfg.TCP, d.cfg.TLS)
@@ -396,8 +395,8 @@ func (d *Daemon) drainAll(ctx context.Context) error {
 		if b.Spec().Backing == "" {
 			continue
 		}
-		if err := d.work.drains.All(ctx, drainBuffer{b}); err != nil {
-			errs = append(errs, fmt.Errorf("drain %s: %w", b.name, err))
+		if err := d.work.drains.All(ctx, b); err != nil {
+			errs = append(errs, fmt.Errorf("drain %s: %w", b.Name(), err))
 		}
 	}
 	return errors.Join(errs...)

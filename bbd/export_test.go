@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
+	"forebay/bbd/change"
 	"forebay/bbd/fate"
 	"forebay/bbd/handle"
 	"forebay/bbd/origin"
@@ -50,7 +51,7 @@ func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string,
 	if err != nil {
 		return err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -67,11 +68,11 @@ func (d *Daemon) Promote(ctx context.Context, name, path string) error {
 	if err != nil {
 		return err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return err
 	}
-	return b.replicas.Promote(ctx, &e, e.File, e.Generation)
+	return b.Replicas().Promote(ctx, &e, e.File, e.Generation)
 }
 
 // BeginNodeDrain is a drain of this node that does not end.
@@ -83,7 +84,7 @@ func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.Drop(node) }
 // OpenFiles returns how many files of a buffer are open for writing, and by how many.
 func (d *Daemon) OpenFiles(name string) (files, writers int) {
 	b := d.buffers.Served(name)
-	for _, f := range b.open.All() {
+	for _, f := range b.Files().All() {
 		files++
 		writers += f.Writers()
 	}
@@ -122,11 +123,11 @@ func (d *Daemon) Recheck(ctx context.Context, name, path string) error {
 	if err != nil {
 		return err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return err
 	}
-	return d.cluster.Ask(ctx, b.owners.Of(&e), access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: name, Path: path}, nil)
+	return d.cluster.Ask(ctx, b.Owner(&e), access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: name, Path: path}, nil)
 }
 
 // Registered returns the regions that are registered with libfabric.
@@ -150,11 +151,11 @@ func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()
 	if err != nil {
 		return 0, err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return 0, err
 	}
-	object := &origin.Object{Of: b.sources, Entry: &e}
+	object := &origin.Object{Of: b.Sources(), Entry: &e}
 	defer object.Close()
 	read := func(from, to int64, want *uint64) error {
 		return object.Read(ctx, []origin.Run{{From: from, To: to}}, func(_ context.Context, r origin.Run, from io.Reader) error {
@@ -172,7 +173,7 @@ func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()
 		return 0, err
 	}
 	meanwhile()
-	now, err := b.ns.Resolve(ctx, path)
+	now, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return 0, err
 	}
@@ -212,7 +213,7 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 		key flusher.Key
 		at  bb.Place
 	)
-	for file, f := range b.dirty.All() {
+	for file, f := range b.Dirty().All() {
 		key, at = flusher.Key{Buffer: name, File: file, Generation: f.Generation}, f.At
 	}
 	j, err := d.catalog().Begin(ctx, key)
@@ -228,7 +229,7 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.ns.Update(ctx, at.Dir, at.Name, func(e *bb.Entry) error {
+	_, err = b.Tree().Update(ctx, at.Dir, at.Name, func(e *bb.Entry) error {
 		e.SetFlushed(bb.Flushed{Generation: key.Generation, ETag: o.ETag, Size: o.Size, Checksum: o.Checksum})
 		return nil
 	})
@@ -283,12 +284,12 @@ func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
 		default:
 		}
 		for _, file := range open {
-			f := b.open.Of(file)
-			if _, dirty := b.dirty.Of(file); f == nil && !dirty {
+			f := b.Files().Of(file)
+			if _, dirty := b.Dirty().Of(file); f == nil && !dirty {
 				n++
 			}
 		}
-		open = b.open.Begun()
+		open = b.Files().Begun()
 		runtime.Gosched()
 	}
 }
@@ -299,7 +300,7 @@ func (d *Daemon) ChangesWaiting(name string) int {
 	if b == nil {
 		return 0
 	}
-	return b.gate.Waiting()
+	return b.Gate().Waiting()
 }
 
 // RenamedBefore makes of a file that has replaced a flushed one what an older release would have
@@ -310,17 +311,17 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	op := namespace.StoreOp{Op: namespace.OpRename, OldPath: "before.tmp", NewPath: path, File: e.File, Replaced: e.Replaced, Revision: e.Revision}
-	_, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+	_, err = b.Tree().Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		now.Replaced = bb.Flushed{}
 		return nil
 	})
 	return func() (bool, []storeop.Op, error) {
-		kept, err := b.writeback.KeepReplaced(ctx, &op)
+		kept, err := b.Writeback().KeepReplaced(ctx, &op)
 		return kept, writeback.StoreOps(&op, b.Spec().Codec), err
 	}, err
 }
@@ -332,9 +333,9 @@ func (d *Daemon) RemoveEntryAlone(ctx context.Context, name, path string) error 
 	if err != nil {
 		return err
 	}
-	dir, last, err := b.ns.ResolveParent(ctx, path)
+	dir, last, err := b.Tree().ResolveParent(ctx, path)
 	if err == nil {
-		_, err = b.ns.Remove(ctx, dir, last, namespace.RemoveOptions{})
+		_, err = b.Tree().Remove(ctx, dir, last, namespace.RemoveOptions{})
 	}
 	return err
 }
@@ -345,7 +346,7 @@ func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []str
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	r, err := b.reassertion.Reassert(ctx)
+	r, err := b.Reassertion().Reassert(ctx)
 	return r.Remade, r.SetAside, len(r.Left), err
 }
 
@@ -355,9 +356,9 @@ func (d *Daemon) AgeEntry(ctx context.Context, name, path string) error {
 	if err != nil {
 		return err
 	}
-	dir, last, err := b.ns.ResolveParent(ctx, path)
+	dir, last, err := b.Tree().ResolveParent(ctx, path)
 	if err == nil {
-		_, err = b.ns.Update(ctx, dir, last, func(e *bb.Entry) error { e.Generation--; return nil })
+		_, err = b.Tree().Update(ctx, dir, last, func(e *bb.Entry) error { e.Generation--; return nil })
 	}
 	return err
 }
@@ -368,15 +369,15 @@ func (d *Daemon) Merge(ctx context.Context, name, from, to string) error {
 	if err != nil {
 		return err
 	}
-	x, err := b.ns.Resolve(ctx, from)
+	x, err := b.Tree().Resolve(ctx, from)
 	if err != nil {
 		return err
 	}
-	y, err := b.ns.Resolve(ctx, to)
+	y, err := b.Tree().Resolve(ctx, to)
 	if err != nil {
 		return err
 	}
-	return b.mover().Merge(ctx, x.Dir, y.Dir)
+	return change.Mover{Of: b.Changes}.Merge(ctx, x.Dir, y.Dir)
 }
 
 // Identified reports whether memory says of a file's bytes that they are those of its entry.
@@ -385,7 +386,7 @@ func (d *Daemon) Identified(ctx context.Context, name, path string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return false, err
 	}
@@ -401,11 +402,11 @@ func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
 		return err
 	}
 	sv := fate.NewSurvey(reassert.HeldFiles(d.store)[name])
-	if err := b.reassertion.Scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
+	if err := b.Reassertion().Scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
 		return err
 	}
 	for range 2 {
-		if _, err := b.reassertion.Recover(ctx, sv); err != nil {
+		if _, err := b.Reassertion().Recover(ctx, sv); err != nil {
 			return err
 		}
 	}
@@ -419,7 +420,7 @@ func (d *Daemon) ForgetQueue(name, path string) {
 		return
 	}
 	var keys []flusher.Key
-	for f, x := range b.dirty.All() {
+	for f, x := range b.Dirty().All() {
 		if x.At.Name == path {
 			keys = append(keys, flusher.Key{Buffer: name, File: f, Generation: x.Generation})
 		}
@@ -432,11 +433,11 @@ func (d *Daemon) ForgetQueue(name, path string) {
 // SetEntryBack gives a file the entry that it had: what a namespace does that has gone back.
 func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.Entry) error {
 	b := d.buffers.Served(buffer)
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return err
 	}
-	_, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+	_, err = b.Tree().Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		was.Revision = now.Revision
 		*now = was
 		return nil
@@ -446,7 +447,7 @@ func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.E
 
 // EntryOf returns a file's entry.
 func (d *Daemon) EntryOf(ctx context.Context, buffer, path string) (bb.Entry, error) {
-	return d.buffers.Served(buffer).ns.Resolve(ctx, path)
+	return d.buffers.Served(buffer).Tree().Resolve(ctx, path)
 }
 
 // RequestBytes returns how much of the memory for requests a user has.
@@ -460,7 +461,7 @@ func (d *Daemon) SetRevision(ctx context.Context, name, path string, revision ui
 	if err != nil {
 		return err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -475,6 +476,6 @@ func (d *Daemon) RevisionOf(ctx context.Context, name, path string) (uint64, err
 	if err != nil {
 		return 0, err
 	}
-	e, err := b.ns.Resolve(ctx, path)
+	e, err := b.Tree().Resolve(ctx, path)
 	return e.Revision, err
 }

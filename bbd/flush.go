@@ -1,10 +1,11 @@
 package bbd
 
 import (
+	"context"
 	"os"
 	"path/filepath"
-	"time"
 
+	"forebay/bbd/writeback"
 	"forebay/flusher"
 	"forebay/internal/bb"
 )
@@ -44,12 +45,9 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.Spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID, Steps: b.rules.Steps()}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID, Steps: b.Rules().Steps(), Due: b.Due()}
 	if !d.stores.InDirectory(spec.Backing) {
 		p.SmallUnits = serviceUnits
-	}
-	if due := b.due.Load(); due != 0 {
-		p.Due = time.Unix(0, due)
 	}
 	return p
 }
@@ -59,11 +57,13 @@ func (d *Daemon) flushEvent(e flusher.Event) {
 	switch e.Kind {
 	case flusher.EventFlushed:
 		d.observe.Metrics.Flushed(e.Bytes, e.Took, e.DirtyFor)
-		d.countFlush(&e)
+		if b := d.buffers.Served(e.Key.Buffer); b != nil {
+			b.Usage().Flushed(e.Bytes, e.Took)
+		}
 		d.setFailing(e.Key, nil)
 	case flusher.EventDeferred:
 		if b := d.buffers.Served(e.Key.Buffer); b != nil {
-			b.rules.Note(e.Path)
+			b.Rules().Note(e.Path)
 		}
 	case flusher.EventDropped:
 		d.setFailing(e.Key, nil)
@@ -83,23 +83,20 @@ func (d *Daemon) flushFailed(e flusher.Event) {
 	})
 }
 
-func (d *Daemon) countFlush(e *flusher.Event) {
-	b := d.buffers.Served(e.Key.Buffer)
-	if b != nil {
-		b.usage.Flushed(e.Bytes, e.Took)
+// setFailing remembers why a file's last flush failed, for whoever lists it.
+func (d *Daemon) setFailing(k flusher.Key, err error) {
+	if b := d.buffers.Served(k.Buffer); b != nil {
+		b.Failed(k.File, err)
 	}
 }
 
-// setFailing remembers why a file's last flush failed, for whoever lists it.
-func (d *Daemon) setFailing(k flusher.Key, err error) {
-	b := d.buffers.Served(k.Buffer)
-	if b == nil {
-		return
-	}
-	if err == nil {
-		b.dirty.Failed(k.File, "")
-		return
-	}
-	b.usage.Failed()
-	b.dirty.Failed(k.File, err.Error())
+// catalog returns the flusher's catalog of all buffers.
+func (d *Daemon) catalog() writeback.Catalog {
+	return writeback.Catalog{Of: func(ctx context.Context, name string) (*writeback.Buffer, error) {
+		b, err := d.buffer(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return b.Writeback(), nil
+	}}
 }

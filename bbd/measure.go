@@ -44,10 +44,10 @@ func (d *Daemon) measure() metrics.Stats {
 		})
 	}
 	for _, b := range d.buffers.All() {
-		f := d.flusher.BufferStats(b.name)
-		bytes := stats.Buffers[b.name]
+		f := d.flusher.BufferStats(b.Name())
+		bytes := stats.Buffers[b.Name()]
 		s := metrics.Buffer{
-			Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: b.replicas.Lacking(), Superseded: b.rules.Stats().SupersededBytes,
+			Name: b.Name(), Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: b.Replicas().Lacking(), Superseded: b.Rules().Stats().SupersededBytes,
 		}
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)
@@ -55,10 +55,10 @@ func (d *Daemon) measure() metrics.Stats {
 		if !f.OldestFlight.IsZero() {
 			s.OldestFlight = time.Since(f.OldestFlight)
 		}
-		for _, u := range b.reassertion.Unexplained() {
+		for _, u := range b.Reassertion().Unexplained() {
 			s.Unexplained += u.Bytes
 		}
-		if h := d.stores.Health(b.name).Status(); h.Condition == health.Failing || h.Condition == health.Silent {
+		if h := d.stores.Health(b.Name()).Status(); h.Condition == health.Failing || h.Condition == health.Silent {
 			s.StoreTrouble = time.Since(h.Since)
 		}
 		m.Buffers = append(m.Buffers, s)

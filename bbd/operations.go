@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/batch"
+	"forebay/bbd/buffer"
 	"forebay/bbd/change"
 	"forebay/bbd/drain"
 	"forebay/bbd/entries"
@@ -29,10 +30,10 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_STATUS:    rpc.Waiting(late(&d.work.statuses, (*status.Service).Get)),
 		wire.Type_TYPE_SUBSCRIBE: rpc.Waiting(d.subscribe),
 
-		wire.Type_TYPE_BUFFER_CREATE:  rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).Create)),
-		wire.Type_TYPE_BUFFER_GET:     rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).Get)).WithToken(),
-		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).List)).WithToken(),
-		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer]).Destroy)),
+		wire.Type_TYPE_BUFFER_CREATE:  rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).Create)),
+		wire.Type_TYPE_BUFFER_GET:     rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).Get)).WithToken(),
+		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).List)).WithToken(),
+		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).Destroy)),
 
 		wire.Type_TYPE_STAT:    rpc.Waiting(late(&d.work.entries, (*entries.Service).Stat)).WithToken(),
 		wire.Type_TYPE_LIST:    rpc.Waiting(late(&d.work.entries, (*entries.Service).List)).WithToken(),

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"forebay/bbd/fate"
+	"forebay/bbd/buffer"
 	"forebay/bbd/reassert"
 	"forebay/bbd/recovery"
 	"forebay/internal/bb"
@@ -32,7 +32,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 	}
 	start := &recovery.Start{Known: make(map[bb.FileID]struct{})}
 	files := reassert.HeldFiles(d.store)
-	o := d.reassertOptions()
+	o := d.host.ReassertOptions()
 	kept, err := reassert.SettleBufferless(&o, specs, files, func(buffer string) (bool, error) { return d.meta.BufferGone(ctx, buffer) }, d.aside.Keep)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 		d.cfg.Steps.At("the namespace: buffers and files", func() string {
 			return strings.TrimSpace("buffer " + spec.Name + ", " + bb.Count(len(files[spec.Name]), "file") + " in memory. " + d.silence())
 		})
-		kept, err := d.work.buffers.Recover(ctx, spec, func(b *buffer) error { return b.recover(ctx, files[spec.Name], start) })
+		kept, err := d.work.buffers.Recover(ctx, spec, func(b *buffer.Buffer) error { return b.Recover(ctx, files[spec.Name], start) })
 		if err != nil {
 			return err
 		}
@@ -67,35 +67,4 @@ func (d *Daemon) recover(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// recover recovers the files of a buffer, after what the last life of the daemon had yet to do on its store.
-func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
-	if err := b.writeback.ReplayStoreOps(ctx); err != nil {
-		return err
-	}
-	spec := b.Spec()
-	if spec.Backing != "" {
-		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
-	}
-	b.recovery.Suspect(b.d.aside.Doubts().Of(&spec))
-	return b.recovery.Recover(ctx, files, start)
-}
-
-// sweep removes what the last life of the daemon left of unfinished uploads.
-func (b *buffer) sweep(ctx context.Context) {
-	store, err := b.d.stores.Get(ctx, b.name)
-	if err == nil {
-		_, err = store.Sweep(ctx)
-	}
-	if err != nil && ctx.Err() == nil {
-		b.d.log.Warn("removing unfinished uploads", "buffer", b.name, "err", err)
-	}
-}
-
-// newRecovery makes what recovers the files of a buffer.
-func newRecovery(b *buffer) *recovery.Buffer {
-	d := b.d
-	return recovery.New(recovery.Options{Owners: b.owners, Store: d.store, Lost: d.observe.Lost, Emit: d.emit, Log: d.log}, b.name,
-		recovery.Parts{Spec: b.Spec, Open: b.open, Queue: b.writeback, Replicas: b.replicas, Entries: b.reassertion, Names: b.ns})
 }

@@ -3,11 +3,9 @@ package bbd
 import (
 	"context"
 
-	"forebay/bbd/access"
 	"forebay/bbd/fabric"
 	"forebay/bbd/replica"
 	"forebay/bbd/rpc"
-	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
@@ -50,14 +48,6 @@ func (d *Daemon) welcome(s *rpc.Session, m *wire.Welcome) rpc.Resource {
 		c.admission.Describe(m, s.LocalAddr())
 	}
 	return c
-}
-
-// daemonsBuffer is buffer for requests that only daemons may make.
-func (d *Daemon) daemonsBuffer(ctx context.Context, r *rpc.Request, op, name string) (*buffer, error) {
-	if !r.Caller().Relayed || !r.Caller().System {
-		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
-	}
-	return d.buffer(ctx, name)
 }
 
 // maySee reports whether the session's user may hear what happens in a buffer.

@@ -7,7 +7,6 @@ import (
 	"forebay/bbd/backings"
 	"forebay/bbd/leftovers"
 	"forebay/flusher/backing"
-	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
 )
@@ -61,25 +60,18 @@ func (s backedBuffers) Known(name string) bb.Buffer {
 	return bb.Buffer{}
 }
 
-// Changed checks a file whose object was changed late: it is flushed again, or is reported lost if
-// its bytes are nowhere else.
+// Changed checks a file whose object was changed late.
 func (s backedBuffers) Changed(name, object string) {
-	b := s.d.buffers.Served(name)
-	if b == nil {
-		return
+	if b := s.d.buffers.Served(name); b != nil {
+		b.Changed(object)
 	}
-	path := object
-	if plain, of := codec.OfName(object); of != codec.None && of == b.Spec().Codec {
-		path = plain
-	}
-	b.writeback.Changed(path)
 }
 
 // sweepAll removes from the stores of all buffers what a member that is gone left there.
 func (d *Daemon) sweepAll() {
 	for _, b := range d.buffers.All() {
-		if b.Spec().Backing != "" && d.ctx.Err() == nil {
-			b.sweep(d.ctx)
+		if d.ctx.Err() == nil {
+			b.Sweep()
 		}
 	}
 }

@@ -23,11 +23,12 @@ func (d *Daemon) token(ctx context.Context, r *rpc.Request, m *wire.TokenRequest
 		return nil, err
 	}
 	spec, keys, life := b.Spec(), d.cfg.Keys.Keys(), time.Duration(m.LifetimeNs)
+	address := bb.Address{Buffer: spec.Name}.String()
 	switch {
 	case !r.Caller().Owns(spec.UID):
-		return nil, access.Denied("token", b.address(""), "make tokens for this buffer")
+		return nil, access.Denied("token", address, "make tokens for this buffer")
 	case len(keys) == 0:
-		return nil, bb.E(bb.Unsupported, "token", b.address(""), "this daemon has no cluster key to make tokens with").WithRemedy("set key_file")
+		return nil, bb.E(bb.Unsupported, "token", address, "this daemon has no cluster key to make tokens with").WithRemedy("set key_file")
 	case life <= 0 || life > maxTokenLife:
 		return nil, bb.E(bb.Invalid, "token", life.String(), fmt.Sprintf("the lifetime is not above 0 and up to %v", maxTokenLife))
 	}

@@ -57,17 +57,7 @@ type Buffer interface {
 	Destroy(ctx context.Context, check func(context.Context) error) error
 }
 
-// Transfers are stages and drains as operations of all daemons.
-type Transfers interface {
-	// StageTasks returns the tasks that a stage begins with.
-	StageTasks() []ops.Task
-	// DrainTasks returns the tasks of a drain on nodes.
-	DrainTasks(nodes []bb.NodeID) ([]ops.Task, error)
-	// StagedAway adds to the status of a stage-in that has ended the files that went with a node.
-	StagedAway(ctx context.Context, c access.Caller, s *ops.Status) error
-}
-
-// Options are what a Controller uses.
+// Options are what a Controller uses. Its functions may be called concurrently.
 type Options struct {
 	Node       bb.NodeID
 	Instance   bb.InstanceID
@@ -75,7 +65,11 @@ type Options struct {
 	Records    *records.Jobs
 	Operations *ops.Operations
 	Buffers    Buffers
-	Transfers  Transfers
+	// StageTasks returns the tasks that a stage begins with, DrainTasks those of a drain on nodes.
+	StageTasks func() []ops.Task
+	DrainTasks func(nodes []bb.NodeID) ([]ops.Task, error)
+	// StagedAway adds to the status of a stage-in that has ended the files that went with a node.
+	StagedAway func(ctx context.Context, c access.Caller, s *ops.Status) error
 	Emit       func(bb.Event)
 	Log        *slog.Logger
 }

@@ -314,7 +314,7 @@ func (k *Controller) stageOut(ctx context.Context, l *bb.Lifetime) error {
 			}
 			continue
 		}
-		status, err := k.ran(ctx, j, k.o.Transfers.StageTasks())
+		status, err := k.ran(ctx, j, k.o.StageTasks())
 		if err != nil {
 			return err
 		}
@@ -412,7 +412,7 @@ func (k *Controller) drain(ctx context.Context, l *bb.Lifetime, b Buffer) error 
 	spec := b.Spec()
 	j := operationOf(l, ops.Drain, &spec, spec.Name, fmt.Sprint(l.Attempt))
 	j.System = true
-	tasks, err := k.o.Transfers.DrainTasks(append(k.o.Cluster.Others(), k.o.Node))
+	tasks, err := k.o.DrainTasks(append(k.o.Cluster.Others(), k.o.Node))
 	if err != nil {
 		return err
 	}

@@ -238,7 +238,7 @@ func (k *Controller) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, 
 		if err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
-		if _, err := k.o.Operations.Submit(ctx, j, k.o.Transfers.StageTasks()...); err != nil {
+		if _, err := k.o.Operations.Submit(ctx, j, k.o.StageTasks()...); err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
 		ids = append(ids, j.ID)
@@ -270,7 +270,7 @@ func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Li
 			_ = r.More(text, nil) // a sign of life for the client; if it is gone, the request ends
 		})
 		if err == nil && last.State == ops.Done {
-			err = k.o.Transfers.StagedAway(ctx, userCred(l.UID, l.GID), &last)
+			err = k.o.StagedAway(ctx, userCred(l.UID, l.GID), &last)
 		}
 		if err == nil {
 			err = stageFailure(&last)

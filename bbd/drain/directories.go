@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"forebay/bbd/access"
 	"forebay/bbd/flushrule"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
@@ -24,7 +25,7 @@ import (
 func (c scope) saveDirs(ctx context.Context) ([]*wire.Failure, error) {
 	for try := 1; ; try++ {
 		d := &savedDirs{c: c, steps: c.Rules().Look()}
-		err := c.Walk(ctx, c.below, walk.Visitor{
+		err := c.Walk(ctx, access.Daemon(), "drain", c.below, walk.Visitor{
 			Enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
 			Leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
 		})

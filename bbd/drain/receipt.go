@@ -66,7 +66,7 @@ func receiptOf(path string, e *bb.Entry) *receipt.Receipt {
 
 // Receipt returns a buffer's receipt.
 func (s *Service) Receipt(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := s.o.Buffers.For(ctx, r.Session(), "receipt", m.Name)
+	b, err := s.o.Enter(ctx, r.Session(), "receipt", m.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (pro
 
 // scopeFor returns what a request is about, if its caller may drain that.
 func (s *Service) scopeFor(ctx context.Context, r *rpc.Request, m *wire.Drain) (scope, error) {
-	b, err := s.o.Buffers.For(ctx, r.Session(), "drain", m.Buffer)
+	b, err := s.o.Enter(ctx, r.Session(), "drain", m.Buffer)
 	if err != nil {
 		return scope{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/transfer"
 	"forebay/bbd/walk"
@@ -89,7 +90,7 @@ func pathsOf(files []located) []string {
 func (c scope) files(ctx context.Context) (found []located, err error) {
 	for range walkTries {
 		found = nil
-		err = c.Walk(ctx, c.below, walk.Visitor{File: func(path string, e *bb.Entry) error {
+		err = c.Walk(ctx, access.Daemon(), "drain", c.below, walk.Visitor{File: func(path string, e *bb.Entry) error {
 			found = append(found, located{path, *e})
 			return nil
 		}})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"forebay/bbd/access"
 	"forebay/bbd/flushrule"
 	"forebay/bbd/walk"
 	"forebay/flusher"
@@ -48,7 +49,7 @@ func (b *tree) Path(_ context.Context, e *bb.Entry) (string, error) {
 	return e.Name, nil
 }
 
-func (b *tree) Walk(_ context.Context, path string, visit walk.Visitor) error {
+func (b *tree) Walk(_ context.Context, _ access.Caller, _, path string, visit walk.Visitor) error {
 	if path != "" && !b.has(path) {
 		return b.notThere(path)
 	}

@@ -21,12 +21,6 @@ import (
 	"forebay/meta/ops"
 )
 
-// Buffers are the buffers of the daemon. Its methods may be called concurrently.
-type Buffers interface {
-	// For returns a buffer that the session's user may enter.
-	For(ctx context.Context, s *rpc.Session, op, name string) (Buffer, error)
-}
-
 // Buffer is one buffer. Its methods may be called concurrently.
 type Buffer interface {
 	Spec() bb.Buffer
@@ -36,8 +30,8 @@ type Buffer interface {
 	// DirtyPath returns where a file lies that waits for its flush, or as much of that as is known
 	// without the namespace; "": nothing.
 	DirtyPath(ctx context.Context, file bb.FileID) string
-	// Walk visits a file, or a directory with all below it, with the daemon's rights.
-	Walk(ctx context.Context, path string, visit walk.Visitor) error
+	// Walk visits a file, or a directory with all below it.
+	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
 	// Owner returns the node that decides about a file, and Foreign reports whether that is another one.
 	Owner(e *bb.Entry) bb.NodeID
 	Foreign(e *bb.Entry) bool
@@ -80,9 +74,10 @@ type Options struct {
 	Cluster    *cluster.Cluster // nil: this daemon is alone
 	Operations *ops.Operations
 	Transfers  *transfer.Service
-	Buffers    Buffers
 	Flusher    Flusher
 	State      *NodeState // of this node
+	// Enter returns a buffer that the session's user may enter.
+	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
 	// MoveOut saves what this node alone has: it is flushed, or moved to nodes that have room for
 	// it, first of all to those given. What could not be saved is in the progress.
 	MoveOut func(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error

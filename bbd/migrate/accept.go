@@ -12,12 +12,12 @@ import (
 // Accept makes this daemon the owner of a closed file, which its owner asks for; or of one whose second copy
 // is here, which any daemon may ask for. bb.NoSpace: there is no room for it here.
 func (b *Buffer) Accept(ctx context.Context, asks bb.NodeID, m *wire.Take) error {
-	e, err := b.names.Lookup(ctx, bb.DirID(m.Dir), m.Name)
+	e, err := b.p.Names.Lookup(ctx, bb.DirID(m.Dir), m.Name)
 	if err != nil {
 		return err
 	}
 	if m.Replica { // even while this node is drained: its bytes may be the only ones
-		return b.files.Promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
+		return b.p.Replicas.Promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
 	}
 	if b.o.Draining() {
 		return bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
@@ -48,36 +48,36 @@ func room(stats *store.Stats, size int64) (evict int64, fits bool) {
 
 // takeOver brings a file in and makes this node its owner.
 func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
-	if err := b.readers.BeginRestore(ctx, e.File); err != nil {
+	if err := b.p.Readers.BeginRestore(ctx, e.File); err != nil {
 		return err
 	}
-	defer b.readers.EndRestore(e.File)
+	defer b.p.Readers.EndRestore(e.File)
 	// What the former owner asks late to discard is not dropped between the look at it here and the change of
 	// the entry, after which it may be the only copy.
-	unlock, err := b.files.Lock(ctx, e.File)
+	unlock, err := b.p.Replicas.Lock(ctx, e.File)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	// A request that waited for another one that took it may not drop what that brought in.
-	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+	now, err := b.p.Names.Lookup(ctx, e.Parent, e.Name)
 	if err != nil {
 		return err
 	}
 	if now.File != e.File || now.Generation != e.Generation || b.o.Owners.Of(&now) != b.o.Owners.Of(e) {
 		return owner.Changed("take", b.address(e.Name))
 	}
-	if err := b.readers.DropCopies(e.File); err != nil {
+	if err := b.p.Readers.DropCopies(e.File); err != nil {
 		return err
 	}
-	second := b.files.HasReplica(e) // then there is nothing to fetch, and nothing to drop if it is not the owner's to move
+	second := b.p.Replicas.Complete(e) // then there is nothing to fetch, and nothing to drop if it is not the owner's to move
 	drop := func() {
 		if !second {
 			b.o.Store.DropGeneration(e.File, e.Generation)
 		}
 	}
 	if !second {
-		if err := b.files.Fetch(ctx, e); err != nil {
+		if err := b.p.Files.Fetch(ctx, e); err != nil {
 			drop()
 			return err
 		}
@@ -89,14 +89,14 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
 	// in no list, and it would wait under its old name. Nothing waits for the place: whoever has it may wait for the
 	// file's lock, as moveTo does.
-	release, free := b.files.Reserve(e.Place(), e.Name)
+	release, free := b.p.Open.Reserve(e.Place(), e.Name)
 	if !free {
 		drop()
 		return bb.E(bb.Busy, "take", b.address(e.Name), "its place is being changed")
 	}
 	defer release()
 	ctx = b.ctx // carried through: whose the bytes are must be known before any are dropped
-	now, err = b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+	now, err = b.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if !assign(b.o.Owners, now, e) {
 			return errNotConcerned
 		}
@@ -111,7 +111,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	if now.State() == bb.StateClean {
 		return b.o.Store.MarkClean(now.File, now.Generation)
 	}
-	b.files.Requeue(ctx, &now)
+	b.p.Queue.Requeue(ctx, &now)
 	return nil
 }
 

@@ -18,10 +18,10 @@ func (b *Buffer) Empty(ctx context.Context, to []bb.NodeID, p *transfer.Progress
 			return err
 		}
 	}
-	if b.files.Spec().Backing != "" {
+	if b.p.Spec().Backing != "" {
 		// What cannot be flushed now is moved, so nobody waits longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.o.Flush)
-		err := b.files.Flush(flushing)
+		err := b.p.Files.Flush(flushing)
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err()
@@ -47,7 +47,7 @@ func (b *Buffer) Empty(ctx context.Context, to []bb.NodeID, p *transfer.Progress
 
 // unsaved returns the files that this node owns and that are on no store.
 func (b *Buffer) unsaved(ctx context.Context) (left []bb.Entry, err error) {
-	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
+	err = b.p.Names.ScanAll(ctx, func(e bb.Entry) error {
 		if e.Type == bb.TypeFile && !e.Lost && b.o.Owners.Of(&e) == b.o.Owners.Self && e.State() != bb.StateClean {
 			left = append(left, e)
 		}
@@ -101,7 +101,7 @@ func (b *Buffer) moveOne(ctx context.Context, e *bb.Entry, p *transfer.Progress)
 			}
 		})
 	}
-	closed, _ := b.dirty.Of(e.File)
+	closed, _ := b.p.Dirty.Of(e.File)
 	err = b.moveToOne(ctx, e, b.o.Cluster.Candidates(e.Size, closed.Near))
 	if ctx.Err() != nil {
 		return ctx.Err()

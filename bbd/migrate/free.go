@@ -55,7 +55,7 @@ func Free(ctx context.Context, c Cluster, buffers []*Buffer, bytes int64) int64 
 // victims returns the files that may move, the largest first. One that has gone meanwhile has size 0.
 func victims(buffers []*Buffer) (all []victim) {
 	for _, b := range buffers {
-		for file, f := range b.dirty.All() {
+		for file, f := range b.p.Dirty.All() {
 			all = append(all, victim{b: b, file: file, File: f})
 		}
 	}
@@ -70,7 +70,7 @@ func victims(buffers []*Buffer) (all []victim) {
 func (v *victim) move(ctx context.Context, to []bb.NodeID) (moved bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	e, err := v.b.names.Lookup(ctx, v.At.Dir, v.At.Name)
+	e, err := v.b.p.Names.Lookup(ctx, v.At.Dir, v.At.Name)
 	if err == nil && e.File == v.file && e.Generation == v.Generation && !e.Open {
 		if err = v.b.moveToOne(ctx, &e, to); err == nil {
 			return true

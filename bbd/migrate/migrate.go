@@ -32,29 +32,40 @@ import (
 // Until the compare-and-set the owner is the owner; afterwards the new one has everything,
 // recorded. Readers that have the file open keep what they opened.
 
-// Files are the files of a buffer at this daemon. Its methods may be called concurrently.
+// Files are the files of a buffer at this node.
 type Files interface {
-	Spec() bb.Buffer
 	// Hold keeps a file from being flushed, until release is called. Flushes of it have ended when it
 	// returns.
 	Hold(ctx context.Context, path string) (release func(), err error)
-	// Reserve keeps a closed file from being opened for writing, renamed and removed at a place, until
-	// release is called. False: it is open for writing, or is being changed.
-	Reserve(at bb.Place, path string) (release func(), ok bool)
 	// Fetch brings all of a file in from its owner as this node's own, verified, without waiting for
 	// memory that others hold. After an error a part of it may be there.
 	Fetch(ctx context.Context, e *bb.Entry) error
+	// Flush saves what this node has, and ends with ctx.
+	Flush(ctx context.Context) error
+}
+
+// Open are the files of a buffer that are open for writing at this node.
+type Open interface {
+	// Reserve keeps a closed file from being opened for writing, renamed and removed at a place, until
+	// release is called. False: it is open for writing, or is being changed.
+	Reserve(at bb.Place, path string) (release func(), ok bool)
+}
+
+// Replicas are the second copies that this node has of a buffer's files.
+type Replicas interface {
 	// Lock keeps what this node has of a file from being promoted, discarded, or replaced as a second copy,
 	// until unlock is called. The error is that of ctx.
 	Lock(ctx context.Context, file bb.FileID) (unlock func(), err error)
-	// HasReplica reports whether this node has the second copy of a closed file, all of it.
-	HasReplica(e *bb.Entry) bool
+	// Complete reports whether this node has the second copy of a closed file, all of it.
+	Complete(e *bb.Entry) bool
 	// Promote makes this node, which has the second copy, the owner of a file.
 	Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error
+}
+
+// Queue has the files that wait for their flush.
+type Queue interface {
 	// Requeue queues a dirty file for its flush that this node has become the owner of. Its place is reserved.
 	Requeue(ctx context.Context, e *bb.Entry)
-	// Flush saves what this node has, and ends with ctx.
-	Flush(ctx context.Context) error
 }
 
 // Readers are the readers of a buffer's files at this daemon, whose contracts these are.
@@ -109,20 +120,29 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Buffer moves the files of one buffer. Its methods may be called concurrently.
-type Buffer struct {
-	o       Options
-	ctx     context.Context // ends when the daemon stops
-	name    string
-	files   Files
-	readers Readers
-	names   Names
-	dirty   *dirty.Files
+// Parts are what moves of a buffer's files need of the rest of it.
+type Parts struct {
+	Spec     func() bb.Buffer // its record
+	Files    Files
+	Open     Open
+	Replicas Replicas
+	Queue    Queue
+	Readers  Readers
+	Names    Names
+	Dirty    *dirty.Files // those that may move
 }
 
-// New returns what moves a buffer's files until ctx ends. Closed has those that may move.
-func New(ctx context.Context, o Options, name string, files Files, readers Readers, names Names, closed *dirty.Files) *Buffer {
-	return &Buffer{o: o, ctx: ctx, name: name, files: files, readers: readers, names: names, dirty: closed}
+// Buffer moves the files of one buffer. Its methods may be called concurrently.
+type Buffer struct {
+	o    Options
+	ctx  context.Context // ends when the daemon stops
+	name string
+	p    Parts
+}
+
+// New returns what moves a buffer's files until ctx ends.
+func New(ctx context.Context, o Options, name string, p Parts) *Buffer {
+	return &Buffer{o: o, ctx: ctx, name: name, p: p}
 }
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }

@@ -87,7 +87,6 @@ func (readers) SaveReaders(context.Context, bb.FileID, bb.Generation) error { re
 // files are the files at n1.
 type files struct{ w *world }
 
-func (f files) Spec() bb.Buffer { return f.w.spec }
 func (f files) Hold(_ context.Context, path string) (func(), error) {
 	f.w.did("hold %s", path)
 	return func() { f.w.did("resume %s", path) }, nil
@@ -114,7 +113,7 @@ func (f files) Lock(_ context.Context, file bb.FileID) (func(), error) {
 	return func() { f.w.did("unlock %d", file) }, f.w.locked
 }
 
-func (f files) HasReplica(e *bb.Entry) bool {
+func (f files) Complete(e *bb.Entry) bool {
 	f.w.did("look at %d/%d", e.File, e.Generation)
 	return f.w.replica
 }
@@ -179,7 +178,9 @@ func (w *world) start(t *testing.T) (*Buffer, *dirty.Files) {
 		Owners: owner.Node{Self: "n1"}, Cluster: cluster{w}, Store: memory{w}, Alloc: memory{w}, Flush: time.Minute,
 		Forget: func(k flusher.Key) { w.did("forget %d/%d", k.File, k.Generation) }, Draining: func() bool { return w.draining },
 		Log: slog.New(slog.DiscardHandler),
-	}, "b", files{w}, readers{w}, w, closed), closed
+	}, "b", Parts{
+		Spec: func() bb.Buffer { return w.spec }, Files: files{w}, Open: files{w}, Replicas: files{w}, Queue: files{w}, Readers: readers{w}, Names: w, Dirty: closed,
+	}), closed
 }
 
 // file returns the entry of generation 5 of a file of 9 bytes.

@@ -19,16 +19,16 @@ func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
 	if err != nil {
 		return err
 	}
-	resume, err := b.files.Hold(ctx, path)
+	resume, err := b.p.Files.Hold(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer resume()
-	if err := b.readers.SaveReaders(ctx, e.File, 0); err != nil {
+	if err := b.p.Readers.SaveReaders(ctx, e.File, 0); err != nil {
 		return err
 	}
 	// Nobody begins to write, rename or remove it meanwhile.
-	release, free := b.files.Reserve(e.Place(), path)
+	release, free := b.p.Open.Reserve(e.Place(), path)
 	if !free {
 		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")
 	}
@@ -38,19 +38,19 @@ func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
 	}, nil)
 	if err != nil {
 		// The answer may have got lost after the other node became the owner.
-		now, lookupErr := b.names.Lookup(b.ctx, e.Parent, e.Name)
+		now, lookupErr := b.p.Names.Lookup(b.ctx, e.Parent, e.Name)
 		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.o.Owners.Foreign(&now) {
 			return err
 		}
 	}
 	// Its new owner may make its second copy here, which is recorded under the same generation once the file is
 	// not this node's any more.
-	unlock, err := b.files.Lock(b.ctx, e.File)
+	unlock, err := b.p.Replicas.Lock(b.ctx, e.File)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	b.dirty.Forget(e.File, e.Generation)
+	b.p.Dirty.Forget(e.File, e.Generation)
 	b.o.Forget(flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation})
 	b.o.Store.DropGeneration(e.File, e.Generation)
 	b.o.Alloc.Wake()
@@ -73,7 +73,7 @@ func (b *Buffer) moveToOne(ctx context.Context, e *bb.Entry, nodes []bb.NodeID) 
 
 // pathAt returns the path of a place now.
 func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
-	dir, err := b.names.PathOf(ctx, at.Dir)
+	dir, err := b.p.Names.PathOf(ctx, at.Dir)
 	if err != nil {
 		return "", err
 	}

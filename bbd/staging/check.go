@@ -60,7 +60,7 @@ func (v *Service) StagedAway(ctx context.Context, c access.Caller, status *ops.S
 	if len(doubtful) == 0 {
 		return nil
 	}
-	b, err := v.o.Buffers.Buffer(ctx, status.Buffer)
+	b, err := v.o.Find(ctx, status.Buffer)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (s *job) endOut(ctx context.Context, source, name string) error {
 
 // directories visits a source, if it is a directory.
 func (s *job) directories(ctx context.Context, source string, visit walk.Visitor) error {
-	return s.b.Walk(ctx, s.cred, source, visit)
+	return s.b.Walk(ctx, s.cred, "stage-out", source, visit)
 }
 
 // dirOptions are those of a directory that holds so many entries. One that is there

@@ -46,7 +46,7 @@ type job struct {
 // request checks a request and opens its store. The name is that of the file or
 // directory below the store's root.
 func (v *Service) request(ctx context.Context, r *rpc.Request, op string, m *wire.Stage) (s *job, target, name string, err error) {
-	b, err := v.o.Buffers.For(ctx, r.Session(), op, m.Buffer)
+	b, err := v.o.Enter(ctx, r.Session(), op, m.Buffer)
 	if err != nil {
 		return nil, "", "", err
 	}

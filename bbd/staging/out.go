@@ -70,7 +70,7 @@ func (s *job) Walk(ctx context.Context, source string, fn func(stage.Entry) erro
 }
 
 func (s *job) files(ctx context.Context, source string, fn func(string, *bb.Entry) error) error {
-	return s.b.Walk(ctx, s.cred, source, walk.Visitor{File: fn})
+	return s.b.Walk(ctx, s.cred, "stage-out", source, walk.Visitor{File: fn})
 }
 
 // Leaving is what a stage-out is to copy of an entry.

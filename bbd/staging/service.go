@@ -21,21 +21,13 @@ import (
 	"forebay/meta/ops"
 )
 
-// Buffers are the buffers of the daemon. Its methods may be called concurrently.
-type Buffers interface {
-	// For returns a buffer that the session's user may enter.
-	For(ctx context.Context, s *rpc.Session, op, name string) (Buffer, error)
-	// Buffer returns a buffer. bb.NotFound if there is none.
-	Buffer(ctx context.Context, name string) (Buffer, error)
-}
-
 // Buffer is one buffer. Its methods may be called concurrently; what they do they do with the rights of
 // c.
 type Buffer interface {
 	Spec() bb.Buffer
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 	// Walk visits a file, or a directory with all below it.
-	Walk(ctx context.Context, c access.Caller, path string, visit walk.Visitor) error
+	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
 	MakeDir(ctx context.Context, c access.Caller, path string, mode uint32) error
 	SetAttr(ctx context.Context, c access.Caller, op, path string, attr namespace.Attr) error
 	// Create begins a generation that takes the place of what is at a path. The error has a NotOwner
@@ -83,7 +75,9 @@ type Options struct {
 	Cluster    *cluster.Cluster // nil: this daemon is alone
 	Operations *ops.Operations
 	Transfers  *transfer.Service
-	Buffers    Buffers
+	// Enter returns a buffer that the session's user may enter, Find any buffer; bb.NotFound: there is none.
+	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
+	Find  func(ctx context.Context, buffer string) (Buffer, error)
 	// Open opens a store for a user on behalf of a buffer.
 	Open func(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error)
 	// Sweeping wraps a stage-out's store, so that what an earlier attempt left is removed: see package

@@ -18,24 +18,18 @@ import (
 	"forebay/meta/ops"
 )
 
-// Performer does what tasks are about.
-type Performer interface {
-	// Perform does a task with the rights of the operation's user, and returns what it has come to,
-	// which counts beside an error too. bb.Unavailable: it is tried again. It may be called
-	// concurrently.
-	Perform(l *ops.Lease) (ops.Tally, error)
-}
-
 // Options are what a Service uses. Its functions may be called concurrently.
 type Options struct {
 	Node       bb.NodeID
 	Epoch      uint64           // this start of the daemon
 	Cluster    *cluster.Cluster // nil: this daemon is alone, and has no operations
 	Operations *ops.Operations
-	Performer  Performer
-	Self       func() gossip.Member // this daemon as others see it
-	Ready      func() bool          // whether it serves
-	Gone       func()               // called once for each instance of a daemon that is gone, by the coordinator
+	// Perform does a task with the rights of the operation's user, and returns what it has come to,
+	// which counts beside an error too. bb.Unavailable: it is tried again.
+	Perform func(l *ops.Lease) (ops.Tally, error)
+	Self    func() gossip.Member // this daemon as others see it
+	Ready   func() bool          // whether it serves
+	Gone    func()               // called once for each instance of a daemon that is gone, by the coordinator
 	// MaySee reports whether a session's user may see what happens in a buffer.
 	MaySee func(ctx context.Context, s *rpc.Session, buffer string) bool
 	Log    *slog.Logger

@@ -83,7 +83,7 @@ func (r *reaper) round() {
 		clear(r.leases) // whoever does it now counts from when it began
 		return
 	}
-	all, err := s.o.Buffers.Existing(s.ctx)
+	all, err := s.o.Existing(s.ctx)
 	if err != nil && s.ctx.Err() == nil {
 		s.o.Log.Warn("looking after transactions", "err", err)
 	}

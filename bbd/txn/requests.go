@@ -24,7 +24,7 @@ const outputMode = 0o755
 // Begin begins a transaction.
 func (s *Service) Begin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (proto.Message, error) {
 	const op = "begin transaction"
-	b, err := s.o.Buffers.For(ctx, r.Session(), op, m.Buffer)
+	b, err := s.o.Enter(ctx, r.Session(), op, m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func message(b Buffer, t *bb.Txn) *wire.Txn {
 
 // txn returns a transaction of the user. Another one's looks like none.
 func (s *Service) txn(ctx context.Context, r *rpc.Request, op, buffer, name string) (Buffer, bb.Txn, error) {
-	b, err := s.o.Buffers.For(ctx, r.Session(), op, buffer)
+	b, err := s.o.Enter(ctx, r.Session(), op, buffer)
 	if err != nil {
 		return nil, bb.Txn{}, err
 	}
@@ -127,7 +127,7 @@ func withTasks(ctx context.Context, b Buffer, t *bb.Txn) (*wire.Txn, error) {
 
 // List returns the user's transactions of a buffer.
 func (s *Service) List(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
-	b, err := s.o.Buffers.For(ctx, r.Session(), "transactions", m.Name)
+	b, err := s.o.Enter(ctx, r.Session(), "transactions", m.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -14,15 +14,6 @@ import (
 	metatxn "forebay/meta/txn"
 )
 
-// Buffers are the buffers of the daemon. Its methods may be called concurrently.
-type Buffers interface {
-	// For returns a buffer that the session's user may enter.
-	For(ctx context.Context, s *rpc.Session, op, name string) (Buffer, error)
-	// Existing returns all buffers that there are, also those that only other daemons have served so
-	// far. Those before an error are returned with it.
-	Existing(ctx context.Context) ([]Buffer, error)
-}
-
 // Buffer is one buffer. Its methods may be called concurrently.
 type Buffer interface {
 	Spec() bb.Buffer
@@ -39,14 +30,18 @@ type Buffer interface {
 	Flushed(ctx context.Context, c access.Caller, op, path string) error
 }
 
-// Options are what a Service uses.
+// Options are what a Service uses. Its functions may be called concurrently.
 type Options struct {
 	Node    bb.NodeID
 	Cluster *cluster.Cluster // nil: this daemon is alone
-	Buffers Buffers
-	Every   time.Duration // how often transactions are looked after; 0: 5 s
-	Emit    func(bb.Event)
-	Log     *slog.Logger
+	// Enter returns a buffer that the session's user may enter.
+	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
+	// Existing returns all buffers that there are, also those that only other daemons have served so
+	// far. Those before an error are returned with it.
+	Existing func(ctx context.Context) ([]Buffer, error)
+	Every    time.Duration // how often transactions are looked after; 0: 5 s
+	Emit     func(bb.Event)
+	Log      *slog.Logger
 }
 
 // Service serves the requests of transactions. Its methods may be called concurrently, Reap once.

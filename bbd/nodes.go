@@ -41,7 +41,7 @@ func (d *Daemon) forgetter(ctx context.Context, name string) (*nodes.Buffer, err
 		return nil, err
 	}
 	return nodes.NewBuffer(nodes.BufferOptions{
-		Name: b.name, Owners: b.owners, Names: b.ns, Replicas: b.replicas, Writeback: b.writeback,
-		Reachable: func(node bb.NodeID) bool { return d.cluster.Reachable(node) }, Lost: b.recovery.PublishLost,
+		Name: b.Name(), Owners: d.owners(), Names: b.Tree(), Replicas: b.Replicas(), Writeback: b.Writeback(),
+		Reachable: func(node bb.NodeID) bool { return d.cluster.Reachable(node) }, Lost: b.Recovery().PublishLost,
 	}), nil
 }

@@ -1,4 +1,4 @@
-package bbd
+package buffer
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 )
 
 // newOpen makes what has the files of a buffer that are open for writing.
-func newOpen(b *buffer) *file.Files {
-	d := b.d
-	return file.New(d.ctx, file.Options{
-		Owners: b.owners, Store: d.store, NextID: d.ids.Next, After: d.ids.After, Elsewhere: d.elsewhere,
-		Grace: d.cfg.ResumeGrace, Since: d.since, Go: d.wg.Go, Log: d.log,
+func newOpen(b *Buffer) *file.Files {
+	h, s := b.h, &b.h.Settings
+	return file.New(b.ctx, file.Options{
+		Owners: h.Owners, Store: h.Store, NextID: h.IDs.Next, After: h.IDs.After, Elsewhere: h.elsewhere,
+		Grace: s.ResumeGrace, Since: s.Since, Go: h.Go, Log: h.Log,
 	}, b.name, file.Parts{
 		Spec: b.Spec, Revisions: func() bool { return b.log() != nil }, Committed: b.committed,
 		Names: b.ns, Paths: filePaths{b.paths}, Cache: b.cache, Replicas: fileReplicas{b}, Queue: fileQueue{b}, Gate: b.gate,
@@ -26,9 +26,9 @@ func newOpen(b *buffer) *file.Files {
 }
 
 // elsewhere returns the node that new files are made at while this one is being emptied; "": here.
-func (d *Daemon) elsewhere() bb.NodeID {
-	if d.draining.Active() && d.cluster != nil {
-		if nodes := d.cluster.Candidates(0, ""); len(nodes) > 0 {
+func (h *Host) elsewhere() bb.NodeID {
+	if h.Draining() && h.Cluster != nil {
+		if nodes := h.Cluster.Candidates(0, ""); len(nodes) > 0 {
 			return nodes[0]
 		}
 	}
@@ -36,13 +36,13 @@ func (d *Daemon) elsewhere() bb.NodeID {
 }
 
 // committed counts a commit.
-func (b *buffer) committed(extents []store.NewExtent) {
-	b.usage.Absorbed(b.d.observe.Committed(extents))
+func (b *Buffer) committed(extents []store.NewExtent) {
+	b.usage.Absorbed(b.h.Observe.Committed(extents))
 }
 
 // usedFrom notes that another node has opened a file that may have to move: it may be
 // wanted there again. A node "" is none.
-func (b *buffer) usedFrom(file bb.FileID, node bb.NodeID) {
+func (b *Buffer) usedFrom(file bb.FileID, node bb.NodeID) {
 	if node != "" {
 		b.dirty.Change(file, func(f *dirty.File) { f.Near = node })
 	}
@@ -58,17 +58,17 @@ func (p filePaths) Parent(ctx context.Context, c access.Caller, op, path string)
 }
 
 // fileReplicas keep second copies of a buffer's generations, for its open files.
-type fileReplicas struct{ b *buffer }
+type fileReplicas struct{ b *Buffer }
 
 // Copy returns the copy of a generation that a node is said to have; nil: it is to have none.
 func (r fileReplicas) Copy(at bb.NodeID) file.Replica {
 	b := r.b
-	if b.d.cluster == nil || at == "" && !b.replicas.Wanted() {
+	if b.h.Cluster == nil || at == "" && !b.replicas.Wanted() {
 		return nil
 	}
 	c := &secondCopy{of: b.replicas}
 	if at != "" {
-		c.Found(b.d.cluster.Incarnation(at))
+		c.Found(b.h.Cluster.Incarnation(at))
 	}
 	return c
 }
@@ -109,12 +109,12 @@ func (c *secondCopy) HasTargets(bytes int64, near bb.NodeID) bool {
 }
 
 // fileQueue has the closed files of a buffer, for its open ones.
-type fileQueue struct{ b *buffer }
+type fileQueue struct{ b *Buffer }
 
 // Closed queues a closed file for its flush.
 func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second file.Replica) {
 	b := q.b
-	b.d.emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
+	b.h.Emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
 	b.writeback.Enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
 	b.usedFrom(e.File, near)
 	if c, ok := second.(*secondCopy); ok {
@@ -124,5 +124,5 @@ func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second file.
 
 // Suspect notes that the store may have an object of a file.
 func (q fileQueue) Suspect(path string, attempts []bb.Content) {
-	q.b.d.flusher.Suspect(q.b.name, path, attempts)
+	q.b.h.Flusher.Suspect(q.b.name, path, attempts)
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/buffer"
 	"forebay/bbd/handle"
-	"forebay/bbd/owner"
 	"forebay/bbd/rpc"
 	"forebay/bbd/status"
 	"forebay/bbd/store"
@@ -40,8 +40,8 @@ func (s statusEntries) Scan(ctx context.Context, buffer string, visit func(e *bb
 	if err != nil {
 		return err
 	}
-	return b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		visit(&e, b.owners.Of(&e), owner.Replica(&e))
+	return b.Tree().ScanAll(ctx, func(e bb.Entry) error {
+		visit(&e, b.Owner(&e), b.Replica(&e))
 		return nil
 	})
 }
@@ -60,8 +60,8 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	s.Memory.Populating = stats.Populating
 	for _, b := range d.buffers.All() {
 		spec := b.Spec()
-		if (only == "" || only == b.name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
-			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))
+		if (only == "" || only == spec.Name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+			s.Buffers = append(s.Buffers, d.bufferStatus(b, spec, stats.Buffers[spec.Name]))
 		}
 	}
 	for _, b := range d.aside.Buffers() {
@@ -89,14 +89,13 @@ func (d *Daemon) statusOfStart() status.Status {
 	}
 }
 
-func (b *buffer) status(stored store.BufferStats) status.Buffer {
-	d, spec := b.d, b.Spec()
+func (d *Daemon) bufferStatus(b *buffer.Buffer, spec bb.Buffer, stored store.BufferStats) status.Buffer {
 	facts := status.Facts{
-		Spec: spec, Stored: stored, Open: b.open.Count(), Flushes: d.flusher.BufferStats(b.name),
-		Conflicts: d.flusher.Conflicts(b.name, status.MaxConflicts), Lacking: b.replicas.Lacking(), Unexplained: b.reassertion.Unexplained(), Ruled: b.rules.Stats(),
+		Spec: spec, Stored: stored, Open: b.Files().Count(), Flushes: d.flusher.BufferStats(spec.Name),
+		Conflicts: d.flusher.Conflicts(spec.Name, status.MaxConflicts), Lacking: b.Replicas().Lacking(), Unexplained: b.Reassertion().Unexplained(), Ruled: b.Rules().Stats(),
 	}
 	if spec.Backing != "" {
-		facts.Health = d.stores.Health(b.name).Status()
+		facts.Health = d.stores.Health(spec.Name).Status()
 	}
 	if facts.Health.Condition == health.Silent {
 		facts.Silent = d.stores.SilentTargets(spec.BackingID)

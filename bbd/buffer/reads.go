@@ -1,4 +1,4 @@
-package bbd
+package buffer
 
 import (
 	"context"
@@ -13,27 +13,27 @@ import (
 )
 
 // newSources makes what the files of a buffer are read from that are not in memory.
-func newSources(b *buffer) *origin.Sources {
-	o := origin.Options{Buffer: b.name, Objects: objects{b}, Entries: b.ns, Go: b.d.wg.Go}
-	if b.d.cluster != nil {
-		o.Nodes = holders{b.d.cluster, b}
+func newSources(b *Buffer) *origin.Sources {
+	o := origin.Options{Buffer: b.name, Objects: objects{b}, Entries: b.ns, Go: b.h.Go}
+	if b.h.Cluster != nil {
+		o.Nodes = holders{b.h.Cluster, b}
 	}
-	return origin.New(b.d.ctx, o)
+	return origin.New(b.ctx, o)
 }
 
 // newCache makes what reads of a buffer's files go through.
-func newCache(b *buffer) *readcache.Cache {
-	d := b.d
+func newCache(b *Buffer) *readcache.Cache {
+	h := b.h
 	return readcache.New(readcache.Options{
-		Buffer: memoryBuffer{b}, Store: d.store, Alloc: d.alloc, Writers: b.writers, Sources: b.sources, Bypass: d.bypass,
-		Foreign: b.owners.Foreign, NextID: d.ids.Next, Go: d.wg.Go,
+		Buffer: b, Store: h.Store, Alloc: h.Alloc, Writers: b.writers, Sources: b.sources, Bypass: h.Bypass,
+		Foreign: h.Owners.Foreign, NextID: h.IDs.Next, Go: h.Go,
 	})
 }
 
 // holders are the nodes that have a buffer's files, for package origin.
 type holders struct {
 	*cluster.Cluster
-	b *buffer
+	b *Buffer
 }
 
 // Session returns a session of the daemon's own.
@@ -47,17 +47,17 @@ func (h holders) Session(ctx context.Context, node bb.NodeID) (origin.Session, e
 
 // Holders returns a file's owner, if that is another node, and the node with its second copy.
 func (h holders) Holders(e *bb.Entry) (of, second bb.NodeID) {
-	if h.b.owners.Foreign(e) {
-		of = h.b.owners.Of(e)
+	if h.b.h.Owners.Foreign(e) {
+		of = h.b.h.Owners.Of(e)
 	}
 	return of, owner.Replica(e)
 }
 
 // Self returns this node.
-func (h holders) Self() bb.NodeID { return h.b.d.cfg.Node }
+func (h holders) Self() bb.NodeID { return h.b.h.Owners.Self }
 
 // objects are a buffer's objects on its store, for package origin.
-type objects struct{ b *buffer }
+type objects struct{ b *Buffer }
 
 // Path returns the path of a file that may have been renamed since its entry was read.
 func (o objects) Path(ctx context.Context, e *bb.Entry) (string, error) {
@@ -79,14 +79,5 @@ func (o objects) FormerNames(ctx context.Context, path string) (names []string, 
 
 // Open opens an object.
 func (o objects) Open(ctx context.Context, path, codec string, offset int64) (io.ReadCloser, error) {
-	return o.b.d.flusher.Read(ctx, o.b.name, path, codec, offset)
-}
-
-// pathAt returns the path of a place now.
-func (b *buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
-	dir, err := b.ns.PathOf(ctx, at.Dir)
-	if err != nil {
-		return "", err
-	}
-	return at.In(dir), nil
+	return o.b.h.Flusher.Read(ctx, o.b.name, path, codec, offset)
 }

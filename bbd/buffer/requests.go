@@ -1,0 +1,58 @@
+package buffer
+
+import (
+	"forebay/bbd/change"
+	"forebay/bbd/entries"
+	"forebay/bbd/reassert"
+	"forebay/bbd/writeback"
+	"forebay/meta/nslog"
+)
+
+// ChangeOptions returns what changes of names use in all buffers.
+func (h *Host) ChangeOptions() change.Options {
+	o := change.Options{Owners: h.Owners, Flusher: h.Flusher, Store: h.Store, Silence: h.Settings.Silence, Emit: h.Emit, Go: h.Go}
+	if h.Cluster != nil {
+		o.Cluster = h.Cluster
+	}
+	return o
+}
+
+// newChanges makes what changes the names of a buffer.
+func newChanges(b *Buffer) *change.Buffer {
+	p := change.Parts{
+		Spec: b.Spec, Names: b.ns, Paths: b.paths, Files: b.open, Dirty: b.dirty, Cache: b.cache, Replicas: b.replicas, Store: b.writeback,
+		Follows: writeback.StoreFollows, Transactions: b.materializer, Gate: b.gate, Flushed: b.Flushed,
+	}
+	if l := b.log(); l != nil {
+		p.Log = l // no nil engine in an interface
+	}
+	return change.NewBuffer(b.ctx, b.h.ChangeOptions(), b.name, p)
+}
+
+// logged is what a namespace that is a log does besides.
+type logged interface {
+	reassert.Log
+	change.Log
+}
+
+var _ logged = (*nslog.Engine)(nil)
+
+// log returns the namespace as one that is a log; nil: it is none.
+func (b *Buffer) log() logged {
+	in, _ := b.ns.Tree.(logged)
+	return in
+}
+
+// EntryOptions returns what requests about entries use in all buffers.
+func (h *Host) EntryOptions() entries.Options {
+	o := entries.Options{Owners: h.Owners, Store: h.Store}
+	if h.Cluster != nil {
+		o.Cluster = h.Cluster
+	}
+	return o
+}
+
+// newEntries makes what describes the entries of a buffer.
+func newEntries(b *Buffer) *entries.Buffer {
+	return entries.NewBuffer(b.h.EntryOptions(), b.name, entries.Parts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries})
+}

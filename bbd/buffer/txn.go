@@ -1,0 +1,34 @@
+package buffer
+
+import (
+	"context"
+	"io/fs"
+
+	"forebay/bbd/access"
+	"forebay/bbd/change"
+	"forebay/bbd/txn"
+	metatxn "forebay/meta/txn"
+)
+
+// What transactions use of a buffer; some of it is in drain.go and staging.go.
+var _ txn.Buffer = (*Buffer)(nil)
+
+// Mover returns what moves the buffer's files.
+func (b *Buffer) Mover() metatxn.Mover {
+	return change.Mover{Of: b.Changes}
+}
+
+// Materializer returns what materializes the buffer's transactions.
+func (b *Buffer) Materializer() *txn.Materializer { return b.materializer }
+
+// MakeDirs creates a directory and those above it.
+func (b *Buffer) MakeDirs(ctx context.Context, c access.Caller, path string, mode uint32) error {
+	_, err := b.paths.MkdirAll(ctx, c, path, fs.FileMode(mode))
+	return err
+}
+
+// Settle materializes what is committed into the directories above a path.
+func (b *Buffer) Settle(ctx context.Context, op, path string) error {
+	_, _, err := b.paths.Parent(ctx, access.Daemon(), op, path)
+	return err
+}
