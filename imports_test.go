@@ -182,6 +182,7 @@ var layers = []struct {
 	{"cmd/bbbench/datapath", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "rdma/...", "internal/..."}},
 	{"cmd/bbbench/stores", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "flusher/backing/s3", "client/...", "internal/..."}},
 	{"cmd/bbbench/...", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "internal/..."}},
+	{"cmd/bbmount/bufferfs", []string{"cmd/bbmount/errno", "cmd/bbmount/killed", "cmd/bbmount/room", "client/...", "internal/..."}},
 	{"cmd/bbmount", []string{"cmd/bbmount/bufferfs", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},

@@ -38,6 +38,7 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_STAT:    rpc.Waiting(late(&d.work.entries, (*entries.Service).Stat)).WithToken(),
 		wire.Type_TYPE_LIST:    rpc.Waiting(late(&d.work.entries, (*entries.Service).List)).WithToken(),
 		wire.Type_TYPE_MKDIR:   rpc.Waiting(late(&d.work.entries, (*entries.Service).Mkdir)).WithToken(),
+		wire.Type_TYPE_MKNOD:   rpc.Waiting(late(&d.work.entries, (*entries.Service).Mknod)).WithToken(),
 		wire.Type_TYPE_RENAME:  rpc.Waiting(late(&d.work.changes, (*change.Service).Rename)).WithToken(),
 		wire.Type_TYPE_REMOVE:  rpc.Waiting(late(&d.work.changes, (*change.Service).Remove)).WithToken(),
 		wire.Type_TYPE_SETATTR: rpc.Waiting(late(&d.work.entries, (*entries.Service).SetAttr)).WithToken(),

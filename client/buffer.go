@@ -261,6 +261,41 @@ func (b *Buffer) MkdirAll(ctx context.Context, path string, mode fs.FileMode) er
 	return bb.Wrap("mkdir", b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
 }
 
+// Symlink makes a symbolic link. Target may be anything: neither the daemon nor this package follows
+// links, a mount of the buffer does.
+func (b *Buffer) Symlink(ctx context.Context, target, path string) error {
+	return b.mknod(ctx, "symlink", &wire.Mknod{Path: path, Type: uint32(bb.TypeSymlink), Target: []byte(target), Mode: uint32(permissionBits)})
+}
+
+// Mknod makes a FIFO or a socket, which programs on one mount of the buffer can use.
+func (b *Buffer) Mknod(ctx context.Context, path string, t bb.EntryType, mode fs.FileMode) error {
+	if t != bb.TypeFIFO && t != bb.TypeSocket {
+		return bb.E(bb.Invalid, "mknod", b.address(path), "Mknod makes FIFOs and sockets: this is "+t.Noun())
+	}
+	return b.mknod(ctx, "mknod", &wire.Mknod{Path: path, Type: uint32(t), Mode: uint32(mode)})
+}
+
+func (b *Buffer) mknod(ctx context.Context, op string, m *wire.Mknod) error {
+	clean, err := bb.CheckPath(op, b.name, m.Path)
+	switch {
+	case err != nil:
+		return err
+	case fs.FileMode(m.Mode)&^permissionBits != 0:
+		return bb.E(bb.Invalid, op, b.address(clean), fmt.Sprintf("the mode %v has more than permission bits", fs.FileMode(m.Mode)))
+	}
+	m.Buffer, m.Path = b.name, clean
+	return bb.Wrap(op, b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_MKNOD, m, nil))
+}
+
+// Readlink returns the target of a symbolic link.
+func (b *Buffer) Readlink(ctx context.Context, path string) (string, error) {
+	e, err := b.Stat(ctx, path)
+	if err == nil && e.Type != bb.TypeSymlink {
+		err = bb.E(bb.Invalid, "readlink", b.address(e.Path), "it is "+e.Type.Noun())
+	}
+	return e.Target, err
+}
+
 func (b *Buffer) checkMkdir(path string, mode fs.FileMode) (string, error) {
 	clean, err := bb.CheckPath("mkdir", b.name, path)
 	if err == nil && mode&^permissionBits != 0 {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -58,7 +59,8 @@ type fake struct {
 	last    uint64
 	counts  map[wire.Type]int
 	pins    int
-	spoil   bool // fill the segments of leases that end, as if others wrote there
+	version uint32 // of the protocol; 0: the newest
+	spoil   bool   // fill the segments of leases that end, as if others wrote there
 }
 
 type fakeRegion struct {
@@ -253,6 +255,8 @@ func fakeMessage(t wire.Type) proto.Message {
 		return new(wire.ListRequest)
 	case wire.Type_TYPE_MKDIR:
 		return new(wire.Mkdir)
+	case wire.Type_TYPE_MKNOD:
+		return new(wire.Mknod)
 	case wire.Type_TYPE_RENAME:
 		return new(wire.Rename)
 	case wire.Type_TYPE_REMOVE:
@@ -464,7 +468,7 @@ func (c *fakeConn) answer(h wire.Header, m proto.Message, data []byte) (proto.Me
 
 func (f *fake) welcome() *wire.Welcome {
 	return &wire.Welcome{
-		Version: wire.MaxVersion, Node: "fake", Instance: f.instance, Epoch: f.epoch, Server: "fake 1",
+		Version: cmp.Or(f.version, wire.MaxVersion), Node: "fake", Instance: f.instance, Epoch: f.epoch, Server: "fake 1",
 		MapRegions: !f.inlineOnly, MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: f.maxInFlight,
 		InlineThreshold: f.inlineThreshold,
 	}

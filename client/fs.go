@@ -202,8 +202,5 @@ func (i fileInfo) Sys() any { return i.e }
 
 // Mode returns the permission bits and the type.
 func (i fileInfo) Mode() fs.FileMode {
-	if i.e.IsDir() {
-		return i.e.Mode | fs.ModeDir
-	}
-	return i.e.Mode
+	return i.e.Mode | i.e.Type.Mode()
 }

@@ -26,6 +26,12 @@ var changes = map[string]struct {
 	"mkdirall": {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
 		return b.MkdirAll(ctx, "d", 0o755)
 	}},
+	"symlink": {wire.Type_TYPE_MKNOD, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.Symlink(ctx, "f", "l")
+	}},
+	"mknod": {wire.Type_TYPE_MKNOD, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.Mknod(ctx, "p", client.TypeFIFO, 0o600)
+	}},
 	"rename": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Rename(ctx, "f", "g") }},
 	"noreplace": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
 		return b.RenameNoReplace(ctx, "f", "g")

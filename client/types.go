@@ -69,7 +69,17 @@ func ParseAddress(s string) (Address, error) { return bb.ParseAddress(s) }
 // KindOf returns the kind of an error of this package; nil has kind 0.
 func KindOf(err error) Kind { return bb.KindOf(err) }
 
-// Entry is one file or directory of a buffer, as it was when it was asked for.
+// The types of entries.
+const (
+	TypeFile      = bb.TypeFile
+	TypeDirectory = bb.TypeDirectory
+	TypeSymlink   = bb.TypeSymlink
+	TypeFIFO      = bb.TypeFIFO
+	TypeSocket    = bb.TypeSocket
+)
+
+// Entry is one file or directory of a buffer, or a symbolic link, FIFO or socket, as it was when it
+// was asked for.
 type Entry struct {
 	Path       string // in the buffer, clean: "" is the root
 	Name       string // its last name
@@ -86,7 +96,11 @@ type Entry struct {
 	GID        uint32
 	ModTime    time.Time
 	Flushed    bb.Flushed // the file's state on the backing store; Generation 0: nothing
+	Target     string     // of a symbolic link
 }
+
+// IsFile reports whether the entry is a file.
+func (e *Entry) IsFile() bool { return e.Type == bb.TypeFile }
 
 // IsDir reports whether the entry is a directory.
 func (e *Entry) IsDir() bool { return e.Type == bb.TypeDirectory }
@@ -97,7 +111,7 @@ func asEntry(path string, m *wire.Entry) Entry {
 	return Entry{
 		Path: path, Name: e.Name, Type: e.Type, File: e.File, Generation: e.Generation,
 		Size: e.Size, Checksum: e.Checksum, State: State(m.State), Reason: e.Reason, Holders: e.Holders,
-		Mode: e.Mode, UID: e.UID, GID: e.GID, ModTime: e.MTime, Flushed: e.Flushed,
+		Mode: e.Mode, UID: e.UID, GID: e.GID, ModTime: e.MTime, Flushed: e.Flushed, Target: e.Target,
 	}
 }
 

@@ -142,7 +142,7 @@ func (f *simFile) entry() *bb.Entry {
 	c := contentOfSim(f.content)
 	return &bb.Entry{
 		Type: bb.TypeFile, File: f.id, Generation: f.generation, Size: c.Size, Checksum: c.Checksum,
-		Flushed: f.flushed, Replaced: f.left, Attempts: f.attempts, Lost: f.lost,
+		Flushed: f.flushed, Before: bb.Before{Replaced: f.left, Attempts: f.attempts}, Lost: f.lost,
 	}
 }
 

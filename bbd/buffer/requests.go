@@ -45,7 +45,7 @@ func (b *Buffer) log() logged {
 
 // EntryOptions returns what requests about entries use in all buffers.
 func (h *Host) EntryOptions() entries.Options {
-	o := entries.Options{Owners: h.Owners, Store: h.Store}
+	o := entries.Options{Owners: h.Owners, Store: h.Store, NextID: h.IDs.Next}
 	if h.Cluster != nil {
 		o.Cluster = h.Cluster
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"io/fs"
+	"math"
 	"path"
 	"time"
 
@@ -119,6 +120,31 @@ func (v *Service) Mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (pro
 		return nil, err
 	}
 	return wire.FromEntry(&e), nil
+}
+
+// Mknod makes a symbolic link, a FIFO or a socket.
+func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (proto.Message, error) {
+	b, err := v.o.Enter(ctx, r.Session(), "mknod", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := bb.SplitPath(m.Path); err != nil {
+		return nil, bb.Wrap("mknod", b.address(m.Path), err)
+	}
+	e := bb.Entry{Type: bb.EntryType(min(m.Type, math.MaxUint8)), Target: string(m.Target), Size: int64(len(m.Target)), Mode: fs.FileMode(m.Mode)}
+	if !e.Type.Special() {
+		return nil, bb.E(bb.Invalid, "mknod", b.address(m.Path), "what is "+e.Type.Noun()+" is not made so")
+	}
+	if v.o.Cluster != nil {
+		if err := v.o.Cluster.AllSupport("symbolic links, FIFOs and sockets", wire.VersionSpecial); err != nil {
+			return nil, err
+		}
+	}
+	e.File = bb.FileID(v.o.NextID())
+	if e, err = b.p.Paths.Mknod(ctx, *r.Caller(), m.Path, e); err != nil {
+		return nil, err
+	}
+	return b.Describe(&e), nil
 }
 
 // SetAttr changes attributes of an entry.

@@ -23,6 +23,8 @@ type Store interface {
 // Cluster is what is needed of the other nodes, whose contract this is.
 type Cluster interface {
 	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
+	// AllSupport returns an error that names a node that is too old for what came with a version.
+	AllSupport(what string, since uint32) error
 }
 
 // Names is what is needed of a buffer's namespace, whose contracts these are.
@@ -44,6 +46,7 @@ type Options struct {
 	Owners  owner.Node
 	Cluster Cluster // nil: this daemon is alone
 	Store   Store
+	NextID  func() uint64 // the number of a new entry: see file.Options
 }
 
 // Parts are what requests about the entries of a buffer need of the rest of it.

@@ -91,10 +91,10 @@ func (s *Files) begin(ctx context.Context, c access.Caller, f *File, mayCreate b
 		}
 	}
 	switch {
-	case e.IsDir():
-		return bb.E(bb.IsDirectory, "open", o.Path, "a directory cannot be written")
-	case o.Create && o.Exclusive:
+	case o.Create && o.Exclusive && !e.IsDir():
 		return bb.E(bb.Exists, "create", o.Path, "the file exists")
+	case e.IsDir() || e.Type.Special():
+		return bb.NotFile("open", o.Path, e.Type, e.Target)
 	case !c.Permits(e.UID, e.GID, e.Mode, access.Write):
 		return access.Denied("open", o.Path, "write it")
 	case e.Lost && !o.Truncate:

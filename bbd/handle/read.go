@@ -46,8 +46,8 @@ func (b *Buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 		return e, nil, err
 	case c.Relayed && b.p.Owners.Foreign(&e):
 		return e, nil, owner.Changed(op, b.address(path))
-	case e.IsDir():
-		return e, nil, bb.E(bb.IsDirectory, op, b.address(path), "a directory cannot be read as a file")
+	case e.IsDir() || e.Type.Special():
+		return e, nil, bb.NotFile(op, b.address(path), e.Type, e.Target)
 	case !c.Permits(e.UID, e.GID, e.Mode, access.Read):
 		return e, nil, access.Denied(op, b.address(path), "read it")
 	case e.Lost:

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"forebay/bbd/access"
 	"forebay/bbd/walk"
@@ -21,6 +22,7 @@ type Names interface {
 	walk.Names
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	LookupUnion(ctx context.Context, dir txn.UnionDir, name string) (bb.Entry, txn.UnionDir, error)
+	Create(ctx context.Context, e bb.Entry) (revision uint64, err error)
 	Mkdir(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error)
 	SetAttr(ctx context.Context, dir bb.DirID, name string, a namespace.Attr) (bb.Entry, error)
 	KnownDecisions() uint64
@@ -105,7 +107,7 @@ func (t *Tree) Parent(ctx context.Context, c access.Caller, op, path string) (di
 			return dir, "", bb.Wrap(op, t.address(path), err)
 		}
 		if !e.IsDir() {
-			return dir, "", bb.E(bb.NotDirectory, op, t.address(path), name+" is a file")
+			return dir, "", bb.E(bb.NotDirectory, op, t.address(path), name+" is "+e.Type.Noun())
 		}
 		dir = Dir{e.Dir, e.UID, e.GID, e.Mode}
 	}
@@ -143,7 +145,7 @@ func (t *Tree) lookupOnce(ctx context.Context, c access.Caller, op, path string,
 	for i, name := range names {
 		switch {
 		case !e.IsDir():
-			return e, v, bb.E(bb.NotDirectory, op, t.address(path), names[i-1]+" is a file")
+			return e, v, bb.E(bb.NotDirectory, op, t.address(path), names[i-1]+" is "+e.Type.Noun())
 		case !c.Permits(e.UID, e.GID, e.Mode, access.Execute):
 			return e, v, access.Denied(op, t.address(path), "search the directory")
 		}
@@ -181,7 +183,7 @@ func (t *Tree) List(ctx context.Context, c access.Caller, path, after string, li
 		case err != nil:
 			return nil, false, err
 		case !e.IsDir():
-			return nil, false, bb.E(bb.NotDirectory, op, t.address(path), "it is a file")
+			return nil, false, bb.E(bb.NotDirectory, op, t.address(path), "it is "+e.Type.Noun())
 		case !c.Permits(e.UID, e.GID, e.Mode, access.Read):
 			return nil, false, access.Denied(op, t.address(path), "read the directory")
 		}
@@ -249,6 +251,27 @@ func (t *Tree) Mkdir(ctx context.Context, c access.Caller, path string, mode fs.
 	}
 	e, err := t.names.Mkdir(ctx, dir.ID, name, namespace.Owner{UID: c.UID, GID: c.GIDs[0], Mode: mode & PermissionBits})
 	return e, bb.Wrap("mkdir", t.address(path), err)
+}
+
+// Mknod creates an entry of the caller's that has no bytes. Its type, id, target and mode are given.
+func (t *Tree) Mknod(ctx context.Context, c access.Caller, path string, e bb.Entry) (bb.Entry, error) {
+	const op = "mknod"
+	dir, name, err := t.Parent(ctx, c, op, path)
+	if err == nil {
+		err = t.mayMake(ctx, op, path)
+	}
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	if _, err := t.names.Lookup(ctx, dir.ID, name); err == nil {
+		return bb.Entry{}, bb.E(bb.Exists, op, t.address(path), "the name is taken")
+	}
+	if !dir.Permits(&c, access.Write) {
+		return bb.Entry{}, access.Denied(op, t.address(path), "write the directory")
+	}
+	e.Parent, e.Name, e.UID, e.GID, e.Mode, e.MTime = dir.ID, name, c.UID, c.GIDs[0], e.Mode&PermissionBits, time.Now().Round(0).UTC()
+	e.Revision, err = t.names.Create(ctx, e)
+	return e, bb.Wrap(op, t.address(path), err)
 }
 
 // SetAttr changes attributes of the caller's file or directory.

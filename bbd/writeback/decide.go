@@ -65,5 +65,5 @@ func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) 
 // orphan reports whether an object under the name of an entry is nobody's: the file is this node's, and
 // its name was never durable. The object cannot be of any use, and the flush waits for its removal.
 func orphan(owners owner.Node, e *bb.Entry) bool {
-	return !owners.Foreign(e) && !e.IsDir() && !e.Lost && e.Stored().Generation == 0
+	return !owners.Foreign(e) && !e.IsDir() && !e.Type.Special() && !e.Lost && e.Stored().Generation == 0
 }

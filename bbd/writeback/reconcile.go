@@ -155,7 +155,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 		return nil
 	case err != nil:
 		return err
-	case e.IsDir() || e.Lost:
+	case e.IsDir() || e.Type.Special() || e.Lost:
 		return nil
 	}
 	node := b.o.Owners.Self
@@ -186,7 +186,7 @@ func (b *Buffer) reconcileTree(ctx context.Context, what Doubt) error {
 func (b *Buffer) ownersBelow(ctx context.Context, path string, but []bb.NodeID) (owners []bb.NodeID, err error) {
 	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
 		node := b.o.Owners.Of(&e)
-		if e.IsDir() || e.Lost || slices.Contains(but, node) || slices.Contains(owners, node) {
+		if e.IsDir() || e.Type.Special() || e.Lost || slices.Contains(but, node) || slices.Contains(owners, node) {
 			return nil
 		}
 		at, err := b.pathAt(ctx, e.Place())
@@ -238,7 +238,7 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 	defer held.Release()
 	if !what.Tree {
 		e, err := b.names.Resolve(ctx, what.Path)
-		if err != nil || e.IsDir() {
+		if err != nil || e.IsDir() || e.Type.Special() {
 			return err
 		}
 		if b.o.Owners.Foreign(&e) {
@@ -247,7 +247,7 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 		return b.reconcileFile(ctx, &e, what.Path)
 	}
 	return b.names.ScanAll(ctx, func(e bb.Entry) error {
-		if e.IsDir() || b.o.Owners.Foreign(&e) {
+		if e.IsDir() || e.Type.Special() || b.o.Owners.Foreign(&e) {
 			return nil
 		}
 		path, err := b.pathAt(ctx, e.Place())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,8 @@ func TestSemantics(t *testing.T) {
 		"readdir while it changes":           readsChanging,
 		"attributes":                         changesAttributes,
 		"times of what is open":              timesOfOpen,
+		"symbolic links":                     linksSymbolic,
+		"FIFOs and sockets":                  makesSpecial,
 		"refused":                            refuses,
 		"statfs":                             tellsRoom,
 		"shared mapping":                     mapsShared,
@@ -424,12 +427,105 @@ func timesOfOpen(t *testing.T, _ *mounted, dir string) {
 	}
 }
 
+// linksSymbolic: links lead where they say, also through directories and to nothing, and are what is
+// renamed, removed and changed.
+func linksSymbolic(t *testing.T, m *mounted, dir string) {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	check(t, os.Mkdir(at("d"), 0o755))
+	write(t, at("d/f"), "hello")
+	for link, target := range map[string]string{"l": "d/f", "dir": "d", "none": "no such file", "bytes": "\xff", "loop": "loop", "abs": at("d/f")} {
+		check(t, os.Symlink(target, at(link)))
+		if got, err := os.Readlink(at(link)); got != target || err != nil {
+			t.Errorf("%s leads to %q, not %q: %v", link, got, target, err)
+		}
+		if got, err := m.b.Readlink(t.Context(), strings.TrimPrefix(at(link), m.dir)); got != target || err != nil {
+			t.Errorf("%s leads to %q in the buffer, not %q: %v", link, got, target, err)
+		}
+	}
+	refused(t, "a name that is taken", os.Symlink("d", at("l")), syscall.EEXIST)
+	refused(t, "an empty target", os.Symlink("", at("new")), syscall.ENOENT)
+	refused(t, "readlink of a file", second(os.Readlink(at("d/f"))), syscall.EINVAL)
+	for _, path := range []string{"l", "dir/f", "abs"} {
+		holds(t, at(path), "hello")
+	}
+	refused(t, "what leads to nothing", second(os.ReadFile(at("none"))), syscall.ENOENT)
+	refused(t, "what leads to itself", second(os.ReadFile(at("loop"))), syscall.ELOOP)
+	write(t, at("dir/g"), "through a link")
+	holds(t, at("d/g"), "through a link")
+	write(t, at("l"), "changed")
+	holds(t, at("d/f"), "changed")
+	var st unix.Stat_t
+	check(t, unix.Lstat(at("l"), &st))
+	if st.Mode != syscall.S_IFLNK|0o777 || st.Size != int64(len("d/f")) || st.Ino == stat(t, at("d/f")).Ino {
+		t.Errorf("lstat of a link: mode %o, %d bytes, inode %d", st.Mode, st.Size, st.Ino)
+	}
+	when := unix.Timespec{Sec: 1_600_000_000, Nsec: 123}
+	check(t, unix.UtimesNanoAt(unix.AT_FDCWD, at("l"), []unix.Timespec{when, when}, unix.AT_SYMLINK_NOFOLLOW))
+	check(t, unix.Lchown(at("l"), 12, 34))
+	check(t, unix.Lstat(at("l"), &st))
+	if st.Mtim != when || st.Uid != 12 || st.Gid != 34 || stat(t, at("d/f")).Uid == 12 {
+		t.Errorf("a link of %d:%d, changed at %v", st.Uid, st.Gid, st.Mtim)
+	}
+	check(t, os.Rename(at("l"), at("d/moved")))
+	refused(t, "a link that has moved to a directory", second(os.ReadFile(at("d/moved"))), syscall.ENOENT) // d/d/f
+	check(t, os.Rename(at("d/moved"), at("none")))
+	holds(t, at("none"), "changed")
+	check(t, os.Remove(at("dir")))
+	check(t, os.Remove(at("none")))
+	holds(t, at("d/f"), "changed")
+	entries, err := os.ReadDir(dir)
+	check(t, err)
+	for _, e := range entries {
+		if want := map[string]os.FileMode{"abs": os.ModeSymlink, "bytes": os.ModeSymlink, "loop": os.ModeSymlink, "d": os.ModeDir}[e.Name()]; e.Type() != want || want == 0 {
+			t.Errorf("%s is of type %v", e.Name(), e.Type())
+		}
+	}
+}
+
+// second is the error of a call with a result.
+func second[T any](_ T, err error) error { return err }
+
+// makesSpecial: programs meet at FIFOs and sockets on the mount.
+func makesSpecial(t *testing.T, m *mounted, dir string) {
+	fifo, socket, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "s"), filepath.Join(dir, "file")
+	check(t, unix.Mkfifo(fifo, 0o640))
+	if st := stat(t, fifo); st.Mode != syscall.S_IFIFO|0o640 {
+		t.Errorf("a FIFO of mode %o", st.Mode)
+	}
+	go os.WriteFile(fifo, []byte("through the FIFO"), 0)
+	holds(t, fifo, "through the FIFO")
+	l, err := net.Listen("unix", socket)
+	check(t, err)
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Write([]byte("through the socket"))
+			c.Close()
+		}
+	}()
+	c, err := net.Dial("unix", socket)
+	check(t, err)
+	defer c.Close()
+	if got, err := io.ReadAll(c); string(got) != "through the socket" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if st := stat(t, socket); st.Mode&syscall.S_IFMT != syscall.S_IFSOCK {
+		t.Errorf("a socket of mode %o", st.Mode)
+	}
+	check(t, unix.Mknod(file, syscall.S_IFREG|0o600, 0))
+	if st := stat(t, file); st.Mode != syscall.S_IFREG|0o600 || st.Size != 0 {
+		t.Errorf("a file of mode %o, %d bytes", st.Mode, st.Size)
+	}
+	write(t, file, "a file")
+	m.inBuffer(t, file, "a file")
+	check(t, os.Remove(fifo))
+	check(t, os.Remove(socket))
+}
+
 func refuses(t *testing.T, _ *mounted, dir string) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	write(t, at("f"), "f")
-	refused(t, "a symbolic link", unix.Symlink("f", at("l")), syscall.EPERM)
 	refused(t, "a hard link", unix.Link(at("f"), at("l")), syscall.EPERM)
-	refused(t, "a FIFO", unix.Mkfifo(at("p"), 0o644), syscall.EPERM)
 	refused(t, "a device", unix.Mknod(at("n"), syscall.S_IFCHR|0o644, 259), syscall.EPERM)
 	refused(t, "setuid", unix.Chmod(at("f"), 0o4755), syscall.EPERM)
 	refused(t, "an attribute", unix.Setxattr(at("f"), "user.a", []byte("v"), 0), syscall.EOPNOTSUPP)

@@ -108,6 +108,9 @@ type EntryType uint8
 const (
 	TypeFile EntryType = 1 + iota
 	TypeDirectory
+	TypeSymlink
+	TypeFIFO
+	TypeSocket
 )
 
 // String returns the type's name.
@@ -117,9 +120,68 @@ func (t EntryType) String() string {
 		return "file"
 	case TypeDirectory:
 		return "directory"
+	case TypeSymlink:
+		return "symlink"
+	case TypeFIFO:
+		return "fifo"
+	case TypeSocket:
+		return "socket"
 	default:
 		return "type(" + strconv.Itoa(int(t)) + ")"
 	}
+}
+
+// Special reports whether entries of the type are neither files nor directories: they have no bytes,
+// and the daemon does with them nothing but keep their names.
+func (t EntryType) Special() bool { return t == TypeSymlink || t == TypeFIFO || t == TypeSocket }
+
+// Noun is what an entry of the type is in a sentence.
+func (t EntryType) Noun() string {
+	switch t {
+	case TypeFile:
+		return "a file"
+	case TypeDirectory:
+		return "a directory"
+	case TypeSymlink:
+		return "a symbolic link"
+	case TypeFIFO:
+		return "a FIFO"
+	case TypeSocket:
+		return "a socket"
+	default:
+		return "of " + t.String()
+	}
+}
+
+// Mode is the type as the bits of a mode.
+func (t EntryType) Mode() fs.FileMode {
+	switch t {
+	case TypeDirectory:
+		return fs.ModeDir
+	case TypeSymlink:
+		return fs.ModeSymlink
+	case TypeFIFO:
+		return fs.ModeNamedPipe
+	case TypeSocket:
+		return fs.ModeSocket
+	}
+	return 0
+}
+
+// MaxTarget bounds the target of a symbolic link, in bytes: what the kernel takes.
+const MaxTarget = 4095
+
+// NotFile returns the error of who takes an entry at a path for a file, nil if it is one.
+func NotFile(op, path string, t EntryType, target string) error {
+	switch {
+	case t == TypeDirectory:
+		return E(IsDirectory, op, path, "it is a directory")
+	case t == TypeSymlink:
+		return E(Unsupported, op, path, "it is a symbolic link to "+Printable(target)+", which only a mount follows").WithRemedy("use its target")
+	case t.Special():
+		return E(Unsupported, op, path, "it is "+t.Noun()+", which only programs on a mount can open")
+	}
+	return nil
 }
 
 // Entry is one name in one directory of a buffer.
@@ -143,7 +205,19 @@ type Entry struct {
 	GID   uint32
 	MTime time.Time
 
+	Target string // of a symbolic link: where it leads, as it was written; never empty
+
 	Flushed Flushed // what the backing store holds of this file
+	Before
+	Lost   bool   // its bytes went with a node before they were flushed
+	Reason string // why it was lost: node and cause
+
+	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
+	Rest     string // what newer releases have stored of it, encoded: it is kept
+}
+
+// Before is what the backing store may hold under an entry's name of contents that came before.
+type Before struct {
 	// Replaced says, until the first flush of this file, what the store holds under its name
 	// of the file that a rename put it in place of. That stays until the flush replaces it,
 	// or the name is removed: a name that is durable stays durable.
@@ -151,11 +225,6 @@ type Entry struct {
 	// Attempts are older contents of the file, or of one that a rename put it in place of, that a
 	// flush may have put under its name without its record: see Unrecorded.
 	Attempts []Content
-	Lost     bool   // its bytes went with a node before they were flushed
-	Reason   string // why it was lost: node and cause
-
-	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
-	Rest     string // what newer releases have stored of it, encoded: it is kept
 }
 
 // Place is where an entry lies: one name in one directory. The rename of a directory does not change
@@ -182,7 +251,7 @@ func (e *Entry) IsDir() bool { return e.Type == TypeDirectory }
 // State returns the file's state towards the backing store.
 func (e *Entry) State() State {
 	switch {
-	case e.Type == TypeDirectory:
+	case e.Type == TypeDirectory || e.Type.Special():
 		return StateClean
 	case e.Lost:
 		return StateLost

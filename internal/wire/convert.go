@@ -83,7 +83,7 @@ func FromEntry(e *bb.Entry) *Entry {
 		Name: e.Name, Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File),
 		Generation: uint64(e.Generation), Size: e.Size, Checksum: e.Checksum, Open: e.Open,
 		Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID, MtimeNs: nanos(e.MTime),
-		State: uint32(e.State()), Reason: text(e.LostReason()),
+		State: uint32(e.State()), Reason: text(e.LostReason()), Target: []byte(e.Target),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
@@ -104,7 +104,7 @@ func (m *Entry) AsEntry() bb.Entry {
 		Name: m.Name, Type: bb.EntryType(m.Type), Dir: bb.DirID(m.Dir), File: bb.FileID(m.File),
 		Generation: bb.Generation(m.Generation), Size: m.Size, Checksum: m.Checksum, Open: m.Open,
 		Mode: fs.FileMode(m.Mode).Perm(), UID: m.Uid, GID: m.Gid, MTime: instant(m.MtimeNs),
-		Lost: bb.State(m.State) == bb.StateLost, Reason: m.Reason,
+		Lost: bb.State(m.State) == bb.StateLost, Reason: m.Reason, Target: string(m.Target),
 	}
 	for _, h := range m.Holders {
 		e.Holders = append(e.Holders, bb.NodeID(h))

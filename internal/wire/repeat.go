@@ -82,6 +82,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_BUFFER_CREATE:  onceOnly,
 	Type_TYPE_BUFFER_DESTROY: onceOnly,
 	Type_TYPE_MKDIR:          onceOnly,
+	Type_TYPE_MKNOD:          onceOnly,
 	Type_TYPE_RENAME:         onceOnly,
 	Type_TYPE_REMOVE:         onceOnly,
 	Type_TYPE_SETATTR:        onceOnly,
@@ -108,7 +109,7 @@ func MayRepeat(typ Type, m proto.Message) bool {
 // have been carried out.
 func saysOutcome(typ Type) bool {
 	switch typ {
-	case Type_TYPE_MKDIR, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
+	case Type_TYPE_MKDIR, Type_TYPE_MKNOD, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
 		return true
 	}
 	return false

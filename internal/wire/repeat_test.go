@@ -34,6 +34,7 @@ func TestMayRepeat(t *testing.T) {
 		{Type_TYPE_TXN_BEGIN, &TxnBegin{}, false},
 		{Type_TYPE_MKDIR, &Mkdir{}, false},
 		{Type_TYPE_MKDIR, &Mkdir{Parents: true}, false}, // others may have removed the tree
+		{Type_TYPE_MKNOD, &Mknod{}, false},
 		{Type_TYPE_REMOVE, &Remove{Recursive: true}, false},
 		{Type_TYPE_RENAME, &Rename{NoReplace: true}, false},
 		{Type_TYPE_SETATTR, &SetAttr{}, false},

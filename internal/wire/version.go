@@ -14,7 +14,7 @@ import (
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
 //	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
-//	   lifetimes of batch jobs; transactions
+//	   lifetimes of batch jobs; transactions; symbolic links, FIFOs and sockets
 //
 // What may change in the schema:
 //
@@ -49,6 +49,7 @@ const (
 	VersionTxns      = 2
 	VersionFences    = 2
 	VersionBelow     = 2
+	VersionSpecial   = 2
 )
 
 // TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
@@ -102,6 +103,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 	case Type_TYPE_TXN_BEGIN, Type_TYPE_TXN_ADOPT, Type_TYPE_TXN_COMMIT, Type_TYPE_TXN_ABORT, Type_TYPE_TXN_RENEW,
 		Type_TYPE_TXN_GET, Type_TYPE_TXN_LIST, Type_TYPE_PLACE_RENAME, Type_TYPE_PLACE_REMOVE:
 		return VersionTxns, "transactions"
+	case Type_TYPE_MKNOD:
+		return VersionSpecial, "symbolic links, FIFOs and sockets"
 	case Type_TYPE_TOKEN:
 		return VersionTokens, "tokens"
 	case Type_TYPE_REPLICATE:

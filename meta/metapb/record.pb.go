@@ -18,8 +18,9 @@
 //     cluster know it. A release reads its formats and those of the release before:
 //
 //       1  all that follows, but
-//       2  a buffer that wants second copies, an operation that was taken over, and a
-//          directory that a transaction is committed into
+//       2  a buffer that wants second copies, an operation that was taken over, a
+//          directory that a transaction is committed into, and what is neither a file
+//          nor a directory
 //       3  a buffer whose namespace is a log
 //
 //   - Numbers are not used twice, and what there is keeps its meaning.
@@ -69,6 +70,7 @@ type Entry struct {
 	Txn           uint64                 `protobuf:"fixed64,16,opt,name=txn,proto3" json:"txn,omitempty"`         // of a directory: the transaction that is to be folded into it
 	Replaced      *Replaced              `protobuf:"bytes,17,opt,name=replaced,proto3" json:"replaced,omitempty"` // of a file that was never flushed
 	Attempts      []*Content             `protobuf:"bytes,18,rep,name=attempts,proto3" json:"attempts,omitempty"` // that may be on the store under the name without a record
+	Target        []byte                 `protobuf:"bytes,19,opt,name=target,proto3" json:"target,omitempty"`     // of a symbolic link
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *Entry) GetReplaced() *Replaced {
 func (x *Entry) GetAttempts() []*Content {
 	if x != nil {
 		return x.Attempts
+	}
+	return nil
+}
+
+func (x *Entry) GetTarget() []byte {
+	if x != nil {
+		return x.Target
 	}
 	return nil
 }
@@ -1646,7 +1655,7 @@ var File_meta_metapb_record_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_record_proto_rawDesc = "" +
 	"\n" +
-	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xfb\x03\n" +
+	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\x93\x04\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -1668,7 +1677,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x06reason\x18\x0f \x01(\tR\x06reason\x12\x10\n" +
 	"\x03txn\x18\x10 \x01(\x06R\x03txn\x125\n" +
 	"\breplaced\x18\x11 \x01(\v2\x19.forebay.meta.v1.ReplacedR\breplaced\x124\n" +
-	"\battempts\x18\x12 \x03(\v2\x18.forebay.meta.v1.ContentR\battemptsB\b\n" +
+	"\battempts\x18\x12 \x03(\v2\x18.forebay.meta.v1.ContentR\battempts\x12\x16\n" +
+	"\x06target\x18\x13 \x01(\fR\x06targetB\b\n" +
 	"\x06_mtime\"9\n" +
 	"\aContent\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x1a\n" +

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"fmt"
+	"strings"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
@@ -13,10 +14,14 @@ const maxHolders = 1024
 func CheckEntry(e *bb.Entry) error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
 	switch {
-	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory:
-		return invalid("is neither a file nor a directory")
-	case e.Type == bb.TypeFile && e.File == 0:
-		return invalid("is a file without an id")
+	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory && !e.Type.Special():
+		return invalid("has " + e.Type.String() + ", which this release does not know")
+	case e.Type != bb.TypeDirectory && e.File == 0:
+		return invalid("is " + e.Type.Noun() + " without an id")
+	case (e.Type == bb.TypeSymlink) != (e.Target != ""):
+		return invalid("is " + e.Type.Noun() + fmt.Sprintf(" with a target of %d bytes", len(e.Target)))
+	case len(e.Target) > bb.MaxTarget || strings.Contains(e.Target, "\x00"):
+		return invalid("has a target that no symbolic link can have")
 	case e.Type == bb.TypeDirectory && e.Dir == 0:
 		return invalid("is a directory without an id")
 	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:

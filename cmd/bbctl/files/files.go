@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 type EntryJSON struct {
 	Path       string    `json:"path"`
 	Type       string    `json:"type"`
+	Target     string    `json:"target,omitempty"`
 	Size       int64     `json:"size"`
 	State      string    `json:"state,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
@@ -39,10 +39,10 @@ type EntryJSON struct {
 
 func DescribeEntry(e *client.Entry) EntryJSON {
 	j := EntryJSON{
-		Path: e.Path, Type: e.Type.String(), Size: e.Size, Reason: e.Reason, Mode: fmt.Sprintf("%04o", e.Mode.Perm()),
+		Path: e.Path, Type: e.Type.String(), Target: e.Target, Size: e.Size, Reason: e.Reason, Mode: fmt.Sprintf("%04o", e.Mode.Perm()),
 		UID: e.UID, GID: e.GID, MTime: e.ModTime, Generation: uint64(e.Generation),
 	}
-	if e.IsDir() {
+	if !e.IsFile() {
 		return j
 	}
 	j.State = e.State.String()
@@ -142,6 +142,9 @@ func (l *lister) print(a *app.App, e *client.Entry, name string) error {
 	end := "\x00"
 	if !l.zero {
 		name, end = bb.Printable(name), "\n"
+		if l.long && e.Type == client.TypeSymlink {
+			name += " -> " + bb.Printable(e.Target)
+		}
 	}
 	return a.Print(DescribeEntry(e), func() {
 		if !l.long {
@@ -149,8 +152,8 @@ func (l *lister) print(a *app.App, e *client.Entry, name string) error {
 			return
 		}
 		mode, state := e.Mode.Perm(), e.State.String()
-		if e.IsDir() {
-			mode, state = mode|fs.ModeDir, "-"
+		if !e.IsFile() {
+			mode, state = mode|e.Type.Mode(), "-"
 		}
 		fmt.Fprintf(a.Out, "%s %5d %5d %10s  %-7s %s  %s", mode, e.UID, e.GID, app.Size(e.Size), state, e.ModTime.Format("2006-01-02 15:04:05"), name)
 		if e.Reason != "" {
@@ -181,6 +184,7 @@ func printStat(a *app.App, at client.Address, e *client.Entry) error {
 		rows := [][]string{
 			{"path", bb.Printable(at.String())},
 			{"type", j.Type},
+			{"target", bb.Printable(j.Target)},
 			{"size", strconv.FormatInt(j.Size, 10)},
 			{"state", strings.TrimSpace(j.State + " " + j.Reason)},
 			{"mode", j.Mode},
@@ -215,7 +219,7 @@ func newDuCommand(a *app.App) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if !e.IsDir() {
+					if e.IsFile() {
 						sum.Files++
 						sum.Bytes += e.Size
 						sum.ByState[e.State.String()] += e.Size

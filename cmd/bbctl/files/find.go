@@ -19,7 +19,7 @@ import (
 type sought struct {
 	names, paths []string // patterns of the name, of the path below the start: one of each
 	fold         bool     // the case of names does not matter
-	kind         string   // f or d
+	kind         string   // f, d or l
 	states       []string
 	over, under  int64 // bytes; -1: any
 	newer, older time.Time
@@ -37,11 +37,11 @@ func (q *sought) has(e *client.Entry, below string) bool {
 	switch {
 	case !one(q.names, e.Name), !one(q.paths, below):
 		return false
-	case q.kind == "f" && e.IsDir(), q.kind == "d" && !e.IsDir():
+	case q.kind == "f" && !e.IsFile(), q.kind == "d" && !e.IsDir(), q.kind == "l" && e.Type != client.TypeSymlink:
 		return false
-	case len(q.states) > 0 && (e.IsDir() || !slices.Contains(q.states, e.State.String())):
+	case len(q.states) > 0 && (!e.IsFile() || !slices.Contains(q.states, e.State.String())):
 		return false
-	case (q.over >= 0 || q.under >= 0) && e.IsDir():
+	case (q.over >= 0 || q.under >= 0) && !e.IsFile():
 		return false
 	case q.over >= 0 && e.Size <= q.over, q.under >= 0 && e.Size >= q.under:
 		return false
@@ -64,8 +64,8 @@ func (q *sought) check() error {
 			return app.Usage("--state is one of " + strings.Join(states, ", ") + "; not " + s)
 		}
 	}
-	if q.kind != "" && q.kind != "f" && q.kind != "d" {
-		return app.Usage("--type is f (files) or d (directories); not " + q.kind)
+	if !slices.Contains([]string{"", "f", "d", "l"}, q.kind) {
+		return app.Usage("--type is f (files), d (directories) or l (symbolic links); not " + q.kind)
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ directories.`,
 	f.StringArrayVar(&q.names, "name", nil, "the last name matches this pattern")
 	f.BoolVarP(&q.fold, "ignore-case", "i", false, "upper and lower case are the same in patterns")
 	f.StringArrayVar(&q.paths, "path", nil, "the path below the one given matches this pattern")
-	f.StringVar(&q.kind, "type", "", "f: files; d: directories")
+	f.StringVar(&q.kind, "type", "", "f: files; d: directories; l: symbolic links")
 	f.StringSliceVar(&q.states, "state", nil, "files in this state: "+strings.Join(StateNames(), ", "))
 	f.StringVar(&over, "over", "", "files of more bytes than this, such as 1GiB")
 	f.StringVar(&under, "under", "", "files of fewer bytes than this")

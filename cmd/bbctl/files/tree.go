@@ -84,8 +84,11 @@ func (d *drawing) below(ctx context.Context, b *client.Buffer, dir, indent strin
 // entry draws an entry and everything below it.
 func (d *drawing) entry(ctx context.Context, b *client.Buffer, e *client.Entry, indent, branch, next string, level int) error {
 	name := bb.Printable(e.Name)
-	if e.IsDir() {
+	switch e.Type {
+	case client.TypeDirectory:
 		name += "/"
+	case client.TypeSymlink:
+		name += " -> " + bb.Printable(e.Target)
 	}
 	fmt.Fprintln(d.a.Out, indent+branch+name+d.size(e))
 	if !e.IsDir() {
@@ -105,7 +108,7 @@ func (d *drawing) entry(ctx context.Context, b *client.Buffer, e *client.Entry, 
 
 // size is the text behind a file's name.
 func (d *drawing) size(e *client.Entry) string {
-	if !d.sizes || e.IsDir() {
+	if !d.sizes || !e.IsFile() {
 		return ""
 	}
 	return fmt.Sprintf("  (%s, %s)", app.Size(e.Size), e.State)

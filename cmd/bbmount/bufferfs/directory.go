@@ -111,8 +111,15 @@ func (d *directory) list(ctx context.Context, i int) error {
 }
 
 func typeOf(e *client.Entry) uint32 {
-	if e.IsDir() {
+	switch e.Type {
+	case client.TypeDirectory:
 		return syscall.S_IFDIR
+	case client.TypeSymlink:
+		return syscall.S_IFLNK
+	case client.TypeFIFO:
+		return syscall.S_IFIFO
+	case client.TypeSocket:
+		return syscall.S_IFSOCK
 	}
 	return syscall.S_IFREG
 }

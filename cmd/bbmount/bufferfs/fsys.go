@@ -4,8 +4,6 @@ package bufferfs
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"path"
 	"sync"
@@ -17,7 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"forebay/client"
-	"forebay/client/admin"
+	"forebay/cmd/bbmount/errno"
+	"forebay/cmd/bbmount/room"
 	"forebay/internal/bb"
 )
 
@@ -129,34 +128,14 @@ func (f *FS) Close() {
 	}
 }
 
-// bufferUse is what the daemon's status says of room, as far as statfs needs it.
-type bufferUse struct {
-	Memory  struct{ Capacity, Free, Clean int64 } `json:"memory"`
-	Buffers []struct {
-		Name            string
-		Capacity, Dirty int64
-	} `json:"buffers"`
-}
-
 // blockSize is the unit of statfs, and what programs are told to read and write at a time.
 const blockSize = 4096
 
-// statfs returns the capacity of the buffer and what of it is not dirty. A buffer without a
-// limit of its own has the memory of the node.
+// statfs returns the capacity of the buffer and what of it is not dirty.
 func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
-	text, err := admin.Status(ctx, f.c, f.b.Name())
+	total, free, err := room.Of(ctx, f.c, f.b.Name())
 	if err != nil {
 		return err
-	}
-	var use bufferUse
-	if err := json.Unmarshal(text, &use); err != nil {
-		return bb.Wrap("statfs", f.b.Name(), err)
-	}
-	total, free := use.Memory.Capacity, use.Memory.Free+use.Memory.Clean
-	for _, b := range use.Buffers {
-		if b.Name == f.b.Name() && b.Capacity > 0 {
-			total, free = b.Capacity, max(0, b.Capacity-b.Dirty)
-		}
 	}
 	*out = fuse.StatfsOut{Bsize: blockSize, Frsize: blockSize, NameLen: bb.MaxName}
 	out.Blocks, out.Bfree = uint64(total/blockSize), uint64(free/blockSize)
@@ -164,32 +143,11 @@ func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
 	return nil
 }
 
-var errnos = map[client.Kind]syscall.Errno{
-	client.ErrNotFound:     syscall.ENOENT,
-	client.ErrExists:       syscall.EEXIST,
-	client.ErrNotDirectory: syscall.ENOTDIR,
-	client.ErrIsDirectory:  syscall.EISDIR,
-	client.ErrNotEmpty:     syscall.ENOTEMPTY,
-	client.ErrPermission:   syscall.EACCES,
-	client.ErrNoSpace:      syscall.ENOSPC,
-	client.ErrBusy:         syscall.EBUSY,
-	client.ErrInvalid:      syscall.EINVAL,
-	client.ErrUnsupported:  syscall.EOPNOTSUPP,
-	client.ErrCancelled:    syscall.EINTR,
-}
-
 // errno is what a program sees of an error. What has no errno of its own is EIO, and logged.
 func (f *FS) errno(err error) syscall.Errno {
-	var plain syscall.Errno
-	switch {
-	case err == nil:
-		return fusefs.OK
-	case errors.As(err, &plain):
-		return plain
+	e, known := errno.Of(err)
+	if !known {
+		f.log.Error("a request of a program failed", "err", err)
 	}
-	if e, ok := errnos[client.KindOf(err)]; ok {
-		return e
-	}
-	f.log.Error("a request of a program failed", "err", err)
-	return syscall.EIO
+	return e
 }

@@ -43,6 +43,7 @@ var (
 	_ fusefs.NodeMkdirer        = (*node)(nil)
 	_ fusefs.NodeMknoder        = (*node)(nil)
 	_ fusefs.NodeSymlinker      = (*node)(nil)
+	_ fusefs.NodeReadlinker     = (*node)(nil)
 	_ fusefs.NodeLinker         = (*node)(nil)
 	_ fusefs.NodeUnlinker       = (*node)(nil)
 	_ fusefs.NodeRmdirer        = (*node)(nil)
@@ -103,7 +104,7 @@ func (n *node) child(ctx context.Context, e *client.Entry) *fusefs.Inode {
 	attr := fusefs.StableAttr{Mode: syscall.S_IFDIR}
 	c := n.children[e.Name]
 	if !e.IsDir() {
-		attr = fusefs.StableAttr{Mode: syscall.S_IFREG, Ino: uint64(e.File)}
+		attr = fusefs.StableAttr{Mode: typeOf(e), Ino: uint64(e.File)}
 		c = f.mu.files[e.File]
 	} else if c != nil && c.id != 0 {
 		c = nil // a file had the name
@@ -174,10 +175,7 @@ func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
 	out.Blksize = blockSize
 	out.Owner = fuse.Owner{Uid: e.UID, Gid: e.GID}
 	out.Nlink = 1
-	out.Mode = uint32(e.Mode.Perm()) | syscall.S_IFREG
-	if e.IsDir() {
-		out.Mode = uint32(e.Mode.Perm()) | syscall.S_IFDIR
-	}
+	out.Mode = uint32(e.Mode.Perm()) | typeOf(e)
 	out.SetTimes(&mtime, &mtime, &mtime)
 }
 
@@ -382,16 +380,6 @@ func (n *node) mkdir(ctx context.Context, name string, mode fs.FileMode, caller 
 		return nil, err
 	}
 	return n.found(ctx, &e, nil, out), nil
-}
-
-// Mknod refuses device nodes, FIFOs and sockets: buffers have files and directories.
-func (n *node) Mknod(context.Context, string, uint32, uint32, *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	return nil, syscall.EPERM
-}
-
-// Symlink refuses symbolic links.
-func (n *node) Symlink(context.Context, string, string, *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	return nil, syscall.EPERM
 }
 
 // Link refuses hard links.

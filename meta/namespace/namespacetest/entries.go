@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,70 @@ func testCreateLookupPut(t *testing.T, factory Factory) {
 		stale.Revision = 0
 		_, err = ns.Put(ctx, stale)
 		metatest.WantKind(t, "put without a revision", err, bb.Invalid)
+	})
+}
+
+// testSpecial: symbolic links, FIFOs and sockets are entries like files: they are stored as they are,
+// replace each other and files, and are removed with trees.
+func testSpecial(t *testing.T, factory Factory) {
+	factory.pair(t, func(t *testing.T, ns, other namespace.Tree) {
+		ctx := metatest.Context(t)
+		dir := Mkdir(t, ns, bb.RootDir, "d")
+		special := func(name string, typ bb.EntryType, target string) bb.Entry {
+			e := File(dir.Dir, name)
+			e.Type, e.Target, e.Size, e.Generation, e.Holders = typ, target, int64(len(target)), 0, nil
+			return e
+		}
+
+		for _, e := range []bb.Entry{special("l", bb.TypeSymlink, "../\xff"), special("p", bb.TypeFIFO, ""), special("s", bb.TypeSocket, "")} {
+			var err error
+			if e.Revision, err = ns.Create(ctx, e); err != nil {
+				t.Fatal(err)
+			}
+			got, err := other.Lookup(ctx, dir.Dir, e.Name)
+			if err != nil || got.Type != e.Type || got.Target != e.Target || got.File != e.File || got.State() != bb.StateClean {
+				t.Errorf("%+v %v, stored %+v", got, err, e)
+			}
+
+		}
+		for what, bad := range map[string]bb.Entry{
+			"a link to nowhere": special("x", bb.TypeSymlink, ""), "a FIFO with a target": special("x", bb.TypeFIFO, "y"),
+			"a NUL": special("x", bb.TypeSymlink, "a\x00b"), "too long": special("x", bb.TypeSymlink, strings.Repeat("a", bb.MaxTarget+1)),
+			"an unknown type": special("x", 77, ""),
+		} {
+			_, err := ns.Create(ctx, bad)
+			metatest.WantKind(t, what, err, bb.Invalid)
+		}
+		_, err := ns.Resolve(ctx, "d/l/x")
+		metatest.WantKind(t, "below a link", err, bb.NotDirectory)
+		Create(t, ns, bb.RootDir, "f")
+		for _, to := range []string{"f", "p"} { // over a file, and over a FIFO
+			at := dir.Dir
+			if to == "f" {
+				at = bb.RootDir
+			}
+			l, err := ns.Lookup(ctx, dir.Dir, "l")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ns.Rename(ctx, dir.Dir, "l", at, to, namespace.RenameOptions{Replace: true}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := other.LookupAgain(ctx, at, to)
+			if err != nil || got.Target != l.Target || got.File != l.File {
+				t.Errorf("%+v %v at %s", got, err, to)
+			}
+			if to == "f" {
+				if _, err := ns.Rename(ctx, at, to, dir.Dir, "l", namespace.RenameOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := ns.RemoveAll(ctx, bb.RootDir, "d", namespace.RemoveOptions{}, func(bb.Entry) {}); err != nil {
+			t.Error(err)
+		}
+		_, err = other.LookupAgain(ctx, bb.RootDir, "d")
+		metatest.WantKind(t, "after the removal", err, bb.NotFound)
 	})
 }
 

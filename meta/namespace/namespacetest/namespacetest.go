@@ -31,6 +31,7 @@ func Test(t *testing.T, factory Factory) {
 		"SetAttr":                       testSetAttr,
 		"Mkdir":                         testMkdir,
 		"RemoveDirectory":               testRemoveDirectory,
+		"Special":                       testSpecial,
 		"Rename":                        testRename,
 		"RemoveAll":                     testRemoveAll,
 		"StoreOps":                      testStoreOps,

@@ -29,7 +29,9 @@ func TestEntryRecord(t *testing.T) {
 	for what, e := range map[string]bb.Entry{
 		"full":      fullEntry(),
 		"small":     {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Revision: 77},
-		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Replaced: fullEntry().Flushed, Revision: 77},
+		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Before: bb.Before{Replaced: fullEntry().Flushed}, Revision: 77},
+		"symlink":   {Parent: 1, Name: "l", Type: bb.TypeSymlink, File: 3, Target: "../\xff", Mode: 0o777, Revision: 77},
+		"fifo":      {Parent: 1, Name: "p", Type: bb.TypeFIFO, File: 4, Mode: 0o600, Revision: 77},
 		"directory": {Parent: 1, Name: "d", Type: bb.TypeDirectory, Dir: 2, MTime: time.Unix(0, 0).UTC(), Revision: 77},
 	} {
 		key := EntryKey(e.Parent, e.Name)
@@ -75,7 +77,7 @@ func TestReplacedCounts(t *testing.T) {
 	} {
 		m := &metapb.Entry{
 			Type: uint32(bb.TypeFile), File: 7, Flushed: flushedRecord(test.flushed),
-			Replaced: replacedRecord(key, &bb.Entry{Replaced: was}),
+			Replaced: replacedRecord(key, &bb.Entry{Before: bb.Before{Replaced: was}}),
 		}
 		b, err := kv.Seal(test.key, m)
 		if err != nil {

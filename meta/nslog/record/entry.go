@@ -51,6 +51,7 @@ func AppendEntry(b []byte, e *bb.Entry) ([]byte, error) {
 		})
 	}
 	b = appendContents(b, 18, e.Attempts)
+	b = text(b, 19, e.Target)
 	return append(b, e.Rest...), nil
 }
 
@@ -216,6 +217,8 @@ func setField(e *bb.Entry, f field) error {
 		c, err := openContent(f.bytes())
 		e.Attempts = append(e.Attempts, c)
 		return err
+	case 19<<3 | bytesField:
+		e.Target = string(f.bytes())
 	default:
 		return errUnknown
 	}

@@ -23,6 +23,7 @@ TYPE_RENAME: Final = 23
 TYPE_REMOVE: Final = 24
 TYPE_SETATTR: Final = 25
 TYPE_LOST: Final = 26
+TYPE_MKNOD: Final = 27
 TYPE_OPEN: Final = 30
 TYPE_COMMIT: Final = 31
 TYPE_EXTENTS: Final = 32
@@ -223,7 +224,8 @@ class Entry(Message):
     @property
     def flushed(self) -> Flushed: ...
     path: str
-    def __init__(self, *, name: str | None = ..., type: int | None = ..., file: int | None = ..., generation: int | None = ..., size: int | None = ..., checksum: int | None = ..., open: bool | None = ..., holders: Iterable[str] | None = ..., mode: int | None = ..., uid: int | None = ..., gid: int | None = ..., mtime_ns: int | None = ..., state: int | None = ..., reason: str | None = ..., dir: int | None = ..., flushed: Flushed | None = ..., path: str | None = ...) -> None: ...
+    target: bytes
+    def __init__(self, *, name: str | None = ..., type: int | None = ..., file: int | None = ..., generation: int | None = ..., size: int | None = ..., checksum: int | None = ..., open: bool | None = ..., holders: Iterable[str] | None = ..., mode: int | None = ..., uid: int | None = ..., gid: int | None = ..., mtime_ns: int | None = ..., state: int | None = ..., reason: str | None = ..., dir: int | None = ..., flushed: Flushed | None = ..., path: str | None = ..., target: bytes | None = ...) -> None: ...
 
 class Entries(Message):
     @property
@@ -265,6 +267,14 @@ class Mkdir(Message):
     mode: int
     parents: bool
     def __init__(self, *, buffer: str | None = ..., path: str | None = ..., mode: int | None = ..., parents: bool | None = ...) -> None: ...
+
+class Mknod(Message):
+    buffer: str
+    path: str
+    type: int
+    target: bytes
+    mode: int
+    def __init__(self, *, buffer: str | None = ..., path: str | None = ..., type: int | None = ..., target: bytes | None = ..., mode: int | None = ...) -> None: ...
 
 class Rename(Message):
     buffer: str

@@ -1,0 +1,86 @@
+package client_test
+
+import (
+	"io/fs"
+	"testing"
+
+	"forebay/client"
+	"forebay/internal/wire"
+)
+
+// TestSpecial: symbolic links, FIFOs and sockets have names that last, and no bytes.
+func TestSpecial(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	d, c, _ := daemonClient(t)
+	b := c.Buffer("b")
+	check(t, b.Mkdir(ctx, "d", 0o755))
+	check(t, b.WriteFile(ctx, "d/f", []byte("f"), 0))
+	check(t, b.Symlink(ctx, "d/\xff", "l"))
+	check(t, b.Symlink(ctx, "d", "dir"))
+	check(t, b.Mknod(ctx, "fifo", client.TypeFIFO, 0o600))
+	check(t, b.Mknod(ctx, "socket", client.TypeSocket, 0o640))
+	d.Kill()
+	d.Start()
+	for path, want := range map[string]client.Entry{
+		"l": {Type: client.TypeSymlink, Target: "d/\xff", Size: 3, Mode: 0o777}, "dir": {Type: client.TypeSymlink, Target: "d", Size: 1, Mode: 0o777},
+		"fifo": {Type: client.TypeFIFO, Mode: 0o600}, "socket": {Type: client.TypeSocket, Mode: 0o640},
+	} {
+		e, err := b.Stat(ctx, path)
+		if err != nil || e.Type != want.Type || e.Target != want.Target || e.Size != want.Size || e.Mode != want.Mode || e.State != client.StateClean {
+			t.Errorf("%s: %+v, %v", path, e, err)
+		}
+		info, err := fs.Stat(b.FS(ctx), path)
+		if err != nil || info.Mode().Type() != want.Type.Mode() {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+		_, err = b.ReadFile(ctx, path)
+		kindOf(t, "reading "+path, err, client.ErrUnsupported)
+		kindOf(t, "writing "+path, b.WriteFile(ctx, path, []byte("x"), 0), client.ErrUnsupported)
+		kindOf(t, "a link over "+path, b.Symlink(ctx, "x", path), client.ErrExists)
+		kindOf(t, "a directory over "+path, b.Mkdir(ctx, path, 0o755), client.ErrExists)
+	}
+	_, err := b.Stat(ctx, "dir/f")
+	kindOf(t, "below a link", err, client.ErrNotDirectory)
+	kindOf(t, "a device", b.Mknod(ctx, "x", 77, 0o600), client.ErrInvalid)
+	kindOf(t, "a file as a link", b.Symlink(ctx, "x", "d/f"), client.ErrExists)
+	kindOf(t, "without a directory", b.Symlink(ctx, "x", "none/l"), client.ErrNotFound)
+	kindOf(t, "without a target", b.Symlink(ctx, "", "x"), client.ErrInvalid)
+	_, err = b.Readlink(ctx, "d/f")
+	kindOf(t, "where a file leads", err, client.ErrInvalid)
+
+	check(t, b.Rename(ctx, "l", "d/l"))
+	check(t, b.Rename(ctx, "d/f", "dir")) // over a link
+	if got := readAll(t, b, "dir"); string(got) != "f" {
+		t.Errorf("%q", got)
+	}
+	check(t, b.Rename(ctx, "d/l", "dir")) // over a file
+	if target, err := b.Readlink(ctx, "dir"); target != "d/\xff" || err != nil {
+		t.Errorf("%q, %v", target, err)
+	}
+	check(t, b.Remove(ctx, "dir"))
+	check(t, b.RemoveAll(ctx, "fifo"))
+	check(t, b.RemoveAll(ctx, ""))
+	for e, err := range b.ReadDir(ctx, "") {
+		t.Errorf("%s is left, %v", e.Name, err)
+	}
+}
+
+func kindOf(t *testing.T, what string, err error, want client.Kind) {
+	t.Helper()
+	if client.KindOf(err) != want {
+		t.Errorf("%s: %v, not of kind %v", what, err, want)
+	}
+}
+
+// TestSpecialOfOlderDaemon: a daemon that does not know symbolic links is not asked for one.
+func TestSpecialOfOlderDaemon(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.version = wire.VersionSpecial - 1
+	c := f.connect(client.Options{})
+	kindOf(t, "a link", c.Buffer("b").Symlink(t.Context(), "x", "l"), client.ErrUnsupported)
+	if n := f.count(wire.Type_TYPE_MKNOD); n != 0 {
+		t.Errorf("it was asked %d times", n)
+	}
+}

@@ -1,0 +1,41 @@
+// Package room computes how much a buffer holds and has free, from the daemon's status. It must never know
+// what asks for it.
+package room
+
+import (
+	"context"
+	"encoding/json"
+
+	"forebay/client"
+	"forebay/client/admin"
+	"forebay/internal/bb"
+)
+
+// bufferUse is what the daemon's status says of room, as far as statfs needs it.
+type bufferUse struct {
+	Memory  struct{ Capacity, Free, Clean int64 } `json:"memory"`
+	Buffers []struct {
+		Name            string
+		Capacity, Dirty int64
+	} `json:"buffers"`
+}
+
+// Of returns the capacity of a buffer and what of it is not dirty, in bytes. A buffer without a limit of its
+// own has the memory of the node.
+func Of(ctx context.Context, c *client.Client, buffer string) (total, free int64, err error) {
+	text, err := admin.Status(ctx, c, buffer)
+	if err != nil {
+		return 0, 0, err
+	}
+	var use bufferUse
+	if err := json.Unmarshal(text, &use); err != nil {
+		return 0, 0, bb.Wrap("statfs", buffer, err)
+	}
+	total, free = use.Memory.Capacity, use.Memory.Free+use.Memory.Clean
+	for _, b := range use.Buffers {
+		if b.Name == buffer && b.Capacity > 0 {
+			total, free = b.Capacity, max(0, b.Capacity-b.Dirty)
+		}
+	}
+	return total, free, nil
+}
