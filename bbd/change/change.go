@@ -154,11 +154,20 @@ func (b *Buffer) moved(at, target bb.Place, path string, renamed *namespace.Rena
 	if !e.IsDir() {
 		b.p.Dirty.Change(e.File, func(f *dirty.File) { f.At = target })
 		b.p.Cache.Renamed(e.File, target.Dir, target.Name)
-		b.p.Files.IdentifyAt(e.File, target, path)
+		b.p.Files.IdentifyAt(e, path)
 	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
 		b.DropFile(old)
 	}
+}
+
+// pathOrName returns the path of a place, or its name if the directory is gone.
+func (b *Buffer) pathOrName(at bb.Place) string {
+	path, err := b.pathAt(b.ctx, at)
+	if err != nil {
+		return at.Name
+	}
+	return path
 }
 
 // dropped ends a removal, or a rename that may have replaced a file: what is on the disk tier does not

@@ -82,7 +82,7 @@ func (b *Buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 	for i := range moved {
 		was, is := &moved[i].Was, &moved[i].Is
 		if is.Name != "" { // else a directory that is empty now was removed
-			b.moved(was.Place(), is.Place(), is.Name, &namespace.Renamed{Entry: *is})
+			b.moved(was.Place(), is.Place(), b.pathOrName(is.Place()), &namespace.Renamed{Entry: *is})
 		}
 	}
 	return len(moved), err
@@ -223,7 +223,7 @@ func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 	}
 	renamed, err := b.p.Names.Rename(b.ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{})
 	if err == nil {
-		b.moved(at, target, target.Name, &renamed)
+		b.moved(at, target, b.pathOrName(target), &renamed)
 	}
 	return err
 }

@@ -24,12 +24,15 @@ func (s *Files) identify(e *bb.Entry, path, writer string) error {
 // IdentifyAt follows a rename. Killed before it, this node finds the file's entry under
 // its new name all the same; if the namespace has forgotten that too, the file is made
 // again under its old one.
-func (s *Files) IdentifyAt(file bb.FileID, at bb.Place, path string) {
-	id, ok := s.o.Store.IdentityOf(file)
+func (s *Files) IdentifyAt(e *bb.Entry, path string) {
+	id, ok := s.o.Store.IdentityOf(e.File)
 	if !ok {
 		return
 	}
-	id.Dir, id.Name, id.Path = at.Dir, at.Name, path
+	id.Dir, id.Name, id.Path = e.Parent, e.Name, path
+	if s.p.Revisions() {
+		id.Revision = e.Revision
+	}
 	if err := s.o.Store.Identify(&id); err != nil {
 		s.o.Log.Warn("noting the new name of a file", "path", s.address(path), "err", err)
 	}
