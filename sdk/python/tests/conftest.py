@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.daemon import Daemon
+from tests.daemon import ENGINE, Daemon
 
 _names = itertools.count(1)
 
@@ -45,6 +45,8 @@ def buffer(daemon: Daemon, client: forebay.Client, store: Path) -> Iterator[fore
     """A buffer of the test's own."""
     name = f"py{next(_names)}"
     client.create_buffer(name, f"file://{store}")
+    if ENGINE:
+        assert daemon.has_log(name) == (ENGINE == "log")
     yield client.buffer(name)
     daemon.start()
     with forebay.connect(daemon.socket) as c:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 BIN = Path(os.environ.get("FOREBAY_BIN", Path(__file__).parents[3] / "bin"))
+ENGINE = os.environ.get("FOREBAY_TEST_ENGINE", "")  # how namespaces are kept
 PATIENCE = 120.0
 
 
@@ -54,8 +55,11 @@ class Daemon:
         line += ["--memory-mount", "off", "--memory-dir", str(self.memory)]
         line += ["--listen-tcp", f"127.0.0.1:{self.port}", "--key-file", str(self.key_file)]
         log = self.dir / "bbd.log"
+        env = dict(os.environ)
+        if ENGINE:
+            env["FOREBAY_NAMESPACE_ENGINE"] = ENGINE
         with log.open("ab") as out:
-            self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
         deadline = time.monotonic() + PATIENCE
         while not self._serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -69,6 +73,10 @@ class Daemon:
             except OSError:
                 return False
             return True
+
+    def has_log(self, buffer: str) -> bool:
+        """Whether the namespace of a buffer is a log."""
+        return any((self.dir / "bbd").rglob(f"NS_forebay-{buffer}-*"))
 
     def kill(self) -> None:
         """End it with SIGKILL and wait until it is gone."""

@@ -50,6 +50,9 @@ class ClientTest {
     client = Client.dial(options(false));
     client.createBuffer(BufferSpec.named(name, "file://" + store()));
     buffer = client.buffer(name);
+    if (!Daemon.engine().isEmpty()) {
+      assertEquals(Daemon.engine().equals("log"), daemon.hasLog(name));
+    }
   }
 
   @AfterEach

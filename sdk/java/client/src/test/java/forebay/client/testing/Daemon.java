@@ -102,11 +102,14 @@ public final class Daemon {
     line.addAll(List.of("--disk-dir", dir.resolve("disk").toString(), "--disk-size", "1GiB"));
     line.addAll(further);
     File log = dir.resolve("bbd.log").toFile();
-    process =
+    ProcessBuilder builder =
         new ProcessBuilder(line)
             .redirectErrorStream(true)
-            .redirectOutput(ProcessBuilder.Redirect.appendTo(log))
-            .start();
+            .redirectOutput(ProcessBuilder.Redirect.appendTo(log));
+    if (!engine().isEmpty()) {
+      builder.environment().put("FOREBAY_NAMESPACE_ENGINE", engine());
+    }
+    process = builder.start();
     long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
     while (!serves()) {
       if (!process.isAlive() || System.nanoTime() - deadline > 0) {
@@ -114,6 +117,20 @@ public final class Daemon {
       }
       Thread.sleep(5);
     }
+  }
+
+  /** Reports whether the namespace of a buffer is a log. */
+  public boolean hasLog(String buffer) throws IOException {
+    try (var files = Files.walk(state)) {
+      return files.anyMatch(
+          p -> p.getFileName().toString().startsWith("NS_forebay-" + buffer + "-"));
+    }
+  }
+
+  /** Returns how namespaces are to be kept; empty: as the daemon's default says. */
+  public static String engine() {
+    String engine = System.getenv("FOREBAY_TEST_ENGINE");
+    return engine == null ? "" : engine;
   }
 
   private boolean serves() {
