@@ -15,6 +15,7 @@ import (
 	"forebay/bbd/registry"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
+	"forebay/meta"
 	metatxn "forebay/meta/txn"
 )
 
@@ -26,6 +27,7 @@ func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 		Inside: d.inside, Disk: d.cfg.Store.DiskDir != "",
 		Held:    func(buffer string) map[bb.FileID]*fate.Held { return reassert.HeldFiles(d.store)[buffer] },
 		Doubt:   func(buffer string) string { return recovery.Doubt(d.store, buffer) },
+		Restore: d.restore,
 		Dropped: func(b *buffer.Buffer) { d.work.batch.Destroyed(jobBuffer{b, d}) }, Emit: d.emit, Log: d.log,
 	}
 	if d.cluster != nil {
@@ -73,8 +75,8 @@ func newAside(d *Daemon) *aside.List {
 		Context: d.ctx, Doubts: aside.Doubts{Dir: filepath.Join(d.cfg.StateDir, "aside")}, Emit: d.emit, Log: d.log,
 		Buffer:        func(ctx context.Context, name string) (bb.Buffer, error) { return d.meta.Buffer(ctx, name) },
 		DestroyBuffer: func(ctx context.Context, name string) error { return d.meta.DestroyBuffer(ctx, name) },
-		Lock:          d.buffers.Lock,
-		Drop:          func(name string) { d.work.buffers.Forget(name) },
+		Lock:          d.buffers.Lock, Rebuilds: meta.Damaged,
+		Drop: func(name string) { d.work.buffers.Forget(name) },
 	})
 }
 

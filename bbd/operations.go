@@ -34,6 +34,7 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_BUFFER_GET:     rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).Get)).WithToken(),
 		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).List)).WithToken(),
 		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).Destroy)),
+		wire.Type_TYPE_BUFFER_REBUILD: rpc.Waiting(late(&d.work.buffers, (*registry.Service[*buffer.Buffer]).Rebuild)),
 
 		wire.Type_TYPE_STAT:    rpc.Waiting(late(&d.work.entries, (*entries.Service).Stat)).WithToken(),
 		wire.Type_TYPE_LIST:    rpc.Waiting(late(&d.work.entries, (*entries.Service).List)).WithToken(),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"forebay/bbd/buffer"
+	"forebay/bbd/fate"
 	"forebay/bbd/reassert"
 	"forebay/bbd/recovery"
 	"forebay/internal/bb"
@@ -67,4 +68,11 @@ func (d *Daemon) recover(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// restore restores the files of a buffer whose namespace was rebuilt, as a start does.
+func (d *Daemon) restore(ctx context.Context, b *buffer.Buffer) (fate.Reassertion, error) {
+	spec, start := b.Spec(), &recovery.Start{Known: make(map[bb.FileID]struct{})}
+	err := b.Recover(ctx, reassert.HeldOf(d.store, &spec), start)
+	return start.Was, err
 }

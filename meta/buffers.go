@@ -12,7 +12,6 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/stream"
 )
 
 // Buckets. A buffer's bucket carries an id that is never used again, so that
@@ -97,7 +96,7 @@ func (m *Meta) makeLog(ctx context.Context, buffer string, in keptIn) (unmake fu
 	if in.engine != EngineLog {
 		return func() {}, nil
 	}
-	log := stream.New(m.conn, logPrefix+bucketName(buffer, in.id))
+	log := m.logOf(buffer, in)
 	return func() {
 		if err := log.Destroy(ctx); err != nil {
 			m.log.Warn("a log stays that no buffer has", "buffer", buffer, "err", err)

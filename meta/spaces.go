@@ -87,6 +87,19 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 // errLogLost: the server does not have the log of a buffer's namespace.
 var errLogLost = errors.New("the namespace's server does not have the log, nor what it would not read at its start")
 
+// logDamaged is an error of opening a log of which a needed part is missing or damaged.
+type logDamaged struct{ error }
+
+// Unwrap returns what is wrong.
+func (e logDamaged) Unwrap() error { return e.error }
+
+// Damaged reports whether an error of Namespace says that a log is gone, or lacks a part that is needed: BeginAnew
+// begins it anew.
+func Damaged(err error) bool {
+	var damaged logDamaged
+	return errors.As(err, &damaged)
+}
+
 // openSpace opens the namespace of a buffer. Where a bucket is not there, it is made.
 func (m *Meta) openSpace(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
 	switch {
@@ -111,22 +124,16 @@ func (m *Meta) openBucket(ctx context.Context, b *bb.Buffer, in keptIn) (*space,
 }
 
 func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
-	log := stream.New(m.conn, logPrefix+bucketName(b.Name, in.id))
-	floor := func() uint64 {
-		if m.opts.Revision == nil {
-			return 0
-		}
-		return m.opts.Revision(b.Name)
-	}
-	e, err := nslog.Open(ctx, log, m.ids, nslog.Options{
-		Floor:  floor,
-		Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
-	})
+	log := m.logOf(b.Name, in)
+	e, err := nslog.Open(ctx, log, m.ids, m.logOptions(b.Name))
 	if errors.Is(err, stream.ErrGone) {
-		return nil, &bb.Error{
+		return nil, logDamaged{&bb.Error{
 			Kind: bb.Lost, Op: "open", Path: b.Name, Err: errLogLost,
 			Remedy: "see the warnings of the namespace server (nats:) at its start, and its disk; put a copy of the namespace server's folder back",
-		}
+		}}
+	}
+	if kind := bb.KindOf(err); kind == bb.Lost || kind == bb.Checksum {
+		return nil, logDamaged{err}
 	}
 	if err != nil {
 		return nil, err
@@ -137,6 +144,23 @@ func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, er
 	}
 	tree := &txn.Tree{Tree: e, Transactions: txn.New(e, e.Records())}
 	return &space{in: in, tree: tree, end: e.Close, destroyed: func() { e.MarkDestroyed(); e.Close() }}, nil
+}
+
+// logOf returns the log of a buffer.
+func (m *Meta) logOf(buffer string, in keptIn) *stream.Stream {
+	return stream.New(m.conn, logPrefix+bucketName(buffer, in.id))
+}
+
+func (m *Meta) logOptions(buffer string) nslog.Options {
+	floor := func() uint64 {
+		if m.opts.Revision == nil {
+			return 0
+		}
+		return m.opts.Revision(buffer)
+	}
+	return nslog.Options{
+		Floor: floor, Buffer: buffer, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
+	}
 }
 
 // settles is a server in this process that reports the time after which its stored messages survive a loss

@@ -5,7 +5,8 @@
 //	            recovery fails, and the buffer is the reason
 //	recorded ────────────────────────────────────────────────▶ set aside: calls fail, all bytes stay
 //	   ▲                                                          │   │
-//	   └─────────── the daemon starts again ◀─────────────────────┘   └─▶ destroyed, here with --discard or elsewhere
+//	   ├─────────── the daemon starts again ◀─────────────────────┤   └─▶ destroyed, here with --discard or elsewhere
+//	   └─────────── rebuilt: served at once ◀─────────────────────┘
 package aside
 
 import (
@@ -27,6 +28,7 @@ import (
 type Buffer struct {
 	Spec         bb.Buffer
 	Err          *bb.Error // why, with the remedy
+	Rebuilds     bool      // its namespace can be rebuilt from what memory has
 	Files        int       // that memory has of it
 	Bytes, Dirty int64     // of these files; dirty: not known to be on the store
 }
@@ -41,8 +43,10 @@ type Options struct {
 	// Lock waits until nobody makes or destroys buffers of a name here, and keeps it so until unlock.
 	Lock func(ctx context.Context, name string) (unlock func(), err error)
 	Drop func(name string) // drops what the daemon has of a buffer: bytes, and the store that is open for it
-	Emit func(bb.Event)
-	Log  *slog.Logger
+	// Rebuilds reports whether the namespace of a buffer can be rebuilt that is set aside for an error.
+	Rebuilds func(error) bool
+	Emit     func(bb.Event)
+	Log      *slog.Logger
 }
 
 // List is what is kept. It is safe for concurrent use.
@@ -77,7 +81,8 @@ func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, doubt string, 
 			return err
 		}
 	}
-	b := Buffer{Spec: spec, Err: refusal(spec.Name, why), Files: len(held)}
+	b := Buffer{Spec: spec, Rebuilds: l.o.Rebuilds(why), Files: len(held)}
+	b.Err = refusal(spec.Name, why, b.Rebuilds)
 	for _, h := range held {
 		b.Bytes += h.Resident
 		b.Dirty += h.Dirty
@@ -151,17 +156,29 @@ func (l *List) drop(spec *bb.Buffer) {
 	delete(l.buffers, spec.Name)
 }
 
+// Restored forgets a buffer that is served now.
+func (l *List) Restored(spec *bb.Buffer) error {
+	l.mu.Lock()
+	delete(l.buffers, spec.Name)
+	l.mu.Unlock()
+	return l.o.Doubts.Forget(spec)
+}
+
 // refusal is the error of calls for a buffer that was set aside.
-func refusal(name string, why error) *bb.Error {
+func refusal(name string, why error, rebuilds bool) *bb.Error {
 	address := bb.Address{Buffer: name}.String()
 	reason, remedy := (&bb.Error{Path: address, Err: why}).Why()
 	if remedy == "" {
 		remedy = "mend the cause"
 	}
+	remedy += ", and start the daemon again; its files stay in memory until then; "
+	if rebuilds {
+		remedy += "without a copy, put back what memory has: bbctl buffer rebuild " + name + "; "
+	}
 	return &bb.Error{
 		Kind: bb.KindOf(why), Op: "buffer", Path: address,
 		Err:    fmt.Errorf("the buffer was set aside when the daemon started, since its namespace cannot be read: %s", reason),
-		Remedy: remedy + ", and start the daemon again; its files stay in memory until then; or, if nothing of the buffer is wanted: bbctl buffer destroy --discard " + name,
+		Remedy: remedy + "or, if nothing of the buffer is wanted: bbctl buffer destroy --discard " + name,
 	}
 }
 

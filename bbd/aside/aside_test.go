@@ -29,6 +29,7 @@ func (n *namespace) list(t *testing.T) *List {
 		DestroyBuffer: func(context.Context, string) error { n.now = nil; return nil },
 		Lock:          func(context.Context, string) (func(), error) { return func() {}, nil },
 		Drop:          func(string) { n.dropped++ },
+		Rebuilds:      func(err error) bool { return bb.KindOf(err) == bb.Lost },
 	})
 }
 

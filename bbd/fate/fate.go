@@ -5,6 +5,7 @@ package fate
 
 import (
 	"fmt"
+	"iter"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -115,4 +116,41 @@ type Reassertion struct {
 	Remade   []string // paths whose entries were made again
 	SetAside []string // paths below bb.LostDir
 	Left     []Unexplained
+	OnStore  []Unexplained // dropped here: all of them was evicted, and the store alone has them
+	Lost     []Unexplained // their entries are there, and say what is missing
+}
+
+// Add adds what became of others.
+func (r *Reassertion) Add(o *Reassertion) {
+	r.Remade, r.SetAside = append(r.Remade, o.Remade...), append(r.SetAside, o.SetAside...)
+	r.Left, r.OnStore = append(r.Left, o.Left...), append(r.OnStore, o.OnStore...)
+	r.Lost = append(r.Lost, o.Lost...)
+}
+
+// Unrestored yields the files that are not as they were, by what became of them, what matters most first.
+func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
+	return func(yield func(string, []Unexplained) bool) {
+		_ = yield("lost", r.Lost) && yield("kept", r.Left) && yield("on-store", r.OnStore)
+	}
+}
+
+// Salvage reports whether an entry of a file is to be stored again that was read of a damaged log, in which newer
+// changes may be missing: memory has the file, so nobody has removed it, or the entry says that it is lost, which
+// somebody has to acknowledge. Held is what memory has; nil: nothing. The entry gets the place that memory knows, if
+// that is newer.
+func Salvage(e *bb.Entry, h *Held) bool {
+	if h == nil {
+		return e.Lost
+	}
+	if id := h.Identity; id != nil && id.Revision > e.Revision {
+		e.Parent, e.Name = id.Dir, id.Name
+		e.Mode, e.UID, e.GID = id.Mode, id.UID, id.GID
+	}
+	return true
+}
+
+// OnStoreAlone reports whether a file without an entry is dropped since all of it was evicted: nothing says that it
+// was removed.
+func OnStoreAlone(h *Held, k Known) bool {
+	return k.Entry == nil && !k.Removed && h.Acked != 0 && h.Evicted > 0 && h.Resident == 0
 }

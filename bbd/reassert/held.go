@@ -2,6 +2,7 @@ package reassert
 
 import (
 	"iter"
+	"maps"
 
 	"forebay/bbd/fate"
 	"forebay/bbd/store"
@@ -24,6 +25,15 @@ func HeldFiles(s Held) map[string]map[bb.FileID]*fate.Held {
 		all[h.Buffer][f.File] = h
 	}
 	return all
+}
+
+// HeldOf returns what memory holds of a buffer's files, and of none of another buffer of its name.
+func HeldOf(s Held, spec *bb.Buffer) map[bb.FileID]*fate.Held {
+	files := HeldFiles(s)[spec.Name]
+	maps.DeleteFunc(files, func(_ bb.FileID, h *fate.Held) bool {
+		return fate.OfBufferless(h, fate.Namesake{Buffer: spec}) != fate.Adopt
+	})
+	return files
 }
 
 // heldOf describes a file by its acknowledged generation, or by the newest one where that is not here.

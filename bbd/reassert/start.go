@@ -19,6 +19,7 @@ const repairsAtOnce = 16
 type Recovered struct {
 	Kept []bb.FileID // may not be dropped
 	Gone []bb.Entry  // entries that were made again of files that miss something, with what as their reason
+	Was  fate.Reassertion
 }
 
 // Recover settles the files that no entry explains, and recovers those that get one.
@@ -41,6 +42,8 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 			continue
 		case becomes == fate.Drop && k.Entry == nil && h.Origin == store.OriginOlder && h.Dirty > 0:
 			older++
+		case becomes == fate.Drop && fate.OnStoreAlone(h, k):
+			all.add(&fate.Reassertion{OnStore: []fate.Unexplained{onStore(h)}})
 		}
 		if becomes != fate.Keep && b.o.Unreadable() {
 			continue // it may be one whose entry cannot be read
@@ -50,8 +53,8 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 	if err := repairs.Wait(); err != nil {
 		return all.Recovered, err
 	}
-	if len(all.left) > 0 {
-		b.note(all.left)
+	if len(all.Was.Left) > 0 {
+		b.note(all.Was.Left)
 	}
 	if older > 0 {
 		b.o.Log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
@@ -63,7 +66,17 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 type recovery struct {
 	mu lockorder.Mutex[lockrank.Leaf] // guards what follows
 	Recovered
-	left []fate.Unexplained
+}
+
+func (all *recovery) add(r *fate.Reassertion) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.Was.Add(r)
+}
+
+// onStore describes a file that is dropped here, as the store has all of it.
+func onStore(h *fate.Held) fate.Unexplained {
+	return fate.Unexplained{File: h.File, Generation: h.Acked, Path: h.Identity.Path, Bytes: h.Evicted, Reason: "all of it was evicted: the store alone has it"}
 }
 
 // recoverFile settles one file, and recovers it if it gets an entry.
@@ -83,9 +96,9 @@ func (b *Buffer) recoverFile(ctx context.Context, sv *fate.Survey, h *fate.Held,
 	if e != nil && becomes != fate.Drop {
 		missing = b.files.Recover(ctx, e)
 	}
+	all.add(&r)
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.left = append(all.left, r.Left...)
 	if becomes != fate.Drop {
 		all.Kept = append(all.Kept, h.File)
 	}

@@ -22,6 +22,7 @@ import (
 type Start struct {
 	Known map[bb.FileID]struct{}      // files that stay in memory
 	Dirty map[bb.FileID]bb.Generation // of each file what DirtyGenerations returns; nil: this daemon is alone
+	Was   fate.Reassertion            // what became of files that the namespace had forgotten
 }
 
 // Keep keeps a file in memory.
@@ -91,11 +92,17 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	for _, file := range restored.Kept {
 		start.Keep(file)
 	}
+	start.Was.Add(&restored.Was)
 	if err != nil {
 		return err
 	}
 	b.p.Queue.ReconcileStale(ctx, elsewhere, start.Dirty)
-	return b.settleGone(ctx, append(gone, restored.Gone...))
+	gone = append(gone, restored.Gone...)
+	for i := range gone {
+		path, _ := b.pathAt(ctx, gone[i].Place())
+		start.Was.Lost = append(start.Was.Lost, fate.Unexplained{File: gone[i].File, Generation: gone[i].Generation, Path: cmp.Or(path, gone[i].Name), Bytes: gone[i].Size, Reason: gone[i].Reason})
+	}
+	return b.settleGone(ctx, gone)
 }
 
 // settleGone leaves files that miss something to their second copies, and reports those that have none.

@@ -42,6 +42,7 @@ type Records interface {
 	DestroyBuffer(ctx context.Context, name string) error
 	WatchBuffers(ctx context.Context, known []string, fn func(meta.BufferChange)) error
 	Namespace(ctx context.Context, buffer string) (*metatxn.Tree, error)
+	BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry) bool) (meta.Anew, error)
 }
 
 // Store is what is needed of memory, whose contracts these are.
@@ -85,6 +86,8 @@ type Options[B Buffer] struct {
 	Held    func(buffer string) map[bb.FileID]*fate.Held // what memory has of the files of a buffer
 	Doubt   func(buffer string) string                   // returns what is to be noted when a buffer is set aside (aside.Doubts)
 	Dropped func(b B)                                    // is called of each buffer that was destroyed
+	// Restore restores the files of a buffer that nobody is served yet, from memory, and returns what became of them.
+	Restore func(ctx context.Context, b B) (fate.Reassertion, error)
 	Emit    func(bb.Event)
 	Log     *slog.Logger
 }

@@ -30,7 +30,7 @@ func (s *Service[B]) Find(ctx context.Context, name string) (b B, err error) {
 		return none, err
 	}
 	b = s.o.Table.Served(name)
-	if kept, is := s.o.Aside.Find(name); is && b == none {
+	if kept, is := s.o.Aside.Find(name); is && (b == none || s.o.Table.isRestoring(name)) {
 		return none, kept.Err
 	}
 	if b == none && s.o.Cluster != nil {

@@ -92,6 +92,10 @@ func (w *world) Namespace(context.Context, string) (*metatxn.Tree, error) {
 	return nil, w.errs["namespace"]
 }
 
+func (w *world) BeginAnew(context.Context, bb.Buffer, func(*bb.Entry) bool) (meta.Anew, error) {
+	return meta.Anew{}, w.errs["anew"]
+}
+
 func (*world) Files() iter.Seq[store.FileInfo] {
 	return slices.Values([]store.FileInfo{{File: 1, Buffer: "a"}, {File: 2, Buffer: "b"}, {File: 3, Buffer: "a"}})
 }
@@ -124,7 +128,7 @@ func (w *world) registry(t *testing.T, cluster Cluster, names ...string) *Servic
 	}
 	w.aside = aside.New(aside.Options{
 		Context: t.Context(), Doubts: aside.Doubts{Dir: t.TempDir()}, Buffer: w.Buffer, Emit: func(bb.Event) {}, Log: slog.New(slog.DiscardHandler),
-		Drop: func(string) {},
+		Drop: func(string) {}, Rebuilds: func(err error) bool { return bb.KindOf(err) == bb.Lost },
 	})
 	w.flusher = flusher.New(flusher.Options{}) // never has a file
 	t.Cleanup(func() { w.flusher.Close() })

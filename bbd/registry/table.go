@@ -14,7 +14,8 @@ import (
 type Table[B Buffer] struct {
 	mu       lockorder.Mutex[lockrank.Buffers]
 	byName   map[string]B
-	changing namelock.Locks // see Lock
+	restored map[string]struct{} // those of byName whose files are still being restored: in no list
+	changing namelock.Locks      // see Lock
 }
 
 // Served returns a buffer that this daemon serves already; the zero B: it does not.
@@ -29,8 +30,10 @@ func (t *Table[B]) All() []B {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]B, 0, len(t.byName))
-	for _, b := range t.byName {
-		all = append(all, b)
+	for name, b := range t.byName {
+		if _, is := t.restored[name]; !is {
+			all = append(all, b)
+		}
 	}
 	slices.SortFunc(all, func(x, y B) int { return strings.Compare(x.Name(), y.Name()) })
 	return all
@@ -51,6 +54,29 @@ func (t *Table[B]) names() []string {
 // error is that of ctx.
 func (t *Table[B]) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	return t.changing.Lock(ctx, name)
+}
+
+// restoring keeps a name's buffer, which attach adds next, out of the list and from callers, until done.
+func (t *Table[B]) restoring(name string) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.restored == nil {
+		t.restored = make(map[string]struct{})
+	}
+	t.restored[name] = struct{}{}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.restored, name)
+	}
+}
+
+// isRestoring reports whether the files of a name's buffer are still being restored.
+func (t *Table[B]) isRestoring(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, is := t.restored[name]
+	return is
 }
 
 // put adds a buffer, in place of one of its name.

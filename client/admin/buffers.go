@@ -125,6 +125,48 @@ func DiscardBuffer(ctx context.Context, c *client.Client, name string) error {
 	return destroyBuffer(ctx, c, &wire.BufferDestroy{Name: name, Discard: true})
 }
 
+// Rebuilt is what RebuildBuffer has made of a buffer's files.
+type Rebuilt struct {
+	Served      bool  // the buffer was served already: nothing was done
+	Files       int64 // whose entries are made again from memory, or are newer there than in the log
+	Directories int64 // that could be read of the damaged log, with their attributes
+	Read        int64 // files whose entries could
+	Aside       int64 // files below .lost+found
+	Kept        int64 // files that stay in memory without an entry
+	OnStore     int64 // files that the store alone has: StageIn brings them back
+	Lost        int64 // files of which something is missing
+	Found       []RebuiltFile
+}
+
+// RebuiltFile is a file that is not as it was.
+type RebuiltFile struct {
+	Path   string // or its id, where the path is not known
+	Bytes  int64
+	Became string // "aside", "kept", "on-store" or "lost"
+	Reason string
+}
+
+// RebuildBuffer rebuilds the namespace of a buffer that was set aside, since its log is gone or damaged, from what
+// the daemon's memory and disk have. The buffer is served when it returns. It may be repeated. ErrUnavailable if the
+// namespace's server does not answer, and ErrUnsupported if the buffer is set aside for another reason: then nothing
+// is changed.
+func RebuildBuffer(ctx context.Context, c *client.Client, name string) (Rebuilt, error) {
+	if err := bb.CheckBufferName(name); err != nil {
+		return Rebuilt{}, err
+	}
+	var m wire.BufferRebuilt
+	if err := of(c).Ask(ctx, wire.Type_TYPE_BUFFER_REBUILD, &wire.BufferName{Name: name}, &m); err != nil {
+		return Rebuilt{}, bb.Wrap("rebuild buffer", name, err)
+	}
+	r := Rebuilt{
+		Served: m.Served, Files: m.Files, Directories: m.Directories, Read: m.Read, Aside: m.Aside, Kept: m.Kept, OnStore: m.OnStore, Lost: m.Lost,
+	}
+	for _, f := range m.Found {
+		r.Found = append(r.Found, RebuiltFile{Path: f.Path, Bytes: f.Bytes, Became: f.Became, Reason: f.Reason})
+	}
+	return r, nil
+}
+
 func destroyBuffer(ctx context.Context, c *client.Client, m *wire.BufferDestroy) error {
 	name := m.Name
 	if err := bb.CheckBufferName(name); err != nil {

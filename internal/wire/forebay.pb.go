@@ -63,6 +63,7 @@ const (
 	Type_TYPE_BUFFER_GET     Type = 11 // BufferName → Buffer
 	Type_TYPE_BUFFER_LIST    Type = 12 // Empty → Buffers
 	Type_TYPE_BUFFER_DESTROY Type = 13 // BufferDestroy → Empty
+	Type_TYPE_BUFFER_REBUILD Type = 14 // BufferName → BufferRebuilt
 	Type_TYPE_STAT           Type = 20 // PathRequest → Entry
 	Type_TYPE_LIST           Type = 21 // ListRequest → ListReply
 	Type_TYPE_MKDIR          Type = 22 // Mkdir → Entry
@@ -128,6 +129,7 @@ var (
 		11: "TYPE_BUFFER_GET",
 		12: "TYPE_BUFFER_LIST",
 		13: "TYPE_BUFFER_DESTROY",
+		14: "TYPE_BUFFER_REBUILD",
 		20: "TYPE_STAT",
 		21: "TYPE_LIST",
 		22: "TYPE_MKDIR",
@@ -189,6 +191,7 @@ var (
 		"TYPE_BUFFER_GET":     11,
 		"TYPE_BUFFER_LIST":    12,
 		"TYPE_BUFFER_DESTROY": 13,
+		"TYPE_BUFFER_REBUILD": 14,
 		"TYPE_STAT":           20,
 		"TYPE_LIST":           21,
 		"TYPE_MKDIR":          22,
@@ -1227,6 +1230,184 @@ func (x *BufferDestroy) GetDiscard() bool {
 	return false
 }
 
+// BufferRebuilt says what became of the files of a buffer whose namespace was rebuilt from what memory has. Found
+// names the first of those that need a look.
+type BufferRebuilt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Served        bool                   `protobuf:"varint,1,opt,name=served,proto3" json:"served,omitempty"`                  // the buffer was served already: nothing was done
+	Files         int64                  `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`                    // whose entries are made again from memory, or are newer there than in the log
+	Directories   int64                  `protobuf:"varint,3,opt,name=directories,proto3" json:"directories,omitempty"`        // that could be read of the damaged log
+	Read          int64                  `protobuf:"varint,9,opt,name=read,proto3" json:"read,omitempty"`                      // files whose entries could
+	Aside         int64                  `protobuf:"varint,4,opt,name=aside,proto3" json:"aside,omitempty"`                    // files below .lost+found
+	Kept          int64                  `protobuf:"varint,5,opt,name=kept,proto3" json:"kept,omitempty"`                      // files that stay in memory without an entry
+	OnStore       int64                  `protobuf:"varint,6,opt,name=on_store,json=onStore,proto3" json:"on_store,omitempty"` // files that the store alone has
+	Lost          int64                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`                      // files of which something is missing
+	Found         []*RebuiltFile         `protobuf:"bytes,8,rep,name=found,proto3" json:"found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BufferRebuilt) Reset() {
+	*x = BufferRebuilt{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BufferRebuilt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BufferRebuilt) ProtoMessage() {}
+
+func (x *BufferRebuilt) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BufferRebuilt.ProtoReflect.Descriptor instead.
+func (*BufferRebuilt) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *BufferRebuilt) GetServed() bool {
+	if x != nil {
+		return x.Served
+	}
+	return false
+}
+
+func (x *BufferRebuilt) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetDirectories() int64 {
+	if x != nil {
+		return x.Directories
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetRead() int64 {
+	if x != nil {
+		return x.Read
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetAside() int64 {
+	if x != nil {
+		return x.Aside
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetOnStore() int64 {
+	if x != nil {
+		return x.OnStore
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetFound() []*RebuiltFile {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+type RebuiltFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Became        string                 `protobuf:"bytes,3,opt,name=became,proto3" json:"became,omitempty"` // "aside", "kept", "on-store" or "lost"
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebuiltFile) Reset() {
+	*x = RebuiltFile{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebuiltFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebuiltFile) ProtoMessage() {}
+
+func (x *RebuiltFile) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebuiltFile.ProtoReflect.Descriptor instead.
+func (*RebuiltFile) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RebuiltFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *RebuiltFile) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RebuiltFile) GetBecame() string {
+	if x != nil {
+		return x.Became
+	}
+	return ""
+}
+
+func (x *RebuiltFile) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type Buffers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffers       []*Buffer              `protobuf:"bytes,1,rep,name=buffers,proto3" json:"buffers,omitempty"`
@@ -1236,7 +1417,7 @@ type Buffers struct {
 
 func (x *Buffers) Reset() {
 	*x = Buffers{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	mi := &file_internal_wire_forebay_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1429,7 @@ func (x *Buffers) String() string {
 func (*Buffers) ProtoMessage() {}
 
 func (x *Buffers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	mi := &file_internal_wire_forebay_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1442,7 @@ func (x *Buffers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffers.ProtoReflect.Descriptor instead.
 func (*Buffers) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{14}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Buffers) GetBuffers() []*Buffer {
@@ -1303,7 +1484,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	mi := &file_internal_wire_forebay_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1496,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	mi := &file_internal_wire_forebay_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1509,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{15}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Buffer) GetName() string {
@@ -1509,7 +1690,7 @@ type TierRule struct {
 
 func (x *TierRule) Reset() {
 	*x = TierRule{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[16]
+	mi := &file_internal_wire_forebay_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1702,7 @@ func (x *TierRule) String() string {
 func (*TierRule) ProtoMessage() {}
 
 func (x *TierRule) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[16]
+	mi := &file_internal_wire_forebay_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1715,7 @@ func (x *TierRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierRule.ProtoReflect.Descriptor instead.
 func (*TierRule) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{16}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TierRule) GetPattern() string {
@@ -1577,7 +1758,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[17]
+	mi := &file_internal_wire_forebay_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1770,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[17]
+	mi := &file_internal_wire_forebay_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1783,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{17}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Entry) GetName() string {
@@ -1740,7 +1921,7 @@ type Entries struct {
 
 func (x *Entries) Reset() {
 	*x = Entries{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[18]
+	mi := &file_internal_wire_forebay_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1933,7 @@ func (x *Entries) String() string {
 func (*Entries) ProtoMessage() {}
 
 func (x *Entries) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[18]
+	mi := &file_internal_wire_forebay_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1946,7 @@ func (x *Entries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entries.ProtoReflect.Descriptor instead.
 func (*Entries) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{18}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Entries) GetEntries() []*Entry {
@@ -1791,7 +1972,7 @@ type Flushed struct {
 
 func (x *Flushed) Reset() {
 	*x = Flushed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[19]
+	mi := &file_internal_wire_forebay_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1984,7 @@ func (x *Flushed) String() string {
 func (*Flushed) ProtoMessage() {}
 
 func (x *Flushed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[19]
+	mi := &file_internal_wire_forebay_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1997,7 @@ func (x *Flushed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flushed.ProtoReflect.Descriptor instead.
 func (*Flushed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{19}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Flushed) GetGeneration() uint64 {
@@ -1885,7 +2066,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[20]
+	mi := &file_internal_wire_forebay_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2078,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[20]
+	mi := &file_internal_wire_forebay_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2091,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{20}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PathRequest) GetBuffer() string {
@@ -1939,7 +2120,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[21]
+	mi := &file_internal_wire_forebay_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2132,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[21]
+	mi := &file_internal_wire_forebay_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2145,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{21}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListRequest) GetBuffer() string {
@@ -2005,7 +2186,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[22]
+	mi := &file_internal_wire_forebay_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2198,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[22]
+	mi := &file_internal_wire_forebay_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2211,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{22}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListReply) GetEntries() []*Entry {
@@ -2059,7 +2240,7 @@ type Mkdir struct {
 
 func (x *Mkdir) Reset() {
 	*x = Mkdir{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[23]
+	mi := &file_internal_wire_forebay_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2252,7 @@ func (x *Mkdir) String() string {
 func (*Mkdir) ProtoMessage() {}
 
 func (x *Mkdir) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[23]
+	mi := &file_internal_wire_forebay_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2265,7 @@ func (x *Mkdir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mkdir.ProtoReflect.Descriptor instead.
 func (*Mkdir) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{23}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Mkdir) GetBuffer() string {
@@ -2129,7 +2310,7 @@ type Mknod struct {
 
 func (x *Mknod) Reset() {
 	*x = Mknod{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[24]
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2322,7 @@ func (x *Mknod) String() string {
 func (*Mknod) ProtoMessage() {}
 
 func (x *Mknod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[24]
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2335,7 @@ func (x *Mknod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mknod.ProtoReflect.Descriptor instead.
 func (*Mknod) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{24}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Mknod) GetBuffer() string {
@@ -2204,7 +2385,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[25]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2397,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[25]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2410,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{25}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Rename) GetBuffer() string {
@@ -2274,7 +2455,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2467,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2480,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Remove) GetBuffer() string {
@@ -2341,7 +2522,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2534,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2547,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Removed) GetFiles() int64 {
@@ -2404,7 +2585,7 @@ type SetAttr struct {
 
 func (x *SetAttr) Reset() {
 	*x = SetAttr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2597,7 @@ func (x *SetAttr) String() string {
 func (*SetAttr) ProtoMessage() {}
 
 func (x *SetAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2610,7 @@ func (x *SetAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAttr.ProtoReflect.Descriptor instead.
 func (*SetAttr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetAttr) GetBuffer() string {
@@ -2504,7 +2685,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2697,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2710,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Open) GetHandle() uint64 {
@@ -2658,7 +2839,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2851,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2864,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Opened) GetEntry() *Entry {
@@ -2744,7 +2925,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2937,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2950,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LeaseRequest) GetBuffer() string {
@@ -2829,7 +3010,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3022,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3035,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Lease) GetId() uint64 {
@@ -2915,7 +3096,7 @@ type ReturnLease struct {
 
 func (x *ReturnLease) Reset() {
 	*x = ReturnLease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3108,7 @@ func (x *ReturnLease) String() string {
 func (*ReturnLease) ProtoMessage() {}
 
 func (x *ReturnLease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3121,7 @@ func (x *ReturnLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReturnLease.ProtoReflect.Descriptor instead.
 func (*ReturnLease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReturnLease) GetId() uint64 {
@@ -2962,7 +3143,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3155,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3168,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Region) GetId() uint64 {
@@ -3034,7 +3215,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3227,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3240,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Commit) GetHandle() uint64 {
@@ -3124,7 +3305,7 @@ type NewExtent struct {
 
 func (x *NewExtent) Reset() {
 	*x = NewExtent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3317,7 @@ func (x *NewExtent) String() string {
 func (*NewExtent) ProtoMessage() {}
 
 func (x *NewExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3330,7 @@ func (x *NewExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewExtent.ProtoReflect.Descriptor instead.
 func (*NewExtent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NewExtent) GetFileOffset() int64 {
@@ -3198,7 +3379,7 @@ type Committed struct {
 
 func (x *Committed) Reset() {
 	*x = Committed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3391,7 @@ func (x *Committed) String() string {
 func (*Committed) ProtoMessage() {}
 
 func (x *Committed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3404,7 @@ func (x *Committed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committed.ProtoReflect.Descriptor instead.
 func (*Committed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Committed) GetSize() int64 {
@@ -3263,7 +3444,7 @@ type ExtentsRequest struct {
 
 func (x *ExtentsRequest) Reset() {
 	*x = ExtentsRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3456,7 @@ func (x *ExtentsRequest) String() string {
 func (*ExtentsRequest) ProtoMessage() {}
 
 func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3469,7 @@ func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentsRequest.ProtoReflect.Descriptor instead.
 func (*ExtentsRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExtentsRequest) GetHandle() uint64 {
@@ -3339,7 +3520,7 @@ type Extents struct {
 
 func (x *Extents) Reset() {
 	*x = Extents{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3532,7 @@ func (x *Extents) String() string {
 func (*Extents) ProtoMessage() {}
 
 func (x *Extents) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3545,7 @@ func (x *Extents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extents.ProtoReflect.Descriptor instead.
 func (*Extents) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Extents) GetPin() uint64 {
@@ -3417,7 +3598,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3610,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3623,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Extent) GetFileOffset() int64 {
@@ -3503,7 +3684,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3696,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3709,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Unpin) GetPins() []uint64 {
@@ -3547,7 +3728,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3740,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3753,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Close) GetHandle() uint64 {
@@ -3596,7 +3777,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3789,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3802,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Drain) GetBuffer() string {
@@ -3681,7 +3862,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3874,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3887,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Stage) GetBuffer() string {
@@ -3761,7 +3942,7 @@ type Verify struct {
 
 func (x *Verify) Reset() {
 	*x = Verify{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3954,7 @@ func (x *Verify) String() string {
 func (*Verify) ProtoMessage() {}
 
 func (x *Verify) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3967,7 @@ func (x *Verify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verify.ProtoReflect.Descriptor instead.
 func (*Verify) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Verify) GetUrl() string {
@@ -3831,7 +4012,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +4024,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +4037,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Progress) GetFilesTotal() int64 {
@@ -4004,7 +4185,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4197,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4210,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Failure) GetPath() string {
@@ -4071,7 +4252,7 @@ type JobRequest struct {
 
 func (x *JobRequest) Reset() {
 	*x = JobRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4264,7 @@ func (x *JobRequest) String() string {
 func (*JobRequest) ProtoMessage() {}
 
 func (x *JobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4277,7 @@ func (x *JobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRequest.ProtoReflect.Descriptor instead.
 func (*JobRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *JobRequest) GetId() string {
@@ -4122,7 +4303,7 @@ type JobReply struct {
 
 func (x *JobReply) Reset() {
 	*x = JobReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4315,7 @@ func (x *JobReply) String() string {
 func (*JobReply) ProtoMessage() {}
 
 func (x *JobReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4328,7 @@ func (x *JobReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReply.ProtoReflect.Descriptor instead.
 func (*JobReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *JobReply) GetJson() []byte {
@@ -4168,7 +4349,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4180,7 +4361,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4193,7 +4374,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -4218,7 +4399,7 @@ type LifetimeOpen struct {
 
 func (x *LifetimeOpen) Reset() {
 	*x = LifetimeOpen{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4411,7 @@ func (x *LifetimeOpen) String() string {
 func (*LifetimeOpen) ProtoMessage() {}
 
 func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4424,7 @@ func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeOpen.ProtoReflect.Descriptor instead.
 func (*LifetimeOpen) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *LifetimeOpen) GetJson() []byte {
@@ -4292,7 +4473,7 @@ type LifetimeLeave struct {
 
 func (x *LifetimeLeave) Reset() {
 	*x = LifetimeLeave{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4304,7 +4485,7 @@ func (x *LifetimeLeave) String() string {
 func (*LifetimeLeave) ProtoMessage() {}
 
 func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4317,7 +4498,7 @@ func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeLeave.ProtoReflect.Descriptor instead.
 func (*LifetimeLeave) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *LifetimeLeave) GetKey() string {
@@ -4353,7 +4534,7 @@ type LifetimeEnd struct {
 
 func (x *LifetimeEnd) Reset() {
 	*x = LifetimeEnd{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4365,7 +4546,7 @@ func (x *LifetimeEnd) String() string {
 func (*LifetimeEnd) ProtoMessage() {}
 
 func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4378,7 +4559,7 @@ func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeEnd.ProtoReflect.Descriptor instead.
 func (*LifetimeEnd) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LifetimeEnd) GetKey() string {
@@ -4421,7 +4602,7 @@ type LifetimeDue struct {
 
 func (x *LifetimeDue) Reset() {
 	*x = LifetimeDue{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4614,7 @@ func (x *LifetimeDue) String() string {
 func (*LifetimeDue) ProtoMessage() {}
 
 func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4446,7 +4627,7 @@ func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeDue.ProtoReflect.Descriptor instead.
 func (*LifetimeDue) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LifetimeDue) GetKey() string {
@@ -4480,7 +4661,7 @@ type Lifetimes struct {
 
 func (x *Lifetimes) Reset() {
 	*x = Lifetimes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4673,7 @@ func (x *Lifetimes) String() string {
 func (*Lifetimes) ProtoMessage() {}
 
 func (x *Lifetimes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4686,7 @@ func (x *Lifetimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetimes.ProtoReflect.Descriptor instead.
 func (*Lifetimes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Lifetimes) GetKey() string {
@@ -4547,7 +4728,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4559,7 +4740,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4572,7 +4753,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Txn) GetBuffer() string {
@@ -4682,7 +4863,7 @@ type Txns struct {
 
 func (x *Txns) Reset() {
 	*x = Txns{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4694,7 +4875,7 @@ func (x *Txns) String() string {
 func (*Txns) ProtoMessage() {}
 
 func (x *Txns) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4707,7 +4888,7 @@ func (x *Txns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txns.ProtoReflect.Descriptor instead.
 func (*Txns) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Txns) GetTxns() []*Txn {
@@ -4731,7 +4912,7 @@ type TxnBegin struct {
 
 func (x *TxnBegin) Reset() {
 	*x = TxnBegin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +4924,7 @@ func (x *TxnBegin) String() string {
 func (*TxnBegin) ProtoMessage() {}
 
 func (x *TxnBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +4937,7 @@ func (x *TxnBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnBegin.ProtoReflect.Descriptor instead.
 func (*TxnBegin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TxnBegin) GetBuffer() string {
@@ -4797,7 +4978,7 @@ type TxnName struct {
 
 func (x *TxnName) Reset() {
 	*x = TxnName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4809,7 +4990,7 @@ func (x *TxnName) String() string {
 func (*TxnName) ProtoMessage() {}
 
 func (x *TxnName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4822,7 +5003,7 @@ func (x *TxnName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnName.ProtoReflect.Descriptor instead.
 func (*TxnName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TxnName) GetBuffer() string {
@@ -4852,7 +5033,7 @@ type TxnAdopt struct {
 
 func (x *TxnAdopt) Reset() {
 	*x = TxnAdopt{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +5045,7 @@ func (x *TxnAdopt) String() string {
 func (*TxnAdopt) ProtoMessage() {}
 
 func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +5058,7 @@ func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopt.ProtoReflect.Descriptor instead.
 func (*TxnAdopt) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TxnAdopt) GetBuffer() string {
@@ -4917,7 +5098,7 @@ type TxnAdopted struct {
 
 func (x *TxnAdopted) Reset() {
 	*x = TxnAdopted{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +5110,7 @@ func (x *TxnAdopted) String() string {
 func (*TxnAdopted) ProtoMessage() {}
 
 func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5123,7 @@ func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopted.ProtoReflect.Descriptor instead.
 func (*TxnAdopted) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TxnAdopted) GetWinner() string {
@@ -4966,7 +5147,7 @@ type TxnCommit struct {
 
 func (x *TxnCommit) Reset() {
 	*x = TxnCommit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4978,7 +5159,7 @@ func (x *TxnCommit) String() string {
 func (*TxnCommit) ProtoMessage() {}
 
 func (x *TxnCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4991,7 +5172,7 @@ func (x *TxnCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnCommit.ProtoReflect.Descriptor instead.
 func (*TxnCommit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TxnCommit) GetBuffer() string {
@@ -5032,7 +5213,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5044,7 +5225,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5057,7 +5238,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -5092,7 +5273,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5104,7 +5285,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5117,7 +5298,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Node) GetName() string {
@@ -5248,7 +5429,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5260,7 +5441,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5273,7 +5454,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *NodeName) GetName() string {
@@ -5294,7 +5475,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5306,7 +5487,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5319,7 +5500,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -5355,7 +5536,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5367,7 +5548,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5380,7 +5561,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -5422,7 +5603,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5434,7 +5615,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5447,7 +5628,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -5474,7 +5655,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5486,7 +5667,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5499,7 +5680,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Token) GetToken() []byte {
@@ -5530,7 +5711,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5542,7 +5723,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5555,7 +5736,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -5595,7 +5776,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5607,7 +5788,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5620,7 +5801,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Take) GetBuffer() string {
@@ -5678,7 +5859,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5690,7 +5871,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5703,7 +5884,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -5744,7 +5925,7 @@ type PlaceRename struct {
 
 func (x *PlaceRename) Reset() {
 	*x = PlaceRename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5756,7 +5937,7 @@ func (x *PlaceRename) String() string {
 func (*PlaceRename) ProtoMessage() {}
 
 func (x *PlaceRename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5769,7 +5950,7 @@ func (x *PlaceRename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
 func (*PlaceRename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *PlaceRename) GetBuffer() string {
@@ -5835,7 +6016,7 @@ type PlaceRemove struct {
 
 func (x *PlaceRemove) Reset() {
 	*x = PlaceRemove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5847,7 +6028,7 @@ func (x *PlaceRemove) String() string {
 func (*PlaceRemove) ProtoMessage() {}
 
 func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5860,7 +6041,7 @@ func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
 func (*PlaceRemove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *PlaceRemove) GetBuffer() string {
@@ -5917,7 +6098,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5929,7 +6110,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5942,7 +6123,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -5986,7 +6167,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5998,7 +6179,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6011,7 +6192,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -6154,7 +6335,22 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"=\n" +
 	"\rBufferDestroy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\adiscard\x18\x02 \x01(\bR\adiscard\"7\n" +
+	"\adiscard\x18\x02 \x01(\bR\adiscard\"\xfb\x01\n" +
+	"\rBufferRebuilt\x12\x16\n" +
+	"\x06served\x18\x01 \x01(\bR\x06served\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\x03R\x05files\x12 \n" +
+	"\vdirectories\x18\x03 \x01(\x03R\vdirectories\x12\x12\n" +
+	"\x04read\x18\t \x01(\x03R\x04read\x12\x14\n" +
+	"\x05aside\x18\x04 \x01(\x03R\x05aside\x12\x12\n" +
+	"\x04kept\x18\x05 \x01(\x03R\x04kept\x12\x19\n" +
+	"\bon_store\x18\x06 \x01(\x03R\aonStore\x12\x12\n" +
+	"\x04lost\x18\a \x01(\x03R\x04lost\x12-\n" +
+	"\x05found\x18\b \x03(\v2\x17.forebay.v1.RebuiltFileR\x05found\"g\n" +
+	"\vRebuiltFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06became\x18\x03 \x01(\tR\x06became\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"7\n" +
 	"\aBuffers\x12,\n" +
 	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xfd\x04\n" +
 	"\x06Buffer\x12\x12\n" +
@@ -6595,7 +6791,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
 	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
-	"\x04more\x18\b \x01(\bR\x04more*\xd5\b\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\xee\b\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -6611,7 +6807,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x12\x13\n" +
 	"\x0fTYPE_BUFFER_GET\x10\v\x12\x14\n" +
 	"\x10TYPE_BUFFER_LIST\x10\f\x12\x17\n" +
-	"\x13TYPE_BUFFER_DESTROY\x10\r\x12\r\n" +
+	"\x13TYPE_BUFFER_DESTROY\x10\r\x12\x17\n" +
+	"\x13TYPE_BUFFER_REBUILD\x10\x0e\x12\r\n" +
 	"\tTYPE_STAT\x10\x14\x12\r\n" +
 	"\tTYPE_LIST\x10\x15\x12\x0e\n" +
 	"\n" +
@@ -6683,7 +6880,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 
 var (
 	file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 77)
+	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 79)
 	file_internal_wire_forebay_proto_goTypes   = []any{
 		Type(0),                // 0: forebay.v1.Type
 		(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -6700,95 +6897,98 @@ var (
 		(*Event)(nil),          // 12: forebay.v1.Event
 		(*BufferName)(nil),     // 13: forebay.v1.BufferName
 		(*BufferDestroy)(nil),  // 14: forebay.v1.BufferDestroy
-		(*Buffers)(nil),        // 15: forebay.v1.Buffers
-		(*Buffer)(nil),         // 16: forebay.v1.Buffer
-		(*TierRule)(nil),       // 17: forebay.v1.TierRule
-		(*Entry)(nil),          // 18: forebay.v1.Entry
-		(*Entries)(nil),        // 19: forebay.v1.Entries
-		(*Flushed)(nil),        // 20: forebay.v1.Flushed
-		(*PathRequest)(nil),    // 21: forebay.v1.PathRequest
-		(*ListRequest)(nil),    // 22: forebay.v1.ListRequest
-		(*ListReply)(nil),      // 23: forebay.v1.ListReply
-		(*Mkdir)(nil),          // 24: forebay.v1.Mkdir
-		(*Mknod)(nil),          // 25: forebay.v1.Mknod
-		(*Rename)(nil),         // 26: forebay.v1.Rename
-		(*Remove)(nil),         // 27: forebay.v1.Remove
-		(*Removed)(nil),        // 28: forebay.v1.Removed
-		(*SetAttr)(nil),        // 29: forebay.v1.SetAttr
-		(*Open)(nil),           // 30: forebay.v1.Open
-		(*Opened)(nil),         // 31: forebay.v1.Opened
-		(*LeaseRequest)(nil),   // 32: forebay.v1.LeaseRequest
-		(*Lease)(nil),          // 33: forebay.v1.Lease
-		(*ReturnLease)(nil),    // 34: forebay.v1.ReturnLease
-		(*Region)(nil),         // 35: forebay.v1.Region
-		(*Commit)(nil),         // 36: forebay.v1.Commit
-		(*NewExtent)(nil),      // 37: forebay.v1.NewExtent
-		(*Committed)(nil),      // 38: forebay.v1.Committed
-		(*ExtentsRequest)(nil), // 39: forebay.v1.ExtentsRequest
-		(*Extents)(nil),        // 40: forebay.v1.Extents
-		(*Extent)(nil),         // 41: forebay.v1.Extent
-		(*Unpin)(nil),          // 42: forebay.v1.Unpin
-		(*Close)(nil),          // 43: forebay.v1.Close
-		(*Drain)(nil),          // 44: forebay.v1.Drain
-		(*Stage)(nil),          // 45: forebay.v1.Stage
-		(*Verify)(nil),         // 46: forebay.v1.Verify
-		(*Progress)(nil),       // 47: forebay.v1.Progress
-		(*Failure)(nil),        // 48: forebay.v1.Failure
-		(*JobRequest)(nil),     // 49: forebay.v1.JobRequest
-		(*JobReply)(nil),       // 50: forebay.v1.JobReply
-		(*Lifetime)(nil),       // 51: forebay.v1.Lifetime
-		(*LifetimeOpen)(nil),   // 52: forebay.v1.LifetimeOpen
-		(*LifetimeLeave)(nil),  // 53: forebay.v1.LifetimeLeave
-		(*LifetimeEnd)(nil),    // 54: forebay.v1.LifetimeEnd
-		(*LifetimeDue)(nil),    // 55: forebay.v1.LifetimeDue
-		(*Lifetimes)(nil),      // 56: forebay.v1.Lifetimes
-		(*Txn)(nil),            // 57: forebay.v1.Txn
-		(*Txns)(nil),           // 58: forebay.v1.Txns
-		(*TxnBegin)(nil),       // 59: forebay.v1.TxnBegin
-		(*TxnName)(nil),        // 60: forebay.v1.TxnName
-		(*TxnAdopt)(nil),       // 61: forebay.v1.TxnAdopt
-		(*TxnAdopted)(nil),     // 62: forebay.v1.TxnAdopted
-		(*TxnCommit)(nil),      // 63: forebay.v1.TxnCommit
-		(*Nodes)(nil),          // 64: forebay.v1.Nodes
-		(*Node)(nil),           // 65: forebay.v1.Node
-		(*NodeName)(nil),       // 66: forebay.v1.NodeName
-		(*NodeDrain)(nil),      // 67: forebay.v1.NodeDrain
-		(*NodeForgotten)(nil),  // 68: forebay.v1.NodeForgotten
-		(*TokenRequest)(nil),   // 69: forebay.v1.TokenRequest
-		(*Token)(nil),          // 70: forebay.v1.Token
-		(*Hold)(nil),           // 71: forebay.v1.Hold
-		(*Take)(nil),           // 72: forebay.v1.Take
-		(*Recheck)(nil),        // 73: forebay.v1.Recheck
-		(*PlaceRename)(nil),    // 74: forebay.v1.PlaceRename
-		(*PlaceRemove)(nil),    // 75: forebay.v1.PlaceRemove
-		(*Discard)(nil),        // 76: forebay.v1.Discard
-		(*Replicate)(nil),      // 77: forebay.v1.Replicate
+		(*BufferRebuilt)(nil),  // 15: forebay.v1.BufferRebuilt
+		(*RebuiltFile)(nil),    // 16: forebay.v1.RebuiltFile
+		(*Buffers)(nil),        // 17: forebay.v1.Buffers
+		(*Buffer)(nil),         // 18: forebay.v1.Buffer
+		(*TierRule)(nil),       // 19: forebay.v1.TierRule
+		(*Entry)(nil),          // 20: forebay.v1.Entry
+		(*Entries)(nil),        // 21: forebay.v1.Entries
+		(*Flushed)(nil),        // 22: forebay.v1.Flushed
+		(*PathRequest)(nil),    // 23: forebay.v1.PathRequest
+		(*ListRequest)(nil),    // 24: forebay.v1.ListRequest
+		(*ListReply)(nil),      // 25: forebay.v1.ListReply
+		(*Mkdir)(nil),          // 26: forebay.v1.Mkdir
+		(*Mknod)(nil),          // 27: forebay.v1.Mknod
+		(*Rename)(nil),         // 28: forebay.v1.Rename
+		(*Remove)(nil),         // 29: forebay.v1.Remove
+		(*Removed)(nil),        // 30: forebay.v1.Removed
+		(*SetAttr)(nil),        // 31: forebay.v1.SetAttr
+		(*Open)(nil),           // 32: forebay.v1.Open
+		(*Opened)(nil),         // 33: forebay.v1.Opened
+		(*LeaseRequest)(nil),   // 34: forebay.v1.LeaseRequest
+		(*Lease)(nil),          // 35: forebay.v1.Lease
+		(*ReturnLease)(nil),    // 36: forebay.v1.ReturnLease
+		(*Region)(nil),         // 37: forebay.v1.Region
+		(*Commit)(nil),         // 38: forebay.v1.Commit
+		(*NewExtent)(nil),      // 39: forebay.v1.NewExtent
+		(*Committed)(nil),      // 40: forebay.v1.Committed
+		(*ExtentsRequest)(nil), // 41: forebay.v1.ExtentsRequest
+		(*Extents)(nil),        // 42: forebay.v1.Extents
+		(*Extent)(nil),         // 43: forebay.v1.Extent
+		(*Unpin)(nil),          // 44: forebay.v1.Unpin
+		(*Close)(nil),          // 45: forebay.v1.Close
+		(*Drain)(nil),          // 46: forebay.v1.Drain
+		(*Stage)(nil),          // 47: forebay.v1.Stage
+		(*Verify)(nil),         // 48: forebay.v1.Verify
+		(*Progress)(nil),       // 49: forebay.v1.Progress
+		(*Failure)(nil),        // 50: forebay.v1.Failure
+		(*JobRequest)(nil),     // 51: forebay.v1.JobRequest
+		(*JobReply)(nil),       // 52: forebay.v1.JobReply
+		(*Lifetime)(nil),       // 53: forebay.v1.Lifetime
+		(*LifetimeOpen)(nil),   // 54: forebay.v1.LifetimeOpen
+		(*LifetimeLeave)(nil),  // 55: forebay.v1.LifetimeLeave
+		(*LifetimeEnd)(nil),    // 56: forebay.v1.LifetimeEnd
+		(*LifetimeDue)(nil),    // 57: forebay.v1.LifetimeDue
+		(*Lifetimes)(nil),      // 58: forebay.v1.Lifetimes
+		(*Txn)(nil),            // 59: forebay.v1.Txn
+		(*Txns)(nil),           // 60: forebay.v1.Txns
+		(*TxnBegin)(nil),       // 61: forebay.v1.TxnBegin
+		(*TxnName)(nil),        // 62: forebay.v1.TxnName
+		(*TxnAdopt)(nil),       // 63: forebay.v1.TxnAdopt
+		(*TxnAdopted)(nil),     // 64: forebay.v1.TxnAdopted
+		(*TxnCommit)(nil),      // 65: forebay.v1.TxnCommit
+		(*Nodes)(nil),          // 66: forebay.v1.Nodes
+		(*Node)(nil),           // 67: forebay.v1.Node
+		(*NodeName)(nil),       // 68: forebay.v1.NodeName
+		(*NodeDrain)(nil),      // 69: forebay.v1.NodeDrain
+		(*NodeForgotten)(nil),  // 70: forebay.v1.NodeForgotten
+		(*TokenRequest)(nil),   // 71: forebay.v1.TokenRequest
+		(*Token)(nil),          // 72: forebay.v1.Token
+		(*Hold)(nil),           // 73: forebay.v1.Hold
+		(*Take)(nil),           // 74: forebay.v1.Take
+		(*Recheck)(nil),        // 75: forebay.v1.Recheck
+		(*PlaceRename)(nil),    // 76: forebay.v1.PlaceRename
+		(*PlaceRemove)(nil),    // 77: forebay.v1.PlaceRemove
+		(*Discard)(nil),        // 78: forebay.v1.Discard
+		(*Replicate)(nil),      // 79: forebay.v1.Replicate
 	}
 )
 
 var file_internal_wire_forebay_proto_depIdxs = []int32{
-	16, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
-	17, // 1: forebay.v1.Buffer.tiers:type_name -> forebay.v1.TierRule
-	20, // 2: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
-	18, // 3: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
-	18, // 4: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
-	18, // 5: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
-	40, // 6: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
-	35, // 7: forebay.v1.Lease.region:type_name -> forebay.v1.Region
-	37, // 8: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
-	41, // 9: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
-	35, // 10: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
-	48, // 11: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	16, // 12: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
-	57, // 13: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
-	65, // 14: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
-	18, // 15: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	37, // 16: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	16, // 0: forebay.v1.BufferRebuilt.found:type_name -> forebay.v1.RebuiltFile
+	18, // 1: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
+	19, // 2: forebay.v1.Buffer.tiers:type_name -> forebay.v1.TierRule
+	22, // 3: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
+	20, // 4: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
+	20, // 5: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
+	20, // 6: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
+	42, // 7: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
+	37, // 8: forebay.v1.Lease.region:type_name -> forebay.v1.Region
+	39, // 9: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
+	43, // 10: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
+	37, // 11: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
+	50, // 12: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
+	18, // 13: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
+	59, // 14: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
+	67, // 15: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	20, // 16: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	39, // 17: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_internal_wire_forebay_proto_init() }
@@ -6796,14 +6996,14 @@ func file_internal_wire_forebay_proto_init() {
 	if File_internal_wire_forebay_proto != nil {
 		return
 	}
-	file_internal_wire_forebay_proto_msgTypes[28].OneofWrappers = []any{}
+	file_internal_wire_forebay_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   77,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

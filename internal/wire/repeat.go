@@ -72,6 +72,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_TXN_RENEW:      keyed,
 	Type_TYPE_REPLICATE:      keyed, // a file's generation
 	Type_TYPE_TAKE:           keyed, // the same
+	Type_TYPE_BUFFER_REBUILD: keyed, // of a buffer that is served, it does nothing
 	Type_TYPE_RECHECK:        keyed, // compares with the store, and flushes differing files
 	Type_TYPE_PLACE_RENAME:   keyed, // PlaceRename.expect
 	Type_TYPE_PLACE_REMOVE:   keyed, // PlaceRemove.expect

@@ -50,6 +50,7 @@ const (
 	VersionFences    = 2
 	VersionBelow     = 2
 	VersionSpecial   = 2
+	VersionRebuilds  = 2
 )
 
 // TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
@@ -105,6 +106,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionTxns, "transactions"
 	case Type_TYPE_MKNOD:
 		return VersionSpecial, "symbolic links, FIFOs and sockets"
+	case Type_TYPE_BUFFER_REBUILD:
+		return VersionRebuilds, "rebuilding a namespace"
 	case Type_TYPE_TOKEN:
 		return VersionTokens, "tokens"
 	case Type_TYPE_REPLICATE:

@@ -127,9 +127,14 @@ func (e *Engine) Buffer() string { return e.o.Buffer }
 // Distrust does nothing: no answer comes from a server.
 func (e *Engine) Distrust() {}
 
+// RootOf returns the entry of the root of a new buffer.
+func RootOf(b *bb.Buffer) bb.Entry {
+	return bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
+}
+
 // Prepare makes the root directory, with the attributes of a buffer, where it is not there.
 func (e *Engine) Prepare(ctx context.Context, b *bb.Buffer) error {
-	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
+	root := RootOf(b)
 	key, value, err := encode(&root)
 	if err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 )
 
 func newBufferCommand(a *app.App) *cobra.Command {
-	cmd := &cobra.Command{Use: "buffer", Short: "Create, list, show and destroy buffers", Args: cobra.NoArgs}
-	cmd.AddCommand(newBufferCreateCommand(a), newBufferListCommand(a), newBufferShowCommand(a), newBufferDestroyCommand(a))
+	cmd := &cobra.Command{Use: "buffer", Short: "Create, list, show, rebuild and destroy buffers", Args: cobra.NoArgs}
+	cmd.AddCommand(newBufferCreateCommand(a), newBufferListCommand(a), newBufferShowCommand(a), newBufferRebuildCommand(a), newBufferDestroyCommand(a))
 	return cmd
 }
 

@@ -164,21 +164,22 @@ type Owner struct {
 
 // position is where an owner is in its log.
 type position struct {
-	id     record.Owner
-	last   uint64 // sequence under the log's subject
-	top    uint64 // sequence of whatever this owner appended last
-	behind bool   // a sequence was given out twice: what it was of is lost
-	acked  uint64 // what last was before the server forgot it, until that is stored again; 0: it has not
-	floor  uint64 // revision that all of this owner's are from, and those of owners before are below
-	logged int    // bytes since the last manifest
-	pages  []uint64
-	round  Round
-	old    replaced // what is to be purged
-	broken []int    // pages of which a start has found the newest message damaged
-	todo   []int    // pages of the checkpoint that is being made
-	making bool
-	asked  []chan error // of Checkpoint: those who wait for the next one
-	ending []chan error // those who wait for this one
+	id         record.Owner
+	last       uint64 // sequence under the log's subject
+	top        uint64 // sequence of whatever this owner appended last
+	behind     bool   // a sequence was given out twice: what it was of is lost
+	acked      uint64 // what last was before the server forgot it, until that is stored again; 0: it has not
+	remembered uint64 // what Options.Floor has returned
+	floor      uint64 // revision that all of this owner's are from, and those of owners before are below
+	logged     int    // bytes since the last manifest
+	pages      []uint64
+	round      Round
+	old        replaced // what is to be purged
+	broken     []int    // pages of which a start has found the newest message damaged
+	todo       []int    // pages of the checkpoint that is being made
+	making     bool
+	asked      []chan error // of Checkpoint: those who wait for the next one
+	ending     []chan error // those who wait for this one
 }
 
 // Open claims a log, which must exist, and reads what the namespace is. The context is for that
@@ -237,7 +238,8 @@ func (w *Owner) MarkDestroyed() { w.destroyed.Store(true) }
 // they have in memory any more.
 func (w *Owner) load(ctx context.Context) error {
 	if w.o.Floor != nil {
-		w.at.floor = (w.o.Floor() + 3) &^ 1
+		w.at.remembered = w.o.Floor()
+		w.at.floor = (w.at.remembered + 3) &^ 1
 	}
 	lease, err := w.claim(ctx)
 	if err != nil {
@@ -251,8 +253,28 @@ func (w *Owner) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := w.checkRemembered(); err != nil {
+		return err
+	}
 	w.at.floor = max(w.at.floor, w.table.Next())
 	return outlast(ctx, claimed, lease)
+}
+
+// checkRemembered compares what was loaded with the highest revision that is remembered of the namespace. A log that
+// has lost its end is served without it, since what is remembered comes back. One of which nothing is left is as good
+// as gone: it is none that was never used, whose first message is the claim.
+func (w *Owner) checkRemembered() error {
+	root := record.AppendEntryKey(nil, 0, "")
+	_, prepared := w.table.Get(root)
+	switch {
+	case w.at.remembered == 0 || w.at.remembered < w.table.Next():
+	case !prepared && w.at.last > 1:
+		return lost("all that it had")
+	default:
+		w.o.Logger.Error("the log of a namespace ends before what is remembered of it: files that were made since come back; what was renamed or removed since may be as it was before",
+			"buffer", w.o.Buffer, "ends", w.table.Next(), "remembered", w.at.remembered)
+	}
+	return nil
 }
 
 // loadNewest makes the table of the newest checkpoint and what follows it.

@@ -247,6 +247,15 @@ func (t *Table) EntryOf(id bb.DirID) (pages.Item, bool) {
 	return t.m.At(t.dirs[id].slot), true
 }
 
+// EachDir calls fn with each directory that has an entry, in no order. The item is valid until the table changes.
+func (t *Table) EachDir(fn func(id bb.DirID, item pages.Item)) {
+	for id, d := range t.dirs {
+		if d.slot != pages.NoSlot {
+			fn(id, t.m.At(d.slot))
+		}
+	}
+}
+
 // Each calls fn with the items of the entries of a directory whose names are above one, in the
 // order of their names, until it returns false. "" is below all names.
 func (t *Table) Each(id bb.DirID, after string, fn func(pages.Item) bool) {

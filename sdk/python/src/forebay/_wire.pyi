@@ -16,6 +16,7 @@ TYPE_BUFFER_CREATE: Final = 10
 TYPE_BUFFER_GET: Final = 11
 TYPE_BUFFER_LIST: Final = 12
 TYPE_BUFFER_DESTROY: Final = 13
+TYPE_BUFFER_REBUILD: Final = 14
 TYPE_STAT: Final = 20
 TYPE_LIST: Final = 21
 TYPE_MKDIR: Final = 22
@@ -163,6 +164,26 @@ class BufferDestroy(Message):
     name: str
     discard: bool
     def __init__(self, *, name: str | None = ..., discard: bool | None = ...) -> None: ...
+
+class BufferRebuilt(Message):
+    served: bool
+    files: int
+    directories: int
+    read: int
+    aside: int
+    kept: int
+    on_store: int
+    lost: int
+    @property
+    def found(self) -> RepeatedCompositeFieldContainer[RebuiltFile]: ...
+    def __init__(self, *, served: bool | None = ..., files: int | None = ..., directories: int | None = ..., read: int | None = ..., aside: int | None = ..., kept: int | None = ..., on_store: int | None = ..., lost: int | None = ..., found: Iterable[RebuiltFile] | None = ...) -> None: ...
+
+class RebuiltFile(Message):
+    path: str
+    bytes: int
+    became: str
+    reason: str
+    def __init__(self, *, path: str | None = ..., bytes: int | None = ..., became: str | None = ..., reason: str | None = ...) -> None: ...
 
 class Buffers(Message):
     @property

@@ -59,6 +59,7 @@ final class Repetition {
           Type.TYPE_STAGE_OUT,
           Type.TYPE_NODE_DRAIN,
           Type.TYPE_TOKEN,
+          Type.TYPE_BUFFER_REBUILD,
           Type.TYPE_JOB_CANCEL,
           Type.TYPE_LIFETIME_OPEN,
           Type.TYPE_LIFETIME_LEAVE,

@@ -1,0 +1,92 @@
+package meta
+
+import (
+	"context"
+	"errors"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/salvage"
+)
+
+// A log that is gone or damaged, and of which there is no copy, is begun anew: what becomes of its names is then
+// decided by whoever has the files. The new log is another one, and is complete before the record names it:
+//
+//	                  new log made, what can be       record names
+//	damaged ────────▶ read of the old one stored ────▶ the new log
+//	   ▲                  │
+//	   └── a crash ◀──────┘   the new log has no buffer: Repair deletes it
+//
+// Repair deletes the damaged log, too, as one that no buffer has.
+
+// Anew says what a log that was begun anew has.
+type Anew struct{ Directories, Files int }
+
+// BeginAnew begins the log of a buffer anew, with those directories that can still be read of the damaged one, and
+// those files of which keep (salvage.Read) returns true. It does so only if the log cannot be opened now, for a
+// Damaged reason: a log that can be read stays as it is, and any other error is returned. It may be repeated after a
+// failure.
+func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry) bool) (has Anew, err error) {
+	const op = "rebuild"
+	b, in, err := m.buffer(ctx, op, of.Name)
+	switch {
+	case err != nil:
+		return has, err
+	case !b.Created.Equal(of.Created) || b.State == bb.BufferDestroying:
+		return has, bb.E(bb.NotFound, op, of.Name, "the buffer was destroyed meanwhile")
+	case in.engine != EngineLog:
+		return has, bb.E(bb.Unsupported, op, of.Name, "its namespace is not a log").WithRemedy("put a copy of the namespace server's folder back")
+	}
+	if _, err := m.Namespace(ctx, of.Name); !Damaged(err) {
+		return has, err
+	}
+	select {
+	case m.opening <- struct{}{}:
+		defer func() { <-m.opening }()
+	case <-ctx.Done():
+		return has, bb.Wrap(op, of.Name, context.Cause(ctx))
+	}
+	id, err := m.ids.Next(ctx)
+	if err != nil {
+		return has, err
+	}
+	now := keptIn{id, EngineLog}
+	unmake, err := m.makeLog(ctx, b.Name, now)
+	if err != nil {
+		return has, kv.Wrap(op, b.Name, err)
+	}
+	if has, err = m.beginLog(ctx, &b, in, now, keep); err != nil {
+		unmake()
+		return has, kv.Wrap(op, b.Name, err)
+	}
+	if _, err = m.putBuffer(ctx, op, b, now); errors.Is(err, kv.ErrConflict) {
+		unmake()
+	}
+	if err == nil {
+		m.log.Warn("the log of a buffer is begun anew", "buffer", b.Name, "directories", has.Directories, "files", has.Files, "was", bucketName(b.Name, in.id), "is", bucketName(b.Name, id))
+	}
+	return has, err
+}
+
+// beginLog stores in a new log what can be read of the damaged one.
+func (m *Meta) beginLog(ctx context.Context, b *bb.Buffer, damaged, now keptIn, keep func(*bb.Entry) bool) (has Anew, err error) {
+	old := m.logOf(b.Name, damaged)
+	there, err := old.Exists(ctx)
+	if err != nil {
+		return has, err
+	}
+	var found salvage.Entries
+	if there {
+		if found, err = salvage.Read(ctx, old, keep); bb.KindOf(err) == bb.Lost {
+			m.log.Warn("nothing can be read of a damaged log", "buffer", b.Name, "err", err)
+		} else if err != nil {
+			return has, err
+		}
+	}
+	o := m.logOptions(b.Name)
+	root := nslog.RootOf(b)
+	err = salvage.Begin(ctx, m.logOf(b.Name, now), &found, &root, owner.Options{Buffer: o.Buffer, Node: o.Node, Floor: o.Floor, Settle: o.Settle, Logger: o.Logger})
+	return Anew{len(found.Dirs), len(found.Files)}, err
+}
