@@ -111,7 +111,15 @@ func (m *Map) At(s Slot) Item {
 }
 
 // Key returns the key of a slot, which must be in use.
-func (m *Map) Key(s Slot) []byte { return m.At(s).Key }
+func (m *Map) Key(s Slot) []byte {
+	p := m.pages[s>>placeBits]
+	b := p.mem[p.offsets[s%PerPage]-1:]
+	for b[0] >= 0x80 { // the item's length
+		b = b[1:]
+	}
+	n, at := binary.Uvarint(b[1:])
+	return b[1+at : 1+at+int(n)]
+}
 
 // encodedLen returns the length of an item without its own length.
 func encodedLen(key, value []byte) int {

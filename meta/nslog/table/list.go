@@ -25,11 +25,17 @@ func (l *list) find(m *pages.Map, key []byte, moved pages.Slot) (leaf, at int, f
 		}
 		return bytes.Compare(m.Key(s), key)
 	}
-	leaf = max(sort.Search(len(l.leaves), func(i int) bool { return compare(l.leaves[i][0]) > 0 })-1, 0)
 	if len(l.leaves) == 0 {
 		return 0, 0, false
 	}
+	// Names often come in order, at a start too.
+	leaf = len(l.leaves) - 1
 	in := l.leaves[leaf]
+	if compare(in[len(in)-1]) < 0 {
+		return leaf, len(in), false
+	}
+	leaf = max(sort.Search(len(l.leaves), func(i int) bool { return compare(l.leaves[i][0]) > 0 })-1, 0)
+	in = l.leaves[leaf]
 	at = sort.Search(len(in), func(i int) bool { return compare(in[i]) >= 0 })
 	return leaf, at, at < len(in) && compare(in[at]) == 0
 }
