@@ -17,7 +17,7 @@ const (
 	MaxSegment     = format.MaxSegment
 	MaxRegion      = format.MaxRegion
 	MaxExtents     = 1<<16 - 1 // extents of one commit in one segment
-	DataAlign      = 64        // bytes: writers that align what they fill to this are fast and waste little
+	DataAlign      = 64        // bytes: writers that align their data to this are fast and waste little
 	MaxEvictedPart = 4 << 20   // bytes: evicted extents are joined up to this
 )
 
@@ -27,8 +27,8 @@ type (
 	Identity = format.Identity
 )
 
-// ErrNoRoom says that no segment is free now. It is of kind bb.NoSpace. Evicting,
-// spilling and populating can change that; Stats says which.
+// ErrNoRoom means that no segment is free now. It is of kind bb.NoSpace. Evicting,
+// spilling and populating can change that; Stats shows which of them.
 var ErrNoRoom error = bb.E(bb.NoSpace, "lease", "", "no segment is free")
 
 // ErrPopulating is the ErrNoRoom (errors.Is finds both) of a store whose memory is
@@ -43,7 +43,7 @@ type populating struct{}
 func (populating) Error() string        { return "no space: memory is still being populated" }
 func (populating) Is(target error) bool { return target == ErrNoRoom }
 
-// MountPolicy says whether the store mounts a tmpfs of its own.
+// MountPolicy decides whether the store mounts a tmpfs of its own.
 type MountPolicy string
 
 // The mount policies. Auto mounts where it may and else uses ShmDir.
@@ -53,8 +53,8 @@ const (
 	MountRequire MountPolicy = "require"
 )
 
-// Options say where a store keeps its regions and how large they may get. The
-// zero value of every field but StateDir means its default.
+// Options set the place of a store's regions and their greatest size. The zero value of
+// every field but StateDir means its default.
 type Options struct {
 	StateDir        string      // where the store's lock lies and, below mem/, its tmpfs is mounted
 	StateLocked     bool        // the caller has StateDir by LockState
@@ -67,9 +67,9 @@ type Options struct {
 	PopulateThreads int         // default half of the processors, at least 1
 	Shares          bool        // divide memory among users: see tenants.go
 	RemoveOnClose   bool        // Close destroys regions and mount: for temporary stores
-	// KeepUncommitted leaves segments in which recovery finds nothing committed as
-	// they are until FreeUncommitted: writers that lost their daemon copy out of them
-	// what they had not committed.
+	// KeepUncommitted leaves segments in which recovery finds no committed data as they
+	// are until FreeUncommitted: writers that lost their daemon copy their uncommitted
+	// data out of them.
 	KeepUncommitted bool
 
 	// Owner returns whose regions are this store's own. It is called once the folders are
@@ -78,14 +78,14 @@ type Options struct {
 	// regions are this store's own.
 	Owner func(context.Context) (format.Owner, error)
 
-	// RegionGone is called, with no lock held, before a region that changes its
-	// owner is unmapped and deleted: its memory may not be used any more once
-	// RegionGone has returned. Nil: nobody needs to know.
+	// RegionGone is called, with no lock held, before a region that changes its owner is
+	// unmapped and deleted: its memory may not be used any more once RegionGone has
+	// returned. Nil: no notice is needed.
 	RegionGone func(bb.RegionID)
 	// RegionMade is called, with no lock held that a call of the store's other methods
 	// would need, with each region that is made after Open has returned and its memory,
-	// before any of it is leased or read. What makes the region waits for it. Nil: nobody
-	// needs to know.
+	// before any of it is leased or read. The maker of the region waits for it. Nil: no
+	// notice is needed.
 	RegionMade func(RegionInfo, []byte)
 
 	Log *slog.Logger // default: discards
@@ -98,7 +98,7 @@ type ForeignRegion struct {
 	Path    string
 	Tier    bb.Tier
 	Bytes   int64 // of the file
-	Held    int64 // in segments: what it may hold of files
+	Held    int64 // in segments: the most that it may hold of files
 	Owner   format.Owner
 	Buffers []string // whose segments are in it
 }
@@ -113,16 +113,16 @@ type LeaseRequest struct {
 	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same: those of the disk tier are the first to be spilled and evicted
 }
 
-// Lease is the right to fill [DataStart, RecordFloor) of a segment from the front.
-// The writer leaves RecordCost free above what it fills for each commit it will
-// make; commits lower the floor by as much.
+// Lease is the right to fill [DataStart, RecordFloor) of a segment from the front. The
+// writer leaves RecordCost free above its data for each commit that it will make;
+// commits lower the floor by as much.
 type Lease struct {
 	ID          bb.LeaseID
 	Region      bb.RegionID
 	Offset      int64 // of the segment in the region
 	Length      int64 // of the segment
 	DataStart   int64 // in the segment: first byte that the writer may fill
-	RecordFloor int64 // in the segment: end of what the writer may fill, before the cost of its commits
+	RecordFloor int64 // in the segment: end of the writer's range, before the cost of its commits
 	Mem         []byte
 }
 
@@ -133,7 +133,7 @@ type RegionInfo struct {
 	Bytes int64
 	Tier  bb.Tier
 	UID   uint32
-	Owned bool // false: nobody's yet, UID means nothing
+	Owned bool // false: no user owns it yet, UID means nothing
 }
 
 // NewExtent is one run of bytes that a writer has put into a segment it leases.
@@ -149,25 +149,25 @@ type NewExtent struct {
 type Commit struct {
 	File       bb.FileID
 	Generation bb.Generation
-	Base       bb.Generation // what the generation started from; the same in every commit of it; 0: nothing
+	Base       bb.Generation // the generation that this one started from; the same in every commit of it; 0: none
 	Fresh      bool          // the generation starts from nothing whatever Base is
 	// Whole: the extents are all that the generation shows, and start from nothing. A
-	// generation that is there shows them in place of what it had, in one step, sealed or
-	// not, and can be committed to again. bb.Exists, and nothing is changed, where it has
+	// present generation, sealed or not, shows them in place of its former extents, in one
+	// step, and can be committed to again. bb.Exists, and nothing is changed, where it has
 	// bytes that the extents do not cover.
 	Whole   bool
 	Buffer  string
 	Extents []NewExtent // none: the generation exists and has what its base has
 }
 
-// ExtentState says where the bytes of an extent are.
+// ExtentState is the place of an extent's bytes.
 type ExtentState uint8
 
 // The states of an extent of a snapshot.
 const (
 	Resident ExtentState = iota
 	Evicted              // only on the backing store
-	Hole                 // nobody ever wrote it: zeros
+	Hole                 // never written: zeros
 )
 
 // String returns the state's name.
@@ -182,15 +182,15 @@ func (s ExtentState) String() string {
 	}
 }
 
-// Extent is one run of a snapshot's bytes. Region and offsets hold while its range
-// is pinned.
+// Extent is one run of a snapshot's bytes. Region and offsets hold while its range is
+// pinned.
 //
-// A writer's checksum covers what it wrote at once. Where a part of that was
-// overwritten since, the extent is the visible piece and Whole… says what
-// Checksum covers: bytes [WholeOffset, WholeOffset+WholeLength) of the region,
-// whose piece [Cut, Cut+Length) this extent is. Likewise a piece of an evicted
-// extent: the whole is bytes [FileOffset-Cut, FileOffset-Cut+WholeLength) of the
-// copy on the backing store, and Fill wants all of it.
+// A writer's checksum covers all bytes of one write. Where a part of them was
+// overwritten since, the extent is the visible piece and Whole… is the range of
+// Checksum: bytes [WholeOffset, WholeOffset+WholeLength) of the region, whose piece
+// [Cut, Cut+Length) this extent is. Likewise a piece of an evicted extent: the whole is
+// bytes [FileOffset-Cut, FileOffset-Cut+WholeLength) of the copy on the backing store,
+// and Fill needs all of it.
 type Extent struct {
 	State      ExtentState
 	Tier       bb.Tier
@@ -221,7 +221,7 @@ type GenerationInfo struct {
 	Size       int64
 	Resident   int64 // bytes in memory or on disk
 	Evicted    int64 // bytes only on the backing store
-	Dirty      int64 // bytes that are not known to be on the backing store
+	Dirty      int64 // bytes without a confirmed copy on the backing store
 	Sealed     bool
 	Clean      bool
 	UIDs       []uint32 // users in whose regions its extents lie: they could have forged them
@@ -236,7 +236,7 @@ type FileInfo struct {
 	Origin      Origin
 }
 
-// Origin says why a file has no identity.
+// Origin is the reason why a file has no identity.
 type Origin uint8
 
 const (
@@ -256,14 +256,14 @@ type Damage struct {
 	What    string
 	Mended  bool // from a copy: nothing is lost by it
 
-	// What the damaged bytes claim to be; not to be relied on. 0: nothing sensible.
+	// The file and generation that the damaged bytes claim; not to be relied on. 0: nothing sensible.
 	File       bb.FileID
 	Generation bb.Generation
 }
 
 // TierStats are the bytes of one tier.
 type TierStats struct {
-	Capacity  int64 // what the options allow
+	Capacity  int64 // the bound by the options
 	Total     int64 // in regions that exist
 	Populated int64 // of them usable without a page fault
 	Leased    int64 // in segments that writers hold

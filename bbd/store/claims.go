@@ -4,8 +4,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Claim names what a writer that waits for room keeps from becoming free: leases, which are neither
-// evicted nor spilled, and files that are open, which are not flushed.
+// Claim names the memory that a writer that waits for room keeps from becoming free: leases, which
+// are neither evicted nor spilled, and files that are open, which are not flushed.
 type Claim struct {
 	Leases []bb.LeaseID
 	Files  []bb.FileID

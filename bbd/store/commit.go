@@ -38,10 +38,10 @@ type part struct {
 	items []format.RecordExtent
 }
 
-// Commit makes each commit's extents visible, and durable against the death of
-// this process. Everything is checked before anything is changed: bb.Invalid for
-// what cannot be, bb.NotFound for an unknown base, bb.NoSpace where an empty
-// commit finds no room for its record.
+// Commit makes each commit's extents visible, and durable against the death of this
+// process. Everything is checked before anything is changed: bb.Invalid for an
+// impossible commit, bb.NotFound for an unknown base, bb.NoSpace where an empty commit
+// finds no room for its record.
 func (s *Store) Commit(commits ...Commit) error {
 	b := &batch{commits: make([]plan, len(commits)), segments: map[*segment]*space{}}
 	for i := range commits {
@@ -104,7 +104,7 @@ func (s *Store) prepare(b *batch) error {
 	return nil
 }
 
-// group checks what can be checked without locks and sorts extents by segment.
+// group makes the checks that need no locks and sorts extents by segment.
 func (s *Store) group(p *plan, b *batch) error {
 	c := p.c
 	if c.Generation == 0 || c.Base >= c.Generation {
@@ -356,11 +356,11 @@ func checkSpace(p *plan, b *batch) error {
 	return nil
 }
 
-// writeRecords writes the records of one commit. With one part, the record's word
-// is what makes the commit exist. With several, all are written as prepared
-// before the first is complete: after a crash the commit counts if any part is
-// complete, or if all are there. All are complete before the commit is
-// acknowledged, so that later none of them needs the others.
+// writeRecords writes the records of one commit. With one part, the commit exists once
+// the record's word is written. With several, all are written as prepared before the
+// first is complete: after a crash the commit counts if any part is complete, or if all
+// are there. All are complete before the commit is acknowledged, so that later none of
+// them needs the others.
 func (s *Store) writeRecords(p *plan) {
 	c := p.c
 	rec := format.Record{File: c.File, Generation: c.Generation, Base: c.Base, Origin: p.origin(), Sequence: s.sequence.Add(1), Parts: uint16(len(p.parts)), Flags: p.flags}

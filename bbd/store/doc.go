@@ -1,12 +1,12 @@
-// Package store keeps the bytes of one node: regions of shared memory (and of
-// disk), segments that writers lease and fill like a log, and an index of the
-// extents in them. It survives the death of its process: what was committed is in
-// the regions, and Open finds it again.
+// Package store keeps the bytes of one node: regions of shared memory (and of disk),
+// segments that writers lease and fill like a log, and an index of the extents in them.
+// It survives the death of its process: committed data is in the regions, and Open
+// finds it again.
 //
-// It must never know of networks, paths or the namespace: it knows files by id,
-// generations by number, buffers by name and owners by uid.
+// It must never know of networks, paths or the namespace: files have ids, generations
+// numbers, buffers names and owners uids.
 //
-// Locks are taken in this order, and none is held across a system call that
-// waits: shards (by index), the log of the store's own records, Store.mu,
-// segments (by sequence).
+// Locks are acquired in this order, and none is held across a system call that waits:
+// shards (by index), the log of the store's own records, Store.mu, segments (by
+// sequence).
 package store

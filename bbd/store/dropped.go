@@ -16,9 +16,9 @@ import (
 	"forebay/internal/rounds"
 )
 
-// The disk tier outlives a loss of power, and what was spilled to it of a file that was removed since
-// may be there still: a segment that other files share stays, and that one was freed may not have
-// been synced. Whose the bytes were, the memory knew. So a file in the disk tier's folder lists the
+// The disk tier outlives a loss of power, and may still have spilled bytes of a file that was removed
+// since: a segment that other files share stays, and the freeing of a segment may not have been
+// synced. The owners of the bytes were in memory alone. So a file in the disk tier's folder lists the
 // files that were dropped, and a removal is answered once it is synced. One entry:
 //
 //	┌───────────┬──────┬────────┐
@@ -77,8 +77,8 @@ type drops struct {
 
 func (s *Store) dropsPath() string { return filepath.Join(s.o.DiskDir, dropsName) }
 
-// readDrops reads the list. One that cannot be read stops no start: what it says may be put aside
-// as found, rather than dropped.
+// readDrops reads the list. One that cannot be read stops no start: its files may be put aside as
+// found, rather than dropped.
 func (s *Store) readDrops() {
 	if s.o.DiskDir == "" {
 		return
@@ -175,8 +175,8 @@ func (s *Store) wasDropped(f bb.FileID) bool {
 	return ok
 }
 
-// SyncDrops returns when what was dropped before it was called stays dropped, whatever becomes of
-// the machine. Calls share a sync. Without a disk tier there is nothing to do.
+// SyncDrops returns when all earlier drops outlast a failure of the machine. Calls share a sync.
+// Without a disk tier there is nothing to do.
 func (s *Store) SyncDrops(ctx context.Context) error {
 	if s.o.DiskDir == "" {
 		return nil
@@ -185,7 +185,7 @@ func (s *Store) SyncDrops(ctx context.Context) error {
 	return bb.Wrap("remove", s.dropsPath(), err)
 }
 
-// syncDrops writes what is pending. One runs at a time.
+// syncDrops writes the pending entries. One runs at a time.
 func (s *Store) syncDrops() error {
 	d := &s.drops
 	d.mu.Lock()
@@ -218,7 +218,7 @@ func (s *Store) writeDrops(pending []drop) error {
 		d.size += int64(len(p))
 		return nil
 	}
-	// It has doubled; or nobody knows what of it is on the disk, which the new one will be.
+	// It has doubled; or its state on the disk is unknown, and the new list replaces it.
 	all, err := os.ReadFile(s.dropsPath())
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (s *Store) writeDrops(pending []drop) error {
 	return s.renewDrops(append(decodeDrops(all[:min(d.size, int64(len(all)))]), pending...))
 }
 
-// closeDrops writes what is pending and closes the list.
+// closeDrops writes the pending entries and closes the list.
 func (s *Store) closeDrops() error {
 	_, err := s.drops.syncs.Do(context.Background(), func(context.Context) (struct{}, error) {
 		err := s.syncDrops()

@@ -10,12 +10,12 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Evict frees clean, unpinned, unleased segments of a tier, least recently used
-// first, and returns the bytes freed, which may be less or more than asked. The
-// lengths and checksums of what was there stay in the index, joined where they
-// adjoin, and in the region of the store's own records: an evicted extent hides
-// older ones that are still in memory, after a restart as well. Files stay whole
-// or go piece by piece; reading them meanwhile is safe.
+// Evict frees clean, unpinned, unleased segments of a tier, least recently used first,
+// and returns the bytes freed, which may be less or more than requested. The lengths
+// and checksums of the evicted extents stay in the index, joined where they adjoin, and
+// in the region of the store's own records: an evicted extent hides older ones that are
+// still in memory, after a restart as well. Files stay whole or go piece by piece;
+// reading them meanwhile is safe.
 func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 	s.tidyNotes()
 	return s.evictWhere(tier, bytes, func(*segment) bool { return true })
@@ -59,8 +59,9 @@ func (s *Store) evictFiles(files []bb.FileID, victims map[*segment]bool) {
 	}
 }
 
-// leastUsed returns the segments that f wants: those of regions that are to become
-// empty, then those that belong on disk, then the others, least recently used first.
+// leastUsed returns the segments for which f is true: those of regions that are to
+// become empty, then those that belong on disk, then the others, least recently used
+// first.
 func (s *Store) leastUsed(f func(*segment) bool) []*segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +124,8 @@ type cutPiece struct {
 	offset, length uint32
 }
 
-// evictFile replaces what a file has in the victims by evicted extents. Checksums of
-// pieces are computed without a lock; what was cut meanwhile is left alone.
+// evictFile replaces a file's extents in the victims by evicted ones. Checksums of
+// pieces are computed without a lock; pieces that were cut meanwhile are left alone.
 func (s *Store) evictFile(f bb.FileID, victims map[*segment]bool) error {
 	sums, err := s.cutSums(f, victims)
 	if err != nil {
@@ -274,8 +275,8 @@ func (e *extent) evictedSum(victims map[*segment]bool, sums map[cutPiece]uint64)
 	}
 }
 
-// pinned reports whether anybody reads the segment. Pins are taken with the shard
-// of the file locked, so none of that file's can come as long as it is.
+// pinned reports whether the segment has readers. Pins are acquired with the shard of
+// the file locked, so no new pin of that file's appears as long as it is.
 func (g *segment) pinned() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// extent is one run of a file's bytes as the index has it: the visible piece of
-// what a writer committed at once.
+// extent is one run of a file's bytes in the index: the visible piece of one write that
+// a writer committed.
 //
 //	whole extent as committed, with its checksum
 //	┌───────────┬──────────────────────┬────────┐
@@ -14,8 +14,8 @@ import (
 //	└───────────┴──────────────────────┴────────┘
 //	            └ offset in the segment
 //
-// An evicted extent's segment is where the record of its eviction lies (nil where
-// only snapshots show it); its bytes are in no segment.
+// An evicted extent's segment is that of the record of its eviction (nil where only
+// snapshots show it); its bytes are in no segment.
 type extent struct {
 	off    int64 // in the file
 	seg    *segment
@@ -27,7 +27,7 @@ type extent struct {
 	state  extentState
 }
 
-// extentState says what is known of an extent's copy on the backing store.
+// extentState is the state of an extent's copy on the backing store.
 //
 //	dirty ──MarkClean──▶ clean ──Evict──▶ evicted ──Fill──▶ clean
 //	      ◀──MarkDirty──   └─ a newer generation replaced the copy ─▶ kept
@@ -52,8 +52,7 @@ func (e extent) piece(from, to int64) extent {
 	return e
 }
 
-// chunkMax bounds what is moved by one insertion and copied by the first change
-// after a copy.
+// chunkMax bounds the extents that one insertion moves and that the first change after a copy copies.
 const chunkMax = 128
 
 // chunk is a run of extents that several maps of one file may share. It is changed
@@ -191,7 +190,7 @@ func (m *extentMap) appendLast(e extent) bool {
 			return true
 		}
 		if len(c.items) < chunkMax/2 {
-			return false // let splice copy it, or the chunks stay tiny
+			return false // splice copies it, or the chunks stay tiny
 		}
 	}
 	e.seg.ref(&e)

@@ -17,12 +17,12 @@ import (
 //	               alone shows, into views, without a record. A restart ends all views: a
 //	               record would be that of an old generation, beside the newer one that counts
 
-// Fill puts bytes fetched from the backing store back in place of evicted extents.
-// The caller has copied them into segments it leases. Each evicted extent that a
-// FillExtent touches must be covered by it whole; see Extent for what that is
-// where part of it was overwritten. All are checked first: bb.Checksum names what
-// differs, bb.Busy says that the file changed meanwhile and a second try may do.
-// Where nothing is evicted any more, nothing is done. The extents become clean.
+// Fill puts bytes fetched from the backing store back in place of evicted extents. The
+// caller has copied them into segments it leases. Each evicted extent that a FillExtent
+// touches must be covered by it whole; see Extent for the whole of a partly overwritten
+// one. All are checked first: bb.Checksum names the differing extent; bb.Busy means
+// that the file changed meanwhile and a second try may succeed. Where nothing is
+// evicted any more, nothing is done. The extents become clean.
 func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 	h := s.shard(f)
 	h.Lock()
@@ -40,7 +40,7 @@ func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 	var pieces []extent
 	for i := range fill {
 		if len(wanted[i]) == 0 {
-			continue // somebody else filled it
+			continue // another caller filled it
 		}
 		if err := s.checkFill(c, &fill[i], wanted[i]); err != nil {
 			return err
@@ -53,9 +53,9 @@ func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 	return s.commitFill(c, pieces)
 }
 
-// Fill is Store.Fill of what the view shows. It serves views of generations that were dropped,
-// too: their bytes are in memory until the last view of them is closed or they are evicted again.
-// bb.Invalid on a closed view.
+// Fill is Store.Fill of the extents that the view shows. It serves views of generations that were
+// dropped, too: their bytes are in memory until the last view of them is closed or they are
+// evicted again. bb.Invalid on a closed view.
 func (v *Snapshot) Fill(fill ...FillExtent) error {
 	f, n := v.File()
 	h := v.s.shard(f)
@@ -81,7 +81,7 @@ func (v *Snapshot) Fill(fill ...FillExtent) error {
 	var pieces []extent
 	for i := range fill {
 		if len(wanted[i]) == 0 {
-			continue // somebody else filled it
+			continue // another caller filled it
 		}
 		if err := v.s.checkFill(c, &fill[i], wanted[i]); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (v *Snapshot) showFilled(c *Commit, pieces []extent) error {
 	return nil
 }
 
-// fill shows what a commit has of those pieces that the map shows as evicted.
+// fill shows a commit's extents in place of those pieces that the map shows as evicted.
 func (m *extentMap) fill(p *plan, pieces []extent, state extentState, d *dead) {
 	for _, q := range p.parts {
 		for _, item := range q.items {
@@ -146,14 +146,14 @@ func (m *extentMap) evictedIn(from, to int64) (list []extent) {
 	return list
 }
 
-// checkFill compares what was fetched with what was evicted, and adds to c the
+// checkFill compares the fetched bytes with the evicted extents, and adds to c the
 // visible piece of each extent, with a checksum of its own.
 func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) error {
 	g, err := s.leased(fill.Lease)
 	if err != nil {
 		return err
 	}
-	c.Buffer = g.buffer.Value() // after a restart, evicted extents alone do not tell
+	c.Buffer = g.buffer.Value() // after a restart, evicted extents alone do not name it
 	g.mu.Lock()
 	inside := fill.SegmentOffset >= g.mu.start && fill.Length <= g.length && fill.SegmentOffset <= g.mu.floor-fill.Length
 	var mem []byte

@@ -16,8 +16,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// The memory tier takes no more than its file system can give. Files of a tmpfs are made
-// without memory, so nothing else would notice before a client writes there.
+// The memory tier uses no more than its file system can provide. Files of a tmpfs are
+// made without memory, so without this check the shortage would show only when a client
+// writes there.
 
 // fitIn returns how many bytes of memory a store may use that wants so many, where the file
 // system has free bytes, and adopted regions hold held bytes, of which owed are still to be
@@ -33,16 +34,15 @@ func fitIn(want, free, held, owed, log int64) int64 {
 	return min(want, max(held+room, 0)) / Unit * Unit
 }
 
-// sizeMemory makes the options fit the file system that the regions lie on, and says so in
-// one line. Regions that an earlier release promised memory that is not there are removed if
-// they hold nothing.
+// sizeMemory makes the options fit the file system that the regions lie on, and logs it in
+// one line. Empty regions of an earlier release whose memory is not there are removed.
 func (s *Store) sizeMemory() error {
 	var room unix.Statfs_t
 	if err := unix.Statfs(s.memDir, &room); err != nil {
 		return bb.Wrap("open store", s.memDir, err)
 	}
 	if room.Type != unix.TMPFS_MAGIC {
-		return nil // what lies on a disk has its blocks when it is written, or an error
+		return nil // a file on a disk gets its blocks, or an error, when it is written
 	}
 	free, want := int64(room.Bavail)*room.Bsize, s.o.MemoryBytes
 	s.wanted.memory, s.wanted.region = want, s.o.RegionBytes
@@ -64,12 +64,12 @@ func (s *Store) sizeMemory() error {
 	return nil
 }
 
-// regrowEvery is how often the store looks whether memory that it could not have is there.
+// regrowEvery is the interval at which the store checks for memory that it could not have.
 const regrowEvery = time.Second
 
 // regrow makes up for memory that the file system did not have before: clients may have
-// kept regions mapped that were deleted, whose pages were nobody's to use until they let
-// them go. It works in the background. The caller holds mu, and has found no room.
+// kept deleted regions mapped, whose pages were not free until they were unmapped. It
+// works in the background. The caller holds mu, and has found no room.
 func (s *Store) regrow() {
 	if s.wanted.memory == 0 || s.mu.replacing > 0 || s.populator.Busy() || time.Since(s.mu.regrown) < regrowEvery {
 		return
@@ -97,9 +97,10 @@ func (s *Store) regrow() {
 	}
 }
 
-// memoryHeld returns what the regions of the memory tier hold, what they have still to take
-// from their file system, and what the store's own records will take, if there is no region
-// of them yet and the memory tier gets no more than what is free.
+// memoryHeld returns the bytes that the regions of the memory tier hold, the bytes that
+// they still need from their file system, and the bytes that the store's own records will
+// need, if there is no region of them yet and the memory tier gets no more than the free
+// bytes.
 func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 	o := s.o
 	o.MemoryBytes = min(o.MemoryBytes, free)
@@ -164,9 +165,9 @@ func (s *Store) setAside(c *candidate, r *region, why error) {
 	}
 }
 
-// Purge deletes the memory of a store that nobody has open, below its state folder and in
-// ShmDir, and its disk tier, whatever is in them and in whatever state: a store that cannot
-// be opened can be purged. It makes and mounts nothing.
+// Purge deletes the memory of a store that no process has open, below its state folder and
+// in ShmDir, and its disk tier, whatever their content and state: a store that cannot be
+// opened can be purged. It makes and mounts nothing.
 func Purge(o Options) error {
 	if err := o.setDefaults(); err != nil {
 		return err
@@ -197,7 +198,7 @@ func Purge(o Options) error {
 func purgeDir(dir string) error {
 	lock, err := folder.Lock(dir)
 	if bb.KindOf(err) == bb.NoSpace {
-		err = nil // the folder is locked by nobody: only the process id could not be written
+		err = nil // no process has locked the folder: only the process id could not be written
 	}
 	if err != nil {
 		return err

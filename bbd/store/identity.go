@@ -166,8 +166,8 @@ func (s *Store) growLog() bool {
 	return true
 }
 
-// recoverIdentities takes the identities out of the records that recovery found. Of each
-// file the last one counts; the others, and what cannot be read, are struck out.
+// recoverIdentities extracts the identities from the records that recovery found. Of
+// each file the last one counts; the others, and unreadable ones, are struck out.
 func (s *Store) recoverIdentities(records []recovered) []recovered {
 	rest := records[:0]
 	for i := range records {

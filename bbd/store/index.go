@@ -124,8 +124,8 @@ func (s *Store) Size(f bb.FileID, n bb.Generation) (int64, error) {
 	return g.ext.size(), nil
 }
 
-// Base returns what a generation started from; 0: nothing. It fails with bb.NotFound
-// if the store does not have the generation.
+// Base returns the generation that a generation started from; 0: none. It fails with
+// bb.NotFound if the store does not have the generation.
 func (s *Store) Base(f bb.FileID, n bb.Generation) (bb.Generation, error) {
 	h := s.shard(f)
 	h.Lock()
@@ -150,11 +150,11 @@ func (s *Store) Seal(f bb.FileID, n bb.Generation) error {
 	return nil
 }
 
-// MarkClean says that the backing store holds this generation whole, in place of
-// older ones: its extents may be evicted, and what only older generations and
-// their snapshots show may not. bb.Invalid for a generation that is not sealed, or
-// that shows part of an evicted extent: that could be checked only against the
-// older copy, so it must be filled in before the copy is replaced.
+// MarkClean records that the backing store holds this generation whole, in place of
+// older ones: its extents may be evicted, and extents that only older generations and
+// their snapshots show may not. bb.Invalid for a generation that is not sealed, or that
+// shows part of an evicted extent: that could be checked only against the older copy,
+// so it must be filled in before the copy is replaced.
 func (s *Store) MarkClean(f bb.FileID, n bb.Generation) error {
 	h := s.shard(f)
 	h.Lock()
@@ -215,15 +215,15 @@ func (h *shard) markClean(g *generation) {
 			n.ext.keep()
 		}
 	}
-	// Of the same generation too: one opened while it was being written may show
-	// what was overwritten since. What they share with g is marked after them.
+	// Of the same generation too: one opened while it was being written may show bytes
+	// that were overwritten since. Extents that they share with g are marked after them.
 	for n := g.snaps; n != nil; n = n.next {
 		n.ext.keep()
 	}
 	g.ext.markAll(clean)
 }
 
-// keep marks what may be in no copy on the backing store any more.
+// keep marks extents that may be in no copy on the backing store any more.
 func (m *extentMap) keep() { m.markAll(kept) }
 
 func (m *extentMap) markAll(state extentState) {
@@ -233,7 +233,7 @@ func (m *extentMap) markAll(state extentState) {
 	})
 }
 
-// Drop forgets a file. Snapshots keep what they show, which is not evicted any more: the backing
+// Drop forgets a file. Snapshots keep their extents, which are not evicted any more: the backing
 // store loses the file, too. Idempotent. See SyncDrops.
 func (s *Store) Drop(f bb.FileID) {
 	s.noteDrop(f)
@@ -260,7 +260,7 @@ func (s *Store) DropGeneration(f bb.FileID, n bb.Generation) {
 	s.drop(f, func(g *generation) bool { return g.number == n }, func(*shard, bb.FileID) {})
 }
 
-// drop forgets generations of a file, and then does what is to be done under the same lock.
+// drop forgets generations of a file, and then calls a function under the same lock.
 func (s *Store) drop(f bb.FileID, which func(*generation) bool, then func(*shard, bb.FileID)) {
 	var d dead
 	h := s.shard(f)

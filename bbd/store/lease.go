@@ -21,8 +21,8 @@ const nearlyFull = 64 << 10
 // ownUID is in the header of the region of the store's own records.
 func ownUID() uint32 { return uint32(os.Geteuid()) }
 
-// Lease hands out a segment, or what is left of one of the same buffer and user.
-// It never blocks: without room it fails with ErrNoRoom, or ErrPopulating.
+// Lease leases a segment, or the rest of one of the same buffer and user. It never
+// blocks: without room it fails with ErrNoRoom, or ErrPopulating.
 func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if r.Tier > bb.TierDisk {
 		return Lease{}, bb.E(bb.Invalid, "lease", r.Tier.String(), "there is no such tier")
@@ -118,9 +118,9 @@ func (s *Store) addPartial(g *segment) {
 	s.mu.partial[key] = list
 }
 
-// findRoom finds units in a region of the user, or makes an unowned one theirs.
-// Failing both it has an empty region of somebody else replaced, or, for a user
-// who has none at all, sees to it that one becomes empty. The caller holds mu.
+// findRoom finds units in a region of the user, or makes an unowned one theirs. Failing
+// both it has an empty region of another user replaced, or, for a user with no region
+// at all, makes sure that one becomes empty. The caller holds mu.
 func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit, n int64, err error) {
 	if s.shared() {
 		return s.findShared(uid, want, fixed)
@@ -178,9 +178,9 @@ func (s *Store) replaceEmpty(uid uint32) bool {
 	return true
 }
 
-// vacate chooses the region that can be emptied soonest for a user who has none:
-// nothing more is allocated in it, and Evict and Spill take its segments first.
-// One at a time, or users who wait would empty the whole memory. The caller holds mu.
+// vacate chooses the region that can be emptied soonest for a user without any: no
+// segment is allocated in it any more, and Evict and Spill choose its segments first.
+// One at a time, or waiting users would empty the whole memory. The caller holds mu.
 func (s *Store) vacate(uid uint32) {
 	var choice *region
 	for _, r := range s.mu.regions {
@@ -232,7 +232,7 @@ func (s *Store) makeRegion(size int64, reserved reservation) {
 		s.log.Error("make region: less memory will be used until there is room", "error", err)
 	} else {
 		fresh.reserved = reserved
-		s.populator.Add(fresh) // first, so that whoever finds no room knows that some is coming
+		s.populator.Add(fresh) // first, so that a caller without room finds that some is coming
 		s.made(fresh)
 	}
 	s.mu.Lock()
@@ -243,7 +243,7 @@ func (s *Store) makeRegion(size int64, reserved reservation) {
 	}
 }
 
-// made tells of a region that nobody else knows yet.
+// made reports a region that is not published yet to Options.RegionMade.
 func (s *Store) made(r *region) {
 	if s.o.RegionMade != nil {
 		s.o.RegionMade(r.info(), r.Mem)
@@ -312,8 +312,8 @@ func (s *Store) grant(g *segment) Lease {
 
 func align(n int64) int64 { return (n + DataAlign - 1) / DataAlign * DataAlign }
 
-// Release gives a lease back: its writer has stopped writing. What was not
-// committed is forgotten; the rest of the segment may be leased again.
+// Release ends a lease: its writer has stopped writing. Uncommitted bytes are
+// forgotten; the rest of the segment may be leased again.
 func (s *Store) Release(id bb.LeaseID) error { return s.endLease(id, false) }
 
 // Abandon is Release for a writer that vanished and may still be copying: the rest

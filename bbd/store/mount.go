@@ -36,8 +36,9 @@ func memoryDir(o *Options) (dir string, mounted bool, err error) {
 	return o.ShmDir, false, folder.Private(o.ShmDir)
 }
 
-// Mount mounts the tmpfs of the memory tier, where options ask for one, for a process that gives
-// the right to mount up before it calls Open. Where none can be had and need not, it does nothing.
+// Mount mounts the tmpfs of the memory tier, where options require one, for a process that drops
+// the right to mount before it calls Open. Where none can be had and none is required, it does
+// nothing.
 func Mount(o Options) error {
 	if err := o.validate(); err != nil {
 		return err

@@ -67,11 +67,12 @@ func (g *segment) noteIn(s *Store, r *format.Record) (ok bool, err error) {
 	return true, nil
 }
 
-// newNotes takes, or makes, a segment for the store's own records. It is leased for as
+// newNotes finds, or makes, a segment for the store's own records. It is leased for as
 // long as records are written to it. The journal is sparse, so the segment gets its
 // memory here: where the tmpfs is full, that is an error and no signal.
 //
-// The caller has the log, so nobody else takes units of its region or segments in it.
+// The caller has the log, so no other caller uses units of its region or segments in
+// it.
 func (s *Store) newNotes() (*segment, error) {
 	g, r, unit, err := s.findNotes()
 	if err != nil {

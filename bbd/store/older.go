@@ -9,10 +9,10 @@ import (
 	"forebay/internal/bb"
 )
 
-// A release without journals has given all of a tmpfs to its pages, perhaps, or other applications
-// have filled it since. Units without a segment, and the first one behind its table, are nobody's: their
-// memory is given back for the journal, and taken again later where there is some. Without any,
-// the journal lies in memory of the process's own: the next start finds the pages as they are.
+// A release without journals may have allotted all of a tmpfs to its pages, or other applications may
+// have filled it since. Units without a segment, and the first one behind its table, are free: their
+// memory is released for the journal, and allocated again later where there is some. Without any, the
+// journal lies in memory of the process's own: the next start finds the pages as they are.
 
 // adoptInRoom is adoptOlder that makes room for the journal where the file system has none.
 func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
@@ -28,8 +28,8 @@ func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
 }
 
 // adoptWithout maps a region with a journal that ends with the process. Nothing may be added to the region,
-// which would be lost with it. What is struck out there counts again at the next start, as
-// after a kill right before it: the namespace says which generations there are.
+// which would be lost with it. Records struck out there count again at the next start, as after a kill
+// right before it: the namespace has the list of generations.
 func (s *Store) adoptWithout(c *candidate) error {
 	r, err := c.openPages()
 	if err != nil {
@@ -50,8 +50,8 @@ func (s *Store) adoptWithout(c *candidate) error {
 	return nil
 }
 
-// giveFree gives back memory of free units in regions without journals, until it is so many bytes, and returns
-// how many it has been.
+// giveFree releases memory of free units in regions without journals, up to a number of bytes, and returns the
+// bytes released.
 func giveFree(found []candidate, tier bb.Tier, want int64) (freed int64) {
 	for i := range found {
 		c := &found[i]

@@ -11,8 +11,8 @@ import (
 )
 
 // leaveForeign returns those regions that are this store's own. The others are left as
-// they are, but for those that hold nothing: a daemon that was started once by mistake
-// leaves such ones.
+// they are, but for empty ones: a daemon that was started once by mistake leaves such
+// ones.
 func (s *Store) leaveForeign(found []candidate) []candidate {
 	var own []candidate
 	for i := range found {

@@ -14,7 +14,7 @@ func (r *region) PopulateStep(step int) error {
 	return r.Populate(int64(from), int64(min(from+populate.Step, len(r.Mem))))
 }
 
-// populated notes that a step is done, and wakes those who wait for Ready.
+// populated records that a step is done, and wakes the waiters for Ready.
 func (s *Store) populated(r *region, step int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,8 @@ type recovered struct {
 }
 
 // recover adopts regions, reads their records and builds the index of them. All
-// segments come back sealed: a client of the dead process may still be copying
-// into what it had leased.
+// segments come back sealed: a client of the dead process may still be copying into
+// segments that it had leased.
 func (s *Store) recover(ctx context.Context, found []candidate) error {
 	s.instance = bb.InstanceID(rand.Uint64() | 1)
 	if i := foundInstance(found); i >= 0 {
@@ -65,8 +65,8 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	return nil
 }
 
-// adoptAllOlder gives the regions of older versions journals, before anything else is
-// changed: first that of the store's own records, which grows. One that cannot have any is set aside.
+// adoptAllOlder makes the journals of regions of older versions, before anything else is changed:
+// first that of the store's own records, which grows. One that cannot have any is set aside.
 func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	slices.SortStableFunc(found, func(a, b candidate) int {
 		return cmp.Compare(b.Header.Flags&format.RegionLog, a.Header.Flags&format.RegionLog)
@@ -86,9 +86,9 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	return nil
 }
 
-// foundInstance returns which region of the memory tier says what instance this memory
-// is; -1: none. In regions of older versions, users cannot write to that of the store's own
-// records.
+// foundInstance returns the index of the region of the memory tier that records this
+// memory's instance; -1: none. In regions of older versions, users cannot write to that of
+// the store's own records.
 func foundInstance(found []candidate) int {
 	of := func(log bool) int {
 		return slices.IndexFunc(found, func(c candidate) bool {
@@ -112,12 +112,12 @@ func (s *Store) FreeUncommitted() {
 }
 
 // MemoryLost reports whether the disk tier has outlived the memory that it belonged to:
-// what is on disk may lack what was committed last. It is so at each start until Settle.
+// the disk may lack the last commits. It is so at each start until Settle.
 func (s *Store) MemoryLost() bool { return s.found.memoryLost }
 
-// Settle makes the disk tier that of the memory that there is now. It is called once it
-// is recorded elsewhere what was lost with the memory before. A region that cannot be
-// written to stays one of the memory before. Idempotent.
+// Settle makes the disk tier that of the present memory. It is called once the losses
+// with the memory before are recorded elsewhere. A region that cannot be written to
+// stays one of the memory before. Idempotent.
 func (s *Store) Settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered 
 	return records
 }
 
-// readRegion takes up the segments of a region, and returns their records.
+// readRegion adopts the segments of a region, and returns their records.
 func (s *Store) readRegion(r *region, c *candidate, nonces map[uint64]bool) (records []recovered, err error) {
 	used, err := r.UsedSlots()
 	if err != nil {
@@ -273,7 +273,7 @@ func (s *Store) adoptSegment(r *region, unit int64, h format.SegmentHeader) *seg
 	g := &segment{sequence: h.Sequence, nonce: h.Nonce, length: h.Units * Unit, uid: r.uid, buffer: unique.Make(h.Buffer), tier: h.Tier}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
-	g.mu.ready = 0 // not known, so giveBack gives back all
+	g.mu.ready = 0 // unknown, so giveBack releases all
 	g.mu.left = r.Tier == bb.TierMemory && !r.Log
 	if r.Log && !r.vacating { // only this process writes there
 		g.mu.state = segPartial
@@ -373,9 +373,9 @@ func claimOf(mem []byte, top int64) (r format.Record) {
 	return r
 }
 
-// decide settles commits of several parts: they count if any part is complete, or
-// if all are there. What does not count is struck out. It returns the records without
-// those of regions that cannot be written to, which are set aside.
+// decide settles commits of several parts: they count if any part is complete, or if
+// all are there. Records of other commits are struck out. It returns the records
+// without those of regions that cannot be written to, which are set aside.
 func (s *Store) decide(records []recovered, found []candidate) []recovered {
 	type commit struct{ parts, seen, complete int }
 	open := map[uint64]*commit{}
@@ -509,11 +509,11 @@ func (s *Store) removeUnfinished() {
 	}
 }
 
-// Adopt says, after a restart, which generation of a file is the truth. Older ones are dropped,
-// and those that are not part of the true one are void: they belong to commits
-// that were never acknowledged. bb.NotFound: nothing of the generation is here.
-// bb.Lost: a damaged record claims to be of it. Whether all of a closed file is
-// here, Size and Checksum tell, compared with the namespace's entry.
+// Adopt makes a generation of a file the true one after a restart. Older ones are dropped, and
+// those that are not part of the true one are void: they belong to commits that were never
+// acknowledged. bb.NotFound: nothing of the generation is here. bb.Lost: a damaged record
+// claims to be of it. Size and Checksum, compared with the namespace's entry, show whether all
+// of a closed file is here.
 func (s *Store) Adopt(f bb.FileID, n bb.Generation) error { return s.adoptAs(f, n, false) }
 
 // AdoptClean is Adopt of a generation that the backing store holds: it is sealed.
@@ -528,7 +528,7 @@ func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
 		return noGeneration("adopt", f, n)
 	}
 	if isClean {
-		g.sealed = true // what is on the backing store was closed; a dirty one its writer may go on with
+		g.sealed = true // on the backing store is a closed one; the writer of a dirty one may continue
 		h.markClean(g)
 	}
 	others := h.others(g)
@@ -570,7 +570,7 @@ func (h *shard) others(g *generation) map[bb.Generation]bool {
 	return others
 }
 
-// Files lists what the store has, in no order. What changes meanwhile may be missed.
+// Files lists the store's files, in no order. Files that change meanwhile may be missed.
 func (s *Store) Files() iter.Seq[FileInfo] {
 	return func(yield func(FileInfo) bool) {
 		for i := range s.shards {

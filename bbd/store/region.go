@@ -30,8 +30,8 @@ type region struct {
 	outlived  bb.InstanceID // of a disk region: the memory that it belonged to, which is gone, until Settle
 }
 
-// reservation keeps a region that was vacated for a user from those who have
-// regions already, for long enough to ask again.
+// reservation keeps a region that was vacated for a user from users that have regions
+// already, for long enough to retry.
 type reservation struct {
 	uid   uint32
 	until time.Time
@@ -67,8 +67,8 @@ func (r *region) writeHeader(instance bb.InstanceID) {
 	r.WriteHeader(&h)
 }
 
-// assign gives an unowned region to a user. The caller holds Store.mu; chown on a
-// tmpfs or of an open file changes an inode in memory and does not wait.
+// assign makes a user the owner of an unowned region. The caller holds Store.mu; chown
+// on a tmpfs or of an open file changes an inode in memory and does not wait.
 func (r *region) assign(uid uint32, instance bb.InstanceID) error {
 	if os.Geteuid() == 0 {
 		if err := r.File.Chown(int(uid), -1); err != nil {

@@ -20,7 +20,7 @@ import (
 //	                   ▼    │       Spill, Evict want it            ▼   │
 //	                   partial ───────────────────────────────────▶ spilling
 //
-//	free: from partial or sealed, when no extent refers to it, nobody has pinned it and
+//	free: from partial or sealed, when no extent refers to it, it has no pins and
 //	no writer that lost its lease is left (writers.go)
 type segState uint8
 
@@ -96,7 +96,7 @@ func (g *segment) records() []byte {
 	return g.mu.region.Journal[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
 }
 
-// header returns what the slot and its copy hold, wherever the segment is.
+// header returns the content of the slot and its copy, wherever the segment is.
 func (g *segment) header() format.SegmentHeader {
 	return format.SegmentHeader{Units: g.length / Unit, Nonce: g.nonce, Sequence: g.sequence, UID: g.uid, Buffer: g.buffer.Value(), Tier: g.tier}
 }

@@ -9,9 +9,9 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Snapshot is an immutable view of what was committed of a generation. Commits,
-// drops, eviction and spilling do not change the bytes it shows, only where they
-// are. Safe for concurrent use.
+// Snapshot is an immutable view of the committed extents of a generation. Commits,
+// drops, eviction and spilling do not change the bytes it shows, only their place. Safe
+// for concurrent use.
 type Snapshot struct {
 	s      *Store
 	g      *generation
@@ -21,7 +21,7 @@ type Snapshot struct {
 	closed bool
 }
 
-// Snapshot opens a view of what is committed of a generation now. bb.NotFound.
+// Snapshot opens a view of a generation's present commits. bb.NotFound.
 func (s *Store) Snapshot(f bb.FileID, n bb.Generation) (*Snapshot, error) {
 	h := s.shard(f)
 	h.Lock()
@@ -38,10 +38,10 @@ func (s *Store) Snapshot(f bb.FileID, n bb.Generation) (*Snapshot, error) {
 // Size returns the bytes of the file as of the snapshot.
 func (v *Snapshot) Size() int64 { return v.size }
 
-// File returns what it is a view of.
+// File returns the file and generation of the view.
 func (v *Snapshot) File() (bb.FileID, bb.Generation) { return v.g.file, v.g.number }
 
-// Close ends the view; what is pinned stays so until released. Idempotent.
+// Close ends the view; pinned ranges stay so until released. Idempotent.
 func (v *Snapshot) Close() {
 	var d dead
 	h := v.s.shard(v.g.file)
@@ -89,7 +89,7 @@ func (v *Snapshot) Keep(off, n int64) bool {
 	}
 	for _, e := range fresh {
 		e.state = kept
-		v.ext.put(e, &d) // in this view alone: what others show may be evicted from them
+		v.ext.put(e, &d) // in this view alone: extents that others show may be evicted from them
 	}
 	return true
 }
@@ -143,9 +143,9 @@ func (v *Snapshot) clip(off, n int64) (from, to int64) {
 	return from, from + min(max(n, 0), v.size-from)
 }
 
-// Extents returns at most max extents (0: all) that cover [off, off+n) cut at the
-// end of the file, in order, holes included; none of a closed snapshot. Regions
-// and offsets hold for what has been pinned before the call, until released: see
+// Extents returns at most max extents (0: all) that cover [off, off+n) cut at the end
+// of the file, in order, holes included; none of a closed snapshot. Regions and offsets
+// hold for ranges that have been pinned before the call, until released: see
 // PinExtents.
 func (v *Snapshot) Extents(off, n int64, max int) []Extent {
 	runs, err := v.extents(off, n, max)
@@ -189,8 +189,8 @@ type Pinned struct {
 	segs []*segment
 }
 
-// Pin keeps what is resident of [off, off+n) where it is until released. What is
-// evicted stays so: PinExtents tells what that is. bb.Invalid on a closed snapshot.
+// Pin keeps the resident bytes of [off, off+n) in their place until released. Evicted
+// bytes stay so: PinExtents returns them. bb.Invalid on a closed snapshot.
 func (v *Snapshot) Pin(off, n int64) (*Pinned, error) {
 	h := v.s.shard(v.g.file)
 	h.Lock()
@@ -198,8 +198,9 @@ func (v *Snapshot) Pin(off, n int64) (*Pinned, error) {
 	return v.pin(off, n)
 }
 
-// PinExtents is Pin, and Extents of that moment: what it says is resident is pinned,
-// which cannot be known of what Extents says afterwards, since evicted bytes come back.
+// PinExtents is Pin, and Extents of that moment: the extents that it returns as
+// resident are pinned. That is uncertain for the result of a later Extents, since
+// evicted bytes come back.
 func (v *Snapshot) PinExtents(off, n int64) (*Pinned, []Extent, error) {
 	p, runs, err := v.pinRuns(off, n)
 	return p, public(runs), err

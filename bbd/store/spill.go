@@ -14,10 +14,10 @@ import (
 // spillStep is written and read back at once.
 const spillStep = 8 << 20
 
-// Spill moves unpinned segments that no writer has to the disk tier, least
-// recently used first, and returns the bytes of memory freed. bb.NoSpace when the
-// disk tier is full, bb.Unsupported without one; what was moved before an error
-// stays moved.
+// Spill moves unpinned segments that no writer has to the disk tier, least recently
+// used first, and returns the bytes of memory freed. bb.NoSpace when the disk tier is
+// full, bb.Unsupported without one; segments that were moved before an error stay
+// moved.
 //
 // Why a crash or a loss of power anywhere in between is safe: a segment and its records are
 // written and fsynced, read back and compared before its slot is published; that is
@@ -135,8 +135,8 @@ func (s *Store) finishSpill(g *segment, to *region, unit int64, voids uint32, go
 }
 
 // diskRoom reserves units of a disk region of the segment's owner, making a region
-// where the options leave room, or in place of an empty one of somebody else. The
-// caller holds spillMu, so nobody else allocates on disk meanwhile.
+// where the options leave room, or in place of an empty one of another user. The caller
+// holds spillMu, so no other caller allocates on disk meanwhile.
 func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 	r, unit, empty, err := s.takeDisk(g)
 	if r != nil || err != nil {
@@ -159,8 +159,8 @@ func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 	return r, 1, nil
 }
 
-// takeDisk takes units of a region that exists. Else it says that a region may be
-// made (no error), and which one must be deleted first.
+// takeDisk reserves units of a region that exists. Else, without an error, a region may
+// be made, and empty is the one to delete first.
 func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err error) {
 	units := g.length / Unit
 	s.mu.Lock()
@@ -198,8 +198,8 @@ func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err 
 	return nil, 0, empty, nil
 }
 
-// writeSegment writes a segment in one sequential stream, makes it durable and
-// compares what the disk has with what was written.
+// writeSegment writes a segment in one sequential stream, makes it durable, reads it
+// back from the disk and compares.
 func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error {
 	fd, at := int(r.File.Fd()), unit*Unit
 	for off := range slices.Chunk(mem, spillStep) {

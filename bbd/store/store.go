@@ -172,11 +172,11 @@ func (o *Options) logBytes() int64 {
 	return min(o.RegionBytes, max(4*Unit, o.MemoryBytes/64/Unit*Unit))
 }
 
-// Open adopts the regions it finds, replays their commit records and starts to
-// populate memory in the background. It fails with bb.Busy when another process
-// has the regions (naming its pid), with bb.Unsupported when a region of this process's
-// own user has a format it does not know (nothing is touched then) and with bb.Invalid
-// for bad options. Nothing that a user could have written to a region makes it fail.
+// Open adopts the regions it finds, replays their commit records and starts to populate
+// memory in the background. It fails with bb.Busy when another process has the regions
+// (naming its pid), with bb.Unsupported when a region of this process's own user has an
+// unknown format (nothing is touched then) and with bb.Invalid for bad options. Nothing
+// that a user could have written to a region makes it fail.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (s *Store) lock(dir string) error {
 	return err
 }
 
-// createRegions fills what the options allow and recovery did not find, and
+// createRegions makes the regions that the options allow and recovery did not find, and
 // queues everything for populating.
 func (s *Store) createRegions(ctx context.Context) error {
 	total := s.foreignBytes(bb.TierMemory)
@@ -358,8 +358,8 @@ func (s *Store) Instance() bb.InstanceID { return s.instance }
 // Ready is closed when the first segment can be leased.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
-// Region returns a region and its memory as mapped in this process. The memory may
-// be used until RegionGone is told of the region, or Close.
+// Region returns a region and its memory as mapped in this process. The memory may be
+// used until RegionGone is called for the region, or Close.
 func (s *Store) Region(id bb.RegionID) (RegionInfo, []byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -405,9 +405,9 @@ func (s *Store) Regions() []RegionInfo {
 }
 
 // Close stops populating, unmaps the regions and leaves them for the next start
-// (RemoveOnClose: deletes them). Whatever is pinned must have been released, and
-// nobody may use a store's memory any more: pinned segments are an error, and
-// their regions stay mapped. Idempotent.
+// (RemoveOnClose: deletes them). All pins must have been released, and no caller may
+// use the store's memory any more: pinned segments are an error, and their regions stay
+// mapped. Idempotent.
 func (s *Store) Close() error { return s.close(s.o.RemoveOnClose) }
 
 // Destroy is Close that also deletes the regions and unmounts their file system.
@@ -423,7 +423,7 @@ func (s *Store) close(remove bool) error {
 	s.mu.Unlock()
 	s.populator.Close()
 	s.retire.Wait()
-	s.spillMu.Lock() // a spill under way gives up at its next segment
+	s.spillMu.Lock() // a spill in progress ends at its next segment
 	defer s.spillMu.Unlock()
 	var paths []string
 	for _, r := range s.mu.regions {
@@ -436,7 +436,7 @@ func (s *Store) close(remove bool) error {
 	return err
 }
 
-// letGo unmaps what is not pinned and unlocks the folders.
+// letGo unmaps regions without pins and unlocks the folders.
 func (s *Store) letGo() error {
 	var errs []error
 	s.mu.Lock()

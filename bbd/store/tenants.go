@@ -8,8 +8,8 @@ import (
 )
 
 // Users share memory by whole regions; package share decides. A region counts for its user while
-// bytes lie in it. One that is empty is free, whoever's it was: its user takes it again by the same
-// rule as anybody else, and for another user it is replaced.
+// bytes lie in it. An empty one is free, whatever its former user: that user claims it again by the
+// same rule as any other, and for another user it is replaced.
 //
 //	           Lease, within share.MayTake            the last byte goes
 //	free ────────────────────────────────▶ a's ─────────────────────────────▶ free
@@ -189,7 +189,7 @@ func (g *segment) weigh(p *share.Piece, q *RoomRequest, disk int64) {
 	if held {
 		p.Held += g.length
 	}
-	if leased || g.held.Load() > 0 { // what is being written will have to be moved
+	if leased || g.held.Load() > 0 { // bytes that are being written will have to be moved
 		p.Move += g.length
 		p.Fixed = p.Fixed || disk < g.length && !q.Flushes[g.buffer.Value()]
 	}

@@ -7,8 +7,8 @@ import (
 // A writer that lost its lease, with its session or with the daemon, may still be copying
 // into the segment, and may have bytes there that it has not committed. While it has the
 // segment locked (package leaselock) the segment is occupied: it is neither freed nor evicted
-// nor spilled, so that its memory goes to nobody else. What is committed there is read as
-// ever. Once the lock is gone it does not come back, since the lease has ended.
+// nor spilled, so that its memory has no other user. Committed bytes there are read as ever.
+// Once the lock is gone it does not come back, since the lease has ended.
 
 // isWritten reports whether a writer without a lease may still write to a segment. The
 // caller holds mu of the store and of the segment. The question is a system call that
@@ -39,8 +39,8 @@ func (s *Store) isOccupied(g *segment) bool {
 	return s.mu.closed || g.mu.state == segFree || s.isWritten(g)
 }
 
-// findWriters looks for the writers of segments that recovery found. Those that have locked
-// theirs need no grace: FreeOccupied frees the segment once they have left.
+// findWriters searches for the writers of segments that recovery found. Those that have
+// locked theirs need no grace: FreeOccupied frees the segment once they have left.
 func (s *Store) findWriters(list dead) {
 	for _, g := range list {
 		g.mu.Lock()
@@ -49,10 +49,10 @@ func (s *Store) findWriters(list dead) {
 	}
 }
 
-// occupiedStep bounds the segments that one call of FreeOccupied looks at.
+// occupiedStep bounds the segments that one call of FreeOccupied checks.
 const occupiedStep = 64
 
-// FreeOccupied looks for the writers of some occupied segments again, and returns the bytes
+// FreeOccupied checks some occupied segments for their writers again, and returns the bytes
 // of memory that it freed. Segments that a writer has left and that hold committed bytes can
 // be evicted and spilled from now on. It is to be called from time to time.
 func (s *Store) FreeOccupied() (freed int64) {

@@ -1,5 +1,5 @@
-// Package folder is the folders of a store: whose they are, which process has them, and the file systems that they
-// lie on. It must never know what is in them.
+// Package folder is the folders of a store: their owners, the processes that have them, and the file systems
+// that they lie on. It must never know their content.
 package folder
 
 import (
@@ -50,8 +50,8 @@ func TmpfsRoot(dir string) (bool, int64, error) {
 	return fs.Type == unix.TMPFS_MAGIC && at.Dev != above.Dev, int64(fs.Blocks) * fs.Bsize, nil
 }
 
-// Private makes a folder if it is not there, and makes sure that it is this user's:
-// /dev/shm is everybody's. bb.Permission if it is not.
+// Private makes a missing folder, and makes sure that it is this user's: every user can
+// write to /dev/shm. bb.Permission if it is another user's.
 func Private(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return bb.Wrap("open store", dir, err)

@@ -1,5 +1,5 @@
-// Package format is how regions, segments, commit records and identities are written. It must never know which of them
-// count.
+// Package format is the encoding of regions, segments, commit records and identities. It must never know the
+// validity of any of them.
 package format
 
 import (
@@ -15,11 +15,11 @@ import (
 
 // The format of regions, version 3. All numbers are little-endian.
 //
-// A region is two files of the same size, of whole units of 1 MiB: its pages, which its
-// user maps and writes, and its journal, which is the store's own and which no client ever
-// has. Nothing in the pages is believed: they are bytes, and the journal has their checksums.
-// An offset means the same place of the region in both. Units of data are used in the
-// pages, and records in the journal, so that neither is used in full:
+// A region is two files of the same size, of whole units of 1 MiB: its pages, which its user
+// maps and writes, and its journal, which is the store's own and which no client ever has.
+// Nothing in the pages is trusted: they are bytes, and the journal has their checksums. An
+// offset means the same place of the region in both. Units of data are used in the pages, and
+// records in the journal, so that neither is used in full:
 //
 //	            0            1 MiB                                       size
 //	            ┌────────────┬──────────────────────┬──────────────────────┐
@@ -61,31 +61,31 @@ import (
 // times 24 bytes with its padding. Only regions of the store's own records have such ones.
 //
 // The crc covers everything below it and starts from the segment's nonce, so that
-// what earlier segments left in the journal never passes for a record. The word
-// (state 4 │ length 4) is stored last, with one atomic store, and is all that
-// changes later: prepared → complete, or → void.
+// remains of earlier segments in the journal never pass for a record. The word (state 4
+// │ length 4) is stored last, with one atomic store, and is all that changes later:
+// prepared → complete, or → void.
 //
 // Why that order is enough in memory: regions and journals are page cache of a tmpfs. When
-// the process is killed, every store that it executed is there and none that it did
-// not; another process sees them in program order, since by the time it maps the
-// journal the dead one's stores have drained. So a record whose word is there is
-// whole, and one whose word is missing does not exist. On disk nothing is trusted
-// before fsync: see Store.Spill.
+// the process is killed, every store that it executed is there and none that it did not;
+// another process sees them in program order, since by the time it maps the journal the
+// dead one's stores have drained. So a record whose word is there is whole, and one whose
+// word is missing does not exist. On disk nothing is trusted before fsync: see
+// Store.Spill.
 //
-// A daemon that is upgraded adopts what its predecessor wrote. So whatever changes in a
-// journal, a slot or a record, new flags too, is a new version: a release reads its
-// version and those before, and refuses to start on others before it touches anything.
-// Only the slot's tier came without one: it was 0, memory, and a release that does not read
-// it loses no more than that wish.
+// A daemon that is upgraded adopts the regions of its predecessor. So any change in a
+// journal, a slot or a record, new flags too, is a new version: a release reads its version
+// and those before, and refuses to start on others before it touches anything. Only the
+// slot's tier came without one: it was 0, memory, and a release that does not read it loses
+// no more than that wish.
 //
 // Versions 1 and 2 had no journal: header, slots and records lay in the pages, each at its
 // offset of today, and the copy of a slot at the beginning of its segment. A region of theirs
-// gets a journal once, see adoptOlder. Version 1 says nothing of the owner, too:
+// gets a journal once, see adoptOlder. Version 1 records no owner, either:
 //
 //	version 1:      magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
 //
-// It is taken for this daemon's own, as the release that wrote it would. Releases before
-// version 3 take a journal for a region of a version that they do not read, and refuse to start.
+// It counts as this daemon's own, as in the release that wrote it. Releases before version 3
+// mistake a journal for a region of a version that they do not read, and refuse to start.
 const (
 	Version     = 3
 	PagesOnly   = 2 // the last version that had no journals
@@ -168,9 +168,9 @@ func (h RegionHeader) Encode(p []byte) {
 	le.PutUint64(p[HeaderSize-8:], checksum.Sum(p[:HeaderSize-8]))
 }
 
-// DecodeRegionHeader reads a region's first bytes: the header, or its copy where
-// that is damaged. It refuses another version whatever the rest looks like, since
-// only the magic and the version lie at the same place in all of them.
+// DecodeRegionHeader reads a region's first bytes: the header, or its copy where that
+// is damaged. It refuses another version whatever the other bytes are, since only the
+// magic and the version lie at the same place in all of them.
 func DecodeRegionHeader(p []byte) (h RegionHeader, mended bool, err error) {
 	if len(p) < HeaderCopy+HeaderSize {
 		return h, false, fmt.Errorf("has %d bytes, no room for a header", len(p))
@@ -290,7 +290,7 @@ type Record struct {
 	Top         int64  // where it was written, or found
 }
 
-// Length is what a record takes of extents, or as much as its payload.
+// Length is the number of a record's extents, or as many as have the size of its payload.
 func (r *Record) Length() int {
 	if r.Flags&RecordIdentity != 0 {
 		return len(r.Payload) / RecordItem

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Identity says whose bytes the store holds of a file, in case the namespace does not
-// know of them any more: where the file lay, what of it was acknowledged, and who wrote it.
+// Identity describes the origin of a file's bytes in the store, in case the namespace has
+// lost the file: its place, its acknowledged state, and its writer.
 type Identity struct {
 	File       bb.FileID
 	Generation bb.Generation
@@ -29,7 +29,7 @@ type Identity struct {
 	Closed     bool   // size and checksum are those of the finished generation
 	Size       int64
 	Checksum   uint64
-	Revision   uint64 // that its entry had, if the namespace tells by it what was removed from what it has lost
+	Revision   uint64 // that its entry had, if the namespace distinguishes removed files from lost ones by it
 }
 
 // The encoding of an identity. It is the payload of a record (format.go), which has its
@@ -39,8 +39,8 @@ type Identity struct {
 //	version 1 │ flags 1 │ 0 2 │ uid 4 │ gid 4 │ mode 4 │ file 8 │ generation 8 │ dir 8 │ size 8 │ checksum 8 │ mtime 8 │ buffer made 8 │
 //	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ zeros up to a multiple of 24
 //
-// The mtime is in nanoseconds since 1970, the least number for none. A revision is the end of the writer, a zero
-// and its eight bytes, since releases that know of none refuse other fields, and read that one as a text.
+// The mtime is in nanoseconds since 1970, the least number for none. A revision is the end of the writer, a
+// zero and its eight bytes, since releases without revisions refuse other fields, and read that one as a text.
 const (
 	identityVersion  = 1
 	identityHead     = 80
@@ -84,7 +84,7 @@ func AppendIdentity(p []byte, id *Identity) []byte {
 	return append(p, make([]byte, (RecordItem-(len(p)-from)%RecordItem)%RecordItem)...)
 }
 
-// DecodeIdentity reads what AppendIdentity wrote. It refuses what cannot be an identity.
+// DecodeIdentity reads the encoding of AppendIdentity. It refuses an impossible identity.
 func DecodeIdentity(p []byte) (id Identity, err error) {
 	le := binary.LittleEndian
 	if len(p) < identityHead {

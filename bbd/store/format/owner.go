@@ -1,13 +1,13 @@
 package format
 
-// Owner says whose the bytes of a region are: those of one node, in one namespace.
+// Owner is the owner of a region's bytes: one node, in one namespace.
 type Owner struct {
 	Namespace uint64 // the identity of the namespace, which is that of a cluster, too; 0: unknown
 	Node      string
 	AnyNode   bool // of this store: the node's name does not matter, since no other node uses the namespace
 }
 
-// Owns reports whether a region is this owner's own. One that says nothing is.
+// Owns reports whether a region is this owner's own. One without an owner is.
 func (o *Owner) Owns(region Owner) bool {
 	if o.Namespace == 0 || region.Namespace == 0 {
 		return true

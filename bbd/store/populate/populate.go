@@ -1,5 +1,5 @@
-// Package populate touches memory in the background before anybody is given it: first touches cost ten times as much
-// as copies. It must never know what the memory is of.
+// Package populate touches memory in the background before its first use: first touches cost ten times as much
+// as copies. It must never know the use of the memory.
 package populate
 
 import (
@@ -11,7 +11,7 @@ import (
 // (40 ms at the slowest rate seen), long enough to cost nothing.
 const Step = 16 << 20
 
-// Memory is what is populated in steps.
+// Memory is memory that is populated in steps.
 type Memory interface {
 	comparable
 	// Steps returns how many steps there are.
@@ -110,7 +110,7 @@ func (p *Populator[M]) Forget(m M) {
 	delete(p.mu.active, m)
 }
 
-// Close forgets what is queued and waits for what is under way.
+// Close forgets the queue and waits for steps in progress.
 func (p *Populator[M]) Close() {
 	p.mu.Lock()
 	p.mu.closed = true

@@ -1,5 +1,5 @@
-// Package regionfile is the two files of a region, mapped: pages, which its user may map, and a journal, which is the
-// store's alone. It must never know what lies in the pages, nor which of them are in use.
+// Package regionfile is the two files of a region, mapped: pages, which its user may map, and a journal, which
+// is the store's alone. It must never know the content of the pages, nor their use.
 package regionfile
 
 import (
@@ -64,10 +64,10 @@ func (r *Files) WriteSlot(unit int64, h format.SegmentHeader) {
 	}
 }
 
-// Create makes a region's files under temporary names, maps them and gives them their
-// names once the header is whole: the pages last, since pages without a journal would be
-// set aside. Pages on disk get their blocks at once: a store into a mapped hole of a full
-// disk would be a signal, not an error.
+// Create makes a region's files under temporary names, maps them and renames them to
+// their names once the header is whole: the pages last, since pages without a journal
+// would be set aside. Pages on disk get their blocks at once: a store into a mapped hole
+// of a full disk would be a signal, not an error.
 func Create(dir string, h format.RegionHeader) (r Files, err error) {
 	path, tier, size := filepath.Join(dir, Prefix+h.ID.String()), h.Tier, h.Size
 	f, err := os.OpenFile(path+Unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -107,7 +107,7 @@ func Create(dir string, h format.RegionHeader) (r Files, err error) {
 		return SyncDir(dir) // else a loss of power may take the names, and all that is spilled by then
 	}()
 	if err != nil {
-		_ = r.Close() // the first error is the one to tell
+		_ = r.Close() // the first error is the one to return
 		for _, p := range []string{path, JournalOf(path)} {
 			_ = os.Remove(p + Unfinished)
 			_ = os.Remove(p) // it was renamed, and nothing is in it

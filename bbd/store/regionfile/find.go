@@ -120,7 +120,7 @@ func (c *Found) read() {
 // ErrNoPages is why a journal alone cannot be adopted.
 var ErrNoPages = errors.New("has a journal and no pages")
 
-// openFile opens a file that is no link and waits for nobody.
+// openFile opens a file that is no link, without blocking.
 func openFile(path string, how int, uid *uint32) (f *os.File, size int64, err error) {
 	f, err = os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *Found) check(size int64) error {
 		if c.FileUID != ownUID() {
 			return fmt.Errorf("belongs to user %d, its journal says %d", c.FileUID, h.UID)
 		}
-		return nil // a loss of power took the change of owner: adopt makes it again
+		return nil // a loss of power undid the change of owner: adopt makes it again
 	}
 	if shared && c.FileUID != ownUID() {
 		h.Flags |= format.RegionOwned

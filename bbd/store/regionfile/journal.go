@@ -12,9 +12,9 @@ import (
 	"forebay/internal/checksum"
 )
 
-// After a restart the store believes journals alone: files of its own beside the pages, with
-// the same life. They are sparse. Two parts have memory before anybody needs it,
-// so that a full tmpfs is an error when a region is made, and no signal later:
+// After a restart the store trusts journals alone: files of its own beside the pages, with
+// the same life. They are sparse. Two parts have memory before it is needed, so that a full
+// tmpfs is an error when a region is made, and no signal later:
 //
 //	tables: when the region is made        the end of each unit: with the unit's pages
 //	        │                              │            │
@@ -22,8 +22,8 @@ import (
 //	│███      ███   │              ██       │           ██
 //	└───────────────┴──────────────┴────────┴────────────┘
 //
-// A segment whose records need more gets it in steps, before they are written, and gives it
-// back when it is freed.
+// A segment whose records need more gets it in steps, before they are written, and releases
+// it when it is freed.
 const (
 	JournalStep = 64 << 10
 	// JournalShare is the part of the memory tier beside it that journals have room for in a
@@ -31,13 +31,13 @@ const (
 	JournalShare = 4
 )
 
-// JournalTail is what the journal has at the end of each unit from the start.
+// JournalTail is the memory that the journal has at the end of each unit from the start.
 var JournalTail = int64(max(4096, os.Getpagesize()))
 
 // JournalOf returns the path of the journal of pages.
 func JournalOf(path string) string { return path + JournalSuffix }
 
-// JournalLeast returns what the journal of a region of so many bytes takes at least.
+// JournalLeast returns the least memory of the journal of a region of so many bytes.
 func JournalLeast(size int64) int64 {
 	units := size / format.Unit
 	table := (units*format.SlotSize + JournalTail - 1) / JournalTail * JournalTail
@@ -91,14 +91,14 @@ func (r *Files) mapJournal(size int64) error {
 	return nil
 }
 
-// PopulateJournal gives bytes [from, to) of the journal memory. bb.NoSpace where its file
-// system has none left.
+// PopulateJournal allocates the memory of bytes [from, to) of the journal. bb.NoSpace
+// where its file system has none left.
 func (r *Files) PopulateJournal(from, to int64) error {
 	from = from / JournalTail * JournalTail
 	return r.populateIn(r.Books, r.Journal[from:min(to, int64(len(r.Journal)))])
 }
 
-// populateTails gives the journal its memory at the ends of the units in [from, to).
+// populateTails allocates the journal's memory at the ends of the units in [from, to).
 func (r *Files) populateTails(from, to int64) error {
 	if r.Tier == bb.TierDisk {
 		return nil
@@ -111,8 +111,8 @@ func (r *Files) populateTails(from, to int64) error {
 	return nil
 }
 
-// WrittenFrom returns from where on the journal has memory up to an offset: a read below
-// that would take some. It looks no further down than from.
+// WrittenFrom returns the offset from which the journal has memory up to another one: a
+// read below it would allocate some. The search goes no further down than from.
 func (r *Files) WrittenFrom(from, to int64) int64 {
 	if r.Books == nil {
 		return from
@@ -130,8 +130,8 @@ func (r *Files) WrittenFrom(from, to int64) int64 {
 	}
 }
 
-// WriteRecords writes a segment's records to the journal of a disk region, in place of what
-// was there, makes them durable, and compares what the disk has with what was written.
+// WriteRecords writes a segment's records to the journal of a disk region, in place of the
+// old ones, makes them durable, reads them back from the disk and compares.
 func (r *Files) WriteRecords(log []byte, floor, unit int64) error {
 	fd, at := int(r.Books.Fd()), unit*format.Unit
 	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, int64(len(log))); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {

@@ -11,14 +11,14 @@ import (
 	"forebay/internal/mapped"
 )
 
-// Populate gives bytes [from, to) of the region their pages, and what the journal of their
-// units starts with. It leaves what is in them as it is. bb.NoSpace where the file system of
-// the region has no pages left.
+// Populate allocates the pages of bytes [from, to) of the region, and the first memory of
+// the journal of their units. It leaves their content as it is. bb.NoSpace where the file
+// system of the region has no pages left.
 func (r *Files) Populate(from, to int64) error {
 	return cmpErr(r.populateIn(r.File, r.Mem[from:to]), r.populateTails(from, to))
 }
 
-// populateIn gives mem, a mapping of one of the region's files, its pages.
+// populateIn allocates the pages of mem, a mapping of one of the region's files.
 func (r *Files) populateIn(f *os.File, mem []byte) error {
 	err := populate(mem)
 	if err == nil {
@@ -31,7 +31,7 @@ func (r *Files) populateIn(f *os.File, mem []byte) error {
 	return folder.Full("populate", r.Path, fmt.Sprintf("%d bytes were wanted", len(mem)))
 }
 
-// populate gives mem its pages and leaves what is in them as it is.
+// populate allocates the pages of mem and leaves their content as it is.
 func populate(mem []byte) error {
 	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	if !errors.Is(err, unix.EINVAL) {
@@ -49,8 +49,8 @@ func populate(mem []byte) error {
 	})
 }
 
-// Owes returns what a region has still to take from its file system. The store's own records
-// are in the journal alone.
+// Owes returns the bytes that a region still needs from its file system. The store's own
+// records are in the journal alone.
 func (r *Files) Owes() int64 {
 	size := int64(len(r.Mem))
 	if r.Log {

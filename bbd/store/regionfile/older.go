@@ -9,8 +9,8 @@ import (
 	"forebay/internal/mapped"
 )
 
-// GiveFree gives back memory of units that are in no segment, in a region without a journal, until it is so many bytes, and
-// returns how many it has been.
+// GiveFree releases memory of units that are in no segment, in a region without a journal, up to a number of
+// bytes, and returns the bytes released.
 func (r *Files) GiveFree(want int64) (freed int64) {
 	var free []int64
 	if mapped.Guard("adopt region", r.Path, func() (err error) { free, err = r.freeOlder(); return err }) != nil {
@@ -25,7 +25,7 @@ func (r *Files) GiveFree(want int64) (freed int64) {
 	return before - r.blocks()
 }
 
-// punch gives back the memory of [from, to) of the pages.
+// punch releases the memory of [from, to) of the pages.
 func (r *Files) punch(from, to int64) (ok bool) {
 	return unix.Fallocate(int(r.File.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from, to-from) == nil
 }
