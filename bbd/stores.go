@@ -43,8 +43,11 @@ func (d *Daemon) hasDirty() bool {
 // backedBuffers are the daemon's buffers, for package backings.
 type backedBuffers struct{ d *Daemon }
 
-// Buffer returns the record of a buffer.
+// Buffer returns the record of a buffer, also of one whose files are still being restored.
 func (s backedBuffers) Buffer(ctx context.Context, name string) (bb.Buffer, error) {
+	if b := s.d.buffers.Served(name); b != nil {
+		return b.Spec(), nil
+	}
 	b, err := s.d.buffer(ctx, name)
 	if err != nil {
 		return bb.Buffer{}, err

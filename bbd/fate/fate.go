@@ -138,13 +138,20 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 // changes may be missing: memory has the file, so nobody has removed it, or the entry says that it is lost, which
 // somebody has to acknowledge. Held is what memory has; nil: nothing. The entry gets the place that memory knows, if
 // that is newer.
-func Salvage(e *bb.Entry, h *Held) bool {
+//
+// A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, says so: a rename
+// of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may
+// have the file under another name. What the store has under this one is the file's own if the content is the same.
+func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
 	if h == nil {
 		return e.Lost
 	}
 	if id := h.Identity; id != nil && id.Revision > e.Revision {
 		e.Parent, e.Name = id.Dir, id.Name
 		e.Mode, e.UID, e.GID = id.Mode, id.UID, id.GID
+	}
+	if e.State() == bb.StateClean && h.Newest == e.Generation && h.Evicted == 0 && whole(e) {
+		e.Attempts, e.Flushed = bb.AddContents(e.Attempts, bb.Content{Size: e.Size, Checksum: e.Checksum}), bb.Flushed{}
 	}
 	return true
 }

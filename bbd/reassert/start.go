@@ -1,7 +1,9 @@
 package reassert
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,8 +34,7 @@ type Recovered struct {
 func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error) {
 	var all recovery
 	older := 0
-	repairs, repairing := errgroup.WithContext(ctx)
-	repairs.SetLimit(repairsAtOnce)
+	var forgotten []settling
 	for _, h := range sv.Held() {
 		k := b.known(sv, h)
 		becomes := fate.Decide(*h, k)
@@ -43,15 +44,24 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 		case becomes == fate.Drop && k.Entry == nil && h.Origin == store.OriginOlder && h.Dirty > 0:
 			older++
 		case becomes == fate.Drop && fate.OnStoreAlone(h, k):
-			all.add(&fate.Reassertion{OnStore: []fate.Unexplained{onStore(h)}})
+			u := onStore(h)
+			b.o.Log.Warn("the store alone has a file that the namespace had forgotten", "buffer", b.name, "path", u.Path, "bytes", u.Bytes, "file", u.File, "generation", u.Generation)
+			all.add(&fate.Reassertion{OnStore: []fate.Unexplained{u}})
 		}
 		if becomes != fate.Keep && b.o.Unreadable() {
 			continue // it may be one whose entry cannot be read
 		}
-		repairs.Go(func() error { return b.recoverFile(repairing, sv, h, becomes, &all) })
+		forgotten = append(forgotten, settling{h, becomes})
 	}
-	if err := repairs.Wait(); err != nil {
-		return all.Recovered, err
+	for _, some := range newestFirst(forgotten) {
+		repairs, repairing := errgroup.WithContext(ctx)
+		repairs.SetLimit(repairsAtOnce)
+		for _, f := range some {
+			repairs.Go(func() error { return b.recoverFile(repairing, sv, f.Held, f.becomes, &all) })
+		}
+		if err := repairs.Wait(); err != nil {
+			return all.Recovered, err
+		}
 	}
 	if len(all.Was.Left) > 0 {
 		b.note(all.Was.Left)
@@ -60,6 +70,30 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 		b.o.Log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
 	}
 	return all.Recovered, nil
+}
+
+// settling is a file that is to be settled.
+type settling struct {
+	*fate.Held
+	becomes fate.Fate
+}
+
+// newestFirst parts files in two: the newest of each path, which gets it, and those that are settled after them. Two
+// have one path where a directory was renamed, and another one made in its place.
+func newestFirst(files []settling) (parts [2][]settling) {
+	slices.SortFunc(files, func(x, y settling) int { return cmp.Compare(y.Acked, x.Acked) })
+	taken := make(map[string]bool)
+	for _, f := range files {
+		part := 0
+		if f.becomes == fate.Remake {
+			if taken[f.Identity.Path] {
+				part = 1
+			}
+			taken[f.Identity.Path] = true
+		}
+		parts[part] = append(parts[part], f)
+	}
+	return parts
 }
 
 // recovery gathers what becomes of files that are settled at once.

@@ -48,6 +48,7 @@ type Records interface {
 // Store is what is needed of memory, whose contracts these are.
 type Store interface {
 	Files() iter.Seq[store.FileInfo]
+	Checksum(file bb.FileID, n bb.Generation) (sum uint64, size int64, err error)
 	Drop(file bb.FileID)
 }
 

@@ -64,7 +64,7 @@ func (s *Service[B]) rebuild(ctx context.Context, kept *aside.Buffer) (*wire.Buf
 		return nil, bb.E(bb.NotFound, "rebuild", kept.Spec.Name, "the buffer was destroyed meanwhile")
 	}
 	held := s.o.Held(kept.Spec.Name)
-	has, err := s.o.Records.BeginAnew(ctx, kept.Spec, func(e *bb.Entry) bool { return fate.Salvage(e, held[e.File]) })
+	has, err := s.o.Records.BeginAnew(ctx, kept.Spec, func(e *bb.Entry) bool { return fate.Salvage(e, held[e.File], s.whole) })
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +77,12 @@ func (s *Service[B]) rebuild(ctx context.Context, kept *aside.Buffer) (*wire.Buf
 	s.o.Log.Warn("the namespace of a buffer was rebuilt from what memory has", "buffer", kept.Spec.Name, "files", answer.Files, "directories", answer.Directories, "read", answer.Read,
 		"aside", answer.Aside, "kept", answer.Kept, "on_store", answer.OnStore, "lost", answer.Lost)
 	return answer, s.o.Aside.Restored(&kept.Spec)
+}
+
+// whole reports whether memory has all of the content of a closed file's entry.
+func (s *Service[B]) whole(e *bb.Entry) bool {
+	sum, size, err := s.o.Store.Checksum(e.File, e.Generation)
+	return err == nil && size == e.Size && sum == e.Checksum
 }
 
 // served reports whether the buffer of a record is served.

@@ -20,9 +20,9 @@ func newBufferRebuildCommand(a *app.App) *cobra.Command {
 damaged, from what memory and the disk tier have. If there is a copy of the namespace server's folder,
 put that back instead: it has all names.
 
-Each file whose bytes are here gets its entry again: path, size, generation, mode, owner. What can be
-read of the damaged log says besides whether the file is on the store, and which modes and owners its
-directories have. Without that the file counts as dirty, and a directory has the buffer's owner and mode.
+Each file whose bytes are here gets its entry again: path, size, generation, mode, owner. It counts as
+dirty: the store may have it under an older name. What can be read of the damaged log says besides which
+modes and owners its directories have. Without that a directory has the buffer's owner and mode.
 Files that the store alone has are named as far as memory knows them: bbctl stage-in brings them back.
 The command changes nothing if the log can be read, or if the namespace's server does not answer. It
 may be repeated.`,
