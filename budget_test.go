@@ -37,7 +37,7 @@ var overBudget = map[string]over{
 	"struct flusher.BufferStats":  {24, "a record, a field for each stored or printed value"},
 	"struct flusher.Options":      {25, "options, a field for each setting"},
 	"struct internal/bb.Buffer":   {25, "a record, a field for each stored or printed value"},
-	"struct internal/bb.Entry":    {22, "a record, a field for each stored or printed value"},
+	"struct internal/bb.Entry":    {23, "a record, a field for each stored or printed value"},
 	"struct internal/bb.Job":      {24, "a record, a field for each stored or printed value"},
 	"struct internal/bb.Lifetime": {31, "a record, a field for each stored or printed value"},
 

@@ -4,6 +4,7 @@
 package bb
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -209,8 +210,9 @@ type Entry struct {
 
 	Flushed Flushed // what the backing store holds of this file
 	Before
-	Lost   bool   // its bytes went with a node before they were flushed
-	Reason string // why it was lost: node and cause
+	Closed Closing // when its writers had closed it; recorded in buffers with flush rules
+	Lost   bool    // its bytes went with a node before they were flushed
+	Reason string  // why it was lost: node and cause
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
 	Rest     string // what newer releases have stored of it, encoded: it is kept
@@ -226,6 +228,35 @@ type Before struct {
 	// flush may have put under its name without its record: see Unrecorded.
 	Attempts []Content
 }
+
+// Closing is the place of a generation's close in the order of the namespace's changes. It depends on no clock,
+// no client can set it, and renames and changes of attributes keep it. A generation has none if one of its
+// writers left without a close: its end was made up by the daemon.
+type Closing struct {
+	Generation Generation // that was closed; 0: none was
+	Revision   uint64     // of the entry that the close stored; 0, when it is stored: of that entry itself
+}
+
+// SetRevision sets the revision that the namespace has stored the entry with.
+func (e *Entry) SetRevision(revision uint64) {
+	e.Revision = revision
+	if e.Closed.Generation != 0 && e.Closed.Revision == 0 {
+		e.Closed.Revision = revision
+	}
+}
+
+// ClosedAt returns the revision at which the last of the generation's writers closed it; 0: they did not all
+// close it, or that is not known.
+func (e *Entry) ClosedAt() uint64 {
+	if e.Open || e.Lost || e.Generation == 0 || e.Closed.Generation != e.Generation {
+		return 0
+	}
+	return e.Closed.Revision
+}
+
+// WrittenBy returns a revision by which all of the generation was written. Without a close that is known, it is the
+// entry's own, which later changes of the entry raise.
+func (e *Entry) WrittenBy() uint64 { return cmp.Or(e.ClosedAt(), e.Revision) }
 
 // Place is where an entry lies: one name in one directory. The rename of a directory does not change
 // the places of what is in it.

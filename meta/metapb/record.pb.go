@@ -71,6 +71,7 @@ type Entry struct {
 	Replaced      *Replaced              `protobuf:"bytes,17,opt,name=replaced,proto3" json:"replaced,omitempty"` // of a file that was never flushed
 	Attempts      []*Content             `protobuf:"bytes,18,rep,name=attempts,proto3" json:"attempts,omitempty"` // that may be on the store under the name without a record
 	Target        []byte                 `protobuf:"bytes,19,opt,name=target,proto3" json:"target,omitempty"`     // of a symbolic link
+	Closed        *Closing               `protobuf:"bytes,20,opt,name=closed,proto3" json:"closed,omitempty"`     // of a file
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +239,74 @@ func (x *Entry) GetTarget() []byte {
 	return nil
 }
 
+func (x *Entry) GetClosed() *Closing {
+	if x != nil {
+		return x.Closed
+	}
+	return nil
+}
+
+// Closing is the place of a generation's close in the order of the namespace's changes.
+type Closing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of the record that the close has stored; 0: of this record
+	Sum           uint64                 `protobuf:"fixed64,3,opt,name=sum,proto3" json:"sum,omitempty"`          // with revision 0: of what the record said then; an older daemon keeps this when it changes the record
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Closing) Reset() {
+	*x = Closing{}
+	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Closing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Closing) ProtoMessage() {}
+
+func (x *Closing) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Closing.ProtoReflect.Descriptor instead.
+func (*Closing) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Closing) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Closing) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Closing) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
 // Content tells contents of a file apart.
 type Content struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -249,7 +318,7 @@ type Content struct {
 
 func (x *Content) Reset() {
 	*x = Content{}
-	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	mi := &file_meta_metapb_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -261,7 +330,7 @@ func (x *Content) String() string {
 func (*Content) ProtoMessage() {}
 
 func (x *Content) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	mi := &file_meta_metapb_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -274,7 +343,7 @@ func (x *Content) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Content.ProtoReflect.Descriptor instead.
 func (*Content) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{1}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Content) GetSize() int64 {
@@ -312,7 +381,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	mi := &file_meta_metapb_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -324,7 +393,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	mi := &file_meta_metapb_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -337,7 +406,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{2}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Txn) GetState() string {
@@ -435,7 +504,7 @@ type TxnTask struct {
 
 func (x *TxnTask) Reset() {
 	*x = TxnTask{}
-	mi := &file_meta_metapb_record_proto_msgTypes[3]
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +516,7 @@ func (x *TxnTask) String() string {
 func (*TxnTask) ProtoMessage() {}
 
 func (x *TxnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[3]
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +529,7 @@ func (x *TxnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnTask.ProtoReflect.Descriptor instead.
 func (*TxnTask) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{3}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TxnTask) GetAttempt() string {
@@ -494,7 +563,7 @@ type Flushed struct {
 
 func (x *Flushed) Reset() {
 	*x = Flushed{}
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +575,7 @@ func (x *Flushed) String() string {
 func (*Flushed) ProtoMessage() {}
 
 func (x *Flushed) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +588,7 @@ func (x *Flushed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flushed.ProtoReflect.Descriptor instead.
 func (*Flushed) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Flushed) GetGeneration() uint64 {
@@ -590,7 +659,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +671,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +684,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Replaced) GetFlushed() *Flushed {
@@ -644,7 +713,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +725,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +738,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Directory) GetParent() uint64 {
@@ -725,7 +794,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +806,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +819,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Buffer) GetName() string {
@@ -925,7 +994,7 @@ type TierRule struct {
 
 func (x *TierRule) Reset() {
 	*x = TierRule{}
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1006,7 @@ func (x *TierRule) String() string {
 func (*TierRule) ProtoMessage() {}
 
 func (x *TierRule) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1019,7 @@ func (x *TierRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierRule.ProtoReflect.Descriptor instead.
 func (*TierRule) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TierRule) GetPattern() string {
@@ -988,7 +1057,7 @@ type StoreOp struct {
 
 func (x *StoreOp) Reset() {
 	*x = StoreOp{}
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1069,7 @@ func (x *StoreOp) String() string {
 func (*StoreOp) ProtoMessage() {}
 
 func (x *StoreOp) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1082,7 @@ func (x *StoreOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOp.ProtoReflect.Descriptor instead.
 func (*StoreOp) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreOp) GetOp() uint32 {
@@ -1121,7 +1190,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1202,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1215,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Job) GetId() string {
@@ -1253,7 +1322,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1334,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1347,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetId() string {
@@ -1378,7 +1447,7 @@ type Tally struct {
 
 func (x *Tally) Reset() {
 	*x = Tally{}
-	mi := &file_meta_metapb_record_proto_msgTypes[12]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1459,7 @@ func (x *Tally) String() string {
 func (*Tally) ProtoMessage() {}
 
 func (x *Tally) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[12]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1472,7 @@ func (x *Tally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tally.ProtoReflect.Descriptor instead.
 func (*Tally) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Tally) GetFiles() int64 {
@@ -1495,7 +1564,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_meta_metapb_record_proto_msgTypes[13]
+	mi := &file_meta_metapb_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1576,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[13]
+	mi := &file_meta_metapb_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1589,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Failure) GetPath() string {
@@ -1563,7 +1632,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_meta_metapb_record_proto_msgTypes[14]
+	mi := &file_meta_metapb_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1644,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[14]
+	mi := &file_meta_metapb_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1657,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{14}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -1609,7 +1678,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[15]
+	mi := &file_meta_metapb_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1690,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[15]
+	mi := &file_meta_metapb_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1703,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{15}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1655,7 +1724,7 @@ var File_meta_metapb_record_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_record_proto_rawDesc = "" +
 	"\n" +
-	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\x93\x04\n" +
+	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xc5\x04\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -1678,8 +1747,15 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x03txn\x18\x10 \x01(\x06R\x03txn\x125\n" +
 	"\breplaced\x18\x11 \x01(\v2\x19.forebay.meta.v1.ReplacedR\breplaced\x124\n" +
 	"\battempts\x18\x12 \x03(\v2\x18.forebay.meta.v1.ContentR\battempts\x12\x16\n" +
-	"\x06target\x18\x13 \x01(\fR\x06targetB\b\n" +
-	"\x06_mtime\"9\n" +
+	"\x06target\x18\x13 \x01(\fR\x06target\x120\n" +
+	"\x06closed\x18\x14 \x01(\v2\x18.forebay.meta.v1.ClosingR\x06closedB\b\n" +
+	"\x06_mtime\"W\n" +
+	"\aClosing\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x10\n" +
+	"\x03sum\x18\x03 \x01(\x06R\x03sum\"9\n" +
 	"\aContent\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\x06R\bchecksum\"\xb5\x02\n" +
@@ -1847,47 +1923,49 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+	file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 	file_meta_metapb_record_proto_goTypes  = []any{
 		(*Entry)(nil),     // 0: forebay.meta.v1.Entry
-		(*Content)(nil),   // 1: forebay.meta.v1.Content
-		(*Txn)(nil),       // 2: forebay.meta.v1.Txn
-		(*TxnTask)(nil),   // 3: forebay.meta.v1.TxnTask
-		(*Flushed)(nil),   // 4: forebay.meta.v1.Flushed
-		(*Replaced)(nil),  // 5: forebay.meta.v1.Replaced
-		(*Directory)(nil), // 6: forebay.meta.v1.Directory
-		(*Buffer)(nil),    // 7: forebay.meta.v1.Buffer
-		(*TierRule)(nil),  // 8: forebay.meta.v1.TierRule
-		(*StoreOp)(nil),   // 9: forebay.meta.v1.StoreOp
-		(*Job)(nil),       // 10: forebay.meta.v1.Job
-		(*Task)(nil),      // 11: forebay.meta.v1.Task
-		(*Tally)(nil),     // 12: forebay.meta.v1.Tally
-		(*Failure)(nil),   // 13: forebay.meta.v1.Failure
-		(*Lifetime)(nil),  // 14: forebay.meta.v1.Lifetime
-		(*Counter)(nil),   // 15: forebay.meta.v1.Counter
-		nil,               // 16: forebay.meta.v1.Job.OptionsEntry
+		(*Closing)(nil),   // 1: forebay.meta.v1.Closing
+		(*Content)(nil),   // 2: forebay.meta.v1.Content
+		(*Txn)(nil),       // 3: forebay.meta.v1.Txn
+		(*TxnTask)(nil),   // 4: forebay.meta.v1.TxnTask
+		(*Flushed)(nil),   // 5: forebay.meta.v1.Flushed
+		(*Replaced)(nil),  // 6: forebay.meta.v1.Replaced
+		(*Directory)(nil), // 7: forebay.meta.v1.Directory
+		(*Buffer)(nil),    // 8: forebay.meta.v1.Buffer
+		(*TierRule)(nil),  // 9: forebay.meta.v1.TierRule
+		(*StoreOp)(nil),   // 10: forebay.meta.v1.StoreOp
+		(*Job)(nil),       // 11: forebay.meta.v1.Job
+		(*Task)(nil),      // 12: forebay.meta.v1.Task
+		(*Tally)(nil),     // 13: forebay.meta.v1.Tally
+		(*Failure)(nil),   // 14: forebay.meta.v1.Failure
+		(*Lifetime)(nil),  // 15: forebay.meta.v1.Lifetime
+		(*Counter)(nil),   // 16: forebay.meta.v1.Counter
+		nil,               // 17: forebay.meta.v1.Job.OptionsEntry
 	}
 )
 
 var file_meta_metapb_record_proto_depIdxs = []int32{
-	4,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
-	5,  // 1: forebay.meta.v1.Entry.replaced:type_name -> forebay.meta.v1.Replaced
-	1,  // 2: forebay.meta.v1.Entry.attempts:type_name -> forebay.meta.v1.Content
-	4,  // 3: forebay.meta.v1.Replaced.flushed:type_name -> forebay.meta.v1.Flushed
-	8,  // 4: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
-	4,  // 5: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
-	4,  // 6: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	4,  // 7: forebay.meta.v1.StoreOp.left:type_name -> forebay.meta.v1.Flushed
-	1,  // 8: forebay.meta.v1.StoreOp.attempts:type_name -> forebay.meta.v1.Content
-	1,  // 9: forebay.meta.v1.StoreOp.replaced_attempts:type_name -> forebay.meta.v1.Content
-	16, // 10: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
-	12, // 11: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
-	13, // 12: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	5,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
+	6,  // 1: forebay.meta.v1.Entry.replaced:type_name -> forebay.meta.v1.Replaced
+	2,  // 2: forebay.meta.v1.Entry.attempts:type_name -> forebay.meta.v1.Content
+	1,  // 3: forebay.meta.v1.Entry.closed:type_name -> forebay.meta.v1.Closing
+	5,  // 4: forebay.meta.v1.Replaced.flushed:type_name -> forebay.meta.v1.Flushed
+	9,  // 5: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
+	5,  // 6: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
+	5,  // 7: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
+	5,  // 8: forebay.meta.v1.StoreOp.left:type_name -> forebay.meta.v1.Flushed
+	2,  // 9: forebay.meta.v1.StoreOp.attempts:type_name -> forebay.meta.v1.Content
+	2,  // 10: forebay.meta.v1.StoreOp.replaced_attempts:type_name -> forebay.meta.v1.Content
+	17, // 11: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	13, // 12: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
+	14, // 13: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_record_proto_init() }
@@ -1896,18 +1974,18 @@ func file_meta_metapb_record_proto_init() {
 		return
 	}
 	file_meta_metapb_record_proto_msgTypes[0].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[2].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[4].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[7].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[10].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[3].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[5].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[8].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[11].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

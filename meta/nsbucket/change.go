@@ -39,7 +39,7 @@ func (ns *Namespace) create(ctx context.Context, op string, e *bb.Entry) (uint64
 	t := ns.entries.Begin(id)
 	seq, _, err := ns.b.Create(ctx, key, data, known.Seq)
 	stored := *e
-	stored.Revision = seq
+	stored.SetRevision(seq)
 	settle(ns.entries, id, cache.Known[bb.Entry]{Value: stored, Seq: seq, Live: true}, t, err)
 	if errors.Is(err, kv.ErrRevision) {
 		return 0, exists(op, e.Name)
@@ -143,7 +143,7 @@ func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
 	t := ns.entries.Begin(id)
 	seq, err := ns.b.Put(ctx, key, data, e.Revision)
 	stored := *e
-	stored.Revision = seq
+	stored.SetRevision(seq)
 	settle(ns.entries, id, cache.Known[bb.Entry]{Value: stored, Seq: seq, Live: true}, t, err)
 	return seq, err
 }
@@ -351,7 +351,7 @@ func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []
 	for i, c := range entries {
 		known := cache.Known[bb.Entry]{Seq: seqs[c.change], Live: c.entry != nil}
 		if c.entry != nil && err == nil {
-			c.entry.Revision = known.Seq
+			c.entry.SetRevision(known.Seq)
 			known.Value = *c.entry
 		}
 		settle(ns.entries, c.id, known, entryTickets[i], err)

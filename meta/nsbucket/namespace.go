@@ -366,7 +366,8 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 		if err := fn(&e); err != nil {
 			return bb.Entry{}, err
 		}
-		e.Revision, err = ns.put(ctx, &e)
+		revision, err := ns.put(ctx, &e)
+		e.SetRevision(revision)
 		if !errors.Is(err, kv.ErrRevision) {
 			return e, kv.Wrap("update", name, err)
 		}

@@ -61,7 +61,7 @@ func (e *Engine) create(ctx context.Context, op string, entry bb.Entry) (bb.Entr
 			return r, exists(op, entry.Name)
 		}
 		r.entry = entry
-		r.entry.Revision = b.StoreEntry(key, value)
+		r.entry.SetRevision(b.StoreEntry(key, value))
 		return r, nil
 	})
 	return r.entry, err
@@ -92,7 +92,7 @@ func (e *Engine) put(ctx context.Context, op string, entry bb.Entry) (bb.Entry, 
 			return r, err
 		}
 		r.entry = entry
-		r.entry.Revision = b.StoreEntry(key, value)
+		r.entry.SetRevision(b.StoreEntry(key, value))
 		return r, nil
 	})
 	return r.entry, err

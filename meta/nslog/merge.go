@@ -117,7 +117,7 @@ func (m *merging) move(old []byte, was *bb.Entry, key []byte, to bb.DirID) error
 	if err != nil {
 		return err
 	}
-	n.moved.Revision = m.b.StoreEntry(key, value)
+	n.moved.SetRevision(m.b.StoreEntry(key, value))
 	m.b.Remove(old)
 	m.moved = append(m.moved, Merged{Was: *was, Is: n.moved})
 	return nil

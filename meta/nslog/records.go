@@ -196,6 +196,6 @@ func (e *Engine) PutWith(ctx context.Context, entry *bb.Entry, records ...kv.Cha
 	if err != nil {
 		return refused(err)
 	}
-	entry.Revision = revision
+	entry.SetRevision(revision)
 	return nil
 }

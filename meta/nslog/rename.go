@@ -75,7 +75,7 @@ func (n *renaming) run() (r result, err error) {
 			return r, err
 		}
 	}
-	n.moved.Revision = n.b.StoreEntry(key, value)
+	n.moved.SetRevision(n.b.StoreEntry(key, value))
 	n.b.Remove(n.src.key())
 	r.entry = n.moved
 	if n.replaces {

@@ -47,6 +47,7 @@ func Test(t *testing.T, factory Factory) {
 		"ScanAllDuringRenames":          testScanAllDuringRenames,
 		"RemovedIsEvidence":             testRemovedIsEvidence,
 		"FollowStoreOps":                testFollowStoreOps,
+		"ClosesAreOrdered":              testClosesAreOrdered,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ func SealEntry(key string, e *bb.Entry) ([]byte, error) {
 		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
 		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
 		Mtime: kv.Nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
-		Replaced: replacedRecord(key, e), Attempts: contentRecords(e.Attempts), Target: []byte(e.Target),
+		Replaced: replacedRecord(key, e), Attempts: contentRecords(e.Attempts), Target: []byte(e.Target), Closed: closingRecord(e),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
@@ -61,10 +61,24 @@ func OpenEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 	if m.GetType() > math.MaxUint8 {
 		e.Type = 0
 	}
+	if c := m.GetClosed(); c != nil {
+		e.Closed = namespace.OpenClosing(&e, bb.Closing{Generation: bb.Generation(c.GetGeneration()), Revision: c.GetRevision()}, c.GetSum())
+	}
 	if err := namespace.CheckEntry(&e); err != nil {
 		return bb.Entry{}, &bb.Error{Kind: bb.Checksum, Op: "decode", Path: key, Err: err}
 	}
 	return e, nil
+}
+
+func closingRecord(e *bb.Entry) *metapb.Closing {
+	if e.Closed.Generation == 0 {
+		return nil
+	}
+	m := &metapb.Closing{Generation: uint64(e.Closed.Generation), Revision: e.Closed.Revision}
+	if m.Revision == 0 {
+		m.Sum = namespace.ClosingSum(e)
+	}
+	return m
 }
 
 func replacedRecord(key string, e *bb.Entry) *metapb.Replaced {

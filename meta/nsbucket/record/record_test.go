@@ -32,6 +32,7 @@ func TestEntryRecord(t *testing.T) {
 		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Before: bb.Before{Replaced: fullEntry().Flushed}, Revision: 77},
 		"symlink":   {Parent: 1, Name: "l", Type: bb.TypeSymlink, File: 3, Target: "../\xff", Mode: 0o777, Revision: 77},
 		"fifo":      {Parent: 1, Name: "p", Type: bb.TypeFIFO, File: 4, Mode: 0o600, Revision: 77},
+		"closed":    {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Closed: bb.Closing{Generation: 2, Revision: 70}, Revision: 77},
 		"directory": {Parent: 1, Name: "d", Type: bb.TypeDirectory, Dir: 2, MTime: time.Unix(0, 0).UTC(), Revision: 77},
 	} {
 		key := EntryKey(e.Parent, e.Name)
@@ -85,6 +86,44 @@ func TestReplacedCounts(t *testing.T) {
 		}
 		if e, err := OpenEntry(test.key, b, 1); err != nil || e.Replaced != test.want {
 			t.Errorf("%s: %+v, want %+v (%v)", name, e.Replaced, test.want, err)
+		}
+	}
+}
+
+// TestClosed: the close of a file counts where an older daemon, which keeps what it does not know, has not changed the
+// record that the close has stored.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	e := bb.Entry{Parent: 1, Name: "f", Type: bb.TypeFile, File: 7, Generation: 8, Closed: bb.Closing{Generation: 8}}
+	for name, test := range map[string]struct {
+		key    string
+		change func(*metapb.Entry)
+		want   uint64
+	}{
+		"as it was":            {EntryKey(1, "f"), func(*metapb.Entry) {}, 77},
+		"renamed":              {EntryKey(1, "g"), func(*metapb.Entry) {}, 0},
+		"given another mode":   {EntryKey(1, "f"), func(m *metapb.Entry) { m.Mode = 0o600 }, 0},
+		"flushed":              {EntryKey(1, "f"), func(m *metapb.Entry) { m.Flushed = flushedRecord(bb.Flushed{Generation: 8, ETag: "e"}) }, 0},
+		"written again":        {EntryKey(1, "f"), func(m *metapb.Entry) { m.Generation = 9 }, 0},
+		"of a known revision":  {EntryKey(1, "g"), func(m *metapb.Entry) { m.Closed = &metapb.Closing{Generation: 8, Revision: 50} }, 50},
+		"of one to come":       {EntryKey(1, "f"), func(m *metapb.Entry) { m.Closed = &metapb.Closing{Generation: 8, Revision: 78} }, 0},
+		"of one before it was": {EntryKey(1, "f"), func(m *metapb.Entry) { m.Closed = &metapb.Closing{Generation: 7, Revision: 50} }, 0},
+	} {
+		key := EntryKey(1, "f")
+		b, err := SealEntry(key, &e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m metapb.Entry
+		if err := kv.Open(key, b, &m); err != nil {
+			t.Fatal(err)
+		}
+		test.change(&m)
+		if b, err = kv.Seal(test.key, &m); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := OpenEntry(test.key, b, 77); err != nil || got.ClosedAt() != test.want {
+			t.Errorf("%s: closed at %d, want %d (%v)", name, got.ClosedAt(), test.want, err)
 		}
 	}
 }

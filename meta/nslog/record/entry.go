@@ -52,12 +52,23 @@ func AppendEntry(b []byte, e *bb.Entry) ([]byte, error) {
 	}
 	b = appendContents(b, 18, e.Attempts)
 	b = text(b, 19, e.Target)
+	if e.Closed.Generation != 0 {
+		b = within(b, 20, func(b []byte) []byte { return appendClosing(b, e) })
+	}
 	return append(b, e.Rest...), nil
 }
 
 func appendContents(b []byte, field protowire.Number, all []bb.Content) []byte {
 	for _, c := range all {
 		b = within(b, field, func(b []byte) []byte { return fixed(number(b, 1, uint64(c.Size)), 2, c.Checksum) })
+	}
+	return b
+}
+
+func appendClosing(b []byte, e *bb.Entry) []byte {
+	b = number(number(b, 1, uint64(e.Closed.Generation)), 2, e.Closed.Revision)
+	if e.Closed.Revision == 0 {
+		b = fixed(b, 3, namespace.ClosingSum(e))
 	}
 	return b
 }
@@ -107,9 +118,18 @@ func within(b []byte, field protowire.Number, body func([]byte) []byte) []byte {
 // OpenEntry decodes the value of the entry of a place. The entry shares no memory with it.
 func OpenEntry(dir bb.DirID, name string, value []byte, revision uint64) (bb.Entry, error) {
 	e := bb.Entry{Parent: dir, Name: name, Revision: revision}
-	if err := fields(value, &e.Rest, func(f field) error { return setField(&e, f) }); err != nil {
+	var closed bb.Closing
+	var sum uint64
+	if err := fields(value, &e.Rest, func(f field) (err error) {
+		if f.tag == 20<<3|bytesField {
+			closed, sum, err = openClosing(f.bytes())
+			return err
+		}
+		return setField(&e, f)
+	}); err != nil {
 		return bb.Entry{}, garbage(name, err.Error())
 	}
+	e.Closed = namespace.OpenClosing(&e, closed, sum)
 	if e.Flushed.Generation != 0 || e.Replaced.Generation == 0 {
 		e.Replaced = bb.Flushed{}
 	}
@@ -249,6 +269,21 @@ func openFlushed(b []byte, to *bb.Flushed) error {
 		}
 		return nil
 	})
+}
+
+func openClosing(b []byte) (c bb.Closing, sum uint64, err error) {
+	err = fields(b, new(string), func(f field) error {
+		switch f.tag {
+		case 1<<3 | varintField:
+			c.Generation = bb.Generation(f.number())
+		case 2<<3 | varintField:
+			c.Revision = f.number()
+		case 3<<3 | fixed64Field:
+			sum = f.fixed()
+		}
+		return nil
+	})
+	return c, sum, err
 }
 
 func openContent(b []byte) (c bb.Content, err error) {

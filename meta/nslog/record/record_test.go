@@ -49,6 +49,9 @@ func random(rnd *rand.Rand) bb.Entry {
 	some(func() { e.Lost, e.Reason = true, "gone" })
 	some(func() { e.Txn = bb.TxnID(rnd.Uint64()) })
 	some(func() { e.Attempts = []bb.Content{{Size: 1, Checksum: rnd.Uint64()}, {Size: 0, Checksum: 3}} })
+	if e.Generation != 0 {
+		some(func() { e.Closed = bb.Closing{Generation: e.Generation, Revision: 1 + rnd.Uint64N(e.Revision)} })
+	}
 	some(func() { e.Rest = unknown(rnd, 2000) })
 	if rnd.IntN(2) == 0 {
 		e.Flushed = randomFlushed(rnd)
@@ -233,4 +236,52 @@ func FuzzBodies(f *testing.F) {
 		}
 		_, _, _ = Open(b)
 	})
+}
+
+// TestClosed: a close is at the revision of its record, and nowhere once a daemon has changed the record that does not
+// know of closes, and keeps what it does not know.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	e := bb.Entry{Parent: 1, Name: "f", Type: bb.TypeFile, File: 2, Generation: 3, Size: 4, Holders: []bb.NodeID{"a"}, Closed: bb.Closing{Generation: 3}}
+	value, err := AppendEntry(nil, &e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := OpenEntry(1, "f", value, 7)
+	if err != nil || closed.ClosedAt() != 7 {
+		t.Fatalf("closed at %d, want 7 (%v)", closed.ClosedAt(), err)
+	}
+	if value, err = AppendEntry(nil, &closed); err != nil {
+		t.Fatal(err)
+	}
+	for revision, want := range map[uint64]uint64{9: 7, 7: 7, 6: 0} { // at 6, the namespace had gone back
+		if again, err := OpenEntry(1, "f", value, revision); err != nil || again.ClosedAt() != want {
+			t.Errorf("at revision %d: closed at %d, want %d (%v)", revision, again.ClosedAt(), want, err)
+		}
+	}
+	for name, older := range map[string]func(*metapb.Entry){
+		"flushed":         func(m *metapb.Entry) { m.Flushed = &metapb.Flushed{Generation: 3} },
+		"other mode":      func(m *metapb.Entry) { m.Mode = 0o600 },
+		"other time":      func(m *metapb.Entry) { m.Mtime = proto.Int64(5) },
+		"moved":           func(m *metapb.Entry) { m.Holders = []string{"b"} },
+		"next generation": func(m *metapb.Entry) { m.Generation++ },
+		"lost":            func(m *metapb.Entry) { m.Lost = true },
+	} {
+		var m metapb.Entry
+		fresh, _ := AppendEntry(nil, &e)
+		if err := proto.Unmarshal(fresh, &m); err != nil {
+			t.Fatal(err)
+		}
+		older(&m)
+		changed, err := proto.Marshal(&m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now, err := OpenEntry(1, "f", changed, 8); err != nil || now.Closed != (bb.Closing{}) {
+			t.Errorf("%s: closed at %+v (%v)", name, now.Closed, err)
+		}
+	}
+	if moved, err := OpenEntry(1, "g", value[:len(value):len(value)], 9); err != nil || moved.ClosedAt() != 7 {
+		t.Errorf("renamed: %+v (%v)", moved.Closed, err)
+	}
 }

@@ -128,9 +128,12 @@ func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*b
 		if err != nil {
 			return bb.Entry{}, err
 		}
-		if now.Revision, err = t.Put(ctx, now); err == nil {
+		revision, err := t.Put(ctx, now)
+		if err == nil {
+			now.SetRevision(revision)
 			return now, nil
-		} else if !errors.Is(err, kv.ErrConflict) {
+		}
+		if !errors.Is(err, kv.ErrConflict) {
 			return bb.Entry{}, err
 		}
 	}
