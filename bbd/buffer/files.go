@@ -115,6 +115,7 @@ type fileQueue struct{ b *Buffer }
 func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second file.Replica) {
 	b := q.b
 	b.h.Emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
+	b.rules.Note(path) // the flusher does not ask again about a file that it holds back
 	b.writeback.Enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
 	b.usedFrom(e.File, near)
 	if c, ok := second.(*secondCopy); ok {

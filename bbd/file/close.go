@@ -23,9 +23,10 @@ func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent
 		}
 		f.entry.MTime = mtime
 	}
+	f.state.closed = true
 	next := f.state.closing()
 	if next == stepFinish {
-		if err := f.finish(ctx); err != nil {
+		if err := f.finish(ctx, f.state.writers-1); err != nil {
 			return 0, err
 		}
 		f.state.writers--
@@ -59,7 +60,7 @@ const (
 // finishForNobody finishes a file that has no writer, whom its failure could be answered to:
 // it is done again until it succeeds, somebody writes the file, or the daemon ends. f is locked.
 func (f *File) finishForNobody(ctx context.Context) {
-	err := f.finish(ctx)
+	err := f.finish(ctx, f.state.writers)
 	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
 		return
 	}
@@ -87,7 +88,7 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state.abandoned() {
-		err := f.finish(ctx)
+		err := f.finish(ctx, f.state.writers)
 		if err != nil && !f.state.phase.retired() {
 			f.in.o.Log.Debug("closing a file that nobody writes any more", "buffer", f.in.name, "path", f.path, "err", err)
 			return false
@@ -97,8 +98,8 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	return true
 }
 
-// finish closes the generation: one put, and the file is immutable.
-func (f *File) finish(ctx context.Context) error {
+// finish closes the generation: one put, and the file is immutable. Writers are those that have it open still.
+func (f *File) finish(ctx context.Context, writers int) error {
 	switch f.state.finishing(f.published.Load()) {
 	case stepNothing:
 		return nil
@@ -115,6 +116,10 @@ func (f *File) finish(ctx context.Context) error {
 	}
 	e := f.entry
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = false, f.generation, sum, size, false, ""
+	e.Closed = bb.Closing{}
+	if f.state.whole(writers) && len(f.in.p.Spec().Flush) > 0 {
+		e.Closed.Generation = f.generation
+	}
 	if f.flushed != nil {
 		e.SetFlushed(*f.flushed)
 	}

@@ -88,6 +88,7 @@ func (f *File) publish(ctx context.Context) error {
 	}
 	e := f.entry
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = true, f.generation, 0, 0, false, ""
+	e.Closed = bb.Closing{}
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)
 	}
@@ -129,7 +130,9 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 	e.Parent, e.Name = f.at.Dir, f.at.Name
 	var err error
 	if !f.state.exists {
-		e.Revision, err = f.in.p.Names.Create(ctx, e)
+		var revision uint64
+		revision, err = f.in.p.Names.Create(ctx, e)
+		e.SetRevision(revision)
 		f.state.exists = bb.KindOf(err) == bb.Exists && f.in.made(ctx, &e)
 		if bb.KindOf(err) == bb.Exists && !f.state.exists && !f.in.o.Owners.Alone && !f.exclusive {
 			return ErrSuperseded
@@ -198,6 +201,7 @@ func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, publi
 		}
 		now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
 		now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, e.Lost, e.Reason
+		now.Closed = e.Closed
 		if e.Flushed.Generation == e.Generation {
 			now.SetFlushed(e.Flushed)
 		}

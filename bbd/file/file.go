@@ -103,7 +103,7 @@ func (f *File) giveUp() {
 	f.in.o.Store.DropGeneration(f.file, f.generation)
 }
 
-// join adds a writer. It fails when the file was closed meanwhile.
+// join adds a writer that comes back. It fails when the file was closed meanwhile.
 func (f *File) join() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,6 +111,7 @@ func (f *File) join() bool {
 		return false
 	}
 	f.state.writers++
+	f.state.missing--
 	return true
 }
 
@@ -126,7 +127,9 @@ func (f *File) usable(op string) error {
 	return nil
 }
 
+// leave takes a writer away that has not closed the file.
 func (f *File) leave() {
+	f.state.missing++
 	if f.state.writers--; f.state.writers <= 0 && f.state.phase == phaseUnlinked {
 		f.retire()
 	}

@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 		Elsewhere: func() bb.NodeID { return "" }, Grace: time.Second, Since: time.Now(),
 		Go: func(run func()) { go run() }, Log: slog.New(slog.DiscardHandler),
 	}, "b", Parts{
-		Spec: func() bb.Buffer { return bb.Buffer{Name: "b", Replicas: 2} }, Revisions: func() bool { return false },
+		Spec: func() bb.Buffer { return bb.Buffer{Name: "b", Replicas: 2, Flush: []bb.FlushRule{{Pattern: "*/"}}} }, Revisions: func() bool { return false },
 		Committed: func([]store.NewExtent) {}, Names: w, Paths: worldPaths{w}, Cache: worldCache{}, Replicas: w, Queue: w, Gate: w,
 	})
 	return w
@@ -517,4 +517,88 @@ func TestStaged(t *testing.T) {
 	}
 	f.Cancel(t.Context())
 	w.want("a cancelled one", "record 1, void")
+}
+
+// TestClosedByWriters: a generation is one that its writers have closed if none of them left without, or came back and
+// closed it then; what a daemon ends in their place is not.
+func TestClosedByWriters(t *testing.T) {
+	t.Parallel()
+	type writers struct {
+		t *testing.T
+		w *world
+	}
+	commit := func(f *File) {
+		t.Helper()
+		if _, err := f.Commit(t.Context(), dedup.ID{}, extent(10), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closes := func(f *File) {
+		t.Helper()
+		if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume := func(x writers, f *File) *File {
+		x.t.Helper()
+		back, _, err := x.w.files.Resume(t.Context(), user, OpenOptions{Path: "x", ResumeFile: f.ID(), ResumeGeneration: f.Generation(), ResumeCommitted: true})
+		if err != nil || back == nil {
+			x.t.Fatal(back, err)
+		}
+		return back
+	}
+	for name, c := range map[string]struct {
+		run  func(x writers, f *File)
+		want bool
+	}{
+		"closed":                            {func(_ writers, f *File) { closes(f) }, true},
+		"abandoned":                         {func(_ writers, f *File) { f.Abandon(t.Context()) }, false},
+		"two close":                         {func(x writers, f *File) { closes(x.w.open("x")); closes(f) }, true},
+		"the first leaves, the last closes": {func(x writers, f *File) { x.w.open("x").Abandon(t.Context()); closes(f) }, false},
+		"the first closes, the last leaves": {func(x writers, f *File) { closes(x.w.open("x")); f.Abandon(t.Context()) }, false},
+		"it comes back before it is missed": {func(x writers, f *File) { closes(resume(x, f)); f.Abandon(t.Context()) }, true},
+		"it comes back after it was missed": {func(x writers, f *File) { f.Linger(); closes(resume(x, f)) }, true},
+		"it comes back, and leaves again":   {func(x writers, f *File) { f.Linger(); resume(x, f).Abandon(t.Context()) }, false},
+		"it does not come back":             {func(_ writers, f *File) { f.Linger(); f.expire(t.Context()) }, false},
+		"another one ends it": {func(x writers, f *File) {
+			if _, err := x.w.files.Open(t.Context(), user, OpenOptions{Path: "x", Fence: true}); err != nil {
+				x.t.Fatal(err)
+			}
+		}, false},
+		"recovery found it": {func(x writers, f *File) {
+			e := x.w.entries[bb.Place{Dir: bb.RootDir, Name: "x"}]
+			f.retire()
+			x.w.files.Reopen(&e)
+			closes(resume(x, f))
+		}, false},
+		"it is closed, and written again": {func(x writers, f *File) {
+			closes(f)
+			commit(x.w.open("x"))
+		}, false},
+		"the close fails at first": {func(x writers, f *File) {
+			x.w.failPut = bb.E(bb.Unavailable, "put", "x", "no answer")
+			if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err == nil {
+				x.t.Error("it did not fail")
+			}
+			closes(f)
+		}, true},
+		"the close fails, and its writer leaves": {func(x writers, f *File) {
+			x.w.failPut = bb.E(bb.Unavailable, "put", "x", "no answer")
+			if _, err := f.Close(t.Context(), dedup.ID{}, nil, time.Now()); err == nil {
+				x.t.Error("it did not fail")
+			}
+			f.Abandon(t.Context())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			f := w.open("x")
+			commit(f)
+			c.run(writers{t, w}, f)
+			e := w.entries[bb.Place{Dir: bb.RootDir, Name: "x"}]
+			if got := !e.Open && e.Closed.Generation == e.Generation; got != c.want {
+				t.Errorf("closed by its writers: %v, want %v: %+v", got, c.want, e)
+			}
+		})
+	}
 }

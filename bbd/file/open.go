@@ -60,7 +60,7 @@ func (f *File) joinOpen(ctx context.Context, c access.Caller, o OpenOptions) (ag
 	case stepLookAgain:
 		return true, nil
 	case stepFinish:
-		return true, f.finish(ctx)
+		return true, f.finish(ctx, f.state.writers)
 	case stepRefuseExists:
 		return false, bb.E(bb.Exists, "create", o.Path, "the file is being written")
 	case stepRefuseDenied:

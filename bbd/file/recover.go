@@ -13,7 +13,7 @@ import (
 func (s *Files) Reopen(e *bb.Entry) {
 	f := &File{
 		in: s, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name, second: s.p.Replicas.Copy(owner.Replica(e)),
-		entry: *e, state: state{exists: true, committed: true}, ended: make(chan struct{}), clients: make(map[Client]int),
+		entry: *e, state: state{exists: true, committed: true, found: true}, ended: make(chan struct{}), clients: make(map[Client]int),
 	}
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = s.o.Store.Base(f.file, f.generation)

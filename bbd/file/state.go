@@ -56,6 +56,15 @@ type state struct {
 	committed bool // the store has the generation
 	fresh     bool // the generation starts from nothing, though the file had content
 	lingers   bool // its last writer was at another node, and may come back
+	found     bool // recovery found it open: it is not known how many wrote it
+	closed    bool // a writer has closed it
+	missing   int  // writers that left without a close, less those that came back
+}
+
+// whole reports whether the generation is as its writers wanted it when it ends: all have closed it. Writers are those
+// that have it open still.
+func (s *state) whole(writers int) bool {
+	return s.closed && s.missing == 0 && writers <= 0 && !s.found
 }
 
 // step is what is done with an open file next.

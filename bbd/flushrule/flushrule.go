@@ -81,8 +81,11 @@ type Buffer struct {
 		pins   map[string]int    // steps that drains have begun to flush, and how many
 		// superseded are surveys of steps that are superseded and of which no file was noted since.
 		superseded map[string]plan.Step
+		noted      map[string]bool   // steps of which a file was noted, or which was pinned, since the pass began
 		by         map[string]string // what has superseded the steps of the last pass; "": nothing has
-		stats      Stats
+		// since is when passes first found dirty files in steps that are held back.
+		since map[string]time.Time
+		stats Stats
 	}
 }
 
@@ -106,7 +109,7 @@ func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names
 	}
 	b.o.DirtyAge = cmp.Or(spec.DirtyAge, o.DirtyAge, defaultDirtyAge)
 	b.mu.series, b.mu.superseded = map[string]uint64{}, map[string]plan.Step{}
-	b.mu.drains, b.mu.pins = map[string]int{}, map[string]int{}
+	b.mu.drains, b.mu.pins, b.mu.noted = map[string]int{}, map[string]int{}, map[string]bool{}
 	b.steps.Store(&plan.Steps{Rules: b.rules})
 	return b
 }
@@ -121,7 +124,7 @@ func (b *Buffer) Stats() Stats {
 	return b.mu.stats
 }
 
-// Note notes a file that the flusher has held back.
+// Note notes a file that was closed, or that the flusher has held back.
 func (b *Buffer) Note(file string) {
 	step, held := b.Steps().Holds(file)
 	if !held {
@@ -130,6 +133,7 @@ func (b *Buffer) Note(file string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.series[dirOf(step)]++
+	b.mu.noted[step] = true
 	delete(b.mu.superseded, step)
 }
 
@@ -188,6 +192,7 @@ func (d *Drain) pin(step string) {
 	d.b.mu.Lock()
 	defer d.b.mu.Unlock()
 	d.b.mu.pins[step]++
+	d.b.mu.noted[step] = true
 	delete(d.b.mu.superseded, step)
 }
 

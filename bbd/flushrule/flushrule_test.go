@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"forebay/bbd/access"
@@ -18,8 +19,6 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
-
-var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // world is a namespace of files by path, and all that a Buffer needs beside it.
 type world struct {
@@ -32,6 +31,7 @@ type world struct {
 	reconsider []string
 	events     []bb.Event
 	remove     func(path string) error // in place of a removal
+	walked     func(step string)       // a step is about to be read
 }
 
 func newWorld(rules ...string) (*world, *Buffer) {
@@ -44,12 +44,12 @@ func newWorld(rules ...string) (*world, *Buffer) {
 	return w, New(o, bb.Buffer{Name: "b", Flush: bb.FlushRules(rules)}, dirty.New(), w, w)
 }
 
-// add adds files that are dirty, closed, owned by n1, of 10 bytes, and written so many minutes after epoch.
-func (w *world) add(minute int, paths ...string) {
+// add adds files that are dirty, owned by n1, of 10 bytes, and closed at a place in the order of the namespace's changes.
+func (w *world) add(at uint64, paths ...string) {
 	for _, p := range paths {
 		w.files[p] = bb.Entry{
-			Type: bb.TypeFile, File: bb.FileID(len(w.files) + 1), Generation: 1, Name: path.Base(p), Size: 10,
-			MTime: epoch.Add(time.Duration(minute) * time.Minute), Holders: []bb.NodeID{"n1"},
+			Type: bb.TypeFile, File: bb.FileID(len(w.files) + 1), Generation: 1, Name: path.Base(p), Size: 10, Revision: at,
+			Closed: bb.Closing{Generation: 1, Revision: at}, MTime: time.Now(), Holders: []bb.NodeID{"n1"},
 		}
 	}
 }
@@ -112,6 +112,9 @@ func (w *world) List(_ context.Context, _ access.Caller, dir, after string, _ in
 
 func (w *world) Walk(ctx context.Context, c access.Caller, op, dir string, visit walk.Visitor) error {
 	w.reads++
+	if w.walked != nil {
+		w.walked(dir)
+	}
 	return w.walk(ctx, dir, visit)
 }
 
@@ -154,8 +157,8 @@ func (w *world) ScanAll(_ context.Context, visit func(bb.Entry) error) error {
 func (w *world) PathOf(context.Context, bb.DirID) (string, error) { return "", nil }
 
 // step adds a step that is complete.
-func (w *world) step(minute int, dir string) {
-	w.add(minute, dir+"/a", dir+"/d/b", dir+"/.metadata")
+func (w *world) step(at uint64, dir string) {
+	w.add(at, dir+"/a", dir+"/d/b", dir+"/.metadata")
 }
 
 func pass(t *testing.T, b *Buffer) (dropped bool) {
@@ -174,7 +177,7 @@ func TestPass(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
 	for i := 4; i <= 7; i++ {
-		w.step(i, fmt.Sprint("run/step-", i))
+		w.step(uint64(i), fmt.Sprint("run/step-", i))
 	}
 	w.step(1, "other/step-1")
 	pass(t, b)
@@ -221,7 +224,7 @@ func TestKnown(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")
 	for i := 1; i <= 9; i++ {
-		w.step(i, fmt.Sprint("step-", i))
+		w.step(uint64(i), fmt.Sprint("step-", i))
 	}
 	b.Note("step-1/a")
 	pass(t, b)
@@ -249,7 +252,7 @@ func TestDrop(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
 	for i := 4; i <= 8; i++ {
-		w.step(i, fmt.Sprint("step-", i))
+		w.step(uint64(i), fmt.Sprint("step-", i))
 	}
 	b.Note("step-4/a")
 	if pass(t, b) || len(w.removed) > 0 {
@@ -356,7 +359,7 @@ func TestDropUnavailable(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
 	for i := 1; i <= 3; i++ {
-		w.step(i, fmt.Sprint("step-", i))
+		w.step(uint64(i), fmt.Sprint("step-", i))
 	}
 	w.short = true
 	b.Note("step-1/a")
@@ -405,7 +408,7 @@ func TestLook(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")
 	for i := 1; i <= 9; i++ {
-		w.step(i, fmt.Sprint("step-", i))
+		w.step(uint64(i), fmt.Sprint("step-", i))
 	}
 	look := b.Look()
 	for i := 1; i <= 9; i++ {
@@ -486,7 +489,7 @@ func TestDropReplaced(t *testing.T) {
 	w.remove = func(p string) error {
 		if p == "step-1/.metadata" { // its series goes back: step 1 is written anew, by a rename
 			for _, f := range []string{"step-1/a", "step-1/d/b"} {
-				w.change(f, func(e *bb.Entry) { e.File += 100; e.MTime = epoch.Add(1e13) })
+				w.change(f, func(e *bb.Entry) { e.File += 100; e.Closed.Revision = 100 })
 			}
 		}
 		return nil
@@ -509,5 +512,86 @@ func TestDropSeriesOfTwoNames(t *testing.T) {
 	b.Note("bert-step-10/a")
 	if pass(t, b) {
 		t.Errorf("the newest step of bert was dropped for one of gpt: %q", w.removed)
+	}
+}
+
+// TestTimesOfFiles: the modification times of files, which users set, decide nothing but when the dirty age of a begun
+// step is over, and that not later than by the daemon's own clock.
+func TestTimesOfFiles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld("step-*/=every 100")
+		w.step(1, "step-1")
+		w.step(2, "step-2")
+		w.step(4, "step-4")
+		w.step(5, "step-3") // the series went back
+		w.add(6, "step-7/a")
+		set := func(when time.Time, paths ...string) {
+			for _, p := range paths {
+				w.change(p, func(e *bb.Entry) { e.MTime = when })
+			}
+		}
+		set(time.Now().Add(-100*time.Hour), "step-3/a", "step-3/d/b", "step-3/.metadata")
+		set(time.Now().Add(100*time.Hour), "step-4/.metadata", "step-1/a", "step-7/a")
+		b.Note("step-1/a")
+		pass(t, b)
+		if got := states(b); got != "map[step-1:3 step-2:3 step-3:2 step-4:2 step-7:0]" {
+			t.Error(got)
+		}
+		time.Sleep(time.Hour)
+		pass(t, b)
+		if got := states(b); got != "map[step-1:3 step-2:3 step-3:2 step-4:2 step-7:1]" {
+			t.Errorf("when the dirty age is over: %s", got)
+		}
+	})
+}
+
+// TestUnknownClose: a step of which a file was not closed by its writers, or by a daemon that did not record it,
+// supersedes none, is flushed as an incomplete one is, and is superseded by one that was closed after its files were
+// changed last.
+func TestUnknownClose(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"step-2/a", "step-2/d/b", "step-2/.metadata"} {
+		w, b := newWorld("step-*/=every 100")
+		w.step(1, "step-1")
+		w.step(2, "step-2")
+		w.change(file, func(e *bb.Entry) { e.Closed, e.Revision = bb.Closing{}, 5 })
+		b.Note("step-1/a")
+		pass(t, b)
+		if got := states(b); got != "map[step-1:2 step-2:0]" {
+			t.Errorf("without a close of %s: %s", file, got)
+		}
+		w.step(4, "step-3") // before what may have been the close of that file
+		b.Note("step-3/a")
+		pass(t, b)
+		if got := states(b); got != "map[step-1:3 step-2:0 step-3:2]" {
+			t.Errorf("with a newer one, before %s was changed: %s", file, got)
+		}
+		w.step(6, "step-4")
+		b.Note("step-4/a")
+		pass(t, b)
+		if got := states(b); got != "map[step-1:3 step-2:3 step-3:3 step-4:2]" {
+			t.Errorf("with a newer one after %s: %s", file, got)
+		}
+	}
+}
+
+// TestNotedMeanwhile: a step that is written again while a pass goes on, which goes by what it read of it before, is read
+// by the next one.
+func TestNotedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 100")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	b.Note("step-1/a")
+	pass(t, b)
+	w.walked = func(string) {
+		w.add(3, "step-1/a")
+		b.Note("step-1/a")
+		w.walked = nil
+	}
+	pass(t, b)
+	if pass(t, b); states(b) != "map[step-1:2 step-2:2]" {
+		t.Error(states(b))
 	}
 }

@@ -1,6 +1,7 @@
 package flushrule
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"path"
@@ -108,6 +109,7 @@ func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err err
 func (b *Buffer) refresh(ctx context.Context, pressure bool) (all []judged, err error) {
 	b.mu.Lock()
 	noted := maps.Clone(b.mu.series)
+	clear(b.mu.noted)
 	b.mu.Unlock()
 	for _, dir := range slices.Sorted(maps.Keys(noted)) {
 		steps, err := b.judgeHeld(ctx, dir, pressure)
@@ -166,22 +168,26 @@ func (b *Buffer) publish(all []judged) {
 	next := &plan.Steps{Rules: b.rules, States: map[string]plan.StepState{}}
 	var flushed []string
 	stats := b.describe(all)
-	by := make(map[string]string, len(all))
+	by, since, now := make(map[string]string, len(all)), map[string]time.Time{}, time.Now()
 	b.mu.Lock()
 	for i := range all {
 		s := &all[i]
 		next.States[s.Path], by[s.Path] = s.StepState, s.By
+		if !s.Dirty.IsZero() {
+			since[s.Path] = cmp.Or(b.mu.since[s.Path], now)
+		}
 		switch {
+		case s.StepState == plan.StepSuperseded && b.mu.noted[s.Path]: // it has changed since it was read
 		case s.StepState == plan.StepSuperseded:
 			known := s.Step
-			known.Marked = time.Time{} // what is not read supersedes nothing
+			known.Marked = 0 // what is not read supersedes nothing
 			b.mu.superseded[s.Path] = known
 		case s.StepState == plan.StepFlushed && s.Files > 0:
 			flushed = append(flushed, s.Path)
 		}
 	}
 	stats.Dropped, stats.DroppedBytes = b.mu.stats.Dropped, b.mu.stats.DroppedBytes
-	b.mu.stats, b.mu.by = stats, by
+	b.mu.stats, b.mu.by, b.mu.since = stats, by, since
 	b.mu.Unlock()
 	b.steps.Store(next)
 	if len(flushed) > 0 {
@@ -191,7 +197,7 @@ func (b *Buffer) publish(all []judged) {
 
 // dropOldest drops the step that has been superseded the longest, of those of which this node has bytes.
 func (b *Buffer) dropOldest(ctx context.Context, all []judged) (dropped bool, err error) {
-	slices.SortStableFunc(all, func(x, y judged) int { return x.Written.Compare(y.Written) })
+	slices.SortStableFunc(all, func(x, y judged) int { return cmp.Compare(x.Written, y.Written) })
 	for i := range all {
 		if s := &all[i]; s.Files > 0 && plan.Droppable(&s.Step, s.Judgement) {
 			if dropped, err = b.drop(ctx, s.Path); dropped || err != nil {
@@ -214,7 +220,7 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 	}
 	s := plan.Step{Path: step, Number: all[i].Number, Rule: all[i].Rule}
 	c, err := b.contents(ctx, &s)
-	if err != nil || s.Open || s.Stored || s.Written.After(all[i].Written) {
+	if err != nil || s.Open || s.Stored || s.Written > all[i].Written {
 		return false, err // it is looked at again
 	}
 	marks := func(f file) bool { return dirOf(f.path) == step && s.Rule.Completes(path.Base(f.path)) }

@@ -97,12 +97,22 @@ func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string
 		if err != nil {
 			return nil, err
 		}
+		b.age(s)
 		if c.any {
 			complete = complete || s.Complete()
 			surveyed = append(surveyed, *s)
 		}
 	}
 	return surveyed, nil
+}
+
+// age ages the dirty files of a step by what passes have seen of it: its modification times may be any.
+func (b *Buffer) age(s *plan.Step) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if since := b.mu.since[s.Path]; !s.Dirty.IsZero() && !since.IsZero() && since.Before(s.Dirty) {
+		s.Dirty = since
+	}
 }
 
 // contents are the files of a step that are not lost, and its directories.
@@ -144,14 +154,14 @@ func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err er
 // add adds a file to what is known of its step.
 func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
 	state := e.State()
-	if e.MTime.After(s.Written) {
-		s.Written = e.MTime
-	}
+	closed := e.ClosedAt()
+	s.Written = max(s.Written, e.WrittenBy())
+	s.CutOff = s.CutOff || closed == 0
 	s.Open = s.Open || state == bb.StateOpen
 	s.Stored = s.Stored || e.Stored().Generation != 0
 	s.Broken = s.Broken || state == bb.StateLost
-	if dirOf(p) == s.Path && s.Rule.Completes(e.Name) && state != bb.StateOpen && e.MTime.After(s.Marked) {
-		s.Marked = e.MTime
+	if dirOf(p) == s.Path && s.Rule.Completes(e.Name) && state != bb.StateOpen {
+		s.Marked = max(s.Marked, closed)
 	}
 	if state != bb.StateDirty {
 		return

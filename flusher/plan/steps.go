@@ -13,22 +13,23 @@ type Step struct {
 	Path    string
 	Number  int64
 	Rule    bb.FlushRule
-	Marked  time.Time // when the file was written that completes it; zero: it has none
-	Written time.Time // when its newest file was
-	Dirty   time.Time // when its oldest dirty file was; zero: none is dirty
+	Marked  uint64    // when the file was closed that completes it, in the order of the namespace's changes; 0: it has none
+	Written uint64    // when its newest file was, or at the latest, in that order
+	Dirty   time.Time // when its oldest dirty file was written; zero: none is dirty
 	Open    bool      // a file of it is open for writing
 	Stored  bool      // the store has a file of it, of whatever generation
 	Drained bool      // it is drained, or what it lies in, or a part of it
 	Pinned  bool      // a drain that goes on has begun to flush it
 	Broken  bool      // a file of it is lost, or its owner does not answer
+	CutOff  bool      // a file of it was ended by its daemon, not by its writers, or that is not known
 	OneCopy bool      // a dirty file of it has no second copy
 	Files   int       // dirty ones that this node owns
 	Bytes   int64     // of them
 }
 
 // Complete reports whether a step can be read whole: the file that is written last into it is there, none is
-// open for writing, and each can be had.
-func (s *Step) Complete() bool { return !s.Marked.IsZero() && !s.Open && !s.Broken }
+// open for writing, each was closed by its writers, and each can be had.
+func (s *Step) Complete() bool { return s.Marked != 0 && !s.Open && !s.Broken && !s.CutOff }
 
 // StepState says what becomes of the dirty files of a step.
 type StepState uint8
@@ -67,7 +68,8 @@ type Judgement struct {
 //
 // A step is superseded by one of a higher number that is complete and was completed after the last file of
 // this one was written. So the complete step of the highest number never is, and a series that goes on from
-// an earlier number is not superseded by what was written before it.
+// an earlier number is not superseded by what was written before it. The order is that of the namespace's changes: it
+// depends on no clock.
 func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 	order := make([]int, len(steps))
 	for i := range order {
@@ -83,7 +85,7 @@ func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 			end++
 		}
 		for _, i := range order[begin:end] {
-			if s := &steps[i]; s.Complete() && (newer == nil || s.Marked.After(newer.Marked)) {
+			if s := &steps[i]; s.Complete() && (newer == nil || s.Marked > newer.Marked) {
 				newer = s
 			}
 		}
@@ -98,7 +100,7 @@ func judge(s, newer *Step, c Circumstances) Judgement {
 	switch {
 	case s.Rule.Due(s.Number) || s.Stored || s.Pinned:
 		state = StepFlushed
-	case newer != nil && !s.Written.After(newer.Marked):
+	case newer != nil && s.Written <= newer.Marked:
 		return Judgement{StepSuperseded, newer.Path}
 	case s.Drained || c.Pressure:
 		state = StepFlushed

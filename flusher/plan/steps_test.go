@@ -11,31 +11,34 @@ import (
 	"forebay/internal/bb"
 )
 
-// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [one-copy] [stored] [drained] [dirty@WHEN]"; times are minutes after epoch, and
-// that of the step's number if they are not said.
+// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [cut-off] [one-copy] [stored] [drained] [dirty@WHEN]"; what stands
+// behind @ is a place in the order, and for dirty a time in minutes after epoch; without, it is the step's number.
 func step(t *testing.T, rule bb.FlushRule, text string) Step {
 	t.Helper()
 	s := Step{Rule: rule}
-	at := func(word string) time.Time {
-		var minutes int64 = s.Number
+	at := func(word string) uint64 {
+		place := uint64(s.Number)
 		if _, when, ok := strings.Cut(word, "@"); ok {
-			fmt.Sscan(when, &minutes)
+			fmt.Sscan(when, &place)
 		}
-		return epoch.Add(time.Duration(minutes) * time.Minute)
+		return place
 	}
+	minute := func(n uint64) time.Time { return epoch.Add(time.Duration(n) * time.Minute) }
 	for i, word := range strings.Fields(text) {
 		name, _, _ := strings.Cut(word, "@")
 		switch {
 		case i == 0:
 			s.Number, _ = strconv.ParseInt(name, 10, 64)
 			s.Path, s.Written = "step-"+name, at(word)
-			s.Dirty = s.Written
+			s.Dirty = minute(s.Written)
 		case name == "marked":
 			s.Marked = at(word)
 		case name == "open":
 			s.Open = true
 		case name == "broken":
 			s.Broken = true
+		case name == "cut-off":
+			s.CutOff = true
 		case name == "one-copy":
 			s.OneCopy = true
 		case name == "stored":
@@ -43,7 +46,7 @@ func step(t *testing.T, rule bb.FlushRule, text string) Step {
 		case name == "drained":
 			s.Drained = true
 		case name == "dirty":
-			s.Dirty = at(word)
+			s.Dirty = minute(at(word))
 		default:
 			t.Fatal(word)
 		}
@@ -81,6 +84,7 @@ func TestJudgeSteps(t *testing.T) {
 		"a newer one that is begun":         {every5, quiet, []string{"11 marked: newest", "12: begun"}},
 		"a newer one that is written":       {every5, quiet, []string{"11 marked: newest", "12 marked open: begun"}},
 		"a newer one that is lost":          {every5, quiet, []string{"11 marked: newest", "12 marked broken: begun"}},
+		"a newer one that is cut off":       {every5, quiet, []string{"11 marked: newest", "12 marked cut-off: begun"}},
 		"one that was given up":             {every5, quiet, []string{"11: superseded 12", "12 marked: newest"}},
 		"one that is still written":         {every5, quiet, []string{"11 open: superseded 12", "12 marked: newest"}},
 		"the newest complete names it":      {every5, quiet, []string{"11 marked: superseded 13", "12 marked: superseded 13", "13 marked: newest", "14 open: begun"}},
@@ -118,7 +122,7 @@ func TestJudgeSteps(t *testing.T) {
 // superseders returns the complete steps of a higher number that were completed after all of a step was written.
 func superseders(steps []Step, s *Step) (paths []string) {
 	for i := range steps {
-		if n := &steps[i]; n.Number > s.Number && n.Complete() && !n.Marked.Before(s.Written) {
+		if n := &steps[i]; n.Number > s.Number && n.Complete() && n.Marked >= s.Written {
 			paths = append(paths, n.Path)
 		}
 	}
@@ -136,9 +140,9 @@ func TestJudgeStepsAny(t *testing.T) {
 		for i := range r.IntN(7) {
 			s := Step{Path: fmt.Sprint(i), Number: r.Int64N(8), Rule: rule, Open: r.IntN(6) == 0, Broken: r.IntN(6) == 0}
 			s.Stored, s.Drained = r.IntN(6) == 0, r.IntN(3) == 0
-			s.Written = epoch.Add(time.Duration(r.IntN(8)))
+			s.CutOff, s.Written = r.IntN(6) == 0, 2+r.Uint64N(8)
 			if r.IntN(4) > 0 { // no file is written after the last one, except again
-				s.Marked = s.Written.Add(-time.Duration(max(0, r.IntN(6)-4)))
+				s.Marked = s.Written - uint64(max(0, r.IntN(6)-4))
 			}
 			steps = append(steps, s)
 		}
