@@ -1,12 +1,15 @@
 package bbd_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/internal/bb"
 )
 
 // touch sets the modification times of a step's files.
@@ -182,4 +185,60 @@ func TestFlushRuleClocks(t *testing.T) {
 		of.become("each node", want)
 	}
 	r.want([]string{"step-3", "step-7"}, "map[step-4:3 step-8:3]")
+}
+
+// TestFlushRuleReaders: readers of a step, at the nodes of its files and at others, keep what they have open when a node drops the
+// step that needs memory: each byte, read before or not, until they close it.
+func TestFlushRuleReaders(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	r := newRuled(t, nodes[0], admin.BufferSpec{}, "step-*/=every 1000")
+	clients := make([]*client.Client, len(nodes))
+	contents := map[string][]byte{}
+	if err := r.b.MkdirAll(t.Context(), "step-1", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range nodes {
+		clients[i] = n.dial()
+		path := fmt.Sprint("step-1/part-", i)
+		contents[path] = random(5 << 20)
+		write(t, clients[i].Buffer("ckpt"), path, contents[path])
+	}
+	write(t, clients[1].Buffer("ckpt"), "step-1/.metadata", nil)
+	type reader struct {
+		path string
+		at   int
+		file *client.File
+	}
+	var readers []reader
+	for path := range contents {
+		for i, c := range clients {
+			f, err := c.Buffer("ckpt").Open(t.Context(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if i != 1 { // one has read nothing of it yet
+				if _, err := f.ReadAt(make([]byte, 1<<20), 1<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			readers = append(readers, reader{path, i, f})
+		}
+	}
+	for i := 2; i <= 12; i++ {
+		r.save(fmt.Sprint("step-", i), random(6<<20))
+	}
+	eventually(t, "the step is dropped", func() bool {
+		_, err := r.b.Stat(t.Context(), "step-1")
+		return errors.Is(err, bb.NotFound)
+	})
+	for _, n := range nodes {
+		n.press()
+	}
+	for _, x := range readers {
+		if got := readAll(t, x.file, len(contents[x.path])); !bytes.Equal(got, contents[x.path]) {
+			t.Errorf("of %s, node %d reads other bytes", x.path, x.at)
+		}
+	}
 }

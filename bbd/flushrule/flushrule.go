@@ -30,6 +30,9 @@ import (
 //	                                           │
 //	                                           └─ memory is short: drop the oldest superseded step
 //
+// A series of which nothing is noted is read less and less often (refresh), and one of which this daemon holds back
+// nothing is not read at all. What lists and looks at files ask is answered from one reading for a while (looks.go).
+//
 // A step is dropped by removing its files as a user would, the file that completes it first: what is left of a
 // removal that was cut off is no complete step.
 
@@ -73,16 +76,18 @@ type Buffer struct {
 
 	steps   atomic.Pointer[plan.Steps]
 	judging *semaphore.Weighted // of one: a pass, or what comes in its place
+	looking *semaphore.Weighted // of one: a reading for what asks about states
 
 	mu struct {
 		lockorder.Mutex[lockrank.Leaf]
-		series map[string]uint64 // the directories of series with files that are held back, and how many were noted
+		series map[string]series // of the directories with files that are held back
 		drains map[string]int    // paths that are drained, and how often
 		pins   map[string]int    // steps that drains have begun to flush, and how many
 		// superseded are surveys of steps that are superseded and of which no file was noted since.
-		superseded map[string]plan.Step
-		noted      map[string]bool   // steps of which a file was noted, or which was pinned, since the pass began
-		by         map[string]string // what has superseded the steps of the last pass; "": nothing has
+		superseded map[string]surveyed
+		noted      map[string]bool // steps of which a file was noted, or which was pinned, since the pass began
+		looks      map[string]look // of directories, the last readings
+		heard      uint64          // how many files were noted in all
 		// since is when passes first found dirty files in steps that are held back.
 		since map[string]time.Time
 		stats Stats
@@ -103,12 +108,12 @@ const defaultDirtyAge = 5 * time.Minute
 // New returns the steps of a buffer, whose rules do not change. Dirty are the files of this node that wait for
 // their flush.
 func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names) *Buffer {
-	b := &Buffer{o: o, name: spec.Name, rules: spec.Flush, dirty: dirty, paths: paths, names: names, judging: semaphore.NewWeighted(1)}
+	b := &Buffer{o: o, name: spec.Name, rules: spec.Flush, dirty: dirty, paths: paths, names: names, judging: semaphore.NewWeighted(1), looking: semaphore.NewWeighted(1)}
 	if len(b.rules) == 0 {
 		return b
 	}
 	b.o.DirtyAge = cmp.Or(spec.DirtyAge, o.DirtyAge, defaultDirtyAge)
-	b.mu.series, b.mu.superseded = map[string]uint64{}, map[string]plan.Step{}
+	b.mu.series, b.mu.superseded, b.mu.looks = map[string]series{}, map[string]surveyed{}, map[string]look{}
 	b.mu.drains, b.mu.pins, b.mu.noted = map[string]int{}, map[string]int{}, map[string]bool{}
 	b.steps.Store(&plan.Steps{Rules: b.rules})
 	return b
@@ -132,7 +137,12 @@ func (b *Buffer) Note(file string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.series[dirOf(step)]++
+	dir := dirOf(step)
+	s := b.mu.series[dir]
+	s.noted++
+	b.mu.series[dir] = s
+	b.mu.heard++
+	delete(b.mu.looks, dir)
 	b.mu.noted[step] = true
 	delete(b.mu.superseded, step)
 }
@@ -180,6 +190,9 @@ func (d *Drain) End() {
 		if b.mu.pins[step]--; b.mu.pins[step] == 0 {
 			delete(b.mu.pins, step)
 		}
+	}
+	for dir := range b.mu.series {
+		b.readSoon(dir)
 	}
 }
 
@@ -232,7 +245,7 @@ func (d *Drain) Release(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	defer b.judging.Release(1)
-	all, err := b.refresh(ctx, false)
+	all, err := b.refresh(ctx, anew)
 	for i := range all {
 		if s := &all[i]; s.StepState == plan.StepFlushed && s.Files > 0 && s.Drained && !s.Rule.Due(s.Number) {
 			d.pin(s.Path) // while no other pass judges it
@@ -283,25 +296,6 @@ func (l *Look) Superseded(ctx context.Context, paths []string) (map[string]Super
 		}
 	}
 	return found, nil
-}
-
-// supersededBy returns the path of what has superseded the step that a directory with a slash at its end is, or is
-// part of; "": nothing has, as far as is known. It goes by the last pass, where that had the step.
-func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
-	step, rule, number, ok := bb.StepOf(b.rules, dir)
-	if !ok || rule.Due(number) {
-		return ""
-	}
-	b.mu.Lock()
-	by, known := b.mu.by[step]
-	b.mu.Unlock()
-	if !known {
-		found, err := b.Superseded(ctx, []string{dir})
-		if err == nil {
-			by = found[dir].By
-		}
-	}
-	return by
 }
 
 // Unsaved visits the files of all nodes that the store does not have as they are, but for those that are

@@ -170,6 +170,17 @@ func pass(t *testing.T, b *Buffer) (dropped bool) {
 	return dropped
 }
 
+// passAnew is a pass that reads all series.
+func passAnew(t *testing.T, b *Buffer) {
+	t.Helper()
+	b.mu.Lock()
+	for dir := range b.mu.series {
+		b.readSoon(dir)
+	}
+	b.mu.Unlock()
+	pass(t, b)
+}
+
 func states(b *Buffer) string { return fmt.Sprint(b.Steps().States) }
 
 // TestPass: steps are judged of which a file was noted, and those that are to be flushed are reconsidered.
@@ -229,7 +240,7 @@ func TestKnown(t *testing.T) {
 	b.Note("step-1/a")
 	pass(t, b)
 	w.reads = 0
-	if pass(t, b); w.reads != 1 {
+	if passAnew(t, b); w.reads != 1 {
 		t.Errorf("%d of 9 steps were read again", w.reads)
 	}
 	w.add(20, "step-3/a") // after the last one
@@ -240,7 +251,7 @@ func TestKnown(t *testing.T) {
 	for _, p := range []string{"step-9/a", "step-9/d/b", "step-9/.metadata"} {
 		delete(w.files, p)
 	}
-	pass(t, b)
+	passAnew(t, b)
 	if s := b.Steps().States; s["step-8"] != 2 || s["step-7"] != 3 {
 		t.Errorf("after the newest one is gone: %s", states(b))
 	}
@@ -590,8 +601,124 @@ func TestNotedMeanwhile(t *testing.T) {
 		b.Note("step-1/a")
 		w.walked = nil
 	}
-	pass(t, b)
+	passAnew(t, b)
 	if pass(t, b); states(b) != "map[step-1:2 step-2:2]" {
 		t.Error(states(b))
+	}
+}
+
+// TestIdle: a series of which nothing is noted is read ever less often, and not at all once nothing of it is held
+// back; what is due by time is done in time.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld("step-*/=every 100")
+		for i := 1; i <= 9; i++ {
+			w.step(uint64(i), fmt.Sprint("step-", i))
+		}
+		b.Note("step-1/a")
+		passes := func(n int) (reads int) {
+			w.reads = 0
+			for range n {
+				pass(t, b)
+				time.Sleep(time.Second)
+			}
+			return w.reads
+		}
+		if got := passes(1); got != 9 {
+			t.Errorf("at first, 9 steps are read in %d walks", got)
+		}
+		// Once by the time of a second, two, four, and eight, and then each eight, the newest; each superseded one in 30 s.
+		if got := passes(120); got < 15+3*8 || got > 19+4*8 {
+			t.Errorf("in 2 min without a change: %d walks", got)
+		}
+		w.add(10, "step-1/a")
+		b.Note("step-1/a")
+		if got := passes(1); got < 2 || states(b) != "map[step-1:2 step-2:3 step-3:3 step-4:3 step-5:3 step-6:3 step-7:3 step-8:3 step-9:2]" {
+			t.Errorf("after a change: %d walks, %s", got, states(b))
+		}
+		w.add(11, "step-10/a") // of this node, and not noted yet
+		b.Note("step-10/a")
+		begun := time.Now()
+		passes(3602)
+		if b.Steps().States["step-10"] != 1 {
+			t.Errorf("%v later, its dirty age is not over: %s", time.Since(begun), states(b))
+		}
+		for p, e := range w.files {
+			e.SetFlushed(bb.Flushed{Generation: e.Generation})
+			w.files[p] = e
+		}
+		if passes(100); passes(100) != 0 {
+			t.Error("a series of which nothing is held back is read")
+		}
+	})
+}
+
+// TestLooks: what lists files has the steps read once in a second, if nothing is noted of them, of as many directories
+// as it may be.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld("step-*/=every 100")
+		for i := 1; i <= 9; i++ {
+			w.step(uint64(i), fmt.Sprint("step-", i))
+			w.change(fmt.Sprint("step-", i, "/a"), func(e *bb.Entry) { e.Holders[0] = "n2" })
+		}
+		list := func() (reads, superseded int) {
+			before := w.reads
+			for i := 1; i <= 9; i++ {
+				e := &wire.Entry{Name: "a", State: uint32(bb.StateDirty)}
+				b.MarkEntries(t.Context(), fmt.Sprint("step-", i), e)
+				if bb.State(e.State) == bb.StateSuperseded {
+					superseded++
+				}
+			}
+			return w.reads - before, superseded
+		}
+		want := func(what string, reads, superseded int) {
+			t.Helper()
+			if r, s := list(); r != reads || s != superseded {
+				t.Errorf("%s: %d walks, %d are superseded; want %d and %d", what, r, s, reads, superseded)
+			}
+		}
+		want("at first", 9, 8)
+		want("again", 0, 8)
+		w.add(10, "step-3/a") // by another node
+		want("a change that is not heard of", 0, 8)
+		b.Note("step-3/a")
+		want("when it is", 9, 7)
+		w.step(11, "step-10")
+		time.Sleep(lookAge)
+		want("a second later", 10, 9)
+		for i := range 3 * maxLooks {
+			time.Sleep(time.Millisecond)
+			w.step(1, fmt.Sprint(i, "/step-1"))
+			b.MarkEntries(t.Context(), fmt.Sprint(i, "/step-1"), &wire.Entry{State: uint32(bb.StateDirty)})
+		}
+		if len(b.mu.looks) != maxLooks {
+			t.Errorf("the looks at %d directories are kept", len(b.mu.looks))
+		}
+		want("when others have taken its place", 10, 9)
+	})
+}
+
+// TestLooksWhileNoted: what is noted while steps are read for a listing is in the next.
+func TestLooksWhileNoted(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld("step-*/=every 100")
+	w.step(1, "step-1")
+	w.step(2, "step-2")
+	w.walked = func(step string) {
+		if step == "step-1" {
+			w.walked = nil
+			w.step(3, "step-3")
+			b.Note("step-3/a")
+		}
+	}
+	old, last := &wire.Entry{State: uint32(bb.StateDirty)}, &wire.Entry{State: uint32(bb.StateDirty)}
+	b.MarkEntries(t.Context(), "step-1", old)
+	b.MarkEntries(t.Context(), "step-2", last)
+	if old.Reason != "step-2 is complete" || last.Reason != "step-3 is complete" {
+		t.Errorf("%v, %v", old, last)
 	}
 }

@@ -25,6 +25,9 @@ const (
 	nextDrop = 5 * time.Millisecond
 	// patience is how long memory is short, with nothing to drop, until what rules keep is flushed.
 	patience = time.Second
+	// everySeldom is how often at least the steps of a series are read of which nothing is noted: files of it that other
+	// daemons own change unheard.
+	everySeldom = 8 * time.Second
 	// rest is how many times as long as a round the wait after it is at least.
 	rest = 3
 )
@@ -93,34 +96,112 @@ func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err err
 		return false, err
 	}
 	defer b.judging.Release(1)
-	all, err := b.refresh(ctx, false)
+	how := ifDue
+	if b.o.Short() {
+		how = anew
+	}
+	all, err := b.refresh(ctx, how)
 	if err != nil || !b.o.Short() {
 		return false, err
 	}
 	dropped, err = b.dropOldest(ctx, all)
 	if err == nil && !dropped && strained {
-		_, err = b.refresh(ctx, true)
+		_, err = b.refresh(ctx, pressed)
 	}
 	return dropped, err
 }
 
+// reading says which series a refresh reads.
+type reading uint8
+
+const (
+	ifDue   reading = iota // those of which a file was noted, and those whose turn it is
+	anew                   // all
+	pressed                // all, and what rules keep is to be flushed, since memory is short
+)
+
+// series is what is known of a directory's steps of which files are held back.
+type series struct {
+	noted uint64        // how many files were noted
+	read  uint64        // how many were before the steps were read
+	steps []judged      // as they were read
+	next  time.Time     // when they are read again, if nothing is noted
+	pause time.Duration // until then
+}
+
+// due reports whether the steps are to be read.
+func (s *series) due(now time.Time) bool { return s.read != s.noted || !now.Before(s.next) }
+
+// wait sets when the steps are read again that were read now, if nothing is noted: after twice the last pause if they are
+// as they were, and no later than what is due by time. What depends on other nodes' being there is read each time.
+func (s *series) wait(steps []judged, dirtyAge time.Duration, now time.Time) {
+	same := slices.EqualFunc(s.steps, steps, func(x, y judged) bool { return x.Path == y.Path && x.Judgement == y.Judgement && x.Files == y.Files })
+	s.pause = min(2*s.pause, everySeldom)
+	if !same || s.pause == 0 {
+		s.pause = every
+	}
+	s.next = now.Add(s.pause)
+	for i := range steps {
+		x := &steps[i]
+		switch old := x.Dirty.Add(dirtyAge); {
+		case x.Rule.Copies:
+			s.next = now
+		case x.StepState == plan.StepBegun && !x.Dirty.IsZero() && old.Before(s.next):
+			s.next = old
+		}
+	}
+}
+
+// readSoon has the next pass read a series. mu is held.
+func (b *Buffer) readSoon(dir string) {
+	if s, ok := b.mu.series[dir]; ok {
+		s.next = time.Time{}
+		b.mu.series[dir] = s
+	}
+}
+
 // refresh judges the steps of which files are held back, and has the flusher go by that. Judging is held.
 // It returns all that there are.
-func (b *Buffer) refresh(ctx context.Context, pressure bool) (all []judged, err error) {
+func (b *Buffer) refresh(ctx context.Context, how reading) (all []judged, err error) {
 	b.mu.Lock()
-	noted := maps.Clone(b.mu.series)
+	held := maps.Clone(b.mu.series)
 	clear(b.mu.noted)
 	b.mu.Unlock()
-	for _, dir := range slices.Sorted(maps.Keys(noted)) {
-		steps, err := b.judgeHeld(ctx, dir, pressure)
+	for _, dir := range slices.Sorted(maps.Keys(held)) {
+		s := held[dir]
+		if how == ifDue && !s.due(time.Now()) {
+			all = append(all, s.steps...)
+			continue
+		}
+		steps, err := b.judgeHeld(ctx, dir, how == pressed)
 		if err != nil {
 			return nil, err
 		}
-		b.forgetIdle(dir, noted[dir], steps)
+		b.keep(dir, s, steps)
 		all = append(all, steps...)
 	}
 	b.publish(all)
 	return all, nil
+}
+
+// keep keeps what was read of a series. One of which nothing is held back is forgotten, unless a file was noted since.
+func (b *Buffer) keep(dir string, s series, steps []judged) {
+	held := slices.ContainsFunc(steps, func(s judged) bool { return s.Files > 0 && !s.Rule.Due(s.Number) })
+	s.wait(steps, b.o.DirtyAge, time.Now())
+	s.read, s.steps = s.noted, steps
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if noted := b.mu.series[dir].noted; held || noted != s.noted {
+		s.noted = noted
+		b.mu.series[dir] = s
+		return
+	}
+	delete(b.mu.series, dir)
+	for p := range b.mu.superseded {
+		if dirOf(p) == dir {
+			delete(b.mu.superseded, p)
+		}
+	}
 }
 
 // judgeHeld judges the steps in a directory, as far as they are not known to be superseded.
@@ -147,32 +228,16 @@ func (b *Buffer) judgeHeld(ctx context.Context, dir string, pressure bool) ([]ju
 	}
 }
 
-// forgetIdle forgets a directory of which nothing is held back, unless a file was noted since.
-func (b *Buffer) forgetIdle(dir string, noted uint64, steps []judged) {
-	held := slices.ContainsFunc(steps, func(s judged) bool { return s.Files > 0 && !s.Rule.Due(s.Number) })
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if held || b.mu.series[dir] != noted {
-		return
-	}
-	delete(b.mu.series, dir)
-	for p := range b.mu.superseded {
-		if dirOf(p) == dir {
-			delete(b.mu.superseded, p)
-		}
-	}
-}
-
 // publish makes judgements those that the flusher goes by.
 func (b *Buffer) publish(all []judged) {
 	next := &plan.Steps{Rules: b.rules, States: map[string]plan.StepState{}}
 	var flushed []string
 	stats := b.describe(all)
-	by, since, now := make(map[string]string, len(all)), map[string]time.Time{}, time.Now()
+	since, now := map[string]time.Time{}, time.Now()
 	b.mu.Lock()
 	for i := range all {
 		s := &all[i]
-		next.States[s.Path], by[s.Path] = s.StepState, s.By
+		next.States[s.Path] = s.StepState
 		if !s.Dirty.IsZero() {
 			since[s.Path] = cmp.Or(b.mu.since[s.Path], now)
 		}
@@ -181,13 +246,13 @@ func (b *Buffer) publish(all []judged) {
 		case s.StepState == plan.StepSuperseded:
 			known := s.Step
 			known.Marked = 0 // what is not read supersedes nothing
-			b.mu.superseded[s.Path] = known
+			b.mu.superseded[s.Path] = surveyed{known, s.at}
 		case s.StepState == plan.StepFlushed && s.Files > 0:
 			flushed = append(flushed, s.Path)
 		}
 	}
 	stats.Dropped, stats.DroppedBytes = b.mu.stats.Dropped, b.mu.stats.DroppedBytes
-	b.mu.stats, b.mu.by, b.mu.since = stats, by, since
+	b.mu.stats, b.mu.since = stats, since
 	b.mu.Unlock()
 	b.steps.Store(next)
 	if len(flushed) > 0 {
@@ -277,6 +342,8 @@ func (b *Buffer) dropped(step, by string, gone *removed) {
 	files, bytes := gone.files.Load(), gone.bytes.Load()
 	b.mu.Lock()
 	delete(b.mu.superseded, step)
+	delete(b.mu.looks, dirOf(step))
+	b.readSoon(dirOf(step))
 	b.mu.stats.Dropped += files
 	b.mu.stats.DroppedBytes += bytes
 	b.mu.Unlock()

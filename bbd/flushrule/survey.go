@@ -3,35 +3,41 @@ package flushrule
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
+	"time"
 
 	"forebay/bbd/access"
 	"forebay/bbd/owner"
 	"forebay/bbd/walk"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
-	"forebay/internal/wire"
 )
 
 // judged is a step with its judgement.
 type judged struct {
 	plan.Step
 	plan.Judgement
+	at time.Time // when the step was read
 }
 
 // page is how many entries of a directory are read at a time.
 const page = 2000
 
 // judge surveys and judges the steps in a directory. Of those in known, nothing is read; they supersede none.
-func (b *Buffer) judge(ctx context.Context, dir string, known map[string]plan.Step, c plan.Circumstances) (all []judged, err error) {
+func (b *Buffer) judge(ctx context.Context, dir string, known map[string]surveyed, c plan.Circumstances) (all []judged, err error) {
+	now := time.Now()
 	series, err := b.series(ctx, dir)
 	for i := 0; i < len(series) && err == nil; i++ {
 		if series[i], err = b.survey(ctx, series[i], known); err != nil {
 			break
 		}
 		for at, j := range plan.JudgeSteps(series[i], c) {
-			all = append(all, judged{series[i][at], j})
+			s := series[i][at]
+			read := now
+			if k, ok := known[s.Path]; ok {
+				read = k.at
+			}
+			all = append(all, judged{s, j, read})
 		}
 	}
 	return all, err
@@ -82,12 +88,12 @@ func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, 
 
 // survey reads what is in the steps of a series. It leaves out those without a file, and those whose number is due
 // behind a complete one: their files are flushed, and they are not needed to supersede others.
-func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string]plan.Step) (surveyed []plan.Step, err error) {
+func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string]surveyed) (read []plan.Step, err error) {
 	complete := false
 	for i := range steps {
 		s := &steps[i]
 		if k, ok := known[s.Path]; ok {
-			surveyed = append(surveyed, k)
+			read = append(read, k.Step)
 			continue
 		}
 		if complete && s.Rule.Due(s.Number) {
@@ -100,10 +106,10 @@ func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string
 		b.age(s)
 		if c.any {
 			complete = complete || s.Complete()
-			surveyed = append(surveyed, *s)
+			read = append(read, *s)
 		}
 	}
-	return surveyed, nil
+	return read, nil
 }
 
 // age ages the dirty files of a step by what passes have seen of it: its modification times may be any.
@@ -176,30 +182,4 @@ func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
 		return
 	}
 	s.Files, s.Bytes = s.Files+1, s.Bytes+e.Size
-}
-
-// MarkEntries gives entries of a directory their state that lie in a superseded step, as far as that can be found
-// out.
-func (b *Buffer) MarkEntries(ctx context.Context, dir string, entries ...*wire.Entry) {
-	by, known := "", len(b.rules) == 0
-	for _, e := range entries {
-		if bb.State(e.State) != bb.StateDirty {
-			continue
-		}
-		if !known {
-			by, known = b.supersededBy(ctx, dir+"/"), true
-		}
-		if by != "" {
-			e.State, e.Reason = uint32(bb.StateSuperseded), by+" is complete"
-		}
-	}
-}
-
-// knownSteps returns the surveys of superseded steps that need not be read again, but one.
-func (b *Buffer) knownSteps(but string) map[string]plan.Step {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	known := maps.Clone(b.mu.superseded)
-	delete(known, but)
-	return known
 }
