@@ -18,16 +18,39 @@ import (
 
 const receiptVersion = 1
 
+// maxSuperseded is how many bytes of a receipt's first line are names of superseded steps: clients read lines of up to
+// 64 KiB.
+const maxSuperseded = 48 << 10
+
+// named returns as many of some steps as fit.
+func named(steps []bb.SupersededStep) []bb.SupersededStep {
+	size := 0
+	for i := range steps {
+		text, err := json.Marshal(steps[i])
+		if size += len(text) + 1; err != nil || size > maxSuperseded {
+			return steps[:i]
+		}
+	}
+	return steps
+}
+
 // receiptHead is the first line of a receipt: where the files lie that it is about.
 type receiptHead struct {
 	Version int    `json:"forebay_receipt"`
 	Buffer  string `json:"buffer"`
 	Backing string `json:"backing"`
+	// Superseded are the steps that the store does not have, since flush rules keep them from it; the first of them.
+	Superseded      []bb.SupersededStep `json:"superseded,omitempty"`
+	SupersededTotal int                 `json:"superseded_total,omitempty"`
 }
 
 // writeReceipt calls write with the receipt's lines, in pieces that fit a frame.
 func (c scope) writeReceipt(ctx context.Context, write func([]byte) error) error {
-	lines, err := json.Marshal(receiptHead{receiptVersion, c.name, c.Spec().Backing})
+	old, err := c.Rules().SupersededSteps(ctx)
+	if err != nil {
+		return err
+	}
+	lines, err := json.Marshal(receiptHead{receiptVersion, c.name, c.Spec().Backing, named(old), len(old)})
 	if err != nil {
 		return err
 	}
@@ -125,6 +148,12 @@ func (s *Service) Verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (p
 	}
 	defer store.Close()
 	p := transfer.ProgressTo(r)
+	p.Update(func(m *wire.Progress) {
+		m.SupersededTotal = int64(head.SupersededTotal)
+		for _, s := range head.Superseded {
+			m.Superseded = append(m.Superseded, s.Step)
+		}
+	})
 	depth := receipt.Names
 	if m.Deep {
 		depth = receipt.Deep

@@ -5,7 +5,9 @@ package flushrule
 import (
 	"cmp"
 	"context"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -298,12 +300,17 @@ func (l *Look) Superseded(ctx context.Context, paths []string) (map[string]Super
 	return found, nil
 }
 
-// Unsaved visits the files of all nodes that the store does not have as they are, but for those that are
-// superseded. One that has no path any more, since it was removed meanwhile, has the path "".
-func (b *Buffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error {
-	var entries []bb.Entry
+// unsaved is a file that the store does not have as it is.
+type unsaved struct {
+	bb.Entry
+	path string     // "": it was removed meanwhile
+	old  Superseded // where it is in a superseded step, and not lost
+}
+
+// unsaved returns the files of all nodes that the store does not have as they are.
+func (b *Buffer) unsaved(ctx context.Context) (all []unsaved, err error) {
 	var paths []string
-	err := b.names.ScanAll(ctx, func(e bb.Entry) error {
+	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
 		if e.Type != bb.TypeFile || e.State() == bb.StateClean {
 			return nil
 		}
@@ -315,19 +322,52 @@ func (b *Buffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path strin
 		if err == nil {
 			p = e.Place().In(dir)
 		}
-		entries, paths = append(entries, e), append(paths, p)
+		all, paths = append(all, unsaved{Entry: e, path: p}), append(paths, p)
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	superseded, err := b.Superseded(ctx, paths)
-	for i := 0; i < len(entries) && err == nil; i++ {
-		if _, ok := superseded[paths[i]]; !ok || entries[i].State() != bb.StateDirty {
-			err = visit(&entries[i], paths[i])
+	for i := range all {
+		if u := &all[i]; u.State() == bb.StateDirty {
+			u.old = superseded[u.path]
+		}
+	}
+	return all, err
+}
+
+// Unsaved visits the files of all nodes that the store does not have as they are, but for those that are
+// superseded. One that has no path any more, since it was removed meanwhile, has the path "".
+func (b *Buffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error {
+	all, err := b.unsaved(ctx)
+	for i := 0; i < len(all) && err == nil; i++ {
+		if u := &all[i]; u.old.By == "" {
+			err = visit(&u.Entry, u.path)
 		}
 	}
 	return err
+}
+
+// SupersededSteps returns the steps that are superseded, with the dirty files that all nodes have of them, in the order
+// of their paths.
+func (b *Buffer) SupersededSteps(ctx context.Context) ([]bb.SupersededStep, error) {
+	if len(b.rules) == 0 {
+		return nil, nil
+	}
+	all, err := b.unsaved(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bb.SupersededStep{}
+	for i := range all {
+		if u := &all[i]; u.old.By != "" {
+			s := found[u.old.Step]
+			found[u.old.Step] = bb.SupersededStep{Step: u.old.Step, By: u.old.By, Files: s.Files + 1, Bytes: s.Bytes + u.Size}
+		}
+	}
+	steps := slices.SortedFunc(maps.Values(found), func(x, y bb.SupersededStep) int { return cmp.Compare(x.Step, y.Step) })
+	return steps, nil
 }
 
 // describe counts what of this node is superseded.

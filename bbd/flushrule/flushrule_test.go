@@ -472,6 +472,11 @@ func TestUnsaved(t *testing.T) {
 	if err != nil || fmt.Sprint(left) != "[step-1/d/b step-2/.metadata step-2/d/b]" {
 		t.Errorf("%q, %v", left, err)
 	}
+	w.change("step-1/a", func(e *bb.Entry) { e.Holders[0] = "n2" })
+	steps, err := b.SupersededSteps(t.Context())
+	if got := fmt.Sprint(steps); err != nil || got != "[{step-1 step-2 2 20}]" {
+		t.Errorf("superseded: %s, %v", got, err)
+	}
 	entry := func() *wire.Entry { return &wire.Entry{Name: "a", State: uint32(bb.StateDirty)} }
 	old, last, clean := entry(), entry(), &wire.Entry{State: uint32(bb.StateClean)}
 	b.MarkEntries(t.Context(), "step-1", clean, old)

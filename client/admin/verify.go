@@ -47,6 +47,8 @@ func Verify(ctx context.Context, c *client.Client, receipt io.Reader, o VerifyOp
 		})
 		total.Progress = before.plus(part.Progress)
 		total.Failed = append(total.Failed, part.Failed...)
+		total.Superseded = append(total.Superseded, part.Superseded...)
+		total.SupersededTotal += part.SupersededTotal
 		total.FailedTotal += max(part.FailedTotal, int64(len(part.Failed)))
 		if err != nil {
 			return total, bb.Wrap(op, url, err)
