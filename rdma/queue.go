@@ -19,7 +19,7 @@ type Queue struct {
 		ring   []Completion
 		head   int
 		count  int
-		room   int // depth, less what is posted, less what is not drained
+		room   int // depth, less the posted operations, less the completions that are not drained
 		closed bool
 	}
 
@@ -89,7 +89,7 @@ func (q *Queue) wait(done <-chan struct{}, cause func() error, dst []Completion)
 }
 
 // Close makes further Posts into the queue fail, and Wait return ErrClosed once the queue is
-// empty. What is in flight still completes into it and can be polled. It is idempotent.
+// empty. Operations in flight still complete into it and can be polled. It is idempotent.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,7 +131,7 @@ func (q *Queue) tryReserve(limit int) (int, error) {
 	return n, nil
 }
 
-// Unreserve is for providers: it gives back room that Reserve took and no operation needs.
+// Unreserve is for providers: it frees room that Reserve reserved and no operation needs.
 func (q *Queue) Unreserve(n int) {
 	if n == 0 {
 		return

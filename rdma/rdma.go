@@ -10,7 +10,7 @@ import (
 type Fabric interface {
 	// Name is the provider's: "tcp", "ofi".
 	Name() string
-	// Limits tells what this instance accepts. It never changes.
+	// Limits returns the limits of this instance. They never change.
 	Limits() Limits
 	// Register makes memory reachable for peers as access allows. The memory stays the caller's,
 	// must stay mapped until the region is closed, and may be registered more than once.
@@ -25,7 +25,7 @@ type Fabric interface {
 	io.Closer
 }
 
-// Limits are what a Fabric accepts and how it behaves.
+// Limits are the bounds of a Fabric's operations and the traits of its behaviour.
 type Limits struct {
 	// MaxOp is the largest length in bytes of one operation.
 	MaxOp int
@@ -33,21 +33,21 @@ type Limits struct {
 	Depth int
 	// NeedsLocal: Op.Local must lie in a Region of the same Fabric (verbs and their like).
 	NeedsLocal bool
-	// ErrorEndsConn: an operation that the target refuses breaks its Conn; the operations
-	// behind it complete with ErrPeerGone, and ErrAccess may stand for ErrBounds and ErrRevoked,
-	// because hardware does not tell them apart.
+	// ErrorEndsConn: an operation that the target refuses breaks its Conn; the operations behind
+	// it complete with ErrPeerGone, and ErrAccess may stand for ErrBounds and ErrRevoked,
+	// because hardware does not distinguish them.
 	ErrorEndsConn bool
 }
 
-// Access says what peers may do with a region. Its owner may always use it as Op.Local.
+// Access is the rights of peers to a region. Its owner may always use it as Op.Local.
 type Access uint8
 
 const (
 	// AccessLocal grants peers nothing.
 	AccessLocal Access = 0
-	// AccessRemoteRead lets peers read.
+	// AccessRemoteRead allows peers to read.
 	AccessRemoteRead Access = 1
-	// AccessRemoteWrite lets peers write.
+	// AccessRemoteWrite allows peers to write.
 	AccessRemoteWrite Access = 2
 )
 
@@ -66,7 +66,7 @@ func (a Access) Allows(kind OpKind) bool {
 type Region interface {
 	// Bytes is the registered memory.
 	Bytes() []byte
-	// Key is what a peer needs to reach it.
+	// Key is the key by which a peer reaches it.
 	Key() RemoteKey
 	// Access is what peers may do.
 	Access() Access
@@ -83,19 +83,20 @@ type Listener interface {
 	Accept(ctx context.Context) (Conn, error)
 	// Addr is where it listens, in a form that Dial takes.
 	Addr() string
-	// Close stops listening, unblocks Accept, closes what nobody accepted, and waits. Accepted
-	// connections live on. It is idempotent.
+	// Close stops listening, unblocks Accept, closes connections that were not accepted, and
+	// waits. Accepted connections live on. It is idempotent.
 	io.Closer
 }
 
 // Conn is a reliable connection to one peer. All methods may be called concurrently.
 type Conn interface {
-	// Post hands over operations, in order, and returns how many it took. It waits while the
-	// connection or the queue is full until at least one fits, and then takes what fits: fewer
-	// than len(ops) without an error means "drain the queue and post the rest". With an error,
-	// the first n are posted all the same. Each posted operation completes exactly once, in any
-	// order, into q; until then Op.Local belongs to the provider. The slice ops stays the
-	// caller's. A malformed operation is refused here, with ErrInvalid or ErrTooLarge.
+	// Post hands over operations, in order, and returns how many it accepted. It waits while
+	// the connection or the queue is full until at least one fits, and then accepts as many as
+	// fit: fewer than len(ops) without an error means "drain the queue and post the rest". With
+	// an error, the first n are posted all the same. Each posted operation completes exactly
+	// once, in any order, into q; until then Op.Local belongs to the provider. The slice ops
+	// stays the caller's. A malformed operation is refused here, with ErrInvalid or
+	// ErrTooLarge.
 	Post(ctx context.Context, q *Queue, ops []Op) (n int, err error)
 	// Done is closed when the connection has ended, by a Close of either side or because the peer
 	// cannot be reached any more. From then on every posted operation has completed, and the
@@ -106,8 +107,8 @@ type Conn interface {
 	Err() error
 	// Peer names the other side, for logs.
 	Peer() string
-	// Close breaks the connection at once: blocked calls return ErrClosed, what was posted and
-	// has not completed does so with ErrClosed. When it returns, Done is closed. It is idempotent.
+	// Close breaks the connection at once: blocked calls return ErrClosed, and operations in
+	// flight complete with ErrClosed. When it returns, Done is closed. It is idempotent.
 	io.Closer
 }
 
@@ -136,8 +137,8 @@ type Remote struct {
 	Offset uint64
 }
 
-// Completion tells the end of an operation. After an error, the destination's contents are
-// undefined within the operation's range.
+// Completion reports the end of an operation. After an error, the destination's contents
+// are undefined within the operation's range.
 type Completion struct {
 	ID  uint64
 	Err error

@@ -34,7 +34,7 @@ type conn struct {
 	loans loans
 	slots *provider.Credits // operations
 
-	connected chan struct{} // closed when the fabric says so
+	connected chan struct{} // closed when the fabric reports it
 	joinOnce  sync.Once
 	dying     chan struct{}
 	done      chan struct{}
@@ -64,7 +64,7 @@ func newConn(f *Fabric, raw net.Conn, by *Admission, own *Dialer) (*conn, error)
 		return nil, err
 	}
 	go c.bury()
-	// From here on whoever ends the admission finds the connection, and waits for it.
+	// From here on the end of the admission finds the connection, and waits for it.
 	if err := by.Admit(c); err != nil {
 		return nil, c.abandon(err)
 	}
@@ -78,7 +78,7 @@ func (c *conn) abandon(err error) error {
 	return err
 }
 
-// attach makes the endpoint, and has the loop know it.
+// attach makes the endpoint, and registers it with the loop.
 func (c *conn) attach(make func() (*fi.Endpoint, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *conn) with(f func(e *fi.Endpoint) error) error {
 	return f(c.mu.endpoint)
 }
 
-// meet takes in what the peer said of itself. It comes before the peer may use the endpoint.
+// meet adopts the peer's description of itself. It comes before the peer may use the endpoint.
 func (c *conn) meet(theirs lifeline.Hello) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *conn) gone(err error) error {
 	return fmt.Errorf("ofi %s: %w: %w", c.peer, rdma.ErrPeerGone, err)
 }
 
-// bury waits until nobody touches the caller's memory any more, then ends what is left.
+// bury waits until no operation touches the caller's memory any more, then ends the rest.
 func (c *conn) bury() {
 	<-c.dying
 	if err := c.fabric.loop.Detach(c.id, c.takeEndpoint); err != nil {
@@ -250,7 +250,7 @@ func (c *conn) Complete(d *fi.Completion) {
 	var failure error
 	if d.Failed() {
 		failure = c.fabric.dev.Failure(d)
-		defer func() { c.failLocked(c.gone(failure)) }() // what it was may say why first
+		defer func() { c.failLocked(c.gone(failure)) }() // the operation may record the reason first
 	}
 	c.mu.posts.complete(c, d.Context(), failure)
 }

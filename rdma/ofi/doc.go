@@ -1,7 +1,8 @@
 // Package ofi is the rdma provider over libfabric: one-sided reads and writes by InfiniBand,
 // RoCE, iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
-// hardware. It must never know what the bytes mean. It needs cgo, libfabric 1.17 or later and the
-// build tag ofi; built without, it has the same names, and New fails with errors.ErrUnsupported.
+// hardware. It must never know the meaning of the bytes. It needs cgo, libfabric 1.17 or later
+// and the build tag ofi; built without, it has the same names, and New fails with
+// errors.ErrUnsupported.
 //
 // A connection has two ways between the same two processes:
 //
@@ -9,9 +10,9 @@
 //	Conn A ─┤                                                                                  ├─ Conn B
 //	        └── endpoint: libfabric: one-sided operations ─────────────────────────────────────┘
 //
-// The lifeline carries what must be private, and what libfabric leaves open: it authenticates the
-// peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's own
-// keys, and its end tells at once that the peer's process is gone. Nothing on the way of an
+// The lifeline carries private data, and the parts that libfabric leaves open: it authenticates
+// the peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's
+// own keys, and its end reports at once that the peer's process is gone. Nothing on the way of an
 // operation waits for it, but the first one on a region:
 //
 //	initiator                                 target
@@ -24,12 +25,12 @@
 //
 // A peer that does not answer in time loses its connection, and with its endpoint the way to any
 // memory. So a well-behaved initiator learns the reason of every refusal without the fabric's
-// help, and what the fabric itself enforces (a key that fits, access, bounds) is left for those
-// that are not.
+// help, and the fabric's own checks (a key that fits, access, bounds) are left for the other
+// initiators.
 //
 // Endpoints are message endpoints where the fabric has them, else reliable-datagram endpoints, one
 // for each connection in either case: closing it is the only way common to all providers to end
-// what is in flight, at both ends.
+// operations in flight, at both ends.
 //
 // Threads: one per Fabric, for all its connections, that polls the completion queue and the event
 // queue while there is something to do and sleeps on their wait objects when there is not

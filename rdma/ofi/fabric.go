@@ -50,8 +50,8 @@ type Fabric struct {
 
 var _ rdma.Fabric = (*Fabric)(nil)
 
-// New opens one of the machine's fabrics, as Options.Want and Choose say, and starts its loop. It
-// fails with errors.ErrUnsupported where libfabric has none that will do.
+// New opens one of the machine's fabrics, the choice of Options.Want and Choose, and starts its
+// loop. It fails with errors.ErrUnsupported where libfabric has no suitable one.
 func New(opts Options) (*Fabric, error) { return newFabric(opts, fi.Rules{}) }
 
 func newFabric(opts Options, rules fi.Rules) (_ *Fabric, err error) {
@@ -87,9 +87,9 @@ func (f *Fabric) Broken() bool { return f.loop.Broken() }
 // maxOp is the largest operation: the largest region (architecture) and some room.
 const maxOp = 1 << 31
 
-// Limits implements rdma.Fabric. Operations larger than what the fabric takes at once are cut, and
-// memory that is not registered is staged where the fabric asks for registration; so there are no
-// more limits than the options'.
+// Limits implements rdma.Fabric. Operations larger than the fabric's own bound are cut, and memory
+// that is not registered is staged where the fabric requires registration; so there are no more
+// limits than the options'.
 func (f *Fabric) Limits() rdma.Limits {
 	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
 }
@@ -118,11 +118,11 @@ func (f *Fabric) use() (done func(), err error) {
 	return f.life.RUnlock, nil
 }
 
-// Keep says that memory stays mapped where it is, until what is returned is closed: where the
-// fabric asks for registered memory, operations on it need no copy. It is registered when it is
-// first used, and may be unregistered between uses when other memory needs room. It must not be of
-// the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on it
-// must have completed before it is closed; Close waits for those that have not.
+// Keep promises that memory stays mapped in its place until the returned closer is closed: where
+// the fabric requires registered memory, operations on it need no copy. It is registered when it
+// is first used, and may be unregistered between uses when other memory needs room. It must not be
+// of the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on
+// it must have completed before it is closed; Close waits for those that have not.
 func (f *Fabric) Keep(mem []byte) (io.Closer, error) {
 	done, err := f.use()
 	if err != nil {
@@ -167,8 +167,8 @@ func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Conte
 }
 
 // sight makes writes visible where a fabric does not promise that a completed write is visible to the
-// target's processor: a read of anything of the target's behind the write does; see posts. Connections
-// share both pages: nobody looks at what is read.
+// target's processor: a read of any of the target's memory behind the write does; see posts.
+// Connections share both pages: the bytes read are ignored.
 type sight struct {
 	page local.Page // of zeros, which every peer may read
 	sink local.Page // where this side's reads go, which no peer reaches

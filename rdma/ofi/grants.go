@@ -61,8 +61,8 @@ func (c *conn) Opened(f lifeline.Frame) {
 	}
 }
 
-// Revoke implements lifeline.Handler: nothing of the region is begun any more, and the peer is told when
-// what is under way has ended.
+// Revoke implements lifeline.Handler: no operation on the region is begun any more, and the peer
+// receives an answer when the operations in flight have ended.
 func (c *conn) Revoke(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *conn) Revoke(id uint64) {
 	c.settle(got)
 }
 
-// settle tells the peer that its region is not used any more, if it waits for that.
+// settle reports to the peer that its region is not used any more, if it waits for that.
 func (c *conn) settle(got *grant) {
 	if got.revoked && got.users == 0 {
 		c.line.Tell(lifeline.ForRegion(lifeline.KindRevoked, got.key.ID()))
@@ -112,7 +112,7 @@ func (l *loans) remove(id uint64) *region {
 	return r
 }
 
-// all is what the peer has opened and not let go of.
+// all returns the regions that the peer has opened and not released.
 func (l *loans) all() []*region {
 	l.Lock()
 	defer l.Unlock()

@@ -30,11 +30,11 @@ const pendingHandshakes = 1024
 //	  ├── ready ────────────────────────────────────▶│
 //	  │◀── ready ────────────────────────────────────┤
 //
-// A side that says ready has its end of the connection on the fabric.
+// A side that sends ready has its end of the connection on the fabric.
 type listener struct{ *provider.Listener }
 
 // Listen implements rdma.Fabric. The address is the lifeline's, "host:port"; port 0 picks a free
-// one. The endpoint listens where Offer says, on a port of its own.
+// one. The endpoint listens at Offer's address, on a port of its own.
 func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
 	done, err := f.use()
 	if err != nil {
@@ -109,7 +109,7 @@ func (f *Fabric) accept(ctx context.Context, c *conn, socket net.Conn) error {
 	_, _ = rand.Read(mine.Token[:]) // never fails
 	c.meet(theirs)
 	if err := f.compatible(theirs); err != nil {
-		// The dialer has the same to say, and is told what it needs for that.
+		// The dialer needs this hello to return the same error.
 		_, _ = socket.Write(mine.Encode())
 		return err
 	}
@@ -295,7 +295,7 @@ func (c *conn) start(socket net.Conn) error {
 	return c.open(socket)
 }
 
-// hello says what this side is.
+// hello returns the description of this side.
 func (f *Fabric) hello() lifeline.Hello {
 	return lifeline.Hello{
 		Datagram: !f.dev.Message, Protocol: f.dev.Protocol,
@@ -326,7 +326,7 @@ func (d Dialer) withDefaults() Dialer {
 	return d
 }
 
-// admit does what comes before the hello of a peer that has dialled: the deadline, TLS, authentication.
+// admit runs the steps before the hello of a peer that has dialled: the deadline, TLS, authentication.
 func (f *Fabric) admit(ctx context.Context, raw net.Conn) (net.Conn, *Admission, error) {
 	defer provider.CloseOnEnd(ctx, raw)()
 	socket, err := provider.Server(ctx, raw, f.opts.PeerTimeout, f.opts.TLS)

@@ -18,7 +18,7 @@ type Admission = provider.Admission
 
 // Options configure a Fabric. The zero value means the defaults given below.
 type Options struct {
-	// Want says which of the machine's fabrics to use. Default: see Choose.
+	// Want selects one of the machine's fabrics. Default: see Choose.
 	Want fi.Want
 	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
 	Depth int
@@ -34,13 +34,13 @@ type Options struct {
 	// Spin is how long the completion queue is polled after the last thing that happened before
 	// the loop sleeps on its wait object. A negative value means not at all. Default 50 µs.
 	Spin time.Duration
-	// PeerTimeout: a peer from which nothing is heard on the lifeline for so long is gone. Pings
-	// are sent three times as often. At least 10 ms. Default 10 s.
+	// PeerTimeout: a peer that sends nothing on the lifeline for so long is gone. Pings are sent
+	// three times as often. At least 10 ms. Default 10 s.
 	PeerTimeout time.Duration
 	// HandshakeTimeout bounds the handshake on both sides. Default 5 s.
 	HandshakeTimeout time.Duration
-	// RevokeTimeout is how long Region.Close waits for peers to end what they have in flight
-	// before it disconnects them. Default 1 s.
+	// RevokeTimeout is the time that Region.Close waits for peers to end their operations in
+	// flight before it disconnects them. Default 1 s.
 	RevokeTimeout time.Duration
 	// TLS, where not nil, encrypts the lifeline, not the endpoint. A dialer needs ServerName or
 	// InsecureSkipVerify in it, a listener a certificate.
@@ -50,7 +50,7 @@ type Options struct {
 	// error ends the connection.
 	Authenticate func(ctx context.Context, stream net.Conn) error
 	// Admit is Authenticate for the lifelines that a listener accepts. The connection lives no
-	// longer than what it was admitted by; nil admits it for good.
+	// longer than its admission; nil admits it for good.
 	Admit func(ctx context.Context, stream net.Conn) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger

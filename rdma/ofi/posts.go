@@ -21,16 +21,16 @@ import (
 //	                                          end ◀── (unseen ─▶ a read) ◀──┘
 //
 // The first failed piece, and a revoked grant, end the cutting; the operation ends when no piece
-// of it is under way. A piece is posted once, and nobody but its completion, or the sweep after
-// the endpoint is closed, ends it: so no operation fails twice, and none hangs.
+// of it is under way. A piece is posted once, and only its completion, or the sweep after the
+// endpoint is closed, ends it: so no operation fails twice, and none hangs.
 //
 // Where the fabric has no delivery-complete writes (verbs), completed writes are unseen at first.
-// InfiniBand's acknowledgement of a write says that the target's adapter has it, not that the
+// InfiniBand's acknowledgement of a write means that the target's adapter has it, not that the
 // target's processor sees it (InfiniBand Architecture Specification, volume 1, 9.7.5.1 and o9-20).
 // A read that is posted then reaches the adapter behind the writes, and PCI Express lets no read
 // request pass the posted writes in front of it (PCI Express Base Specification, 2.4.1): when the
 // read's answer is here, the writes are visible. One read serves all writes that completed before
-// it was posted. Where the fabric has them, delivery-complete says just that (fi_cq(3),
+// it was posted. Where the fabric has them, delivery-complete means just that (fi_cq(3),
 // FI_DELIVERY_COMPLETE).
 type posts struct {
 	opened bool
@@ -45,7 +45,7 @@ type posts struct {
 	staged int        // pieces with a stage
 
 	unseen []uint32 // completed writes that no read is behind yet
-	seeing []uint32 // those that the read under way is behind
+	seeing []uint32 // writes that the read under way is behind
 }
 
 type pending struct {
@@ -70,7 +70,7 @@ type piece struct {
 	stage local.Stage // staged: which
 }
 
-// init sizes what is fixed.
+// init sizes the fixed parts.
 func (p *posts) init(f *Fabric) {
 	n := min(f.opts.Window, f.dev.Pieces)
 	p.chunk = min(f.opts.Chunk, f.dev.MaxPiece)
@@ -111,8 +111,7 @@ func (c *conn) Post(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, err
 	return posted, err
 }
 
-// wellFormed returns how many operations from the first on can be posted, and what is wrong with
-// the next.
+// wellFormed returns how many operations from the first on can be posted, and the fault of the next.
 func wellFormed(ops []rdma.Op) (int, error) {
 	for i := range ops {
 		if err := rdma.CheckOp(&ops[i], maxOp); err != nil {
@@ -167,8 +166,8 @@ func (c *conn) enqueue(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, 
 	return len(ops), nil
 }
 
-// localOf returns the region that an operation's local memory lies in, in use, or nil. It gives
-// the connection's lock away while it registers memory that was kept and is not registered now.
+// localOf returns the region that an operation's local memory lies in, in use, or nil. It
+// releases the connection's lock while it registers kept memory that is not registered now.
 func (c *conn) localOf(op *rdma.Op) *local.Region {
 	f := c.fabric
 	if !f.dev.Local || len(op.Local) == 0 {

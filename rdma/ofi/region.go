@@ -44,7 +44,7 @@ func (f *Fabric) Register(mem []byte, access rdma.Access) (rdma.Region, error) {
 }
 
 // RegisterAs is Register under the key that the same memory has in another Fabric, with the same
-// access, so that a peer needs to be told one key. All keys of f come from that one.
+// access, so that a peer needs one key only. All keys of f come from that one.
 func (f *Fabric) RegisterAs(of rdma.Region) (rdma.Region, error) {
 	t, err := f.regions.AddAs(of.Key(), of.Bytes(), of.Access())
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *region) Close() error {
 	return r.err
 }
 
-// revoke returns when nobody uses the memory any more.
+// revoke returns when no operation uses the memory any more.
 func (r *region) revoke() {
 	r.Revoke()
 	r.mu.Lock()
@@ -162,7 +162,7 @@ func (r *region) heldBy(c *conn) bool {
 	return held
 }
 
-// grant gives a peer the region, and answers it before anybody can tell it of the revocation.
+// grant opens the region to a peer, and queues its answer before the revocation can be queued.
 func (r *region) grant(c *conn, answer lifeline.Frame) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +174,7 @@ func (r *region) grant(c *conn, answer lifeline.Frame) bool {
 	return true
 }
 
-// letGo says that a peer does not use the region any more.
+// letGo records that a peer does not use the region any more.
 func (r *region) letGo(c *conn) {
 	r.mu.Lock()
 	delete(r.mu.holders, c)

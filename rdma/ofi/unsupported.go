@@ -15,7 +15,7 @@ import (
 // errUnsupported is the answer to everything.
 var errUnsupported = fmt.Errorf("ofi: built without libfabric (build tag ofi): %w", errors.ErrUnsupported)
 
-// Fabric implements rdma.Fabric in programs built with libfabric. Here nobody can make one.
+// Fabric implements rdma.Fabric in programs built with libfabric. Here none can be made.
 type Fabric struct{}
 
 var _ rdma.Fabric = (*Fabric)(nil)
@@ -52,7 +52,7 @@ func (*Fabric) DialWith(context.Context, string, Dialer) (rdma.Conn, error) {
 // Keep fails.
 func (*Fabric) Keep([]byte) (io.Closer, error) { return nil, errUnsupported }
 
-// Buffer is registered memory. Here nobody can get one.
+// Buffer is registered memory. Here none can be had.
 type Buffer struct{}
 
 // Buffer fails.
@@ -61,7 +61,7 @@ func (*Fabric) Buffer(context.Context) (*Buffer, error) { return nil, errUnsuppo
 // Bytes is the memory: none.
 func (*Buffer) Bytes() []byte { return nil }
 
-// Release gives the buffer back.
+// Release frees the buffer.
 func (*Buffer) Release() {}
 
 // Broken reports whether nothing can be dialled any more.

@@ -12,7 +12,7 @@ import (
 	"forebay/rdma"
 )
 
-// testDone: a connection says when it has ended, and why, and not before.
+// testDone: a connection reports its end with the reason, and not before the end.
 func testDone(t *testing.T, p Provider) {
 	x := newPair(t, p)
 	second, farSecond := x.connect()
@@ -67,7 +67,7 @@ func testRevokedBefore(t *testing.T, p Provider) {
 	x := newPair(t, p)
 	for used, ops := range [][]rdma.Op{{}, {write(x.local(10), rdma.RemoteKey{}, 0, 0)}} {
 		r := x.region(1000, readWrite)
-		for _, op := range ops { // once before, so that the peer knows the region
+		for _, op := range ops { // once before, so that the peer has opened the region
 			op.Remote.Key = r.Key()
 			must(t, x.do(op))
 		}
@@ -88,8 +88,8 @@ func testRevokedBefore(t *testing.T, p Provider) {
 	}
 }
 
-// testRevokedDuring: operations run against a region that is closed under them. Whatever they
-// were told, nothing changes once Close has returned.
+// testRevokedDuring: operations run against a region that is closed under them. Whatever
+// their results, nothing changes once Close has returned.
 func testRevokedDuring(t *testing.T, p Provider) {
 	x := newPair(t, p)
 	for round := range 10 {
@@ -134,8 +134,8 @@ func testRevokedDuring(t *testing.T, p Provider) {
 	}
 }
 
-// blocked runs calls that wait for something that does not come, lets them get there, ends them
-// and collects their errors.
+// blocked runs calls that wait for events that do not come, waits until they are blocked, ends
+// them and collects their errors.
 func blocked(t *testing.T, end func(), calls map[string]func() error) map[string]error {
 	t.Helper()
 	type result struct {

@@ -38,7 +38,7 @@ func localFrom(t testing.TB, f rdma.Fabric, b []byte) []byte {
 	return local
 }
 
-// testSizes writes and reads back lengths and offsets that are aligned to nothing, and looks at
+// testSizes writes and reads back lengths and offsets that are aligned to nothing, and checks
 // the bytes around them.
 func testSizes(t *testing.T, p Provider) {
 	x := newPair(t, p)
@@ -130,7 +130,7 @@ func drain(t testing.TB, x *pair, q *rdma.Queue, n int) map[uint64]error {
 	return seen
 }
 
-// testRefused: what the key does not allow fails with the right reason, and touches nothing.
+// testRefused: operations that the key does not allow fail with the right reason, and touch nothing.
 func testRefused(t *testing.T, p Provider) {
 	const size = 1 << 20
 	for _, c := range []struct {
@@ -172,7 +172,7 @@ func testRefused(t *testing.T, p Provider) {
 	}
 }
 
-// refusal reports whether err is the reason wanted, or what hardware says for every reason.
+// refusal reports whether err is the expected reason, or the one error of hardware for every reason.
 func (x *pair) refusal(err, want error) bool {
 	return errors.Is(err, want) || x.limit.ErrorEndsConn && errors.Is(err, rdma.ErrAccess)
 }
@@ -223,7 +223,7 @@ func testKeysAreSecret(t *testing.T, p Provider) {
 	}
 }
 
-// testTenThousandInFlight posts ten thousand operations while nobody drains.
+// testTenThousandInFlight posts ten thousand operations while the queue is not drained.
 func testTenThousandInFlight(t *testing.T, p Provider) {
 	x := newPair(t, p)
 	const n, size = 10_000, 512

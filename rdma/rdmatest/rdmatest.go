@@ -20,7 +20,7 @@ import (
 	"forebay/rdma"
 )
 
-// Provider is what the suite runs against.
+// Provider is the provider under test.
 type Provider struct {
 	// New returns a fresh fabric.
 	New func() (rdma.Fabric, error)

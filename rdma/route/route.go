@@ -1,7 +1,7 @@
 // Package route picks the way to a peer's memory among the fabrics that both sides have, and
-// keeps what it took open: libfabric where both have it, else TCP. (On one node there is nothing
-// to pick: memory is mapped.) All routes of a process share what they open of libfabric. It must
-// never know what the bytes mean.
+// keeps the fabrics in use open: libfabric where both have it, else TCP. (On one node there is
+// nothing to pick: memory is mapped.) All routes of a process share their open fabrics of
+// libfabric. It must never know the meaning of the bytes.
 package route
 
 import (
@@ -28,8 +28,8 @@ type Offer struct {
 	TCP string
 	// OFI is the address of its ofi fabric's lifeline, "" where it has none.
 	OFI string
-	// Provider, Endpoint and Network say what its ofi fabric stands on: fi.Offer's Provider,
-	// Endpoint and Fabric.
+	// Provider, Endpoint and Network describe the base of its ofi fabric: fi.Offer's
+	// Provider, Endpoint and Fabric.
 	Provider, Endpoint, Network string
 }
 
@@ -46,13 +46,13 @@ type Route struct {
 	offer  Offer
 	opts   Options
 	shared *shared
-	ctx    context.Context // ends with Close, and with it what is being dialled
+	ctx    context.Context // ends with Close, and with it dialling in progress
 	cancel context.CancelFunc
 	dials  sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
-		open   []io.Closer // what was dialled, and how
+		open   []io.Closer // the dialled connections and their fabrics
 		closed bool
 	}
 }
@@ -115,8 +115,8 @@ func (r *Route) dial(ctx context.Context) (rdma.Conn, string, error) {
 	return c, "tcp", nil
 }
 
-// dialOFI looks for a fabric of the peer's kind: first on the peer's own network, then on any
-// from which it may be reached.
+// dialOFI searches for a fabric of the peer's kind: first on the peer's own network, then on
+// any from which it may be reached.
 func (r *Route) dialOFI(ctx context.Context) (rdma.Conn, error) {
 	var errs []error
 	for _, network := range []string{r.offer.Network, ""} {
@@ -155,8 +155,8 @@ func (r *Route) keep(c io.Closer) {
 	r.mu.open = append(r.mu.open, c)
 }
 
-// Close ends what was dialled, and what is being dialled. When it returns, nothing touches memory
-// of operations any more. It is idempotent.
+// Close ends dialled connections, and dialling in progress. When it returns, nothing touches
+// memory of operations any more. It is idempotent.
 func (r *Route) Close() error {
 	r.mu.Lock()
 	r.mu.closed = true

@@ -16,14 +16,14 @@ import (
 
 // shared are the fabrics of libfabric's that the routes of a process have in use: one domain and
 // one progress loop for all sessions that go over the same fabric, however many peers they lead
-// to. What nobody uses is closed.
+// to. Unused ones are closed.
 //
-// One domain for all of them takes no protection away, because nothing in it is offered: no region
-// is registered in a fabric that only dials, so all that a peer finds there besides its own
-// connection is the page that every peer may read (ofi's sight), of zeros; buffers are registered
-// without remote access, which the fabric itself enforces. A daemon serves its regions in a fabric
-// of its own, which is not one of these: peers that this process dials do not get an endpoint in
-// the domain where users' regions are.
+// One domain for all of them removes no protection, because nothing in it is offered: no region is
+// registered in a fabric that only dials, so a peer finds there only its own connection and the
+// page that every peer may read (ofi's sight), of zeros; buffers are registered without remote
+// access, which the fabric itself enforces. A daemon serves its regions in a fabric of its own,
+// which is not one of these: peers that this process dials do not get an endpoint in the domain
+// where users' regions are.
 type shared struct {
 	open func(ofi.Options) (fabric, error)
 
@@ -53,8 +53,8 @@ type use struct {
 	users  int // guarded by the lock of shared
 }
 
-// process is what all routes share. A domain pins memory and a loop is a thread: both are the
-// process's, whoever in it asks.
+// process is shared by all routes. A domain pins memory and a loop is a thread: both are the
+// process's, for all its callers.
 var process = &shared{open: openOFI}
 
 func openOFI(o ofi.Options) (fabric, error) {
@@ -65,8 +65,8 @@ func openOFI(o ofi.Options) (fabric, error) {
 	return f, nil
 }
 
-// use returns the fabric that is wanted, opened if nobody has it yet, or if what they have is
-// broken. Whoever gets it closes the use. The first one's log hears of the fabric.
+// use returns the fabric that is wanted, opened if no user has it yet, or if the open one is
+// broken. The caller closes the use. The first caller's log gets the fabric's description.
 func (s *shared) use(want fi.Want, log *slog.Logger) (*use, error) {
 	s.mu.Lock()
 	u := s.mu.inUse[want]
@@ -98,7 +98,7 @@ func (s *shared) use(want fi.Want, log *slog.Logger) (*use, error) {
 	return u, nil
 }
 
-// opened tells a new fabric what is kept.
+// opened passes the kept memory on to a new fabric.
 func (s *shared) opened(u *use) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,10 +146,11 @@ func (u *use) Close() error {
 	return u.fabric.Close()
 }
 
-// Keep says that memory stays mapped where it is until what is returned is closed: one-sided
-// operations of any route of the process on it need no copy where a fabric asks for registered
-// memory. See ofi.Fabric.Keep for what may be kept; where the program has no libfabric, there is
-// nothing to be done. It returns ErrInvalid for memory that overlaps with other memory that is kept.
+// Keep promises that memory stays mapped in its place until the returned closer is closed: one-sided
+// operations of any route of the process on it need no copy where a fabric requires registered
+// memory. See ofi.Fabric.Keep for the rules of kept memory; where the program has no libfabric,
+// there is nothing to be done. It returns ErrInvalid for memory that overlaps with other memory that
+// is kept.
 func Keep(mem []byte) (io.Closer, error) { return process.keep(mem) }
 
 // kept is memory of a process, in each of its fabrics.

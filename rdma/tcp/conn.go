@@ -54,7 +54,7 @@ func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 		closeAll(sockets)
 		return nil, err
 	}
-	// From here on whoever ends the admission finds the connection, and waits for it.
+	// From here on the end of the admission finds the connection, and waits for it.
 	if err := c.by.Admit(c); err != nil {
 		c.fail(err)
 		c.bury()
@@ -96,7 +96,7 @@ func (c *conn) gone(err error) error {
 	return fmt.Errorf("tcp %s: %w: %w", c.peer, rdma.ErrPeerGone, err)
 }
 
-// bury waits until nobody touches the caller's memory any more, then ends what is left.
+// bury waits until no operation touches the caller's memory any more, then ends the rest.
 func (c *conn) bury() {
 	c.work.Wait()
 	c.mu.Lock()
@@ -139,8 +139,7 @@ func (c *conn) Post(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, err
 	return took, nil
 }
 
-// wellFormed returns how many operations from the first on can be posted, and what is wrong with
-// the next.
+// wellFormed returns how many operations from the first on can be posted, and the fault of the next.
 func wellFormed(ops []rdma.Op) (int, error) {
 	for i := range ops {
 		if err := rdma.CheckOp(&ops[i], maxOp); err != nil {

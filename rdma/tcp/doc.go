@@ -1,5 +1,5 @@
 // Package tcp is the rdma provider that works everywhere: one-sided reads and writes over plain
-// TCP, in pure Go. It must never know what the bytes mean.
+// TCP, in pure Go. It must never know the meaning of the bytes.
 //
 // A connection is one control stream and a number of data streams:
 //
@@ -13,7 +13,7 @@
 //
 // Payload moves without a copy in user space: the sender hands header and payload to writev from
 // the caller's memory, the receiver checks the header and reads from the socket into the region.
-// Only what arrives in one read with a header, less than readAhead bytes, is copied once.
+// Only bytes that arrive in one read with a header, less than readAhead, are copied once.
 //
 // Threads of one side of a connection, all ended and waited for by Close:
 //

@@ -112,8 +112,8 @@ func (l *listener) join(s socket, theirs hello) error {
 	return nil
 }
 
-// gather answers on the control stream, waits for the data streams, and tells the dialer on each
-// that it is complete.
+// gather answers on the control stream, waits for the data streams, and reports on each to the
+// dialer that it is complete.
 func (l *listener) gather(ctx context.Context, ctl socket, theirs hello) (rdma.Conn, error) {
 	sess := &session{
 		hello: theirs, by: ctl.by, joined: make(chan joined, theirs.streams), taken: make([]bool, theirs.streams+1),

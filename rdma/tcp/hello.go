@@ -29,7 +29,7 @@ const (
 // control stream carries a random session, which the dialer's data streams quote to join. chunk is
 // the largest payload of a frame that the sender of the hello will use, window the number of
 // unanswered requests per stream it accepts. The two ones were limits of messages: older releases
-// refuse zeros there, and say something else, which is ignored.
+// refuse zeros there, and send other values, which are ignored.
 type hello struct {
 	index, streams uint16
 	chunk, window  uint32

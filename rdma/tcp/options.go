@@ -14,7 +14,7 @@ import (
 // Options configure a Fabric. The zero value means the defaults given below.
 type Options struct {
 	// Streams is the number of TCP connections for data per Conn that is dialled, 1 to 64. The
-	// listener accepts what the dialer chose. Default DefaultStreams.
+	// listener accepts the dialer's choice. Default DefaultStreams.
 	Streams int
 	// Chunk is the size in bytes of the pieces into which operations are cut, 4 KiB to 16 MiB.
 	// Default 1 MiB.
@@ -24,8 +24,8 @@ type Options struct {
 	// Window is the number of unanswered chunks per data stream that this side allows its peer,
 	// 1 to 4096; the memory it costs is about 100 bytes each. Default 128.
 	Window int
-	// PeerTimeout: a peer from which nothing is heard for so long is gone. Pings are sent three
-	// times as often. At least 10 ms. Default 10 s.
+	// PeerTimeout: a peer that sends nothing for so long is gone. Pings are sent three times as
+	// often. At least 10 ms. Default 10 s.
 	PeerTimeout time.Duration
 	// HandshakeTimeout bounds the handshake on both sides. Default 5 s.
 	HandshakeTimeout time.Duration
@@ -40,14 +40,14 @@ type Options struct {
 	// deadline is set. An error ends the connection.
 	Authenticate func(ctx context.Context, stream net.Conn) error
 	// Admit is Authenticate for the streams that a listener accepts. The connection lives no
-	// longer than what it was admitted by, which must be the same for all its streams; nil admits
-	// it for good.
+	// longer than its admission, which must be the same for all its streams; nil admits it for
+	// good.
 	Admit func(ctx context.Context, stream net.Conn) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger
 }
 
-// DefaultStreams is the number of data streams of a Conn unless Options say otherwise.
+// DefaultStreams is the number of data streams of a Conn without Options.Streams.
 const DefaultStreams = 2
 
 // maxOp is the largest operation: the largest region (architecture) and some room.

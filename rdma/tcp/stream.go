@@ -53,7 +53,7 @@ type reply struct {
 	data   []byte
 }
 
-// outgoing is one frame of a batch. What it holds is let go after the batch was written.
+// outgoing is one frame of a batch. Its references are released after the batch was written.
 type outgoing struct {
 	frame   frame
 	payload []byte
@@ -164,7 +164,7 @@ func answer(f *frame, k kind, status target.Status) frame {
 	return frame{kind: k, status: status, length: f.length, tag: f.tag, at: f.at, total: f.total}
 }
 
-// owe queues a reply. A peer with more unanswered requests than it was told is cut off.
+// owe queues a reply. A peer with more unanswered requests than its window is cut off.
 func (s *stream) owe(r reply) error {
 	c := s.conn
 	c.mu.Lock()
@@ -299,7 +299,7 @@ func (s *stream) flush() error {
 	return err
 }
 
-// settle lets go of what the batch held.
+// settle releases the references of the batch.
 func (s *stream) settle() {
 	c := s.conn
 	completed := 0

@@ -29,7 +29,7 @@ type pending struct {
 	err   error
 	live  bool
 
-	generation                     uint32 // tells a reused slot from its predecessor
+	generation                     uint32 // distinguishes a reused slot from its predecessor
 	total, sent, claimed, finished uint32
 	writing                        uint32
 }
@@ -85,7 +85,7 @@ func (t *table) next() (piece, bool) {
 	return out, true
 }
 
-// written says that a chunk from next was handed to the kernel.
+// written records that a chunk from next was handed to the kernel.
 func (t *table) written(tag uint64) (completed bool) {
 	p := &t.ops[uint32(tag)]
 	p.writing--

@@ -9,8 +9,8 @@ import (
 // ErrDone is the error of Take when its channel was closed.
 var ErrDone = errors.New("done")
 
-// Credits bounds what is in flight: a counter that makes takers wait while it is zero. It may be used
-// concurrently.
+// Credits bounds the operations in flight: a counter whose callers wait while it is zero. It may be
+// used concurrently.
 type Credits struct {
 	mu struct {
 		sync.Mutex
@@ -26,8 +26,8 @@ func NewCredits(n int) *Credits {
 	return c
 }
 
-// Take waits until it can take at least one credit and takes up to limit, which is at least 1.
-// It gives up with the context's error, or with ErrDone once done is closed.
+// Take waits until there is at least one credit and takes up to limit, which is at least 1. It
+// returns the context's error when the context ends, and ErrDone once done is closed.
 func (c *Credits) Take(ctx context.Context, done <-chan struct{}, limit int) (int, error) {
 	for {
 		if n := c.tryTake(limit); n > 0 {

@@ -12,7 +12,7 @@ import (
 	"forebay/rdma"
 )
 
-// ListenerConfig says how a Listener turns sockets into connections.
+// ListenerConfig is the way in which a Listener turns sockets into connections.
 type ListenerConfig struct {
 	Raw net.Listener
 	// Handshake turns a socket into a connection. It owns the socket from then on, and closes it
@@ -67,7 +67,7 @@ func (l *Listener) loop() {
 	}
 }
 
-// pause waits a little after an error of accept (out of descriptors, say), so as not to spin.
+// pause waits a little after an error of accept (such as out of descriptors), so as not to spin.
 func (l *Listener) pause(err error) {
 	if l.ctx.Err() != nil {
 		return
@@ -87,7 +87,7 @@ func (l *Listener) admit(socket net.Conn) {
 	if err != nil {
 		switch {
 		case l.ctx.Err() != nil:
-		case errors.Is(err, io.EOF): // nothing was sent: somebody has looked whether the port answers
+		case errors.Is(err, io.EOF): // no byte was sent: a check whether the port answers
 			l.cfg.Log.Debug("connection closed before its handshake", "peer", socket.RemoteAddr())
 		default:
 			l.cfg.Log.Warn("handshake failed", "peer", socket.RemoteAddr(), "err", err)
@@ -122,7 +122,7 @@ func (l *Listener) Addr() string { return l.cfg.Raw.Addr().String() }
 // Close implements rdma.Listener.
 func (l *Listener) Close() error {
 	l.cancel()
-	_ = l.cfg.Raw.Close() // a second close says so, and means nothing
+	_ = l.cfg.Raw.Close() // a second close returns an error, which means nothing
 	l.work.Wait()
 	l.closed()
 	return nil

@@ -13,7 +13,7 @@ func Default[T ~int | ~int64](v *T, def T) {
 	}
 }
 
-// Within returns ErrInvalid, and what is wrong, for an option of a provider that is not within low
+// Within returns ErrInvalid, with the reason, for an option of a provider that is not within low
 // and high.
 func Within[T ~int | ~int64](provider, name string, v, low, high T) error {
 	if v < low || v > high {

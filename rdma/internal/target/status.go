@@ -26,7 +26,7 @@ func StatusOf(err error) Status {
 	return Denied
 }
 
-// Err translates back. A status that nobody defined is a broken protocol.
+// Err translates back. An undefined status is a broken protocol.
 func (s Status) Err() error {
 	switch s {
 	case OK:

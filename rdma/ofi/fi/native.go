@@ -34,8 +34,8 @@ import (
 // outside the Go heap, or memory of the Go heap that a runtime.Pinner holds; it is handed over as
 // numbers, for which the caller of libfabric, not the garbage collector, answers.
 
-// Address is where b begins, as a number; 0 for nothing. A caller that hands it to C keeps b alive and
-// in place until C has let go of it.
+// Address is the address of the first byte of b, as a number; 0 for an empty b. A caller that hands it
+// to C keeps b alive and in place until C has released it.
 func Address(b []byte) uintptr {
 	// Rule 4 of package unsafe: a pointer becomes a number for a call whose other side
 	// makes a pointer of it again; see above for what keeps it valid.
@@ -61,7 +61,7 @@ func (e *fabricError) Error() string {
 	return fmt.Sprintf("%s: %s", e.call, C.GoString(C.fi_strerror(C.int(e.code))))
 }
 
-// Is lets errors.Is compare with the system's error numbers, of which libfabric's are a superset.
+// Is makes errors.Is compare with the system's error numbers, of which libfabric's are a superset.
 func (e *fabricError) Is(target error) bool {
 	n, ok := target.(syscall.Errno)
 	return ok && int(n) == e.code
@@ -198,7 +198,7 @@ type Device struct {
 	verbs   bool
 }
 
-// Traits are what a Device is and takes. They never change.
+// Traits are the features and limits of a Device. They never change.
 type Traits struct {
 	Offer    Offer
 	Message  bool   // message endpoints, not datagram endpoints
@@ -218,7 +218,7 @@ type Rules struct {
 	NoDelivery   bool // without FI_DELIVERY_COMPLETE
 }
 
-// Open opens the fabric that Choose takes of those that the machine has. It fails with
+// Open opens the fabric that Choose selects from the machine's. It fails with
 // errors.ErrUnsupported where none will do.
 func Open(want Want, rules Rules) (*Device, error) {
 	l, err := offered(want.Provider)
@@ -282,10 +282,10 @@ func describeDevice(d *C.struct_fb_device, o Offer) *Device {
 	return v
 }
 
-// maxInject bounds what is copied when it is posted, whatever a provider allows: 128 bytes in
-// software (BenchmarkInject: as fast as staging, and nothing is held), some hundred on hardware,
-// but whole messages in a few. A copy of 4 KiB takes half a microsecond, about as much as taking a
-// completion does.
+// maxInject bounds the bytes that are copied when they are posted, whatever a provider allows: 128
+// bytes in software (BenchmarkInject: as fast as staging, and nothing is held), some hundred on
+// hardware, but whole messages in a few. A copy of 4 KiB costs half a microsecond, about as much
+// as reading a completion does.
 const maxInject = 4 << 10
 
 // Close ends the use of the domain, in which nothing is open any more.
@@ -298,7 +298,7 @@ func (d *Device) Close() {
 
 // Registration is memory that the device may touch. The zero value stands for memory that needs none.
 type Registration struct {
-	Base, Key uint64 // what a peer says to reach its first byte
+	Base, Key uint64 // the numbers by which a peer reaches its first byte
 	mr        *C.struct_fid_mr
 	desc      C.uintptr_t
 }
@@ -397,16 +397,16 @@ func (c *Completion) Conn() uint32 { return uint32(c.tag >> 32) }
 // Context is the operation's index among the connection's.
 func (c *Completion) Context() int { return int(uint32(c.tag)) }
 
-// Failed reports whether the operation has failed: Device.Failure says why.
+// Failed reports whether the operation has failed: Device.Failure returns the reason.
 func (c *Completion) Failed() bool { return c.err != 0 }
 
-// Read takes what completions there are, into at least one element.
+// Read reads the present completions, into at least one element.
 func (d *Device) Read(done []Completion) (int, error) {
 	n := C.fb_read(d.d, (*C.struct_fb_done)(&done[0]), C.int(len(done)))
 	return int(n), check("fi_cq_read", n)
 }
 
-// Failure is what the error of a completion means to the caller that posted the operation.
+// Failure is the meaning of a completion's error for the caller that posted the operation.
 func (d *Device) Failure(c *Completion) error {
 	cause := &fabricError{call: d.Offer.Provider, code: int(c.err)}
 	const remoteInvalid, remoteAccess = 9, 10 // ibv_wc_status, verbs(3)
@@ -418,7 +418,7 @@ func (d *Device) Failure(c *Completion) error {
 	return fmt.Errorf("%w: %w (%d)", rdma.ErrPeerGone, cause, c.prov)
 }
 
-// EventKind is what has happened to a connection.
+// EventKind is the kind of a connection's event.
 type EventKind int
 
 // The kinds of events. EventRequest is a peer that wants to connect to the passive endpoint.
@@ -472,7 +472,7 @@ func NewContexts(conn uint32, n int) Contexts {
 	return Contexts{base: C.uintptr_t(uintptr(unsafe.Pointer(p))), mem: p}
 }
 
-// Release gives the memory back, after the endpoint is closed and its completions are taken.
+// Release frees the memory, after the endpoint is closed and its completions are read.
 func (c Contexts) Release() {
 	// Rule of cgo: C memory is freed by its allocator.
 	C.free(unsafe.Pointer(c.mem))
@@ -528,13 +528,13 @@ func (e *Endpoint) Connect(to, data []byte) error {
 // Accept answers the request.
 func (e *Endpoint) Accept() error { return check("fi_accept", C.fb_accept(&e.e)) }
 
-// SetPeer gives a datagram endpoint its peer's address.
+// SetPeer sets the address of a datagram endpoint's peer.
 func (e *Endpoint) SetPeer(address []byte) error {
 	// Rule of cgo: C copies the address during the call.
 	return check("fi_av_insert", C.fb_insert(&e.e, unsafe.Pointer(&address[0])))
 }
 
-// Close ends what is in flight: when it returns, the endpoint touches no memory.
+// Close ends operations in flight: when it returns, the endpoint touches no memory.
 func (e *Endpoint) Close() error { return check("fi_close", C.fb_endpoint_close(&e.e)) }
 
 // Piece is a one-sided operation, or a part of one.

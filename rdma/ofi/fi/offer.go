@@ -30,9 +30,9 @@ type Offer struct {
 	Endpoint EndpointKind
 	// Address is this machine's on that network, without a port, or "" where it is no IP address.
 	Address string
-	// Device describes the hardware where libfabric knows of any ("" for providers in software).
+	// Device describes the hardware where libfabric reports any ("" for providers in software).
 	Device string
-	// Up is false where the hardware's link is known to be down.
+	// Up is false where libfabric reports that the hardware's link is down.
 	Up bool
 	// Speed of the hardware's link in bits per second; 0 where not known.
 	Speed uint64
@@ -103,7 +103,7 @@ type Want struct {
 	Network string
 }
 
-// Validate reports what cannot be meant.
+// Validate reports impossible values.
 func (w Want) Validate() error {
 	if w.Endpoint != "" && w.Endpoint != Message && w.Endpoint != Datagram {
 		return fmt.Errorf("ofi endpoint %q is neither %q nor %q: %w", w.Endpoint, Message, Datagram, rdma.ErrInvalid)
@@ -168,7 +168,7 @@ func Choose(offers []Offer, want Want) (int, []Verdict) {
 	return best, verdicts
 }
 
-// refuse says why an offer cannot be taken at all, or "".
+// refuse returns the reason why an offer cannot be used at all, or "".
 func refuse(o *Offer, want Want) string {
 	for _, layer := range o.layers() {
 		if why := broken[layer]; why != "" {

@@ -11,8 +11,8 @@ import (
 )
 
 // Raw is one end of a connection over libfabric alone: one thread that polls, message endpoints,
-// no isolation, no recovery. It says what there is to be had; benchmarks compare with it. Not for
-// concurrent use.
+// no isolation, no recovery. It shows the best possible figures; benchmarks compare with it. Not
+// for concurrent use.
 type Raw struct{ raw *C.struct_raw }
 
 // OpenRaw opens a provider of message endpoints at one of this machine's addresses, with so many
@@ -38,7 +38,7 @@ func (r *Raw) Listen() (string, error) {
 	return C.GoString(&address[0]), nil
 }
 
-// Serve takes one connection, gives it the memory, and answers until it ends.
+// Serve accepts one connection, opens the memory to it, and answers until it ends.
 func (r *Raw) Serve() error { return check("serve", C.raw_serve(r.raw)) }
 
 // Connect connects to an end that serves.

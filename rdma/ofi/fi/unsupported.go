@@ -20,7 +20,7 @@ func List() ([]Offer, error) { return nil, errUnsupported }
 // Version of libfabric: there is none.
 func Version() string { return "" }
 
-// Raw is one end of a connection over libfabric alone. Here nobody can make one.
+// Raw is one end of a connection over libfabric alone. Here none can be made.
 type Raw struct{}
 
 // OpenRaw fails with an error wrapping errors.ErrUnsupported.

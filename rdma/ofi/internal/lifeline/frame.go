@@ -33,8 +33,8 @@ const (
 // kind is 1 for message and 2 for datagram endpoints, protocol the fabric's (FI_PROTO_*): they must
 // be the same on both sides. The listener's token is random: a message endpoint quotes it when it
 // connects. The sight is the page to read behind writes, where those do not complete by delivery. The
-// two ones were limits of messages: older releases refuse zeros there, and say something else, which
-// is ignored.
+// two ones were limits of messages: older releases refuse zeros there, and send other values, which
+// are ignored.
 type Hello struct {
 	Datagram bool
 	Protocol uint32
@@ -91,20 +91,20 @@ func ReadHello(r io.Reader) (Hello, error) {
 	return h, nil
 }
 
-// Kind is what a frame is for.
+// Kind is the purpose of a frame.
 type Kind uint8
 
 // The kinds of frames. Their values are part of the wire format.
 const (
 	KindReady   Kind = iota + 1 // the listener's endpoint is connected
-	KindPing                    // only says that this side lives
+	KindPing                    // only shows that this side lives
 	KindOpen                    // asks for a region: request, key
 	KindOpened                  // answers: request, status, access, key, addr, rkey, size
 	KindRevoke                  // asks to end the use of a region: key (its id alone counts)
 	KindRevoked                 // answers: key (its id alone counts)
 )
 
-// Frame is what the lifeline carries, little endian but the key:
+// Frame is one message of the lifeline, little endian but the key:
 //
 //	0      1        2        3      4         8     40     48     56     64    72
 //	┌──────┬────────┬────────┬──────┬─────────┬─────┬──────┬──────┬──────┬─────┐

@@ -15,30 +15,30 @@ import (
 const (
 	// asksAtOnce bounds the unanswered questions for regions of one side.
 	asksAtOnce = 16
-	// queuedFrames bounds what a peer can make this side queue for it.
+	// queuedFrames bounds the frames that a peer can make this side queue for it.
 	queuedFrames = 1 << 16
 )
 
-// Handler is a connection, which gets what its peer says. Its methods run in the reader's thread, but Fail:
-// they must not wait for the peer.
+// Handler is a connection, which receives its peer's frames. Its methods run in the reader's thread, but
+// Fail: they must not wait for the peer.
 type Handler interface {
 	// Open answers the peer, which asks for a region, with Tell.
 	Open(ask Frame)
 	// Opened takes in that the peer has opened a region of its own for this side.
 	Opened(f Frame)
-	// Revoke ends this side's use of the peer's region, and tells the peer so then.
+	// Revoke ends this side's use of the peer's region, and then reports that to the peer.
 	Revoke(id uint64)
-	// Revoked says that the peer does not use this side's region any more.
+	// Revoked records that the peer does not use this side's region any more.
 	Revoked(id uint64)
 	// Fail ends the connection.
 	Fail(cause error)
 }
 
 // Line is a lifeline after the handshake. One thread reads frames and never waits for the peer, one writes
-// what is queued, and pings. Its methods may be called concurrently.
+// the queued frames, and pings. Its methods may be called concurrently.
 type Line struct {
 	handler Handler
-	silence time.Duration   // with a peer that says nothing for so long, it ends
+	silence time.Duration   // a peer that sends nothing for so long ends it
 	dying   <-chan struct{} // closed when the connection ends
 	socket  net.Conn
 	wake    chan struct{}

@@ -12,8 +12,8 @@ import (
 	"forebay/rdma/ofi/fi"
 )
 
-// cache decides which of the memory that was handed to Keep is registered now: what was used last,
-// up to a limit. It is keyed by address, through the index.
+// cache decides which of the memory that was handed to Keep is registered now: the last used, up
+// to a limit. It is keyed by address, through the index.
 //
 //	kept ──first operation──▶ registered ◀──▶ in use
 //	  ▲                           │
@@ -22,17 +22,18 @@ import (
 // # Why no registration is ever stale
 //
 // A registration pins pages, not addresses: where memory is unmapped and other memory comes to lie
-// at the same address, a registration of the first one reaches pages that nobody sees. Caches that
-// register whatever they meet must learn of every munmap, and cannot here: libfabric's own one
-// relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
+// at the same address, a registration of the first one reaches pages without any user. Caches that
+// register all memory that they meet must learn of every munmap, and cannot here: libfabric's own
+// one relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
 // registered because it was met. Memory is registered between Keep and Close alone, in which its
-// owner promises that it stays mapped, as for every Region; Close is what the owner does before it
-// unmaps, it returns when no operation uses the memory any more and its registration is gone, and
-// from its beginning the address leads to nothing. An owner that forgets Close, unmaps, and hands
-// other memory at the same address to Keep is refused. What is not kept is copied to a stage.
+// owner promises that it stays mapped, as for every Region; the owner calls Close before it
+// unmaps, Close returns when no operation uses the memory any more and its registration is gone,
+// and from its beginning the address leads to nothing. An owner that forgets Close, unmaps, and
+// hands other memory at the same address to Keep is refused. Memory that is not kept is copied to
+// a stage.
 //
-// Memory of the Go heap must not be kept: once it is free, the runtime takes its pages away and
-// puts others in their place, under a registration that lives on.
+// Memory of the Go heap must not be kept: once it is free, the runtime releases its pages and
+// maps others in their place, under a registration that lives on.
 type cache struct {
 	dev   *fi.Device
 	limit int // bytes
@@ -42,7 +43,7 @@ type cache struct {
 		sync.Mutex
 		bytes   int       // registered, or being registered
 		entries list.List // *Region, those that are registered, the one that was used last at the back
-		refused bool      // it was said that memory could not be registered
+		refused bool      // the failure to register memory was logged
 	}
 	making sync.Mutex // one registration at a time; taken before mu
 }
@@ -97,7 +98,7 @@ func (h *cache) unpin(r *Region) {
 func (h *cache) register(r *Region) bool {
 	h.making.Lock()
 	defer h.making.Unlock()
-	if h.pin(r) { // somebody else was faster
+	if h.pin(r) { // another caller was faster
 		return true
 	}
 	old, room := h.makeRoom(len(r.Bytes()))
@@ -157,8 +158,7 @@ func (h *cache) drop(r *Region) *fi.Registration {
 	return reg
 }
 
-// forget takes a region out that nobody uses any more, and leaves it its registration, which the
-// caller closes.
+// forget removes a region without users, and leaves it its registration, which the caller closes.
 func (h *cache) forget(r *Region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +167,7 @@ func (h *cache) forget(r *Region) {
 	}
 }
 
-// Registered is how much of what is kept is registered now, in bytes and in regions.
+// Registered is how much of the kept memory is registered now, in bytes and in regions.
 func (m *Memory) Registered() (bytes, regions int) {
 	m.cache.mu.Lock()
 	defer m.cache.mu.Unlock()

@@ -28,7 +28,7 @@ type Memory struct {
 	kept   target.Registry // of memory that no peer can reach
 }
 
-// New returns the memory of a device. At most limit bytes of what is kept are registered at once.
+// New returns the memory of a device. At most limit bytes of kept memory are registered at once.
 func New(dev *fi.Device, limit int, log *slog.Logger) *Memory {
 	m := &Memory{dev: dev, Stages: newStages(dev)}
 	m.cache.dev, m.cache.limit, m.cache.log = dev, limit, log
@@ -80,7 +80,7 @@ func (r *Region) Grant() fi.Place {
 func (r *Region) Registration() *fi.Registration { return r.reg }
 
 // Find begins the use of a region that holds all of b: nil if there is none. If it is not ready, its memory
-// is kept and not registered now: the caller either makes it Ready, or gives it up with Release.
+// is kept and not registered now: the caller either makes it Ready, or abandons it with Release.
 func (m *Memory) Find(b []byte) (r *Region, ready bool) {
 	r = m.index.find(b)
 	return r, r == nil || r.kept == nil || m.cache.pin(r)

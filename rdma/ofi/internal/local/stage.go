@@ -27,13 +27,13 @@ const (
 // memory of the Go heap cannot be registered for long: it may move to other pages when it is
 // unused. The memory is mapped and registered when it is first needed, and kept.
 //
-// A caller may take one for itself, with Buffer, and spare the copy: what lies in a stage is
+// A caller may reserve one for itself, with Buffer, and spare the copy: bytes in a stage are
 // registered.
 //
 // All connections share them, and one whose peer stands still may hold as many as its window is
 // wide for as long as Options.PeerTimeout. So that the others do not stand still with it, each is
-// owed a share: where none is free, a connection that holds less has more memory mapped. Nobody
-// holds more than its window, which bounds the whole.
+// owed a share: where none is free, a connection that holds less has more memory mapped. No
+// connection holds more than its window, which bounds the whole.
 type Stages struct {
 	dev     *fi.Device
 	buffers *provider.Credits // for callers, so that there are stages for the others
@@ -48,7 +48,7 @@ type Stages struct {
 
 // Waiter is a connection that waits for a stage.
 type Waiter interface {
-	// Retry says that there may be one. It must not wait, nor take one.
+	// Retry reports that there may be one. It must not wait, nor take one.
 	Retry()
 }
 
@@ -109,7 +109,7 @@ func (s *Stages) Buffer(ctx context.Context, done <-chan struct{}) (*Buffer, err
 // Bytes is the memory, until Release, and until the fabric is closed.
 func (b *Buffer) Bytes() []byte { return b.stage.Mem }
 
-// Release gives the buffer back, whose operations have completed. It is idempotent.
+// Release frees the buffer, whose operations have completed. It is idempotent.
 func (b *Buffer) Release() {
 	b.once.Do(func() {
 		b.stages.Give(b.stage)
@@ -123,7 +123,7 @@ type Stage struct {
 	Reg *fi.Registration
 }
 
-// Take returns a stage for a connection that holds so many. If there is none and no error, w hears of it
+// Take returns a stage for a connection that holds so many. If there is none and no error, w is notified
 // when there is one.
 func (s *Stages) Take(w Waiter, holds int) (Stage, error) {
 	s.mu.Lock()
@@ -187,7 +187,7 @@ func (s *Stages) Count() (all, free int) {
 	return SlabStages * len(s.mu.slabs), len(s.mu.free)
 }
 
-// Close gives the memory back. No stage is taken any more.
+// Close frees the memory. No stage is taken any more.
 func (s *Stages) Close() error {
 	var errs []error
 	for _, b := range s.mu.slabs {

@@ -20,13 +20,13 @@ type Conn interface {
 	Complete(d *fi.Completion)
 	// Advance posts what there is to post: operations have completed, or there may be room again.
 	Advance()
-	// Connected says that the fabric has connected the endpoint.
+	// Connected reports that the fabric has connected the endpoint.
 	Connected()
 	// Fail ends the connection.
 	Fail(cause error)
 }
 
-// Token is what a dialer quotes when it connects on the fabric.
+// Token is the number that a dialer quotes when it connects on the fabric.
 type Token [16]byte
 
 var errShutdown = errors.New("the fabric's connection was shut down")
@@ -50,7 +50,7 @@ type Loop struct {
 	ended    chan struct{}
 	done     []fi.Completion
 	touched  []Conn // with completions of this round; the loop's own
-	retried  []Conn // room for those that are tried again; the loop's own
+	retried  []Conn // room for the connections to retry; the loop's own
 
 	mu struct {
 		sync.Mutex
@@ -103,8 +103,7 @@ func (l *Loop) run() {
 			last = time.Now()
 			fallthrough
 		case time.Since(last) < l.spin:
-			// A caller that waits for what has come goes on here and now, not when another
-			// thread has woken.
+			// The waiter for a completion continues here and now, not when another thread has woken.
 			runtime.Gosched()
 		default:
 			l.sleep(stalled)
@@ -133,7 +132,7 @@ func (l *Loop) sleep(stalled bool) {
 	}
 }
 
-// Wake makes the loop look again. It is cheap while the loop is busy.
+// Wake makes the loop check again. It is cheap while the loop is busy.
 func (l *Loop) Wake() {
 	if l.sleeping.Load() {
 		l.dev.Wake()
@@ -218,7 +217,7 @@ func (l *Loop) Stall(c Conn) {
 	l.Wake()
 }
 
-// retry lets the stalled connections go on, and reports whether one still cannot.
+// retry advances the stalled connections, and reports whether one is still stalled.
 func (l *Loop) retry() bool {
 	l.mu.Lock()
 	stalled := l.mu.stalled
@@ -263,7 +262,7 @@ func (l *Loop) Detach(id uint32, take func() *fi.Endpoint) (err error) {
 			l.mu.Unlock()
 		}
 		err = e.Close()
-		// What it completed before stands in the queue, among others': no more than fit there.
+		// Its earlier completions stand in the queue, among others': no more than fit there.
 		for left := l.dev.Room; left > 0; {
 			n := l.take()
 			if n == 0 {
@@ -286,7 +285,7 @@ func (l *Loop) events() int {
 			if !l.broken.Swap(true) {
 				l.log.Error("the fabric's event queue failed: no connections can be made any more", "err", err)
 			}
-			time.Sleep(stallPause) // its wait object may say for good that there is something
+			time.Sleep(stallPause) // its wait object may report for good that there is an event
 			return n
 		}
 		if !ok {
@@ -339,7 +338,7 @@ func (l *Loop) Forget(token Token, ch <-chan fi.Event) {
 	}
 }
 
-// request gives a request to the handshake that expects it.
+// request passes a request to the handshake that expects it.
 func (l *Loop) request(e fi.Event) {
 	if l.announced(e) {
 		return
