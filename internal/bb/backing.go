@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// backingKind is what the code has to know of a kind of stores, apart from how it is opened.
+// backingKind is the properties of a kind of stores, apart from the way to open one.
 type backingKind struct {
 	scheme    string
 	directory bool // a directory of the nodes; otherwise a service, with buckets
@@ -120,9 +120,9 @@ func (b Backing) Param(key string) string {
 // Endpoint returns the endpoint that the URL of a service names; "": the site's, or none.
 func (b Backing) Endpoint() string { return b.Param("endpoint") }
 
-// server returns a text that is the same for two endpoints of one server, however they are written: the port
-// that a scheme stands for is left out, host names know no upper case, and the path of the whole server may end
-// with a slash. What is no URL of a host is itself.
+// server returns a text that is the same for two endpoints of one server, however they are written: the default
+// port of a scheme is left out, host names are in lower case, and the path of the whole server may end with a
+// slash. A text that is no URL of a host is itself.
 func (b Backing) server() string {
 	endpoint := b.Endpoint()
 	u, err := url.Parse(endpoint)
@@ -172,8 +172,8 @@ func (b Backing) directoryURL(path string) string {
 // DirectoryURL returns the backing URL of a directory of the nodes, an absolute path.
 func DirectoryURL(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
-// Object returns a text that tells an object from every other one, whatever URL it was named by. Name is
-// below the directory or prefix that Split returns; "": the object of the URL itself.
+// Object returns a text that is different for every two objects, and the same for all URLs of one. Name
+// is below the directory or prefix that Split returns; "": the object of the URL itself.
 func (b Backing) Object(name string) string {
 	at := b.Path + b.Prefix
 	if name == "" {
@@ -185,7 +185,7 @@ func (b Backing) Object(name string) string {
 	return b.objectAt(path.Join(at, name))
 }
 
-// Below returns what Object does, of what lies below the URL itself.
+// Below returns the text of Object for a name below the URL itself.
 func (b Backing) Below(name string) string { return b.objectAt(path.Join(b.Path+b.Prefix, name)) }
 
 func (b Backing) objectAt(at string) string {

@@ -26,7 +26,7 @@ const (
 	MaxFileSize   = 1 << 50 // bytes: 1 PiB
 )
 
-// NodeID names a node: the host name, or what the configuration says.
+// NodeID names a node: the host name, or the configured name.
 type NodeID string
 
 // InstanceID identifies one life of a daemon on a node. It survives a restart
@@ -102,7 +102,7 @@ func (t Tier) String() string {
 	}
 }
 
-// EntryType says what an entry names.
+// EntryType is the type of an entry.
 type EntryType uint8
 
 // The types of entries.
@@ -169,10 +169,10 @@ func (t EntryType) Mode() fs.FileMode {
 	return 0
 }
 
-// MaxTarget bounds the target of a symbolic link, in bytes: what the kernel takes.
+// MaxTarget bounds the target of a symbolic link, in bytes: the kernel's limit.
 const MaxTarget = 4095
 
-// NotFile returns the error of who takes an entry at a path for a file, nil if it is one.
+// NotFile returns the error of using an entry at a path as a file, nil if it is one.
 func NotFile(op, path string, t EntryType, target string) error {
 	switch {
 	case t == TypeDirectory:
@@ -196,7 +196,7 @@ type Entry struct {
 
 	File       FileID     // of a file
 	Generation Generation // of a file: the newest committed one
-	Size       int64      // bytes; while Open, only the holders know more
+	Size       int64      // bytes; while Open, only the holders have the present size
 	Checksum   uint64     // CRC-64/NVME of the whole content, valid unless Open
 	Open       bool       // a writer has committed (Sync) but not closed this generation
 	Holders    []NodeID   // nodes that hold extents of this generation
@@ -208,7 +208,7 @@ type Entry struct {
 
 	Target string // of a symbolic link: where it leads, as it was written; never empty
 
-	Flushed Flushed // what the backing store holds of this file
+	Flushed Flushed // the state of this file on the backing store
 	Before
 	Closed Closing // when its writers had closed it; recorded in buffers with flush rules
 	Lost   bool    // its bytes went with a node before they were flushed
@@ -218,11 +218,11 @@ type Entry struct {
 	Rest     string // what newer releases have stored of it, encoded: it is kept
 }
 
-// Before is what the backing store may hold under an entry's name of contents that came before.
+// Before is the older contents that the backing store may hold under an entry's name.
 type Before struct {
-	// Replaced says, until the first flush of this file, what the store holds under its name
-	// of the file that a rename put it in place of. That stays until the flush replaces it,
-	// or the name is removed: a name that is durable stays durable.
+	// Replaced is, until the first flush of this file, the store's object under its name, of
+	// the file that a rename put it in place of. That stays until the flush replaces it, or
+	// the name is removed: a name that is durable stays durable.
 	Replaced Flushed
 	// Attempts are older contents of the file, or of one that a rename put it in place of, that a
 	// flush may have put under its name without its record: see Unrecorded.
@@ -258,8 +258,8 @@ func (e *Entry) ClosedAt() uint64 {
 // entry's own, which later changes of the entry raise.
 func (e *Entry) WrittenBy() uint64 { return cmp.Or(e.ClosedAt(), e.Revision) }
 
-// Place is where an entry lies: one name in one directory. The rename of a directory does not change
-// the places of what is in it.
+// Place is the place of an entry: one name in one directory. The rename of a directory does not
+// change the places of its entries.
 type Place struct {
 	Dir  DirID
 	Name string
@@ -295,7 +295,7 @@ func (e *Entry) State() State {
 	}
 }
 
-// Stored says what the backing store holds under the entry's name: of this file, or of
+// Stored returns the backing store's object under the entry's name: of this file, or of
 // the one that it replaced.
 func (e *Entry) Stored() Flushed {
 	if e.Flushed.Generation != 0 {
@@ -304,21 +304,21 @@ func (e *Entry) Stored() Flushed {
 	return e.Replaced
 }
 
-// SetFlushed records a flush, which has replaced what the store had under the name.
+// SetFlushed records a flush, which has replaced the store's object under the name.
 func (e *Entry) SetFlushed(f Flushed) { e.Flushed, e.Replaced, e.Attempts = f, Flushed{}, nil }
 
-// Content tells contents of a file apart.
+// Content distinguishes the contents of a file.
 type Content struct {
 	Size     int64
 	Checksum uint64 // CRC-64/NVME
 }
 
-// MaxAttempts bounds Entry.Attempts. The oldest go first: what they were about is in conflict with
-// the file then, if it is on the store, and nothing is replaced or lost.
+// MaxAttempts bounds Entry.Attempts. The oldest go first: their contents are in conflict with the
+// file then, if they are on the store, and nothing is replaced or lost.
 const MaxAttempts = 64
 
-// Unrecorded returns the contents that the store may hold under the file's name although no record
-// says so, the oldest first: a flush puts an object before the namespace records it.
+// Unrecorded returns the contents that the store may hold under the file's name without a record,
+// the oldest first: a flush puts an object before the namespace records it.
 func (e *Entry) Unrecorded() []Content {
 	switch state := e.State(); {
 	case e.IsDir() || state == StateClean:
@@ -345,7 +345,7 @@ func AddContents(list []Content, more ...Content) []Content {
 	return list[max(0, len(list)-MaxAttempts):]
 }
 
-// LostReason is the reason why the file is lost, with what the store has in its place.
+// LostReason is the reason why the file is lost, with the store's object in its place.
 func (e *Entry) LostReason() string {
 	if !e.Lost || e.Stored().Generation == 0 || e.Flushed.Generation == e.Generation {
 		return e.Reason
@@ -353,11 +353,11 @@ func (e *Entry) LostReason() string {
 	return e.Reason + "; the store has an older version under its name"
 }
 
-// Flushed says what the backing store holds of a file. Its name in the store is
-// the file's path in the buffer followed by the codec's suffix.
+// Flushed is the state of a file on the backing store. Its name in the store is the
+// file's path in the buffer followed by the codec's suffix.
 type Flushed struct {
 	Generation Generation // the generation that is in the store; 0: none ever was
-	ETag       string     // what the store calls this content: an entity tag or inode:mtime
+	ETag       string     // the store's name of this content: an entity tag or inode:mtime
 	Size       int64      // bytes in the store, after compression
 	Checksum   uint64     // CRC-64/NVME of the bytes in the store
 	Codec      string     // "", "zstd" or "s2"
@@ -383,7 +383,7 @@ const (
 	StateClean
 	StateEvicted
 	StateLost
-	StateSuperseded // dirty, in a step that a flush rule never flushes: the daemon knows, not the entry
+	StateSuperseded // dirty, in a step that a flush rule never flushes: the daemon's state, not in the entry
 )
 
 // String returns the state's name.
@@ -406,7 +406,7 @@ func (s State) String() string {
 	}
 }
 
-// Durability says what Close waits for.
+// Durability is the event that Close waits for.
 type Durability string
 
 // The durabilities of a buffer.
@@ -445,11 +445,11 @@ type Buffer struct {
 	Rest       string // what newer releases have stored of it, encoded: it is kept
 }
 
-// Existing says what becomes of files on the store that a buffer did not write.
+// Existing is the treatment of files on the store that a buffer did not write.
 type Existing string
 
-// What may become of them. ExistingKeep is the default of a new buffer; the record of an older one
-// without a value means ExistingOverwrite.
+// The treatments. ExistingKeep is the default of a new buffer; the record of an older one without
+// a value means ExistingOverwrite.
 const (
 	ExistingRefuse    Existing = "refuse"    // no buffer is made on a store that holds something, and it keeps what appears later
 	ExistingKeep      Existing = "keep"      // a file of the buffer that has the name of one stays in memory
@@ -459,7 +459,7 @@ const (
 // MaxFound is the number of files up to which those of a new buffer's store are counted.
 const MaxFound = 1000
 
-// FoundText says how many files a store held when a buffer was made, and names one.
+// FoundText returns the number of files that a store held when a buffer was made, and names one.
 func FoundText(total int, name string) string {
 	switch {
 	case total > MaxFound:
@@ -478,8 +478,8 @@ func (e Existing) Keeps() bool { return e == ExistingKeep || e == ExistingRefuse
 // BufferState is a buffer's place in its lifetime.
 type BufferState string
 
-// The states of a buffer: an orphan is one whose job is gone and whose teardown
-// gave up; it goes on draining.
+// The states of a buffer: an orphan is one whose job is gone and whose teardown was
+// abandoned; it goes on draining.
 const (
 	BufferActive     BufferState = "active"
 	BufferOrphan     BufferState = "orphan"
@@ -490,7 +490,7 @@ const (
 // and many tools rename when it is whole.
 func DefaultKeep() []string { return []string{"_temporary/", ".spark-staging*/", "*.tmp"} }
 
-// Event says that something happened to a file or a buffer.
+// Event reports a change of a file or a buffer.
 type Event struct {
 	Time       time.Time  `json:"time"`
 	Kind       EventKind  `json:"kind"`
@@ -527,5 +527,5 @@ const (
 	EventStoreFails  EventKind = "store-fails"   // calls of the buffer's store fail, or have no answer, on that node; see Reason
 	EventStoreWorks  EventKind = "store-answers" // the store answers that node again
 	EventSuperseded  EventKind = "superseded"    // a step was dropped that was never flushed, since a newer one is complete; see Reason
-	EventMissed      EventKind = "missed"        // the one who listens was too slow; see Reason
+	EventMissed      EventKind = "missed"        // the listener was too slow; see Reason
 )

@@ -15,7 +15,7 @@ func Count[N ~int | ~int32 | ~int64 | ~uint32 | ~uint64](n N, one string, many .
 	return fmt.Sprintf("%d %ss", n, one)
 }
 
-// FailedFiles says how many files failed, and why the first did.
+// FailedFiles returns the number of files that failed, and the reason of the first.
 func FailedFiles[N ~int | ~int64](n N, path, reason string) string {
 	if n == 1 {
 		return fmt.Sprintf("1 file failed: %s: %s", path, reason)

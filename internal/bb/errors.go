@@ -61,8 +61,7 @@ func (k Kind) String() string {
 // Error makes a kind usable as the target of errors.Is.
 func (k Kind) Error() string { return k.String() }
 
-// Error says what failed (operation, path, node), why, and, where there is one,
-// what to do about it.
+// Error is a failed operation (operation, path, node), its reason, and, where there is one, its remedy.
 type Error struct {
 	Kind   Kind
 	Op     string // the operation as the user knows it: "open", "stage-in", …
@@ -74,9 +73,9 @@ type Error struct {
 	Unknown bool
 }
 
-// ErrUnknownOutcome tells, as a target of errors.Is, what became of a change that failed: it
-// may have been carried out, or may be yet. A change whose error does not match was not
-// carried out, and never will be.
+// ErrUnknownOutcome marks, as a target of errors.Is, the unknown outcome of a change that
+// failed: it may have been carried out, or may be yet. A change whose error does not match
+// was not carried out, and never will be.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
 // MaybeDone returns err as the error of a change of which a part, or all, may have been
@@ -97,7 +96,7 @@ func E(kind Kind, op, path, reason string) *Error {
 	return &Error{Kind: kind, Op: op, Path: path, Err: errors.New(reason)}
 }
 
-// Wrap gives err an operation and a path. It keeps err's kind, translates those of
+// Wrap adds an operation and a path to err. It keeps err's kind, translates those of
 // the standard library, and returns nil for nil.
 func Wrap(op, path string, err error) error {
 	if err == nil {
@@ -109,15 +108,15 @@ func Wrap(op, path string, err error) error {
 	return &Error{Kind: KindOf(err), Op: op, Path: path, Err: err}
 }
 
-// WithRemedy returns a copy of e that says what to do about it.
+// WithRemedy returns a copy of e with a remedy.
 func (e *Error) WithRemedy(remedy string) *Error {
 	c := *e
 	c.Remedy = remedy
 	return &c
 }
 
-// Error returns one line: operation, path (Printable), node, reason and remedy. What an inner
-// Error says of the same thing is not said twice.
+// Error returns one line: operation, path (Printable), node, reason and remedy. An inner
+// Error does not repeat the outer one's facts.
 func (e *Error) Error() string {
 	var b strings.Builder
 	part := func(s string) {
@@ -174,7 +173,7 @@ func (e *Error) Why() (reason, remedy string) {
 	return reason, remedy
 }
 
-// about reports whether an inner path names what the outer one names, or a part of it.
+// about reports whether an inner path is the outer one, or a part of it.
 func about(inner, outer string) bool {
 	return inner == "" || same(inner, outer) || strings.HasPrefix(outer, strings.TrimSuffix(inner, "/")+"/") ||
 		strings.TrimSuffix(outer, "/") == Scheme+"://"+inner

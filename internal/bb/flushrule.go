@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// FlushRule says which steps of a series are flushed: directories whose names match a pattern and end
-// with their number, as step-10/. It is written PATTERN/=CLAUSE[,CLAUSE…], where a blank may be a hyphen:
+// FlushRule is the choice of the steps of a series that are flushed: directories whose names match a
+// pattern and end with their number, as step-10/. It is written PATTERN/=CLAUSE[,CLAUSE…], where a blank
+// may be a hyphen:
 //
 //	step-*/=every 5                        those whose number is a multiple of 5
 //	step-*/=last at end of job             none before the buffer is drained
@@ -87,7 +88,7 @@ func ParseFlushRule(text string) (r FlushRule, err error) {
 	return r, r.Check()
 }
 
-// FlushRules reads rules that come from elsewhere. Of one that cannot be read Check says why.
+// FlushRules reads rules that come from elsewhere. Of an unreadable one Check returns the reason.
 func FlushRules(texts []string) (rules []FlushRule) {
 	for _, text := range texts {
 		r, err := ParseFlushRule(text)
@@ -210,7 +211,7 @@ func StepOf(rules []FlushRule, file string) (dir string, rule FlushRule, number 
 	return "", FlushRule{}, 0, false
 }
 
-// Findings are what the store of a new buffer held already.
+// Findings are the earlier files of a new buffer's store.
 type Findings struct {
 	Found      string // a file that the store held when the buffer was made; only in the answer to its creation
 	FoundTotal int    // files that it held then, counted to MaxFound+1; only in that answer

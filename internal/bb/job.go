@@ -9,7 +9,7 @@ type Job struct {
 	Buffer  string    `json:"buffer"`
 	Path    string    `json:"path,omitempty"`
 	URL     string    `json:"url,omitempty"`
-	UID     uint32    `json:"uid"`   // who asked for it
+	UID     uint32    `json:"uid"`   // the user that requested it
 	State   string    `json:"state"` // running, done, cancelled, JobFailed, JobIncomplete
 	Created time.Time `json:"created"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -18,7 +18,7 @@ type Job struct {
 	Running   int `json:"running"`
 	TasksDone int `json:"tasks_done"`
 
-	// Totals grow while more is found. What was skipped counts as done.
+	// Totals grow while more files are found. Skipped files count as done.
 	Files     int64 `json:"files"`
 	FilesDone int64 `json:"files_done"`
 	Skipped   int64 `json:"skipped"`
@@ -32,7 +32,7 @@ type Job struct {
 	HeldTotal   int64               `json:"held_total"` // names held back by a keep pattern
 	OpenTotal   int64               `json:"open_total"` // files open for writing
 	LastError   string              `json:"last_error,omitempty"`
-	Nodes       map[NodeID]JobShare `json:"nodes,omitempty"` // who does it
+	Nodes       map[NodeID]JobShare `json:"nodes,omitempty"` // the nodes that do it
 }
 
 // The states of a job that has ended and has left something out.

@@ -2,8 +2,8 @@ package bb
 
 import "time"
 
-// Lifetime is one run of a batch system's job, for which buffers live: who it is, on
-// which nodes it is, and what becomes of its buffers when it has left them all.
+// Lifetime is one run of a batch system's job, for which buffers live: its identity,
+// its nodes, and the fate of its buffers when it has left them all.
 //
 //	           all nodes have left,                 saved, destroyed
 //	open ────── or it was ended ──────▶ draining ───────────────────▶ gone
@@ -11,15 +11,15 @@ import "time"
 //	                    cannot be saved   ▼   │ is being tried again    │
 //	                                     orphan ───────────────────────┘
 //
-// Of a governed one, nodes say when it has left them, too, but it is not over before the
-// batch system has said so.
+// Of a governed one, nodes report that it has left them, too, but it is not over before
+// the batch system has reported that.
 //
-// What is known of it stays for a week after it is gone.
+// Its record stays for a week after it is gone.
 type Lifetime struct {
-	// Key is what it is known by, unlike that of any other run of any job: a buffer's name.
+	// Key is its name, unlike that of any other run of any job: a buffer's name.
 	Key     string `json:"key"`
 	Cluster string `json:"cluster"`
-	Job     string `json:"job"` // what the batch system calls the job
+	Job     string `json:"job"` // the batch system's name of the job
 	User    string `json:"user,omitempty"`
 	UID     uint32 `json:"uid"`
 	GID     uint32 `json:"gid"`
@@ -29,16 +29,17 @@ type Lifetime struct {
 	Destroys []LifetimeEnd   `json:"destroys,omitempty"`
 	In       []LifetimeStage `json:"stage_in,omitempty"`
 	Out      []LifetimeStage `json:"stage_out,omitempty"`
-	Expect   int             `json:"expect,omitempty"` // nodes that it is to have; 0: not said
+	Expect   int             `json:"expect,omitempty"` // nodes that it is to have; 0: not given
 
 	Governed bool      `json:"governed,omitempty"`
 	Ran      bool      `json:"ran,omitempty"`     // governed: it may have written something
-	Over     time.Time `json:"over,omitzero"`     // when the batch system said that it is
+	Over     time.Time `json:"over,omitzero"`     // when the batch system reported its end
 	Pool     string    `json:"pool,omitempty"`    // of the batch system, from which
 	Granted  int64     `json:"granted,omitempty"` // so many bytes count as taken
 
-	// Due is by when its buffer should be on the store, since it ends then, or soon after.
-	// Warn says how the batch system warns it if that will not be; no daemon reads it.
+	// Due is the time by which its buffer should be on the store, since it ends then, or
+	// soon after. Warn is the batch system's way to warn it if that will not be; no daemon
+	// reads it.
 	Due    time.Time `json:"due,omitzero"` // zero: it has no end
 	Warn   string    `json:"warn,omitempty"`
 	Warned time.Time `json:"warned,omitzero"`
@@ -47,8 +48,8 @@ type Lifetime struct {
 	Created   time.Time      `json:"created"`
 	Ended     time.Time      `json:"ended,omitzero"`   // when its last node had left
 	Gone      time.Time      `json:"gone,omitzero"`    // when nothing was left to do
-	Succeeded bool           `json:"succeeded"`        // it is not known to have failed
-	Hurry     bool           `json:"hurry,omitempty"`  // what is not saved by now is given up
+	Succeeded bool           `json:"succeeded"`        // no failure of it is recorded
+	Hurry     bool           `json:"hurry,omitempty"`  // bytes that are not saved by now are abandoned
 	Reason    string         `json:"reason,omitempty"` // why the last attempt to save everything failed
 	Attempt   int            `json:"attempt,omitempty"`
 	Next      time.Time      `json:"next,omitzero"` // attempt
@@ -78,15 +79,15 @@ type LifetimeStage struct {
 	OnSuccess       bool    `json:"on_success,omitempty"`        // out: only if the job ended well
 	Done            bool    `json:"done,omitempty"`              // out
 	Attempt         int     `json:"attempt,omitempty"`           // in: how often its store did not answer
-	Note            string  `json:"note,omitempty"`              // what was not copied, and why
+	Note            string  `json:"note,omitempty"`              // the files that were not copied, and why
 	Bytes           int64   `json:"bytes,omitempty"`             // out: copied
-	Seconds         float64 `json:"seconds,omitempty"`           // out: that it took
+	Seconds         float64 `json:"seconds,omitempty"`           // out: its duration
 }
 
 // LifetimeEnd is a buffer that outlives jobs, until this one has ended.
 type LifetimeEnd struct {
 	Buffer  string `json:"buffer"`
-	Discard bool   `json:"discard,omitempty"` // even what is not on its store
+	Discard bool   `json:"discard,omitempty"` // even files that are not on its store
 }
 
 // LifetimeNode is a job's stay on a node.
@@ -97,18 +98,18 @@ type LifetimeNode struct {
 	Since    time.Time `json:"since"`
 	Failed   bool      `json:"failed,omitempty"` // the job ended badly, as this node saw it
 	Figures  Figures   `json:"figures"`
-	// Late is when what is dirty here would be on the store, where that is after Lifetime.Due.
+	// Late is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
 	Late time.Time `json:"late,omitzero"`
 }
 
-// Figures say what a buffer did for a job on one node, or on all.
+// Figures are a buffer's work for a job on one node, or on all.
 type Figures struct {
 	Absorbed  int64   `json:"absorbed"`           // bytes committed
 	Blocked   float64 `json:"blocked"`            // seconds that writers waited for room, added up
 	PeakDirty int64   `json:"peak_dirty"`         // bytes in memory that were not on the store, at most
 	Failures  int64   `json:"failures"`           // attempts to flush a file that failed
-	Flushed   int64   `json:"flushed,omitempty"`  // bytes that the store took, of whole files
-	Flushing  float64 `json:"flushing,omitempty"` // seconds in which it took them
+	Flushed   int64   `json:"flushed,omitempty"`  // bytes that the store received, of whole files
+	Flushing  float64 `json:"flushing,omitempty"` // seconds in which it received them
 
 	Dropped      int64 `json:"dropped,omitempty"`       // superseded files that were dropped when memory was short
 	DroppedBytes int64 `json:"dropped_bytes,omitempty"` // of them
@@ -134,15 +135,15 @@ func (l *Lifetime) Total() (f Figures) {
 	return f
 }
 
-// What says something about how fast a store is.
+// The least amounts that measure the rate of a store.
 const (
 	ratedBytes   = 1 << 20
 	ratedSeconds = 0.1
 )
 
-// StoreRate is how many bytes a second the store took of the job, from all nodes
-// together: in flushes, or in stage-outs if it has none behind its buffer. 0: what it took
-// is too little to tell.
+// StoreRate is how many bytes a second the store received from the job, from all nodes
+// together: in flushes, or in stage-outs if it has none behind its buffer. 0: the amount
+// is too little for a rate.
 func (l *Lifetime) StoreRate() float64 {
 	f := l.Total()
 	bytes, seconds := f.Flushed, f.Flushing
@@ -159,9 +160,9 @@ func (l *Lifetime) StoreRate() float64 {
 }
 
 // Saved is how many seconds longer the job would have taken at least had it written all
-// that the buffer absorbed straight to its store, at the rate at which that took it: less
-// what its writers were blocked. Below zero, the buffer cost time. False: the rate was not
-// measured.
+// bytes that the buffer absorbed straight to its store, at the store's rate: less the time
+// for which its writers were blocked. Below zero, the buffer cost time. False: the rate
+// was not measured.
 func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	rate := l.StoreRate()
 	if rate == 0 {
@@ -171,8 +172,8 @@ func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	return float64(f.Absorbed)/rate - f.Blocked, true
 }
 
-// Late returns when what is dirty of a job that runs would be on the store, if that is
-// later than it should be; zero: it is not.
+// Late returns the time when the dirty bytes of a running job would be on the store, if
+// that is later than it should be; zero: it is not.
 func (l *Lifetime) Late() (by time.Time) {
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Attached && n.Late.After(by) {
@@ -182,7 +183,7 @@ func (l *Lifetime) Late() (by time.Time) {
 	return by
 }
 
-// Bill lists what was not saved of buffers that are gone.
+// Bill lists the unsaved files of buffers that are gone.
 type Bill struct {
 	Files []BillLine `json:"files,omitempty"` // the first of them
 	Total int64      `json:"total"`

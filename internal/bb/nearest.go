@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-const maxNearest = 256 // a longer word is nobody's slip
+const maxNearest = 256 // a longer word is no slip
 
-// Nearest returns which names a word may have been meant to be, the most alike first, at most
-// three: those that it begins, and those that differ by few letters.
+// Nearest returns the names that a word may have been meant to be, the most alike first, at
+// most three: those that it begins, and those that differ by few letters.
 func Nearest(word string, names []string) []string {
 	type near struct {
 		name string
@@ -33,7 +33,7 @@ func Nearest(word string, names []string) []string {
 	return found
 }
 
-// DidYouMean is a remedy that names what a word may have been meant to be, else another one.
+// DidYouMean is a remedy that names the likely meanings of a word, else another remedy.
 func DidYouMean(word string, names []string, otherwise string) string {
 	near := Nearest(word, names)
 	if len(near) == 0 {

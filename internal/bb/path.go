@@ -23,7 +23,7 @@ func CheckBufferName(name string) error {
 	return nil
 }
 
-// CheckName refuses what cannot be one name in a directory.
+// CheckName refuses a text that cannot be one name in a directory.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -64,8 +64,8 @@ func SplitPath(p string) ([]string, error) {
 	return names, nil
 }
 
-// CheckPath returns a path in a buffer clean, as CleanPath does. The error of an operation on it says
-// which of the two names is wrong.
+// CheckPath returns a path in a buffer clean, as CleanPath does. The error of an operation on it
+// names the wrong one of the two names.
 func CheckPath(op, buffer, path string) (string, error) {
 	if err := CheckBufferName(buffer); err != nil {
 		return "", Wrap(op, buffer, err)
@@ -131,7 +131,7 @@ func (a Address) Join(name string) Address {
 // a line or move a terminal's cursor becomes a C escape, and a backslash is doubled.
 func Printable(name string) string {
 	var b strings.Builder
-	for _, r := range name { // what is no UTF-8 is utf8.RuneError
+	for _, r := range name { // invalid UTF-8 is utf8.RuneError
 		switch {
 		case r == '\\':
 			b.WriteString(`\\`)

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Patterns of names say which files a policy is about. They use the wildcards of
-// path.Match, which do not match a slash:
+// Patterns of names select the files of a policy. They use the wildcards of path.Match,
+// which do not match a slash:
 //
-//	_temporary/   what is below a directory of that name, anywhere in the path
+//	_temporary/   entries below a directory of that name, anywhere in the path
 //	*.tmp         a file whose last name fits
 
 // CheckPattern refuses a pattern that is malformed or could never match.
@@ -62,8 +62,7 @@ type TierRule struct {
 	Tier    Tier
 }
 
-// TierOf returns where the bytes of a file belong: as the first rule says that is about it, else
-// in memory.
+// TierOf returns the tier of a file's bytes: that of the first rule that matches, else memory.
 func TierOf(rules []TierRule, file string) Tier {
 	for _, r := range rules {
 		if MatchPattern(r.Pattern, file) {

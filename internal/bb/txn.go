@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// HiddenDir is the directory of a buffer's root below which transactions keep what is
-// not part of their destination yet. Listings of the root leave it out, nothing in it is
-// flushed, and transactions alone make what is directly in it.
+// HiddenDir is the directory of a buffer's root below which transactions keep entries
+// that are not part of their destination yet. Listings of the root leave it out, nothing
+// in it is flushed, and only transactions make entries directly in it.
 const HiddenDir = ".txn"
 
 // Hidden reports whether a clean path is that of the hidden directory, or leads through it.
@@ -40,16 +40,15 @@ func ParseTxnID(s string) (TxnID, error) {
 	return TxnID(n), nil
 }
 
-// Txn is a transaction: what tasks write in a hidden tree becomes part of a directory, in
-// one step.
+// Txn is a transaction: the output of tasks in a hidden tree becomes part of a directory, in one step.
 //
 //	open ──▶ committing ──▶ replacing ──▶ folding ──▶ folded
 //	   │          │        └── readers see the output ──
 //	   └──────────┴──▶ aborted
 //
-// Committing: no attempt is adopted any more. Replacing: it is decided, and what the
-// output replaces is being removed; this state is left out where nothing is. Folding: the
-// output is being renamed to where readers see it already.
+// Committing: no attempt is adopted any more. Replacing: it is decided, and the entries
+// that the output replaces are being removed; this state is left out where there are
+// none. Folding: the output is being renamed to where readers see it already.
 type Txn struct {
 	ID          TxnID
 	State       TxnState
