@@ -1,4 +1,4 @@
-// Package admit decides who gets the next segment and what makes room for the
+// Package admit decides which request gets the next segment and how room is made for the
 // others: evicting, spilling, moving files to other nodes, waiting. It is pure: same
 // input, same output. It must never know of regions, sessions, clocks or I/O.
 package admit
@@ -17,13 +17,13 @@ type Request struct {
 	ID     uint64
 	User   string // whose bytes they will be: requests of one user share its turn
 	Buffer string
-	Client string        // who asks: requests of one client share its turn
+	Client string        // the requester: requests of one client share its turn
 	Bytes  int64         // wanted; a grant may be of less, but not of less than a unit
 	Age    time.Duration // how long it has waited
 	NoWait bool          // refuse rather than wait
 }
 
-// Pool is what a node has, in bytes.
+// Pool is a node's room, in bytes.
 type Pool struct {
 	Free       int64 // can be leased now
 	Evictable  int64 // clean: can be freed at once
@@ -35,7 +35,7 @@ type Pool struct {
 	Movable    int64 // dirty: can be moved to other nodes with room
 }
 
-// Buffer is what a buffer may use, in bytes.
+// Buffer is the room that a buffer may use, in bytes.
 type Buffer struct {
 	Used      int64 // resident on this node
 	Capacity  int64 // 0: no limit of its own
@@ -43,7 +43,7 @@ type Buffer struct {
 }
 
 // Watermarks keep some memory free ahead of requests: below Low of free bytes,
-// room is made until High are free. Both 0: only when somebody waits.
+// room is made until High are free. Both 0: only when a request waits.
 type Watermarks struct{ Low, High int64 }
 
 // State is all that a decision depends on. A buffer that is not in Buffers has no
@@ -55,7 +55,7 @@ type State struct {
 	Waiting    []Request
 }
 
-// Kind says what to do.
+// Kind is the kind of an action.
 type Kind uint8
 
 // The kinds of actions, in the order in which Decide returns them.
@@ -82,12 +82,12 @@ type Action struct {
 	Reason  string
 }
 
-// Decide returns what to do now, and the turns to pass to the next call.
+// Decide returns the actions for now, and the turns to pass to the next call.
 //
-// Free bytes go to the waiting user that has been given least; of the user's buffers to the one that
-// has been given least, in it to the client that has been given least, and there to the
+// Free bytes go to the waiting user that has received least; of the user's buffers to the one that
+// has received least, in it to the client that has received least, and there to the
 // oldest request; see Served.
-// Nobody starves: whoever waits stays where they are while all others move up,
+// No request starves: a waiter keeps its tag while all others move up,
 // and a request that does not fit whole is granted in part.
 func Decide(s State, before Served) ([]Action, Served) {
 	d := decision{state: s, free: s.Pool.Free}
@@ -158,8 +158,8 @@ func (d *decision) canWaitForRoom() bool {
 	return p.Populating || p.UnderWay >= Unit || p.Evictable >= Unit || min(p.Spillable, p.DiskFree) >= Unit || p.Movable >= Unit
 }
 
-// makeRoom evicts and then spills for those who wait and for the watermarks. Files move
-// to other nodes only when somebody waits: that costs both nodes more than flushing.
+// makeRoom evicts and then spills for waiting requests and for the watermarks. Files move
+// to other nodes only when a request waits: that costs both nodes more than flushing.
 func (d *decision) makeRoom(left []Request) {
 	p, w := &d.state.Pool, d.state.Watermarks
 	var need int64
@@ -172,14 +172,14 @@ func (d *decision) makeRoom(left []Request) {
 	}
 	need -= p.UnderWay
 	if p.Populating && len(left) > 0 && d.free < Unit {
-		need = min(need, p.Evictable) // populating frees more, and sooner than a disk takes it
+		need = min(need, p.Evictable) // populating frees more, and sooner than a spill to disk
 	}
 	if n := min(need, p.Evictable); n > 0 {
 		d.act(Action{Kind: Evict, Bytes: n})
 		need -= n
 	}
-	// What is clean counts as spillable too. What belongs on disk is the first to go there, and
-	// goes if nobody needs room as well.
+	// Clean bytes count as spillable too. Bytes that belong on disk are the first to go there, and
+	// go if no request needs room as well.
 	if n := min(need, p.Spillable-p.Evictable, p.DiskFree); n > 0 {
 		d.act(Action{Kind: Spill, Bytes: n})
 		need -= n

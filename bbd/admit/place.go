@@ -7,12 +7,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// Peer is what hints say of another node, and what we know of our dealings with it.
+// Peer is another node by the hints about it and our dealings with it.
 type Peer struct {
 	Node  bb.NodeID
-	Free  int64 // bytes, as gossip says: some time ago
-	Sent  int64 // bytes we have sent it since it said so
-	Ready bool  // it takes in what it is not the home of, and speaks our protocol
+	Free  int64 // bytes, by gossip: some time ago
+	Sent  int64 // bytes we have sent it since that gossip
+	Ready bool  // it accepts files of which it is not the home, and speaks our protocol
 	Near  bool  // it is where the bytes are wanted, or close by
 }
 
@@ -55,11 +55,11 @@ func Among(peers []Peer, names []bb.NodeID) []Peer {
 // ready. rnd returns numbers in [0, 1), and all randomness comes from it.
 //
 // Each of the first is the better of two, drawn with a probability in proportion to
-// what they have free (Mitzenmacher, The Power of Two Choices in Randomized Load
-// Balancing, 2001). Many nodes look at the same old hints at once. Did all choose the
+// their free bytes (Mitzenmacher, The Power of Two Choices in Randomized Load
+// Balancing, 2001). Many nodes read the same old hints at once. Did all choose the
 // emptiest, it would be run over; so, no node is to get more than twice its share of
-// what is free, and those with little of it are left alone until the others have as
-// little. Nobody is left without a place while there is one: all are asked in the end.
+// the free bytes, and those with little of it are left alone until the others have as
+// little. No request is left without a place while there is one: all are asked in the end.
 func Place(peers []Peer, need int64, rnd func() float64) []bb.NodeID {
 	var room, rest []Peer
 	for _, p := range peers {
@@ -83,7 +83,7 @@ func Place(peers []Peer, need int64, rnd func() float64) []bb.NodeID {
 	}
 	shuffle(room, rnd)
 	shuffle(rest, rnd)
-	// Nobody has room, they say: then those with most of it, which are most likely wrong.
+	// No node has room, by the hints: then those with most of it, whose hints are most likely wrong.
 	slices.SortStableFunc(rest, func(a, b Peer) int { return cmp.Compare(b.believed(), a.believed()) })
 	for _, p := range slices.Concat(room, rest) {
 		order = append(order, p.Node)

@@ -5,21 +5,21 @@ import (
 	"maps"
 )
 
-// Served remembers how much everybody was given, on which turns depend. The zero
-// value is ready; Decide returns a new one and does not change what it is given.
+// Served records how many bytes each user, buffer and client has received, on which turns depend.
+// The zero value is ready; Decide returns a new one and does not change its argument.
 //
 // It is start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal weights,
-// among users, among the buffers of each and among the clients of these: a tag counts the bytes given
-// to somebody, the lowest tag is next, and whoever comes back after a pause starts
-// at the virtual time, the tag of the last one served, if that is later than where
-// they left. So a pause earns nothing and costs nothing.
+// among users, among the buffers of each and among the clients of these: a tag counts the bytes
+// received, the lowest tag is next, and one that comes back after a pause starts
+// at the virtual time, the tag of the last one served, if that is later than its
+// old tag. So a pause earns nothing and costs nothing.
 type Served struct {
 	users   turns
 	buffers map[string]turns // by user
 	clients map[string]turns // by buffer
 }
 
-// maxTags bounds what is remembered of those who do not wait now: beyond it all
+// maxTags bounds the tags that are kept of those that do not wait now: beyond it all
 // start level again.
 const maxTags = 4096
 
@@ -30,7 +30,7 @@ type turns struct {
 
 func (t turns) tag(name string) int64 { return max(t.virtual, t.tags[name]) }
 
-// add gives bytes to name. t.tags must not be nil.
+// add adds bytes to the tag of name. t.tags must not be nil.
 func (t *turns) add(name string, bytes int64) {
 	start := t.tag(name)
 	t.virtual = start
@@ -50,7 +50,7 @@ func (t turns) copy() turns {
 	return c
 }
 
-// copy returns a copy to work on, or an empty one when nobody waits: then there is
+// copy returns a copy to work on, or an empty one when no request waits: then there is
 // nothing to be fair about.
 func (v Served) copy(waiting bool) Served {
 	if !waiting || len(v.clients) > maxTags || len(v.buffers) > maxTags {

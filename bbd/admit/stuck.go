@@ -1,10 +1,10 @@
 package admit
 
-// A writer may wait for room that only it can make: what it has written and not committed lies in its
+// A writer may wait for room that only it can make: its uncommitted writes lie in its
 // own leases, which are neither evicted nor spilled, and its open file is not flushed. Where all
 // memory holds such bytes of writers that wait, the wait has no end.
 
-// Claim is what the writers of one client and buffer, who wait for room, keep from becoming free.
+// Claim is the memory that the writers of one client and buffer, which wait for room, keep from becoming free.
 type Claim struct {
 	Request uint64 // the newest of theirs
 	Leased  int64  // bytes of memory in segments that they lease
@@ -12,19 +12,19 @@ type Claim struct {
 	Waiting int    // files that wait for room
 	Files   int    // files that are open for writing
 	Due     bool   // they have waited for long
-	Commits bool   // they commit what they have, and ask again, when asked to: after a short wait
-	Spent   bool   // what they wait for is their buffer's capacity …
-	Others  int64  // … of which flushing gives so many bytes of other files back
+	Commits bool   // on request they commit their writes, and ask again: after a short wait
+	Spent   bool   // they wait for their buffer's capacity …
+	Others  int64  // … of which flushing returns so many bytes of other files
 }
 
 // blocked reports whether all files of a claim wait: none of them will be closed before there is room.
 func (c *Claim) blocked() bool { return c.Due && c.Waiting > 0 && c.Waiting >= c.Files }
 
-// Rest is what may become free besides what claims hold, in bytes.
+// Rest is the room that may become free besides that of claims, in bytes.
 type Rest struct {
-	Memory    int64 // used by anybody else
+	Memory    int64 // used by all others
 	Spillable int64 // part of it, and of what claims have open, that can be moved to disk now
-	Disk      int64 // used by anybody else
+	Disk      int64 // used by all others
 	DiskFree  int64
 	Growing   bool // more memory is about to be there
 }
@@ -40,7 +40,7 @@ const (
 )
 
 // Stuck returns the verdicts on requests that may not simply wait. Of several claims that wait for each
-// other alone, the newest gives way.
+// other alone, the newest yields.
 func Stuck(r Rest, claims []Claim) map[uint64]Verdict {
 	verdicts := make(map[uint64]Verdict)
 	last, spillable, all := uint64(0), int64(0), r.Memory == 0 && !r.Growing
@@ -50,7 +50,7 @@ func Stuck(r Rest, claims []Claim) map[uint64]Verdict {
 		case c.Spent && c.blocked() && c.Others == 0:
 			verdicts[c.Request] = NeverEnd
 		case c.Leased+c.Open > 0 && (c.Spent || !c.blocked()):
-			all = false // it goes on, and gives its memory back
+			all = false // it goes on, and returns its memory
 		case c.Leased+c.Open > 0:
 			last = max(last, c.Request)
 		}

@@ -22,7 +22,7 @@ import (
 // ownerCred are the rights that a buffer's store is used with: its owner's.
 func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }
 
-// site is what the configuration says of object stores.
+// site is the configuration of object stores.
 func (s *Pool) site() storerules.Site {
 	return storerules.Site{Endpoint: cmp.Or(s.o.Open.S3.Endpoint, s3.DefaultEndpoint), CA: s.o.Open.S3.CAFile}
 }
@@ -39,7 +39,7 @@ func (s *Pool) mayUse(c access.Caller, where bb.Backing) error {
 	return err
 }
 
-// use is mayUse that returns what the URL of an object store asks for.
+// use is mayUse that returns the use that the URL of an object store requests.
 func (s *Pool) use(c access.Caller, where bb.Backing) (use storerules.Use, err error) {
 	switch access := where.Access(); {
 	case access == bb.AccessAsUser || c.System:
@@ -64,7 +64,7 @@ func (s *Pool) use(c access.Caller, where bb.Backing) (use storerules.Use, err e
 }
 
 // guard checks that a user may use the store behind a URL, and has the files that the URL
-// names read as that user. Of what a rule names instead, the administrator has said that it may be read.
+// names read as that user. Files that a rule names instead are readable by the administrator's permission.
 func (s *Pool) guard(c access.Caller, url string, o *s3.Options) error {
 	where, err := bb.ParseBacking(url)
 	if err != nil {
@@ -106,11 +106,11 @@ func (s *Pool) readsOf(uid uint32) *detach.Calls {
 	return c
 }
 
-// namesWithin bounds how long the names of all rules may take to look up.
+// namesWithin bounds the lookups of the names of all rules.
 const namesWithin = 10 * time.Second
 
-// isUser reports whether a rule's name means a user: a user's name or number, or @ and a group's. A name that
-// nobody has is nobody.
+// isUser reports whether a rule's name means a user: a user's name or number, or @ and a group's. An
+// unknown name means no user.
 func (s *Pool) isUser(ctx context.Context, c access.Caller, name string) (bool, error) {
 	if name == "*" {
 		return true, nil

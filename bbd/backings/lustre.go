@@ -19,7 +19,7 @@ type Lustre struct {
 	Is func(backingID string) bool
 	// Check returns the output of "lfs check servers"; nil: lustre.CheckServers. It may hang.
 	Check func(ctx context.Context) ([]byte, error)
-	// Imports returns the targets without a connection, as the kernel knows them; nil: lustre.SilentImports.
+	// Imports returns the targets without a connection, by the kernel's list; nil: lustre.SilentImports.
 	Imports func() []string
 }
 
@@ -92,7 +92,7 @@ func (s *Pool) askTargets(asked time.Time) {
 	s.nameTargets(asked, lustre.Silent(lustre.SilentTargets(out), connected))
 }
 
-// nameTargets keeps and logs what was found out for the question that was asked then, if it is the latest.
+// nameTargets keeps and logs the targets that were found for an earlier question, if it is the latest.
 func (s *Pool) nameTargets(asked time.Time, names []string) {
 	t := &s.targets
 	t.mu.Lock()

@@ -1,6 +1,6 @@
 // Package backings opens the backing stores of buffers, and those that requests name, with the rights
-// of their users and within the limits of the daemon, and follows how they answer. It must never know
-// the files of a buffer, nor what is flushed when.
+// of their users and within the limits of the daemon, and follows their health. It must never know
+// the files of a buffer, nor the order of flushes.
 package backings
 
 import (
@@ -42,11 +42,11 @@ type Buffers interface {
 	Changed(name, object string)
 }
 
-// Options say how stores are opened.
+// Options are the options of opening stores.
 type Options struct {
 	Instance bb.InstanceID // in the names of unfinished work
 	Open     open.Options  // of all stores
-	// Rules say which object stores users may name; nil: storerules.Default. They do not hold for
+	// Rules limit the object stores that users may name; nil: storerules.Default. They do not hold for
 	// root and the daemon's user.
 	Rules        []storerules.Rule
 	Names        *nss.Names // of users, in rules
@@ -62,7 +62,7 @@ type Options struct {
 
 // Pool keeps the backing store of each buffer open, with its limits. Each is opened by a
 // goroutine of its own, since a file system whose server is away may not answer for hours:
-// nobody waits for another buffer's store, and for that of their own no longer than
+// no request waits for another buffer's store, nor for its own buffer's longer than
 // Patience. Its methods may be called concurrently.
 type Pool struct {
 	o       Options
@@ -74,7 +74,7 @@ type Pool struct {
 	mu      struct {
 		lockorder.Mutex[lockrank.Backings]
 		byBuffer map[string]*opening
-		shared   map[string]shared         // what a backing URL leads to
+		shared   map[string]shared         // by backing URL: the store behind it
 		calls    map[string]*detach.Calls  // by what Shared returns
 		reads    map[uint32]*detach.Calls  // by user: of files that backing URLs name
 		health   map[string]*health.Health // by buffer
@@ -107,7 +107,7 @@ func Answered(ctx context.Context, err error) error {
 	return err
 }
 
-// burst is what a limited store may take at once, in bytes.
+// burst is how many bytes a limited store may receive at once.
 const burst = 4 << 20
 
 // New returns a pool whose stores are opened in ctx.
@@ -154,8 +154,8 @@ func (s *Pool) Get(ctx context.Context, name string) (backing.Store, error) {
 	}
 }
 
-// open opens a store for those who wait, for as long as that takes. One that was forgotten
-// meanwhile is closed; one that cannot be opened is tried again when it is asked for.
+// open opens a store for its waiters, for as long as that takes. One that was forgotten
+// meanwhile is closed; one that cannot be opened is retried when it is asked for.
 func (s *Pool) open(o *opening, spec bb.Buffer) {
 	defer close(o.done)
 	var store backing.Store
@@ -202,7 +202,7 @@ func (o *opening) close() error {
 	return nil
 }
 
-// Close closes all stores. The pool's context has ended, and with it what is being opened.
+// Close closes all stores. The pool's context has ended, and with it all attempts to open one.
 func (s *Pool) Close() error {
 	s.wg.Wait()
 	s.mu.Lock()
@@ -216,7 +216,7 @@ func (s *Pool) Close() error {
 	return errors.Join(errs...)
 }
 
-// Health returns what is known of how a buffer's store answers.
+// Health returns the health of a buffer's store.
 func (s *Pool) Health(name string) *health.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +228,7 @@ func (s *Pool) Health(name string) *health.Health {
 	return h
 }
 
-// noticeEvery is how often stores are looked at for what the log should say.
+// noticeEvery is how often stores are checked for changes to log.
 const noticeEvery = time.Second
 
 // LogTrouble logs when a buffer's store begins to fail or does not answer, and when it answers
@@ -279,7 +279,7 @@ func (s *Pool) log(name string, notice health.Notice, status *health.Status, las
 	}
 }
 
-// Contents are what a store has already when a buffer is made.
+// Contents are a store's contents at the time when a buffer is made.
 type Contents struct {
 	Name  string // of one of its files; "": there is none, or that is not known
 	Files int    // as far as they were counted
@@ -335,7 +335,7 @@ func contentsOf(ctx context.Context, store backing.Store, limit int) (held Conte
 	return held, err
 }
 
-// Shared names what a backing URL leads to, for bounds that buffers of one store share: the
+// Shared names the store behind a backing URL, for bounds that buffers of one store share: the
 // mounted file system, or the endpoint; "": that was not looked up.
 func (s *Pool) Shared(url string) string {
 	s.mu.Lock()
@@ -372,13 +372,13 @@ func (s *Pool) callsTo(url string) *detach.Calls {
 	return c
 }
 
-// shared is what the backing URLs of one store have in common.
+// shared are the common properties of the backing URLs of one store.
 type shared struct {
 	name      string // as Shared returns it
 	directory bool   // the store is a directory of the nodes
 }
 
-// sharedOf finds out what a backing URL leads to. A file system is known by the number of its device,
+// sharedOf finds the store behind a backing URL. A file system is identified by the number of its device,
 // so that one that is mounted twice is one.
 func sharedOf(url string) shared {
 	where, err := bb.ParseBacking(url)
@@ -412,15 +412,15 @@ func deviceOf(mountinfo, path string) (device string) {
 	return device
 }
 
-// unescape undoes what the kernel does to mount points (seq_file: mangle).
+// unescape reverts the kernel's escapes of mount points (seq_file: mangle).
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // openStore opens a buffer's backing store with its own limit. It is unavailable while
-// another directory lies where it was when the buffer was made.
+// another directory lies at its place than when the buffer was made.
 //
-// Of a buffer that an older release made, nothing is recorded, and nothing is recorded
-// later: the first look might be at the mount point of a file system that is not mounted.
-// Its store is what it is when it is opened, for the life of the daemon.
+// For a buffer that an older release made, nothing is recorded, and nothing is recorded
+// later: the first check might see the mount point of a file system that is not mounted.
+// Its store is the one that is found when it is opened, for the life of the daemon.
 func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.Health) (backing.Store, error) {
 	o := s.o.Open
 	o.POSIX.Root = spec.BackingID
@@ -433,18 +433,18 @@ func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.He
 	return s.openWith(ctx, ownerCred(&spec), spec.Backing, spec, o)
 }
 
-// ownerOf is whose rights a buffer's backing is reached with: whoever writes into another's
+// ownerOf returns the user with whose rights a buffer's backing is reached: a writer into another user's
 // buffer hands the bytes to its owner.
 func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GID: spec.GID} }
 
-// storeUser is whose rights a path is reached with for a session. The kernel decides what they
+// storeUser returns the user with whose rights a path is reached for a session. The kernel decides what they
 // are worth; a daemon that cannot act as others reaches its own user's files for that user alone.
 func (s *Pool) storeUser(c access.Caller, op, path string) (asuser.User, error) {
 	switch {
 	case c.System:
 	case c.NoRoot:
 		return asuser.User{}, access.Denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
-	case c.UID == 0: // whoever knows the cluster key is trusted as a daemon is
+	case c.UID == 0: // a holder of the cluster key is trusted as a daemon is
 	case s.o.Open.Workers == nil:
 		return asuser.User{}, access.Denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
 	}

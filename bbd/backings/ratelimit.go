@@ -11,26 +11,26 @@ import (
 )
 
 // All daemons together keep to flush.cluster_limit without asking each other: each
-// works its share out of what gossip says, every second.
+// works its share out of gossip, every second.
 const (
 	shareEvery = time.Second
-	// A daemon whose word is so old is believed by everybody: gossip tells that there is
+	// A daemon's announcement of this age has reached all others: gossip spreads that there is
 	// something to flush within a second, or in large clusters within a hundredth of one
 	// for each member; five times as late far apart, which settleMember allows for
 	// (gossip/publish.go). Twice that.
 	settleLeast  = 2 * time.Second
 	settleMember = 100 * time.Millisecond
-	// What a shared limit lets through at once: all daemons may do that together.
+	// The burst of a shared limit: all daemons may use it together.
 	shareBurst = 256 << 10
 )
 
-// fairShare returns a daemon's share of a limit, in bytes a second. Members are all that
-// are known, the daemon itself too; busy is how long it has had dirty bytes, as the
-// others have been told; 0: it has none.
+// fairShare returns a daemon's share of a limit, in bytes a second. Members are all known
+// members, the daemon itself too; busy is how long it has had dirty bytes, as it has
+// announced to the others; 0: it has none.
 //
-// Who has nothing to flush, or has had for a moment only, keeps to an equal share, so
-// that no more than the limit is used when all begin at once. Who has had dirty bytes
-// for long enough for everybody to know has what those who have none leave.
+// A daemon that has nothing to flush, or has had for a moment only, keeps to an equal share, so
+// that no more than the limit is used when all begin at once. A daemon that has had dirty bytes
+// for long enough to have reached all others has also the share that idle daemons leave.
 func fairShare(limit int64, self bb.NodeID, busy time.Duration, members []gossip.Member) int64 {
 	all, flushing := int64(1), int64(1) // itself
 	for _, m := range members {

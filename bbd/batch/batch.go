@@ -1,6 +1,6 @@
 // Package batch follows batch jobs: it begins and ends their records for the hooks of the batch system,
-// makes their buffers, and does what is left to do after a job's end. It must never know how bytes are
-// kept, flushed or copied.
+// makes their buffers, and does the remaining work after a job's end. It must never know the keeping,
+// flushing or copying of bytes.
 package batch
 
 import (
@@ -25,7 +25,7 @@ type Buffers interface {
 	Buffer(ctx context.Context, name string) (Buffer, error)
 	// Served is Buffer for one that this daemon serves already; false: it does not.
 	Served(name string) (Buffer, bool)
-	// All returns those that this daemon serves.
+	// All returns the buffers that this daemon serves.
 	All() []Buffer
 	// Create creates a buffer with the rights of c. What spec lacks comes from the request m.
 	Create(ctx context.Context, c access.Caller, spec bb.Buffer, m *wire.Buffer) error
@@ -47,7 +47,7 @@ type Buffer interface {
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 	// Materialize ends the transactions that are decided.
 	Materialize(ctx context.Context) error
-	// FinishDrain puts on the store what comes after the files, all of which daemons have flushed:
+	// FinishDrain completes the store after all files were flushed by their daemons:
 	// directories, renames and removals, for which it waits no longer than patience, and the
 	// receipt. bb.Busy if a file is dirty.
 	FinishDrain(ctx context.Context, patience time.Duration) error
@@ -59,7 +59,7 @@ type Buffer interface {
 	Destroy(ctx context.Context, check func(context.Context) error) error
 }
 
-// Options are what a Controller uses. Its functions may be called concurrently.
+// Options are the environment of a Controller. Its functions may be called concurrently.
 type Options struct {
 	Node       bb.NodeID
 	Instance   bb.InstanceID
@@ -79,7 +79,7 @@ type Options struct {
 // Controller follows the batch jobs of a cluster. Its methods may be called concurrently, Run once.
 type Controller struct {
 	o   Options
-	ctx context.Context // of what it does by itself
+	ctx context.Context // of its background work
 
 	// Buffers of jobs that are gone, and whose usage is not written down yet.
 	retired struct {
@@ -88,8 +88,8 @@ type Controller struct {
 	}
 
 	// Of Run alone.
-	later map[string]time.Time // when to check again what is under way
-	late  map[string]bool      // jobs that will end before what is dirty here is saved
+	later map[string]time.Time // when to check again a job in progress
+	late  map[string]bool      // jobs that will end before their dirty bytes here are saved
 }
 
 // New returns a controller that works until ctx ends.

@@ -14,11 +14,11 @@ import (
 	"forebay/internal/wire"
 )
 
-// A job ends at a time that is known. Each daemon passes it to its flusher, which gives
-// the job's buffer a larger share if it would be saved too late, and notes with the job's attachment
+// A job has a deadline. Each daemon passes it to its flusher, which raises
+// the share of the job's buffer if it would be saved too late, and notes with the job's attachment
 // to the node when it still would. The hook that warns the job reads it there.
 
-// trackDeadlines follows when jobs end, and whether what is dirty on this node is saved by then.
+// trackDeadlines follows the ends of jobs, and whether their dirty bytes on this node are saved by then.
 func (k *Controller) trackDeadlines(all []bb.Lifetime) {
 	runs := map[string]*bb.Lifetime{}
 	for i := range all {
@@ -62,7 +62,7 @@ func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 	}
 	now, due := time.Now(), l.Due
 	if was {
-		// Only when there is some time to spare: what is a near thing changes with each look.
+		// Only when there is some time to spare: near the deadline the result changes with each check.
 		due = now.Add(due.Sub(now) * 4 / 5)
 	}
 	by, late := plan.CleanBy(stats.QueuedBytes, stats.Pace, now, due)
@@ -82,7 +82,7 @@ func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 		return nil
 	})
 	if err != nil {
-		return // the next look tries again
+		return // the next check retries
 	}
 	if k.late[l.Key] = late; late {
 		k.o.Emit(bb.Event{Kind: bb.EventLate, Buffer: buffer, Bytes: stats.QueuedBytes, Reason: lateReason(stats.Pace, now, by, l.Due)})

@@ -55,7 +55,7 @@ func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, disca
 
 // lossOf reports whether a file that the store does not have as it is counts as lost when the buffer is
 // destroyed, and why. No reason: nothing explains that it is not saved, and the buffer has to stay. It
-// is a function of what it is given alone.
+// is a function of its arguments alone.
 //
 //	file                                        lost   reason
 //	lost already                                yes    of its entry

@@ -15,27 +15,27 @@ import (
 	"forebay/meta/ops"
 )
 
-// What is done after a job's end. One daemon does it: the first of those that are ready,
+// The work after a job's end. One daemon does it: the first of those that are ready,
 // as gossip has it. That two do it for a moment does no harm, since each step is a job of
 // all daemons that both submit under the same id, or a change by compare-and-set. A daemon
-// that takes over begins where the records say that the last one was:
+// that succeeds another begins at the last step in the records:
 //
 //	stage-outs, one after the other ─▶ drain ─▶ loss report ─▶ destroy ─▶ gone
 //
-// A step that fails is tried again for ever, with a growing pause; until it succeeds the
+// A step that fails is retried for ever, with a growing pause; until it succeeds the
 // lifetime and its buffer are orphans, and nothing of them is dropped. Only --hurry does
-// that, and what it costs is in the loss report.
+// that, and its losses are in the loss report.
 const (
 	reconcileEvery = 500 * time.Millisecond
-	// A job has ended when one of its nodes has said so. The others have as long as this to
-	// say so too, before the word of those that are gone is not waited for.
+	// A job has ended when one of its nodes has reported so. The others have as long as this to
+	// report it too, before the reports of nodes that are gone are not waited for.
 	stragglers = 30 * time.Second
 	retryMin   = time.Second
 	retryMax   = time.Minute
 	recordKept = 7 * 24 * time.Hour
 	maxLosses  = 1000
 	stepLimit  = 30 * time.Second
-	lastWords  = 5 * time.Second // for what is written down when the daemon stops
+	lastWords  = 5 * time.Second // for the records that are written when the daemon stops
 )
 
 // Run follows all lifetimes until the controller's context ends, and does what there is to do while
@@ -76,7 +76,7 @@ func (k *Controller) Run() {
 			}
 			if now, ok := k.step(all[i]); ok {
 				now.Nodes = all[i].Nodes
-				all[i] = now // until the watch tells
+				all[i] = now // until the watch reports it
 			}
 		}
 	}
@@ -125,11 +125,11 @@ func (k *Controller) notePeaks() {
 	}
 }
 
-// ended reports whether a job has left its nodes, by what they have said, and whether it
-// failed on one. Gone tells which nodes cannot say anything any more, or never will of
+// ended reports whether a job has left its nodes, by their reports, and whether it
+// failed on one. Gone reports the nodes that cannot report anything any more, or never will of
 // this job: their memory, and with it the job's processes, is another one's.
 //
-// When the batch system has said that it is over, those that are gone are not waited for;
+// When the batch system has reported the job's end, nodes that are gone are not waited for;
 // and a governed one has not ended before.
 func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (over, failed bool) {
 	left, silent, never := 0, 0, 0
@@ -257,7 +257,7 @@ func (k *Controller) failed(ctx context.Context, l *bb.Lifetime, why error) (bb.
 	})
 }
 
-// orphanOf marks a lifetime's buffer, for whoever lists buffers.
+// orphanOf marks a lifetime's buffer, for lists of buffers.
 func (k *Controller) orphanOf(ctx context.Context, l *bb.Lifetime) {
 	if l.Buffer == "" {
 		return
@@ -267,10 +267,10 @@ func (k *Controller) orphanOf(ctx context.Context, l *bb.Lifetime) {
 	}
 }
 
-// errNotYet says that a step is under way.
+// errNotYet is the error of a step in progress.
 var errNotYet = errors.New("not yet")
 
-// finish does the next of what a job has left to do; true: there was nothing more.
+// finish does the next of a job's remaining steps; true: there was nothing more.
 func (k *Controller) finish(ctx context.Context, l *bb.Lifetime) (done bool, err error) {
 	ran := l.Ran || !l.Governed
 	if ran && !l.Hurry {
@@ -290,7 +290,7 @@ func (k *Controller) finish(ctx context.Context, l *bb.Lifetime) (done bool, err
 	return err == nil, err
 }
 
-// stageOut copies out what the job asked for, one stage at a time.
+// stageOut copies out the files that the job asked for, one stage at a time.
 func (k *Controller) stageOut(ctx context.Context, l *bb.Lifetime) error {
 	for i := range l.Out {
 		s := &l.Out[i]
@@ -299,7 +299,7 @@ func (k *Controller) stageOut(ctx context.Context, l *bb.Lifetime) error {
 		}
 		j, err := k.stageOf(ctx, l, ops.StageOut, s, fmt.Sprint(i), fmt.Sprint(l.Attempt))
 		if bb.KindOf(err) == bb.NotFound {
-			continue // somebody has destroyed the buffer: nothing of it is left to copy
+			continue // the buffer was destroyed: nothing of it is left to copy
 		}
 		if err != nil {
 			return err
@@ -331,7 +331,7 @@ func (k *Controller) stageOut(ctx context.Context, l *bb.Lifetime) error {
 	return nil
 }
 
-// nothingAt says that there is nothing where a job was to leave what is copied out.
+// nothingAt reports a stage-out of a job whose source has nothing.
 func (k *Controller) nothingAt(ctx context.Context, l *bb.Lifetime, s *bb.LifetimeStage) (note string, err error) {
 	b, err := k.o.Buffers.Buffer(ctx, s.Buffer)
 	if err != nil {
@@ -340,7 +340,7 @@ func (k *Controller) nothingAt(ctx context.Context, l *bb.Lifetime, s *bb.Lifeti
 	if _, err = b.Lookup(ctx, userCred(l.UID, l.GID), "stage-out", s.Path); bb.KindOf(err) == bb.NotFound {
 		return "nothing was written to it", nil
 	}
-	return "", nil // what else may be wrong is the stage's to say
+	return "", nil // the stage reports any other fault
 }
 
 // onlyLost reports whether nothing but lost bytes is in the way: trying again does not
@@ -395,7 +395,7 @@ func (k *Controller) retire(ctx context.Context, l *bb.Lifetime, name string, di
 			return err
 		}
 	}
-	// Nothing is closed between the report and the end: what goes is in the report.
+	// Nothing is closed between the report and the end: all that goes is in the report.
 	err = b.Destroy(ctx, func(ctx context.Context) error { return k.report(ctx, l, b, discard) })
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
@@ -427,7 +427,7 @@ func (k *Controller) drain(ctx context.Context, l *bb.Lifetime, b Buffer) error 
 }
 
 // unsaved is why a drain has not saved a buffer; nil: it has. Names that are kept back do not count:
-// nobody is left who would rename them.
+// no program is left to rename them.
 func unsaved(buffer string, t *ops.Tally) error {
 	switch {
 	case len(t.Failed) > 0:

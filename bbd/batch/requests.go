@@ -18,9 +18,9 @@ import (
 )
 
 // Lifetimes of batch jobs (internal/bb/lifetime.go draws their states). The batch system's
-// hooks say on each node that a job comes and that it has left; any of them may be called
-// again, by anybody, after any failure. What is to be done after a job's end is done by one
-// daemon, whoever that is at the moment (reconcile.go).
+// hooks report on each node that a job comes and that it has left; any of them may be called
+// again, by any caller, after any failure. The work after a job's end is done by one
+// daemon, chosen anew each time (reconcile.go).
 
 const (
 	maxLifetimeStages = 256
@@ -28,7 +28,7 @@ const (
 	maxNodes          = 1000 // in one message of a job with thousands of nodes
 )
 
-// mayGovern refuses who is not the system: lifetimes act for other users.
+// mayGovern refuses callers other than the system: lifetimes act for other users.
 func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
 	switch {
 	case !r.Caller().System && !r.Caller().Governs:
@@ -39,7 +39,7 @@ func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
 	return k.o.Cluster.AllSupport("lifetimes of jobs", wire.VersionLifetimes)
 }
 
-// Open begins a lifetime or takes part in it, and waits for its stage-ins.
+// Open begins or joins a lifetime, and waits for its stage-ins.
 func (k *Controller) Open(ctx context.Context, r *rpc.Request, m *wire.LifetimeOpen) (proto.Message, error) {
 	const op = "open lifetime"
 	var l bb.Lifetime
@@ -114,7 +114,7 @@ func checkLifetime(l *bb.Lifetime) error {
 	return nil
 }
 
-// begin stores what is to be begun, if nobody has. One of the same key is the same
+// begin stores a new lifetime, if it is not there. One of the same key is the same
 // run of a job, or has ended.
 func (k *Controller) begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	l.State, l.Created, l.Succeeded = bb.LifetimeOpen, time.Now().Round(0).UTC(), true
@@ -159,7 +159,7 @@ func (k *Controller) attach(ctx context.Context, key string) error {
 	})
 }
 
-// makeBuffers makes what is not there, with the rights of the job's user: the one who asks
+// makeBuffers makes the missing buffers, with the rights of the job's user: the caller
 // is the system, and may do everything.
 func (k *Controller) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire.Buffer) error {
 	c := userCred(l.UID, l.GID)
@@ -203,7 +203,7 @@ func (k *Controller) sameBuffer(ctx context.Context, spec *bb.Buffer) error {
 	return nil
 }
 
-// userCred are the rights of a job's user, whoever asks for it.
+// userCred are the rights of a job's user, independent of the caller.
 func userCred(uid, gid uint32) access.Caller {
 	c := access.Of(uid, gid)
 	c.System = uid == 0
@@ -255,8 +255,8 @@ func attemptOf(stage, attempt int) []string {
 	return words
 }
 
-// awaitStageIns waits until all have ended, and fails if one did that the job needs. Of a
-// governed job, one whose store did not answer is begun again by whoever opens it again:
+// awaitStageIns waits until all have ended, and fails if one did that the job needs. In a
+// governed job, a stage-in whose store did not answer is begun again by the next open:
 // its nodes do not wait.
 func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
@@ -288,7 +288,7 @@ func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Li
 	return nil
 }
 
-// noteStageIn notes why a stage-in failed (nil: it did not, after all). Whoever did so first has.
+// noteStageIn notes why a stage-in failed (nil: it did not, after all). The first note stands.
 func (k *Controller) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
 	attempt := l.In[i].Attempt
 	_, err := k.o.Records.Change(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
@@ -326,7 +326,7 @@ func othersOf(t *ops.Tally) string {
 	return "; the others are " + strings.Join(names, ", ")
 }
 
-// stageFailure is what is wrong with a stage that has ended.
+// stageFailure is the fault of a stage that has ended.
 func stageFailure(s *ops.Status) error {
 	t := &s.Tally
 	switch {
@@ -376,7 +376,7 @@ func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.Lifetime
 }
 
 // End ends a lifetime, wherever the job still seems to be: for the caller it is
-// over. When_left leaves it to the nodes to say that it has left them.
+// over. When_left leaves it to the nodes to report that it has left them.
 func (k *Controller) End(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
 	if err := k.mayGovern(r, op, m.Key); err != nil {
@@ -412,7 +412,7 @@ func (k *Controller) now(ctx context.Context, key string) (proto.Message, error)
 	return lifetimeMessage(&l)
 }
 
-// List sends those that the user may see: its own, and all to the system.
+// List sends the lifetimes that the user may see: its own, and all to the system.
 func (k *Controller) List(ctx context.Context, r *rpc.Request, m *wire.Lifetimes) (proto.Message, error) {
 	if k.o.Cluster == nil {
 		return &wire.Lifetime{}, nil
@@ -448,7 +448,7 @@ func (k *Controller) List(ctx context.Context, r *rpc.Request, m *wire.Lifetimes
 func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
 	text, err := json.Marshal(l)
 	if err == nil && len(text) > wire.MaxMessage {
-		short := *l // of a job with thousands of nodes, those that have left are the fewer words
+		short := *l // of a job with thousands of nodes, only those that are attached
 		short.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n bb.LifetimeNode) bool { return !n.Attached })
 		short.Nodes = short.Nodes[:min(len(short.Nodes), maxNodes)]
 		text, err = json.Marshal(&short)

@@ -10,9 +10,9 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// Usage counts what a buffer of a job does on this node. It is written down with the
-// job's attachment to the node every few seconds, and a daemon that is started again adds to what it
-// finds there: what it counted in the last of them is not, if it was killed. The zero value is
+// Usage counts a buffer's activity on this node, for a buffer of a job. It is written down with the
+// job's attachment to the node every few seconds, and a daemon that is started again adds to the
+// figures there: its counts of the last seconds are missing, if it was killed. The zero value is
 // ready; its methods may be called concurrently.
 type Usage struct {
 	absorbed, blocked, peak, failures atomic.Int64
@@ -22,7 +22,7 @@ type Usage struct {
 	flushed  int64
 	flushing time.Duration
 	until    time.Time   // the end of the latest flush
-	before   *bb.Figures // what was written down before this daemon counted; nil: not looked for
+	before   *bb.Figures // as written down before this daemon counted; nil: not read yet
 
 	noted bb.Figures // what of counted was written down last; of Controller.Run alone
 }
@@ -74,7 +74,7 @@ func (f *Usage) counted() bb.Figures {
 	}
 }
 
-// onto returns that, and what was counted before. Written is what is written down now.
+// onto returns that, and the earlier counts. Written are the figures that are written down now.
 func (f *Usage) onto(written bb.Figures) bb.Figures {
 	now := f.counted()
 	f.mu.Lock()
@@ -89,7 +89,7 @@ func (f *Usage) onto(written bb.Figures) bb.Figures {
 	}
 }
 
-// usageOf returns a buffer's usage on this node; written is what is written down.
+// usageOf returns a buffer's usage on this node; written are the figures that are written down.
 func (k *Controller) usageOf(name string, written bb.Figures) bb.Figures {
 	b, ok := k.o.Buffers.Served(name)
 	if !ok {
@@ -108,7 +108,7 @@ func (k *Controller) addUsage(l *bb.Lifetime) {
 	}
 }
 
-// noteUsage writes down what buffers of jobs have done, also of those that are gone
+// noteUsage writes down the usage of the buffers of jobs, also of those that are gone
 // since the last time.
 func (k *Controller) noteUsage(ctx context.Context, lives []bb.Lifetime) {
 	known := make(map[string]*bb.Lifetime, len(lives))
@@ -151,7 +151,7 @@ func (k *Controller) anyRetired() bool {
 	return len(k.retired.list) > 0
 }
 
-// Destroyed keeps what a job's buffer that is gone has counted until it is written down.
+// Destroyed keeps the counts of a job's destroyed buffer until they are written down.
 func (k *Controller) Destroyed(b Buffer) {
 	if b.Spec().Job == "" || k.o.Cluster == nil {
 		return

@@ -18,28 +18,28 @@ import (
 	"forebay/meta/ops"
 )
 
-// A drain is a task for each node, which flushes what it owns, and one for anybody, which names
-// what the owners that are not among them have not saved.
+// A drain is a task for each node, which flushes its own files, and one for any node, which names
+// the unsaved files of the owners that are not among them.
 
 // awayTask is the data of the latter.
 type awayTask struct {
 	Asked []bb.NodeID // nodes with tasks of their own
 }
 
-// drainGrace is how much longer than the drain's timeout its daemons may take to say so.
+// drainGrace is the daemons' extra time after the drain's timeout to report it.
 const drainGrace = 5 * time.Second
 
 // maxRounds is how often all daemons are asked for one drain.
 const maxRounds = 5
 
-// everywhere has every daemon flush what it owns, and adds what the owners that do not answer have not
-// saved.
+// everywhere has every daemon flush its own files, and adds the unsaved files of the owners that do not
+// answer.
 //
 // A file that moves from a node that has yet to do its share to one that has done it
-// would be left out, so all are asked again as long as something that was dirty after
+// would be left out, so all are asked again as long as a file that was dirty after
 // the last round is so still. The last word is the namespace's.
 //
-// timed ends when the drain's time is over; ctx, when nobody waits for it any more.
+// timed ends when the drain's time is over; ctx, when its caller stops waiting.
 func (c scope) everywhere(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)
@@ -100,13 +100,13 @@ func (c scope) asOperation(ctx context.Context, r *rpc.Request, m *wire.Drain) (
 	case err == nil:
 		return transfer.EndOf(&status), nil
 	}
-	// Some have not even said that they did not come to an end.
+	// Some have not even reported that they did not come to an end.
 	answer := transfer.EndOf(&status)
 	return answer, c.addAway(ctx, answer, func(owner bb.NodeID) bool { return slices.Contains(status.Left, owner) })
 }
 
 // withGrace returns the context in which other daemons are asked to drain: they are left the
-// time to say what they have not saved.
+// time to report their unsaved files.
 func withGrace(ctx context.Context, m *wire.Drain) (context.Context, context.CancelFunc) {
 	if m.TimeoutNs <= 0 {
 		return context.WithCancel(ctx)

@@ -15,13 +15,13 @@ import (
 	"forebay/internal/wire"
 )
 
-// A store's directories come with the files in them. What files do not bring is done here: empty
-// directories, and the modes and times of all. A directory gets its time after what lies in it,
-// which changes that.
+// A store's directories come with the files in them. The rest is done here: empty
+// directories, and the modes and times of all. A directory's time is set after its
+// contents, which change it.
 
 // saveDirs makes the directories at the path and below it on the buffer's store, with
 // their modes and times. It returns those that could not be made. Where foreign files are kept,
-// directories that are there stay as they are.
+// present directories stay as they are.
 func (c scope) saveDirs(ctx context.Context) ([]*wire.Failure, error) {
 	for try := 1; ; try++ {
 		d := &savedDirs{c: c, steps: c.Rules().Look()}
@@ -57,10 +57,10 @@ func (d *savedDirs) make(ctx context.Context, p string, e *bb.Entry) error {
 	if bb.KindOf(err) == bb.Unavailable || bb.KindOf(err) == bb.Cancelled {
 		return d.note(ctx, p, err)
 	}
-	return nil // else save says it
+	return nil // else save returns the error
 }
 
-// save gives a directory its mode and time after those below it.
+// save sets a directory's mode and time after those below it.
 func (d *savedDirs) save(ctx context.Context, p string, e *bb.Entry, held int) error {
 	keep := d.c.Spec().Existing.Keeps()
 	return d.note(ctx, p, d.put(ctx, p, e, backing.DirOptions{Keep: keep, Holds: held > 0}))

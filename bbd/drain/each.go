@@ -14,11 +14,11 @@ import (
 	"forebay/internal/wire"
 )
 
-// A drain below a path, and any while a cluster has members that know of no jobs
+// A drain below a path, and any while a cluster has members without support for jobs
 // (cluster/version.go), is asked of each daemon, for as long as the client waits.
 
-// askEach has every daemon flush what it owns until timed ends, and adds what the owners that do not
-// answer have not saved.
+// askEach has every daemon flush its own files until timed ends, and adds the unsaved files of the owners that
+// do not answer.
 func (c scope) askEach(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, error) {
 	nodes := c.s.o.Cluster.Others()
 	sum := transfer.NewSum(transfer.ProgressTo(r), len(nodes)+1)

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Flushed waits, in a buffer of durability "flushed", until the store has what lies at a path and below it,
-// under these names, except what is kept back or still written. Of other buffers it waits for nothing.
+// Flushed waits, in a buffer of durability "flushed", until the store has the files at a path and below it,
+// under these names, except those kept back or still written. In other buffers it waits for nothing.
 func (s *Service) Flushed(ctx context.Context, b Buffer, as access.Caller, op, path string) error {
 	spec := b.Spec()
 	if spec.Durability != bb.DurabilityFlushed || path == "" {
@@ -54,7 +54,7 @@ func (c scope) notFlushed(op string, why error) error {
 	}).WithRemedy("what is in the buffer is flushed when the store takes it: bbctl drain " + c.name)
 }
 
-// flushShares has each daemon flush what it owns there, and returns why something of that was not saved.
+// flushShares has each daemon flush its own files there, and returns why one of them was not saved.
 func (c scope) flushShares(ctx context.Context, as access.Caller) error {
 	var nodes []bb.NodeID
 	if c.s.o.Cluster != nil {

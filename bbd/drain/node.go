@@ -64,8 +64,8 @@ func (n *NodeState) undo() bool {
 }
 
 // Node empties a node: everything dirty is flushed or moved to other nodes, and nothing new is accepted
-// there. What the nodes that the request names have room for is moved to them, and not flushed first. What could not
-// be saved is in the answer.
+// there. Files for which the nodes that the request names have room are moved to them, and not flushed first.
+// Unsaved files are in the answer.
 func (s *Service) Node(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
 	node := bb.NodeID(m.Name)
 	switch {
@@ -154,8 +154,8 @@ const (
 	heardEvery  = 20 * time.Millisecond
 )
 
-// awaitState returns when this daemon has heard of another one's state, so that `bbctl nodes` shows
-// what a command has just done. Gossip takes a moment: if it takes long, the command has worked all the same.
+// awaitState returns when this daemon has received another one's new state, so that `bbctl nodes` shows
+// the effect of a command. Gossip takes a moment: if it takes long, the command has worked all the same.
 func (s *Service) awaitState(ctx context.Context, node bb.NodeID, reached func(gossip.State) bool) {
 	ctx, cancel := context.WithTimeout(ctx, heardWithin)
 	defer cancel()

@@ -11,12 +11,12 @@ import (
 	"forebay/internal/wire"
 )
 
-// rest is what a drain has left of its files, by the word of the namespace.
+// rest are the files that a drain has left, by the namespace.
 type rest struct {
 	dirty     map[content]string // paths of the closed files that no pattern keeps back, whatever their owner
 	lost      []*wire.Failure    // the first of the lost ones
 	lostTotal int64
-	// superseded are the steps that a flush rule does not flush any more, and what has superseded them.
+	// superseded are the steps that a flush rule does not flush any more, and the steps that superseded them.
 	superseded map[string]string
 }
 
@@ -27,8 +27,8 @@ func (l *rest) addFile(e *bb.Entry, path string) {
 	}
 }
 
-// addLost adds the lost files to what a drain has not saved: no flush brings them back, so a
-// drain fails as long as there are any. They come last, behind what may be saved yet.
+// addLost adds the lost files to the unsaved ones of a drain: no flush brings them back, so a
+// drain fails as long as there are any. They come last, behind the files that may be saved yet.
 func (l *rest) addLost(answer *wire.Progress) {
 	answer.FailedTotal += l.lostTotal
 	room := transfer.NamesBytes
@@ -69,7 +69,7 @@ func movedAround(paths map[content]string) *wire.Progress {
 	return answer
 }
 
-// addUnexplained adds what cannot be flushed since no entry says where it belongs.
+// addUnexplained adds the contents that cannot be flushed since they have no entry.
 func addUnexplained(m *wire.Progress, left []fate.Unexplained) {
 	for i := range left {
 		u := &left[i]
@@ -80,7 +80,7 @@ func addUnexplained(m *wire.Progress, left []fate.Unexplained) {
 	}
 }
 
-// addReport adds what the flusher did not save.
+// addReport adds the files that the flusher did not save.
 func addReport(m *wire.Progress, report *flusher.Report) {
 	m.FailedTotal = int64(report.UnsavedCount + report.Ops)
 	for _, u := range report.Unsaved {

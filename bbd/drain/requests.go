@@ -22,7 +22,7 @@ func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (pro
 	if err != nil {
 		return nil, err
 	}
-	timed := ctx // ends when the drain's time is over; ctx, when nobody waits for it any more
+	timed := ctx // ends when the drain's time is over; ctx, when its caller stops waiting
 	if m.TimeoutNs > 0 {
 		var cancel context.CancelFunc
 		timed, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
@@ -61,7 +61,7 @@ func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (pro
 	return answer, nil
 }
 
-// scopeFor returns what a request is about, if its caller may drain that.
+// scopeFor returns the scope of a request, if its caller may drain that.
 func (s *Service) scopeFor(ctx context.Context, r *rpc.Request, m *wire.Drain) (scope, error) {
 	b, err := s.o.Enter(ctx, r.Session(), "drain", m.Buffer)
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *Service) scopeFor(ctx context.Context, r *rpc.Request, m *wire.Drain) (
 	return c, nil
 }
 
-// finish puts on the store what comes after files that have been flushed: renames and removals,
-// directories, and the receipt. It adds what is lost, and what could not be put there, to the answer.
+// finish completes the store after files have been flushed: renames and removals,
+// directories, and the receipt. It adds lost files, and those that could not be put there, to the answer.
 func (c scope) finish(timed context.Context, answer *wire.Progress, left rest) error {
 	flushed := transfer.Saved(answer)
 	if flushed {
@@ -102,7 +102,7 @@ func (c scope) finish(timed context.Context, answer *wire.Progress, left rest) e
 	if transfer.Saved(answer) {
 		c.s.o.Emit(bb.Event{Kind: bb.EventDrained, Buffer: c.name, Bytes: answer.BytesDone})
 	}
-	if c.Spec().Receipt { // also where files are lost: it proves what the store has of the others
+	if c.Spec().Receipt { // also where files are lost: it proves the store's content of the others
 		if err := c.keepReceipt(timed); err != nil {
 			return bb.Wrap("receipt", c.address(""), err)
 		}
@@ -120,7 +120,7 @@ func (c scope) publishSuperseded(steps map[string]string) {
 // alone flushes at a daemon that is alone, until timed ends. The namespace has the last word on a whole
 // buffer: a file that is closed and not yet queued is waited for too.
 func (c scope) alone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, rest, error) {
-	steps, err := c.Rules().Drain(timed, c.below) // from the first look to the last
+	steps, err := c.Rules().Drain(timed, c.below) // from the first check to the last
 	if err != nil {
 		return nil, rest{}, err
 	}
@@ -149,11 +149,11 @@ func (s *Service) Materialize(ctx context.Context, b Buffer) error {
 	return s.scope(b, "").materialize(ctx)
 }
 
-// Finish puts on the store what comes after the files of a buffer, all of which daemons have flushed. It
+// Finish completes the store after all files of a buffer were flushed by their daemons. It
 // waits for renames and removals no longer than patience. bb.Busy if a file is dirty.
 func (s *Service) Finish(ctx context.Context, b Buffer, patience time.Duration) error {
 	c := s.scope(b, "")
-	left, err := c.rest(ctx) // what is lost is reported elsewhere
+	left, err := c.rest(ctx) // lost files are reported elsewhere
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 // there when it begins, and then for the renames and removals that concern them. What
 // others write in the same buffer, and cannot save, does not hold it up.
 
-// scope is what a drain waits for: all of a buffer, or what lies at a path and below it.
+// scope is the part of a buffer that a drain waits for: all of it, or a path and everything below it.
 type scope struct {
 	Buffer
 	s     *Service
@@ -211,7 +211,7 @@ func (c scope) leaveOutSuperseded(ctx context.Context, left *rest) error {
 	return nil
 }
 
-// addAway adds what is not saved because its owner does not answer.
+// addAway adds the files that are not saved because their owner does not answer.
 func (c scope) addAway(ctx context.Context, answer *wire.Progress, isAway func(bb.NodeID) bool) error {
 	return c.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
 		state, owner := e.State(), c.Owner(e)

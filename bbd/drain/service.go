@@ -1,6 +1,6 @@
-// Package drain flushes a buffer, or what lies at a path and below it, on all daemons, waits until the
-// store has it, and names what could not be saved. It empties nodes, and has receipts. It must never know
-// how a file is flushed, nor where its bytes are.
+// Package drain flushes a buffer, or a path and everything below it, on all daemons, waits until the
+// store has it, and names the unsaved files. It empties nodes, and has receipts. It must never know
+// the flush of a file, nor the place of its bytes.
 package drain
 
 import (
@@ -38,7 +38,7 @@ type Buffer interface {
 	// Enqueue queues a dirty file of this node for its flush. It may have been renamed, removed or flushed since its entry
 	// was looked up.
 	Enqueue(ctx context.Context, e *bb.Entry)
-	// Rules returns what the buffer's flush rules hold back.
+	// Rules returns the holds of the buffer's flush rules.
 	Rules() *flushrule.Buffer
 	// CloseAbandoned closes the files of this node whose writers are gone for good.
 	CloseAbandoned(ctx context.Context) error
@@ -51,7 +51,7 @@ type Buffer interface {
 	Materialize(ctx context.Context, id bb.TxnID) error
 }
 
-// Names is what a drain needs of a buffer's namespace.
+// Names are the methods of a buffer's namespace that a drain needs.
 type Names interface {
 	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
 	Resolve(ctx context.Context, path string) (bb.Entry, error)
@@ -59,7 +59,7 @@ type Names interface {
 	Txns(ctx context.Context) ([]bb.Txn, error)
 }
 
-// Flusher is what a drain needs of the flusher, whose contracts these are.
+// Flusher are the methods of the flusher that a drain needs, whose contracts these are.
 type Flusher interface {
 	Drain(ctx context.Context, buffer string, progress func(flusher.Progress)) (flusher.Report, error)
 	Settle(ctx context.Context, buffer string, keys []flusher.Key, told func(files, bytes int64)) []flusher.Unsaved
@@ -67,7 +67,7 @@ type Flusher interface {
 	OpsStuck(buffer, path string) error
 }
 
-// Options are what a Service uses. Its functions may be called concurrently.
+// Options are the environment of a Service. Its functions may be called concurrently.
 type Options struct {
 	Node       bb.NodeID
 	Epoch      uint64           // this start of the daemon

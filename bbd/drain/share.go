@@ -16,7 +16,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Here flushes what this daemon owns of a buffer. It leaves out what cannot be saved.
+// Here flushes this daemon's own files of a buffer. It leaves out those that cannot be saved.
 func (s *Service) Here(ctx context.Context, b Buffer) error {
 	_, err := s.scope(b, "").flush(ctx, silent())
 	return err
@@ -33,7 +33,7 @@ func (s *Service) All(ctx context.Context, b Buffer) error {
 	return err
 }
 
-// silent returns a progress that nobody follows.
+// silent returns a progress without a receiver.
 func silent() *transfer.Progress {
 	return transfer.NewProgress(func(*wire.Progress) error { return nil })
 }
@@ -45,7 +45,7 @@ func (c scope) share(ctx context.Context, m *wire.Drain, p *transfer.Progress) (
 		if err != nil {
 			return nil, err
 		}
-		// From now on it replaces what is on the store, whatever that is.
+		// From now on it replaces the object on the store, whatever that is.
 		c.s.o.Flusher.Overwrite(c.name, c.below, c.keys(dirty))
 	}
 	return c.flush(ctx, p)
@@ -81,7 +81,7 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 		})
 	}
 	report, err := c.s.o.Flusher.Drain(ctx, c.name, show)
-	// What came meanwhile, as from a node that is gone, was held back until it was judged.
+	// Files that came meanwhile, as from a node that is gone, were held back until they were judged.
 	for more, round := true, 0; more && err == nil && round < maxRounds; round++ {
 		if more, err = steps.Release(ctx); more && err == nil {
 			report, err = c.s.o.Flusher.Drain(ctx, c.name, show)
@@ -91,14 +91,14 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 		return nil, err
 	}
 	left, mended, err := c.Mend(ctx)
-	if err == nil && mended { // what has an entry again is queued
+	if err == nil && mended { // files that have an entry again are queued
 		report, err = c.s.o.Flusher.Drain(ctx, c.name, show)
 		if !report.Complete() {
 			err = nil
 		}
 	}
 	if err != nil {
-		// A drain whose time has ended in here names what it left, or is no success.
+		// A drain whose time has ended in here names the files that it left, or is no success.
 		if left = c.Unasked(err); ctx.Err() == nil || len(left) == 0 && report.Complete() {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ const (
 	// requeueAfter is how long a dirty file may be missing in the flusher's queue before it is
 	// put there: between its close and that there is a moment.
 	requeueAfter = 2 * time.Second
-	// settling is the pause between two looks at files that are between two states.
+	// settling is the pause between two checks of files that are between two states.
 	settling = 20 * time.Millisecond
 )
 
@@ -148,7 +148,7 @@ func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transf
 	if err != nil {
 		return nil, err
 	}
-	// What is superseded from here on is flushed nevertheless: settle waits until it is clean.
+	// A step that is superseded from here on is flushed nevertheless: settle waits until it is clean.
 	if err := steps.Flush(ctx, pathsOf(slices.Collect(maps.Values(dirty)))); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (c scope) settle(ctx context.Context, p *transfer.Progress, dirty map[conte
 	return nil
 }
 
-// dirty returns what of this node's is dirty there and not superseded, and reports what is kept back, or open.
+// dirty returns this node's dirty contents there that are not superseded, and reports those kept back, or open.
 func (c scope) dirty(ctx context.Context) (dirty map[content]located, report flusher.Report, err error) {
 	dirty = map[content]located{}
 	keep := c.Spec().Keep

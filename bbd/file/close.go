@@ -57,8 +57,8 @@ const (
 	maxFinishPause = time.Minute
 )
 
-// finishForNobody finishes a file that has no writer, whom its failure could be answered to:
-// it is done again until it succeeds, somebody writes the file, or the daemon ends. f is locked.
+// finishForNobody finishes a file that has no writer as a receiver of its failure:
+// it is retried until it succeeds, the file has a writer again, or the daemon ends. f is locked.
 func (f *File) finishForNobody(ctx context.Context) {
 	err := f.finish(ctx, f.state.writers)
 	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
@@ -154,7 +154,7 @@ func (f *File) dropOld() {
 }
 
 // checksum returns that of the whole generation and its size. Where evicted bytes were
-// partly overwritten, it needs what is left of them: they are read from the store's
+// partly overwritten, it needs the rest of them: they are read from the store's
 // copy of the generation that this one builds on.
 func (f *File) checksum(ctx context.Context) (sum uint64, size int64, err error) {
 	s := f.in.o.Store
@@ -170,8 +170,8 @@ func (f *File) checksum(ctx context.Context) (sum uint64, size int64, err error)
 	return s.Checksum(f.file, f.generation)
 }
 
-// Linger takes a writer away that may come back, as recovery does: if it does not in
-// time, the file is closed with what was committed.
+// Linger removes a writer that may come back, as recovery does: if it does not in
+// time, the file is closed with its committed content.
 func (f *File) Linger() {
 	f.mu.Lock()
 	f.leave()
@@ -183,7 +183,7 @@ func (f *File) Linger() {
 	}
 }
 
-// Stage records extents without showing them to anybody before the close. It is for
+// Stage records extents without showing them to readers before the close. It is for
 // content that comes piece by piece from a store.
 func (f *File) Stage(ctx context.Context, extents []store.NewExtent) error {
 	f.mu.Lock()
@@ -201,7 +201,7 @@ func (f *File) StagedSize() int64 {
 	return f.size()
 }
 
-// SetFlushed says that the store has the content already: the file is clean when it is closed.
+// SetFlushed records that the store has the content already: the file is clean when it is closed.
 func (f *File) SetFlushed(flushed bb.Flushed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,7 +209,7 @@ func (f *File) SetFlushed(flushed bb.Flushed) {
 	f.flushed = &flushed
 }
 
-// Cancel gives a generation up that was staged and not published.
+// Cancel abandons a generation that was staged and not published.
 func (f *File) Cancel(ctx context.Context) {
 	f.mu.Lock()
 	unpublished := f.state.cancels(f.published.Load())

@@ -75,7 +75,7 @@ func (f *File) replicate(ctx context.Context, extents []store.NewExtent) error {
 		return err
 	}
 	if moved {
-		f.published.Store(false) // the next put tells the namespace
+		f.published.Store(false) // the next put sends it to the namespace
 	}
 	f.entry.Holders = []bb.NodeID{f.in.o.Owners.Self, second}
 	return nil
@@ -97,17 +97,17 @@ func (f *File) publish(ctx context.Context) error {
 	return nil
 }
 
-// identify writes whose the generation is. The namespace has it by then and the writer has no
-// answer yet: so an identity is proof that the namespace acknowledged the generation. One
+// identify writes the identity of the generation: its file and path. The namespace has it by then and the
+// writer has no answer yet: so an identity is proof that the namespace acknowledged the generation. An identity
 // that was written before would bring back, after a kill in between and later changes of the
-// name, what nobody was ever told to be there.
+// name, content that was never acknowledged.
 func (f *File) identify() {
 	if err := f.in.identify(&f.entry, f.path, f.writer); err != nil {
 		f.in.o.Log.Warn("noting whose a file is: it cannot be put back if the namespace forgets it", "path", f.path, "err", err)
 	}
 }
 
-// superseded gives the generation up if err says that another node's is the file's.
+// superseded abandons the generation if err is that another node's is the file's.
 func (f *File) superseded(err error) error {
 	if errors.Is(err, ErrSuperseded) && f.state.phase != phaseSuperseded {
 		if err := f.in.o.Store.Void(f.file, f.generation); err != nil {
@@ -120,8 +120,8 @@ func (f *File) superseded(err error) error {
 }
 
 // put stores the entry, whether or not the namespace has it. It is carried through
-// although the client may be gone: a change whose outcome nobody learnt would leave
-// the daemon with another idea of the file than the namespace's.
+// although the client may be gone: a change of unknown outcome would leave
+// the daemon with another state of the file than the namespace's.
 func (f *File) put(ctx context.Context, e bb.Entry) error {
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap("commit", f.path, err)
@@ -153,9 +153,9 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 	return nil
 }
 
-// taken returns notFound if another node has removed or replaced the file, taken it over, or
+// taken returns notFound if another node has removed, replaced or adopted the file, or
 // named it lost. A namespace that has no entry of it, and no mark of a removal, has
-// forgotten it: what was acknowledged stays in memory, and lookForForgotten makes the entry
+// forgotten it: the acknowledged content stays in memory, and lookForForgotten makes the entry
 // again.
 func (f *File) taken(ctx context.Context, notFound error) error {
 	e, err := f.in.p.Names.LookupAgain(ctx, f.at.Dir, f.at.Name)
@@ -174,7 +174,7 @@ func (f *File) taken(ctx context.Context, notFound error) error {
 }
 
 // made reports whether the entry at a place is that of the file itself: a session that
-// ended while its create was on the way did not hear that it succeeded.
+// ended while its create was in flight did not receive the success.
 func (s *Files) made(ctx context.Context, e *bb.Entry) bool {
 	now, err := s.p.Names.Lookup(ctx, e.Parent, e.Name)
 	return err == nil && now.File == e.File

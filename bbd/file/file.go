@@ -1,6 +1,6 @@
 // Package file has the files of a buffer that are open for writing at this daemon: it begins and joins
 // generations, orders the commits of all writers of a file, and closes it. It must never know requests nor
-// sessions, where a second copy goes, nor how a closed file is flushed.
+// sessions, the place of a second copy, nor the flush of a closed file.
 package file
 
 import (
@@ -21,11 +21,11 @@ import (
 //	                  └─ last close, nothing written ─▶ void             ▼
 //	                                                            queued for flushing
 //
-// Unpublished: the namespace does not know the generation; readers see the one
+// Unpublished: the namespace does not have the generation; readers see the one
 // before, or nothing. Published: the entry names it, marked open. An exclusive
 // create publishes at once. The mutex is the file's order of commits: it is held
 // while the entry is put into the namespace, and nothing else waits for it but
-// operations on the same file. What is done next follows from the state alone.
+// operations on the same file. The next step follows from the state alone.
 type File struct {
 	in         *Files
 	file       bb.FileID
@@ -43,16 +43,16 @@ type File struct {
 	path    string    // for messages and events
 	entry   bb.Entry  // as the namespace has it, or as it will be created
 	clients map[Client]int
-	flushed *bb.Flushed   // what the store has of this generation already; nil: nothing
+	flushed *bb.Flushed   // the store's content of this generation; nil: nothing
 	ended   chan struct{} // closed when the file is retired
 
 	finishing bool // finishLater closes it
 }
 
-// beginning is what a generation begins with. It does not change once the namespace or the store has the generation.
+// beginning is the start of a generation. It does not change once the namespace or the store has the generation.
 type beginning struct {
-	base       bb.Generation // what the generation starts from; 0: nothing
-	exclusive  bool          // nobody else may have made it
+	base       bb.Generation // the generation that it starts from; 0: nothing
+	exclusive  bool          // no other open may have made it
 	old        bb.Generation // the one that it replaces; 0: none
 	was        bb.NodeID     // the owner of that
 	wasReplica bb.NodeID     // the node with the second copy of that
@@ -61,7 +61,7 @@ type beginning struct {
 // Client is a session of a program of this node that has files open. It is compared with others of its kind.
 type Client any
 
-// ErrSuperseded says that a generation cannot become the file's, since another node
+// ErrSuperseded is the error of a generation that cannot become the file's, since another node
 // has begun one meanwhile: its writers go on with that.
 var ErrSuperseded = errors.New("another node has begun a generation of this file meanwhile")
 
@@ -143,7 +143,7 @@ func (f *File) size() int64 {
 	return n
 }
 
-// visibleSize is the size of what a writer builds on.
+// visibleSize is the size of the content that a writer builds on.
 func (f *File) visibleSize() int64 {
 	switch {
 	case f.state.committed:
@@ -156,7 +156,7 @@ func (f *File) visibleSize() int64 {
 }
 
 // Attach counts an open of the file by a client of this node, or of another one if from is not "". It returns the
-// entry with the size of what a writer builds on.
+// entry with the size of the content that a writer builds on.
 func (f *File) Attach(c Client, from bb.NodeID) bb.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +177,7 @@ func (f *File) Detach(c Client) {
 	f.clients[c]--
 }
 
-// OfAlone reports whether a client has the file open, and nobody else has.
+// OfAlone reports whether a client has the file open, and no other client has.
 func (f *File) OfAlone(c Client) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *File) Writers() int {
 	return f.state.writers
 }
 
-// Ending returns the file's path, what is closed when it is not open any more, and how often a client of this node
+// Ending returns the file's path, the content to close when it is not open any more, and how often a client of this node
 // has it open.
 func (f *File) Ending(c Client) (path string, ended <-chan struct{}, own int) {
 	f.mu.Lock()

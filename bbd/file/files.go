@@ -58,7 +58,7 @@ func (s *Files) Of(file bb.FileID) *File {
 	return s.mu.byID[file]
 }
 
-// All returns the open files, with those that are not begun.
+// All returns the open files, including those that are not begun.
 func (s *Files) All() []*File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *Files) unlinkLocked(p bb.Place) {
 	}
 }
 
-// Move follows a rename, in one step. What is open at the two places is locked.
+// Move follows a rename, in one step. The open files at the two places are locked.
 func (s *Files) Move(from, to bb.Place, path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *Files) Lock(at ...bb.Place) (unlock func()) {
 	}
 }
 
-// lockPlace locks what is open at a place, or a stub that keeps it.
+// lockPlace locks the open file at a place, or a stub that keeps it.
 func (s *Files) lockPlace(p bb.Place) *File {
 	for {
 		f, made := s.openAt(p, p.Name)

@@ -5,8 +5,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// identify writes whose the bytes of a generation are: it is where an entry will say that
-// it lies. The generation is closed if the entry says that.
+// identify writes the owner of a generation's bytes: the file and place by which an entry will name
+// them. The generation is closed if the entry names it as closed.
 func (s *Files) identify(e *bb.Entry, path, writer string) error {
 	id := store.Identity{
 		File: e.File, Generation: e.Generation, Buffer: s.name, Made: s.p.Spec().Created.UnixNano(), Dir: e.Parent, Name: e.Name, Path: path,
@@ -42,7 +42,7 @@ func (s *Files) IdentifyAt(e *bb.Entry, path string) {
 // an older release wrote it, or it was taken over from another node.
 func (s *Files) IdentifyFound(e *bb.Entry, path string) {
 	if id, ok := s.o.Store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (bb.Place{Dir: id.Dir, Name: id.Name} == e.Place()) &&
-		(!s.p.Revisions() || id.Revision == e.Revision) { // that of before the log was set back tells nothing any more
+		(!s.p.Revisions() || id.Revision == e.Revision) { // one from before the log was set back proves nothing any more
 		return
 	}
 	if err := s.identify(e, path, ""); err != nil {

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Open opens a file for writing: joins those who write it, or begins a new
+// Open opens a file for writing: joins its writers, or begins a new
 // generation.
 func (s *Files) Open(ctx context.Context, c access.Caller, o OpenOptions) (*File, error) {
 	at, mayCreate, err := s.p.Paths.Parent(ctx, c, "open", o.Path)
@@ -137,7 +137,7 @@ func (s *Files) beginNew(ctx context.Context, c access.Caller, f *File, mayCreat
 	if !o.Exclusive {
 		return nil
 	}
-	// Exclusive: the namespace decides who made it, now.
+	// Exclusive: the namespace decides now which open made it.
 	if err := f.record(ctx, nil); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 	}
 	e, err := s.p.Paths.Lookup(ctx, c, "open", o.Path)
 	if err == nil && e.File == o.ResumeFile && e.Generation == o.ResumeGeneration && !e.Open {
-		if e.Lost { // its writer still takes it for synced
+		if e.Lost { // its writer still counts it as synced
 			return nil, nil, bb.E(bb.Lost, "open", o.Path, e.LostReason())
 		}
 		return nil, &e, nil
@@ -173,14 +173,14 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 }
 
 // replaces reports whether the open begins from nothing where a file has the content of a generation, 0 if
-// none. One that is repeated, since the owner has forgotten the generation of which nothing was committed,
-// replaces what that one was to replace. Content that came later is that of others who wrote the file with it:
-// it stays, and so do bytes that they have been told are safe.
+// none. An open that is repeated, since the owner has forgotten the generation of which nothing was committed,
+// replaces the content that the first one was to replace. Content that came later is that of other writers:
+// it stays, and so do bytes that were acknowledged to them as safe.
 func (o *OpenOptions) replaces(n bb.Generation) bool {
 	return o.Truncate && (o.ResumeGeneration == 0 || n < o.ResumeGeneration)
 }
 
-// OpenOptions say how a file is opened.
+// OpenOptions are the options of opening a file.
 type OpenOptions struct {
 	Path                        string // clean
 	Create, Exclusive, Truncate bool
@@ -193,7 +193,7 @@ type OpenOptions struct {
 	Writer                      string
 }
 
-// ElsewhereError says that a file is to be written at its owner, another node.
+// ElsewhereError redirects the writer of a file to its owner, another node.
 type ElsewhereError struct {
 	Node      bb.NodeID
 	Adoptable bool // it may be written here if that node does not answer

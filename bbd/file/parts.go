@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	Create(ctx context.Context, e bb.Entry) (revision uint64, err error)
 	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
@@ -21,7 +21,7 @@ type Names interface {
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 }
 
-// Store is what is needed of memory, whose contracts these are.
+// Store are the required methods of memory, whose contracts these are.
 type Store interface {
 	Commit(...store.Commit) error
 	Size(file bb.FileID, n bb.Generation) (int64, error)
@@ -45,13 +45,13 @@ type Paths interface {
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 }
 
-// Cache has what is read of the buffer's files. Its methods may be called concurrently, and under the lock of an
+// Cache has the read content of the buffer's files. Its methods may be called concurrently, and under the lock of an
 // open file.
 type Cache interface {
-	// Base makes what memory has of an entry's generation, or knows of its evicted bytes, the base of a newer one.
+	// Base makes memory's bytes of an entry's generation, and its records of evicted ones, the base of a newer one.
 	Base(ctx context.Context, e *bb.Entry, path string) error
-	// SumEvicted makes memory know the checksums of what is left of evicted extents of a generation that were
-	// partly overwritten. E is the file's entry with the place where it lies now. It may read from the store.
+	// SumEvicted adds to memory the checksums of the rest of evicted extents of a generation that were
+	// partly overwritten. E is the file's entry with its present place. It may read from the store.
 	SumEvicted(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error
 }
 
@@ -78,10 +78,10 @@ type Replica interface {
 
 // Replicator keeps second copies of the buffer's generations. Its methods may be called concurrently.
 type Replicator interface {
-	// Copy returns the copy of a generation that a node is said to have; "": there is none yet. Nil: the generation
+	// Copy returns the copy of a generation that a node is recorded to have; "": there is none yet. Nil: the generation
 	// is to have none.
 	Copy(at bb.NodeID) Replica
-	// Discard drops what a node has of a generation, later; a node "" is none.
+	// Discard drops a node's bytes of a generation, later; a node "" is none.
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
 }
 
@@ -101,11 +101,11 @@ type Gate interface {
 	Leave()
 }
 
-// Options are what the open files of all buffers of a daemon use. Its functions may be called concurrently.
+// Options are the environment of the open files of all buffers of a daemon. Its functions may be called concurrently.
 type Options struct {
 	Owners owner.Node
 	Store  Store
-	NextID func() uint64 // a number that nobody else has
+	NextID func() uint64 // a unique number
 	// After returns a number for a generation that follows n, which another daemon may have chosen.
 	After func(ctx context.Context, n bb.Generation) (bb.Generation, error)
 	// Elsewhere returns the node that new files are made at while this one is being emptied; "": here.
@@ -116,7 +116,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Parts are what the open files of a buffer need of the rest of it.
+// Parts are the other parts of the buffer that its open files need.
 type Parts struct {
 	Spec      func() bb.Buffer                // its record
 	Revisions func() bool                     // an entry's revision orders it among all changes: the namespace is a log

@@ -9,7 +9,7 @@ import (
 )
 
 // Reopen makes a file that was being written open again. Its writer may come back
-// and go on; if it does not in time, the file is closed with what was committed.
+// and go on; if it does not in time, the file is closed with its committed content.
 func (s *Files) Reopen(e *bb.Entry) {
 	f := &File{
 		in: s, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name, second: s.p.Replicas.Copy(owner.Replica(e)),
@@ -28,8 +28,8 @@ func (s *Files) Reopen(e *bb.Entry) {
 }
 
 // foundOpen returns the modification time of a file that was found open: its last commits may
-// be in its records and not in its entry. With the entry's time it would look, at the same
-// size, like what it was before to a stage-out or a program that compares times.
+// be in its records and not in its entry. With the entry's time, a stage-out or a program that
+// compares times could not tell it, at the same size, from its former content.
 func foundOpen() time.Time { return time.Now() }
 
 // Remake makes an empty file again of which recovery found nothing, since there was nothing.
@@ -38,7 +38,7 @@ func (s *Files) Remake(e *bb.Entry) error {
 	return f.record(s.ctx, nil)
 }
 
-// expireLater closes the file if nobody comes back to write it in time.
+// expireLater closes the file if no writer comes back in time.
 func (f *File) expireLater() {
 	s := f.in
 	s.o.Go(func() {
@@ -54,7 +54,7 @@ func (f *File) expireLater() {
 // those that are alive come back within it.
 const comeBack = 2 * time.Second
 
-// CloseAbandoned closes the files that recovery found open and nobody came back to write.
+// CloseAbandoned closes the files that recovery found open and whose writers did not come back.
 func (s *Files) CloseAbandoned(ctx context.Context) error {
 	for _, f := range s.All() {
 		f.mu.Lock()
@@ -73,7 +73,7 @@ func (s *Files) CloseAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// expire closes a file that nobody came back to write.
+// expire closes a file whose writers did not come back.
 func (f *File) expire(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +101,7 @@ func (f *File) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) {
 	return &e, f.path, err
 }
 
-// Rereplicate makes the second copy again, unless somebody commits meanwhile, which makes it. It returns how many
+// Rereplicate makes the second copy again, unless a writer commits meanwhile, which makes it. It returns how many
 // bytes that took.
 func (f *File) Rereplicate(ctx context.Context) (bytes int64, err error) {
 	if !f.mu.TryLock() {

@@ -14,8 +14,8 @@ const (
 	phaseOpen       phase = iota // being opened, or written
 	phaseUnlinked                // its entry was removed, and its writers are there still
 	phaseClosed                  // closed, void, or never opened
-	phaseRemoved                 // its entry was removed, and nobody writes it
-	phaseSuperseded              // another node's generation took its place
+	phaseRemoved                 // its entry was removed, and it has no writers
+	phaseSuperseded              // another node's generation replaced it
 )
 
 // event is what changes the phase.
@@ -48,7 +48,7 @@ func (p phase) retired() bool { return p != phaseOpen && p != phaseUnlinked }
 // removed reports whether the file's entry was removed while it was open.
 func (p phase) removed() bool { return p == phaseUnlinked || p == phaseRemoved }
 
-// state is what the decisions about an open file follow from. The file's mutex guards it.
+// state is the basis of the decisions about an open file. The file's mutex guards it.
 type state struct {
 	phase     phase
 	writers   int
@@ -67,7 +67,7 @@ func (s *state) whole(writers int) bool {
 	return s.closed && s.missing == 0 && writers <= 0 && !s.found
 }
 
-// step is what is done with an open file next.
+// step is the next step with an open file.
 type step uint8
 
 const (
@@ -87,7 +87,7 @@ type opening struct {
 	exclusive bool // it creates the file
 	permitted bool // its caller may write the file
 	fence     bool // it ends the generation that others write
-	truncates bool // it replaces what the file has
+	truncates bool // it replaces the file's content
 }
 
 // joining returns what an open does that finds the file open.
@@ -103,8 +103,8 @@ func (s *state) joining(o opening) step {
 		// Its writers may come back: the generation that follows has another number than theirs.
 		return stepFinish
 	case s.writers == 0 && (!s.lingers || o.truncates && s.committed):
-		// Its writers are gone, and nobody has come back for it: that generation ends here. A writer at another
-		// node that may come back keeps it open, unless what that one has committed is to be replaced.
+		// Its writers are gone, and none has come back for it: that generation ends here. A writer at another
+		// node that may come back keeps it open, unless its committed content is to be replaced.
 		return stepFinish
 	case o.truncates && s.committed:
 		return stepRefuseBusy
@@ -116,7 +116,7 @@ func (s *state) joining(o opening) step {
 // a new one is there though it is empty.
 func (s *state) records(extents int) bool { return extents > 0 || !s.exists || s.fresh }
 
-// closing returns what the close of one writer does once what came with it is recorded.
+// closing returns the step for the close of one writer once the extents that came with it are recorded.
 func (s *state) closing() step {
 	switch {
 	case s.writers <= 1:
@@ -139,7 +139,7 @@ func (s *state) finishing(published bool) step {
 	return stepFinish
 }
 
-// abandoned reports whether nobody writes the file, which is open.
+// abandoned reports whether the file, which is open, has no writers.
 func (s *state) abandoned() bool { return s.writers <= 0 && !s.phase.retired() }
 
 // expires reports whether the file is closed once the time for its writers to come back is over.

@@ -1,5 +1,5 @@
-// Package peer keeps sessions with other daemons: it asks, and hands answers back.
-// It must never know what the questions are about.
+// Package peer keeps sessions with other daemons: it sends requests, and returns answers.
+// It must never know the subject of a request.
 package peer
 
 import (
@@ -24,7 +24,7 @@ import (
 	"forebay/rdma"
 )
 
-// silence is how long a peer may leave what was sent to it unacknowledged before its
+// silence is how long a peer may leave sent bytes unacknowledged before its
 // connection counts as broken (TCP_USER_TIMEOUT, tcp(7); RFC 5482).
 const silence = 8 * time.Second
 
@@ -42,13 +42,13 @@ type Identity struct {
 	Node     bb.NodeID
 	Instance bb.InstanceID
 	Version  string
-	Keys     *wire.Keyring            // both sides prove to know one; nil: none
+	Keys     *wire.Keyring            // both sides prove that they hold one; nil: none
 	TLS      *clustercert.Credentials // nil: no TLS
 	Log      *slog.Logger
 	Silence  time.Duration // of a peer, after which a session with it breaks; 0: Silence
-	Idle     time.Duration // after which the Pool closes a session that nobody uses; 0: Idle
-	// Met is told which instance of a node has answered, when a session of the Pool begins. It may be called
-	// concurrently. Nil: nobody is told.
+	Idle     time.Duration // after which the Pool closes an unused session; 0: Idle
+	// Met receives the instance of a node that has answered, when a session of the Pool begins. It may be called
+	// concurrently. Nil: it is not reported.
 	Met func(bb.NodeID, bb.InstanceID)
 }
 
@@ -145,7 +145,7 @@ func Impatient(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// refusal is the error of a handshake: what the peer says, or that it is not there.
+// refusal is the error of a handshake: the peer's reason, or that it is not there.
 func refusal(node bb.NodeID, address string, err error) error {
 	var e *bb.Error
 	if errors.As(err, &e) && e.Kind != bb.Internal {
@@ -172,7 +172,7 @@ func uncertain(node bb.NodeID, address string, err error) error {
 // Node returns the peer's name.
 func (s *Session) Node() bb.NodeID { return s.node }
 
-// Welcome returns what the peer said of itself.
+// Welcome returns the peer's description of itself.
 func (s *Session) Welcome() *wire.Welcome { return s.welcome }
 
 // NewHandle returns a handle that is free in this session.
@@ -191,7 +191,7 @@ func (s *Session) Close() {
 func (s *Session) Break(err error) { s.fail(err) }
 
 // Ask makes a request and waits for its answer, which is decoded into reply (nil: not
-// wanted) and whose data are returned. An answer that says why it failed is an error
+// needed) and whose data are returned. An answer with a reason of failure is an error
 // that names the node. When ctx ends, the request is cancelled.
 func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) ([]byte, error) {
 	var got []byte
@@ -279,7 +279,7 @@ func (s *Session) unsent(typ wire.Type, err error) error {
 	return &bb.Error{Kind: bb.Invalid, Op: "ask", Path: typ.String(), Node: s.node, Err: err}
 }
 
-// cancel tells the peer that nobody waits for a request any more.
+// cancel notifies the peer that a request has no waiter any more.
 func (s *Session) cancel(id uint64) {
 	s.calls.Forget(id)
 	c := newCall()

@@ -11,15 +11,15 @@ import (
 )
 
 // Pool keeps one session for each node and user, and makes a broken one anew when it
-// is asked for. One that nobody has used for a while, and in which the peer keeps
-// nothing, is closed: in a large cluster everybody would have one with everybody. It may
+// is asked for. One that has been unused for a while, and in which the peer keeps
+// nothing, is closed: in a large cluster every node would have one with every other. It may
 // be used concurrently.
 type Pool struct {
 	self   *Identity
 	fabric DialFabric
 	idle   time.Duration
 
-	sweeps sync.Mutex // held while sessions that nobody uses are closed
+	sweeps sync.Mutex // held while unused sessions are closed
 	mu     struct {
 		sync.Mutex
 		sessions map[key]*slot
@@ -28,7 +28,7 @@ type Pool struct {
 	}
 }
 
-// Idle is how long a session is kept that nobody uses.
+// Idle is how long an unused session is kept.
 const Idle = time.Minute
 
 type key struct {
@@ -36,12 +36,12 @@ type key struct {
 	who  Who
 }
 
-// slot is a session that is there, or is being made by who has the turn. It is no
+// slot is a session that is there, or is being made by the holder of the turn. It is no
 // mutex, since others wait for it no longer than their contexts allow.
 type slot struct {
-	turn chan struct{} // holds one while somebody has it
+	turn chan struct{} // holds one while the turn is held
 	s    *Session
-	gone bool // from the pool: look again
+	gone bool // from the pool: look it up again
 }
 
 // NewPool returns an empty pool.
@@ -118,7 +118,7 @@ func (p *Pool) take(ctx context.Context, k key, address string) (*slot, error) {
 	}
 }
 
-// sweep closes the sessions that nobody uses, until the pool is closed.
+// sweep closes unused sessions, until the pool is closed.
 func (p *Pool) sweep() {
 	p.sweeps.Lock()
 	defer p.sweeps.Unlock()
@@ -132,7 +132,7 @@ func (p *Pool) sweep() {
 		select {
 		case v.turn <- struct{}{}:
 		default:
-			continue // somebody is about to use it
+			continue // a caller is about to use it
 		}
 		if v.s == nil || v.s.Broken() || v.s.watch.idle(p.idle) {
 			v.gone = true

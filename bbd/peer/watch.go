@@ -13,29 +13,29 @@ import (
 	"forebay/internal/wire"
 )
 
-// Silence is how long a peer may say nothing before a session with it breaks: longer
+// Silence is how long a peer may send nothing before a session with it breaks: longer
 // than one that is only busy does.
 const Silence = 16 * time.Second
 
-// looks is how often it is looked at within that time.
+// looks is how often it is checked within that time.
 const looks = 8
 
-// watch finds out that a peer says nothing any more, though its machine acknowledges
-// what is sent to it, as when it is stopped. A daemon sends a Pulse several times within
-// the time that it may be silent. Whatever comes counts, to the byte: on a slow link a
-// pulse may be behind an answer that takes long. Looks are counted, and not time, so
-// that who was stopped itself does not take that for its peer's silence.
+// watch detects that a peer sends nothing any more, though its machine acknowledges
+// received bytes, as when it is stopped. A daemon sends a Pulse several times within
+// the time that it may be silent. Every received byte counts: on a slow link a
+// pulse may be behind an answer that takes long. Checks are counted, and not time, so
+// that a daemon that was stopped itself does not count that as its peer's silence.
 type watch struct {
 	session  *Session // reads go to its connection
 	received atomic.Int64
-	handing  atomic.Bool // what came waits for somebody here to take it
+	handing  atomic.Bool // a received message waits for its receiver here
 
 	mu      sync.Mutex // guards what follows
 	every   time.Duration
 	timer   *time.Timer // nil: not started, or stopped
-	seen    int64       // received, at the last look
-	silent  int         // looks without anything
-	held    int         // what the peer has in the session, by its last pulse; -1: unknown
+	seen    int64       // received, at the last check
+	silent  int         // checks without anything
+	held    int         // how much the peer has in the session, by its last pulse; -1: unknown
 	lastUse time.Time
 }
 
@@ -48,7 +48,7 @@ func (w *watch) Read(p []byte) (int, error) {
 
 var _ io.Reader = (*watch)(nil)
 
-// start begins to look, if the peer sends pulses.
+// start begins the checks, if the peer sends pulses.
 func (w *watch) start(silence time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +88,7 @@ func (w *watch) look() {
 	}
 }
 
-// pulse takes in what the peer said.
+// pulse records the content of a peer's pulse.
 func (w *watch) pulse(message []byte) {
 	var m wire.Pulse
 	if proto.Unmarshal(message, &m) != nil {
@@ -99,15 +99,15 @@ func (w *watch) pulse(message []byte) {
 	w.held = int(m.Held)
 }
 
-// used says that the session was in use until now.
+// used records that the session was in use until now.
 func (w *watch) used() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lastUse = time.Now()
 }
 
-// idle reports whether nobody has used the session for a while, and the peer keeps
-// nothing in it. Its last pulse said so, which came since then, or it would be silent.
+// idle reports whether the session has been unused for a while, and the peer keeps
+// nothing in it. That is in its last pulse, which came since then, or it would be silent.
 func (w *watch) idle(long time.Duration) bool {
 	calls := w.session.calls.InFlight()
 	w.mu.Lock()

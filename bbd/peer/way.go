@@ -10,8 +10,8 @@ import (
 )
 
 // way is a session's connection for one-sided reads and writes. It is dialled when it is first
-// needed, and from then on made anew in the background whenever it ends, so that whoever needs it
-// next finds it there, and nobody waits on one that is dead:
+// needed, and from then on made anew in the background whenever it ends, so that the next caller
+// finds it there, and no caller waits on one that is dead:
 //
 //	none ──get──▶ dialling ──▶ there ──it ends, or is lost──▶ dialling …
 //	  ▲              └─ failed: those who wait are told, the next get tries again
@@ -24,17 +24,17 @@ type way struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	wanted chan struct{} // holds a token when somebody waits for the connection
+	wanted chan struct{} // holds a token when the connection has waiters
 
 	mu struct {
 		sync.Mutex
 		conn    rdma.Conn // nil: none
-		attempt *attempt  // nil: nobody dials
+		attempt *attempt  // nil: no dial is in progress
 		closed  bool
 	}
 }
 
-// attempt is a dial, for those who wait for it. What it came to is set before done is closed.
+// attempt is a dial, for its waiters. Its result is set before done is closed.
 type attempt struct {
 	done chan struct{}
 	conn rdma.Conn
@@ -44,8 +44,8 @@ type attempt struct {
 const (
 	// wayLasts is how long a connection lives that is dialled again at once when it ends.
 	wayLasts = 5 * time.Second
-	// firstPause and lastPause are before those that do not live so long, one after the other,
-	// are dialled again without anybody waiting.
+	// firstPause and lastPause are before short-lived connections, one after the other,
+	// are dialled again without a waiter.
 	firstPause, lastPause = 100 * time.Millisecond, 10 * time.Second
 )
 
@@ -89,7 +89,7 @@ func (w *way) lose(failed rdma.Conn) {
 	_ = failed.Close() // which its watch notices
 }
 
-// ended has nobody get a connection any more. It returns false when there is to be no other.
+// ended withdraws the connection from callers. It returns false when there is to be no other.
 func (w *way) ended(conn rdma.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *way) ended(conn rdma.Conn) bool {
 	return !w.mu.closed
 }
 
-// run dials, and dials again what has ended.
+// run dials, and dials again when a connection has ended.
 func (w *way) run() {
 	for pause := firstPause; ; {
 		conn, err := w.dial(w.ctx)
@@ -125,7 +125,7 @@ func (w *way) run() {
 	}
 }
 
-// dialled says what a dial came to. It returns false if there is nothing to watch.
+// dialled records the result of a dial. It returns false if there is nothing to watch.
 func (w *way) dialled(conn rdma.Conn, err error) bool {
 	w.mu.Lock()
 	a := w.mu.attempt
@@ -140,7 +140,7 @@ func (w *way) dialled(conn rdma.Conn, err error) bool {
 	w.mu.Unlock()
 	close(a.done)
 	select {
-	case <-w.wanted: // they have been told
+	case <-w.wanted: // the waiters have the result
 	default:
 	}
 	if err != nil && conn != nil {
@@ -149,7 +149,7 @@ func (w *way) dialled(conn rdma.Conn, err error) bool {
 	return err == nil
 }
 
-// rest waits, unless somebody does already.
+// rest waits, unless the connection has a waiter already.
 func (w *way) rest(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

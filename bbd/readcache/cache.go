@@ -1,6 +1,6 @@
 // Package readcache serves reads of a buffer's committed files: it shows generations as they were opened,
 // copies those of other nodes, and brings bytes that are not in memory into it, or past it where there is
-// no room. It must never know requests, nor who may read a file.
+// no room. It must never know requests, nor the permission to read a file.
 package readcache
 
 import (
@@ -16,15 +16,15 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// What is read of a file and is not in memory goes one of two ways.
+// The bytes of a read that are not in memory go one of two ways.
 //
 //	the store, or the owner ──▶ segments, for all readers ──▶ pinned for this one
 //	                        └─▶ bytes of its own, verified ──▶ with the answer
 //
 // The first needs room, which others may hold for as long as they like: readers pin,
-// writers fill. So nobody waits for it longer than their patience, least of all while
-// they hold some themselves. The second needs none. What it needs is bounded, and held
-// only while the store or the owner is waited for, never while anybody else is.
+// writers fill. So no reader waits for it longer than its patience, least of all while
+// it holds some itself. The second needs none. Its memory is bounded, and held
+// only while the store or the owner is waited for, never during any other wait.
 
 // Bypass bounds the bytes that are read past memory, of all buffers of a daemon. Those of copies
 // have a bound of their own: they wait for other nodes, which may need some to answer.
@@ -51,7 +51,7 @@ type Options struct {
 	Go      func(func())         // starts what ends soon, or with the daemon
 }
 
-// Cache has what is read of one buffer's files. Its methods may be called concurrently.
+// Cache serves the reads of one buffer's files. Its methods may be called concurrently.
 type Cache struct {
 	o        Options
 	readers  readers
@@ -59,7 +59,7 @@ type Cache struct {
 	restores lockorder.Mutex[lockrank.Restores] // held while a file comes back from the store: one at a time
 }
 
-// New returns the cache of a buffer that nobody reads yet.
+// New returns the cache of a buffer that has no readers yet.
 func New(o Options) *Cache {
 	c := &Cache{o: o}
 	c.readers.init()
@@ -72,7 +72,7 @@ func (c *Cache) address(path string) string {
 }
 
 // Open opens the generation that an entry names for reading, and brings it back if this node has nothing
-// of it. Of a file that another node is writing it is what was committed there, and e becomes its entry.
+// of it. For a file that another node is writing, it opens the committed content there, and e becomes its entry.
 func (c *Cache) Open(ctx context.Context, e *bb.Entry, path string) (*View, error) {
 	snap, err := c.snapshot(ctx, e, path)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Cache) View(e *bb.Entry, snap *store.Snapshot) *View {
 	return v
 }
 
-// add makes a reader of a file, which is removed already or lies where its entry says.
+// add makes a reader of a file, which is removed already or lies at the place in its entry.
 func (c *Cache) add(e *bb.Entry, snap *store.Snapshot, removed bool) *View {
 	v := c.View(e, snap)
 	v.reads = true

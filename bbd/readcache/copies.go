@@ -12,8 +12,8 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// copied is a clean copy of one generation of a file that another node owns: its
-// extents are known with their checksums, and fetched into this node's memory as they
+// copied is a clean copy of one generation of a file that another node owns: it has the
+// extents with their checksums, and fetches them into this node's memory as they
 // are read, once for all readers of the node. It is evicted like everything clean.
 //
 //	      first reader        last reader closes          copies take too much
@@ -21,23 +21,23 @@ import (
 //	                    ▲        a reader comes      │
 //	                    └────────────────────────────┘
 //
-// While it is used, the generation is open at its owner, which so keeps it. What is not
-// in memory when the owner does not answer is read from the store, if it is there.
+// While it is used, the generation is open at its owner, which so keeps it. Bytes that are not
+// in memory when the owner does not answer are read from the store, if they are there.
 type copied struct {
 	owner      *origin.Owner
 	file       bb.FileID
-	generation bb.Generation // as this store knows it: the file's own, or one for an open file's readers alone
+	generation bb.Generation // in this store: the file's own, or one for an open file's readers alone
 	size       int64
 	private    bool // of a file that is being written: for one reader, dropped after it
 
 	users int       // guarded by copies.mu
-	idle  time.Time // since when nobody uses it, likewise
+	idle  time.Time // since when it has been unused, likewise
 }
 
 func (f *copied) key() copyKey { return copyKey{f.file, f.generation} }
 
-// copies has a buffer's copies of files of other nodes, and who uses them: copied.users and idle
-// are its. The store has what the copies are of as generations without records.
+// copies has a buffer's copies of files of other nodes, and their users: copied.users and idle
+// are its. The store has the content of the copies as generations without records.
 type copies struct {
 	store *store.Store
 	mu    struct {
@@ -94,8 +94,8 @@ func (c *copies) used(f *copied) bool {
 	return f.users > 0
 }
 
-// leave takes a user of a copy away, and returns the copy if that was the last; the copies that
-// nobody uses are kept as long as they do not take too much.
+// leave removes a user of a copy, and returns the copy if that was the last; unused copies
+// are kept as long as they do not take too much.
 func (c *copies) leave(k copyKey) (idle *copied) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *copies) leave(k copyKey) (idle *copied) {
 }
 
 // dropSurplus drops the copies that are not to be kept, the longest idle first. mu is held, so that
-// nobody opens one meanwhile.
+// none is opened meanwhile.
 func (c *copies) dropSurplus() {
 	var idle []*copied
 	for _, f := range c.mu.byKey {
@@ -138,7 +138,7 @@ func (c *copies) forget(k copyKey) {
 }
 
 // ForgetIdle makes a copy of a generation the store's own, if there is one. It reports false, and does
-// nothing, if somebody reads it.
+// nothing, if the copy has readers.
 func (c *Cache) ForgetIdle(file bb.FileID, n bb.Generation) bool {
 	k := copyKey{file, n}
 	c.copies.mu.Lock()
@@ -150,8 +150,8 @@ func (c *Cache) ForgetIdle(file bb.FileID, n bb.Generation) bool {
 	return true
 }
 
-// DropCopies drops the copies of a file, of which this node is to have the original. bb.Busy if somebody
-// reads one. The file is being restored, so nobody can begin to.
+// DropCopies drops the copies of a file, of which this node is to have the original. bb.Busy if one
+// has readers. The file is being restored, so none can be added.
 func (c *Cache) DropCopies(file bb.FileID) error {
 	c.copies.mu.Lock()
 	defer c.copies.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *Cache) DropCopies(file bb.FileID) error {
 	return nil
 }
 
-// copy makes a copy of what a file's owner has.
+// copy makes a copy of the owner's content of a file.
 func (c *Cache) copy(ctx context.Context, e *bb.Entry, path string) (*copied, error) {
 	owner, opened, err := c.o.Sources.Open(ctx, e, path)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"forebay/bbd/store"
 )
 
-// step is what a read of a range does next.
+// step is the next step of a read of a range.
 type step int
 
 const (
 	answer      step = iota // all of it is in memory
-	answerPart              // what lies before the first evicted extent is in memory
+	answerPart              // the bytes before the first evicted extent are in memory
 	fetchAll                // bring all that is evicted into memory
 	fetchFirst              // bring the first evicted extent into memory
 	bypassFirst             // read the first extent past memory
@@ -38,7 +38,7 @@ func next(offset int64, evicted []store.Extent, try int, refused bool) step {
 	return fetchAll
 }
 
-// worthFetching reports whether all that is evicted is brought in for somebody who needs all of a range
+// worthFetching reports whether all evicted bytes are brought in for a caller that needs all of a range
 // in memory.
 func worthFetching(evicted []store.Extent, try int, capacity int64) bool {
 	var missing int64

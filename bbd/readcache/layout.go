@@ -12,7 +12,7 @@ import (
 // LayoutPage is how many extents an answer holds: they fit a message.
 const LayoutPage = 8192
 
-// Layout describes what is visible from an offset on, with its checksums, for a daemon that makes a copy.
+// Layout describes the visible extents from an offset on, with checksums, for a daemon that makes a copy.
 func (v *View) Layout(ctx context.Context, offset int64) (*wire.Extents, error) {
 	answer := &wire.Extents{Size: v.snap.Size()}
 	extents := v.snap.Extents(offset, bb.MaxFileSize, LayoutPage)

@@ -10,7 +10,7 @@ import (
 )
 
 // readers has the files of a buffer that are open for reading, and those whose bytes are being
-// brought back, which nobody may begin to read meanwhile.
+// brought back, which get no readers meanwhile.
 type readers struct {
 	mu struct {
 		lockorder.Mutex[lockrank.Readers]
@@ -19,8 +19,8 @@ type readers struct {
 	}
 }
 
-// reading is a file that somebody has open for reading: where it lies now, should
-// evicted bytes have to come back, and whose views would lose them if the store's object
+// reading is a file that is open for reading: its present place, should
+// evicted bytes have to come back, and the views that would lose them if the store's object
 // were replaced.
 type reading struct {
 	dir     bb.DirID
@@ -33,7 +33,7 @@ func (r *readers) init() {
 	r.mu.files, r.mu.restoring = make(map[bb.FileID]*reading), make(map[bb.FileID]chan struct{})
 }
 
-// add notes a reader of a file, which is removed already or lies where its entry says.
+// add notes a reader of a file, which is removed already or lies at the place in its entry.
 func (r *readers) add(v *View, removed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +80,8 @@ func (c *Cache) Others(file bb.FileID, n bb.Generation) (views []*View) {
 	return views
 }
 
-// Where returns the place of a file that somebody reads, and whether it is removed. Ok is false if
-// nobody reads it.
+// Where returns the place of a file that has readers, and whether it is removed. Ok is false if
+// it has none.
 func (c *Cache) Where(file bb.FileID) (dir bb.DirID, name string, removed, ok bool) {
 	c.readers.mu.Lock()
 	defer c.readers.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *Cache) Renamed(file bb.FileID, dir bb.DirID, name string) {
 	}
 }
 
-// Removed notes that a file's entry is gone. Its readers keep what they have.
+// Removed notes that a file's entry is gone. Its readers keep their content.
 func (c *Cache) Removed(file bb.FileID) {
 	c.readers.mu.Lock()
 	defer c.readers.mu.Unlock()
@@ -109,8 +109,8 @@ func (c *Cache) Removed(file bb.FileID) {
 	}
 }
 
-// BeginRestore waits until nobody else brings a file's bytes back. Until EndRestore nobody begins to
-// read the file.
+// BeginRestore waits until no other caller brings a file's bytes back. Until EndRestore the file
+// gets no readers.
 func (c *Cache) BeginRestore(ctx context.Context, file bb.FileID) error {
 	r := &c.readers
 	for {
@@ -139,8 +139,8 @@ func (c *Cache) EndRestore(file bb.FileID) {
 	delete(r.mu.restoring, file)
 }
 
-// unlessRestoring calls open while nobody begins to restore a file. bb.NotFound if somebody
-// restores it: what there is of it may not be all, nor verified.
+// unlessRestoring calls open while no restore of a file begins. bb.NotFound if the file is being
+// restored: the present bytes may not be all, nor verified.
 func (r *readers) unlessRestoring(file bb.FileID, open func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 )
 
 // restore brings a clean file back of which this node holds nothing, as after a
-// restart: what was evicted is not among what recovery finds. The whole content is
-// checked against the entry's checksum before anybody sees a byte of it.
+// restart: recovery does not find evicted bytes. The whole content is
+// checked against the entry's checksum before any reader sees a byte of it.
 //
-// Of a file that another node owns, a copy is made instead, which is brought in as
-// it is read; if that node does not answer, what the store has will do.
+// For a file that another node owns, a copy is made instead, which is brought in as
+// it is read; if that node does not answer, the store's content will do.
 func (c *Cache) restore(ctx context.Context, e *bb.Entry, path string) error {
 	if err := c.BeginRestore(ctx, e.File); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (c *Cache) restore(ctx context.Context, e *bb.Entry, path string) error {
 			return err
 		}
 	}
-	// What is kept of it is checked when it is read again, extent by extent. That takes no memory that
-	// anybody else could want.
+	// The kept part is checked when it is read again, extent by extent. That takes no memory that
+	// another reader or writer could need.
 	extents, err := object.Layout(ctx)
 	if err != nil {
 		return err
@@ -111,8 +111,8 @@ func (c *Cache) Absorb(ctx context.Context, w *alloc.Writer, from io.Reader, e *
 	return true, c.o.Store.Seal(e.File, e.Generation)
 }
 
-// Base makes sure that this store has what a new generation of a file starts from, with
-// records of its own: what was never in memory here has none.
+// Base makes sure that this store has the start of a new generation of a file, with
+// records of its own: bytes that were never in memory here have none.
 func (c *Cache) Base(ctx context.Context, e *bb.Entry, path string) error {
 	if err := c.restore(ctx, e, path); err != nil {
 		return err
@@ -123,8 +123,8 @@ func (c *Cache) Base(ctx context.Context, e *bb.Entry, path string) error {
 			return err
 		}
 	}
-	// Any of it that is not in memory is on the store: nobody begins a generation of
-	// another node's file otherwise.
+	// Any of it that is not in memory is on the store: no generation of another node's
+	// file is begun otherwise.
 	if err := c.o.Store.RecordEvicted(e.File, e.Generation); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *Cache) Base(ctx context.Context, e *bb.Entry, path string) error {
 	return nil
 }
 
-// bringCopyIn fetches what is not too large, and for which there is room, from the
+// bringCopyIn fetches a part that is not too large, and for which there is room, from the
 // owner of a copy: sooner than from the store, later.
 func (c *Cache) bringCopyIn(ctx context.Context, e *bb.Entry, path string) error {
 	snap, err := c.snapshot(ctx, e, path)
@@ -155,6 +155,6 @@ func (c *Cache) bringCopyIn(ctx context.Context, e *bb.Entry, path string) error
 const (
 	patience      = 200 * time.Millisecond
 	shortPatience = 5 * time.Millisecond
-	pinPatience   = 2 * time.Second // of what needs all of a file in memory
+	pinPatience   = 2 * time.Second // of callers that need all of a file in memory
 	lately        = time.Second
 )

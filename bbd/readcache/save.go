@@ -35,7 +35,7 @@ func (c *Cache) saveView(ctx context.Context, v *View) error {
 		if err != nil {
 			return err
 		}
-		kept := snap.Keep(at, step) // what is pinned is not evicted before
+		kept := snap.Keep(at, step) // pinned bytes are not evicted before
 		pinned.Release()
 		if !kept {
 			return bb.E(bb.Busy, "read", c.address(v.entry.Name), "its reader has closed it")

@@ -8,9 +8,9 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// Source gives a store the bytes of a view, of which what is in memory is
-// pinned. What is not is read past memory: were a flush to wait for room, all memory
-// could be full of what only a flush makes room of. It is a backing.Source.
+// Source serves a store the bytes of a view, of which the part in memory is
+// pinned. The rest is read past memory: were a flush to wait for room, all memory
+// could be full of bytes that only a flush can free. It is a backing.Source.
 type Source struct {
 	ctx   context.Context
 	view  *View
@@ -22,7 +22,7 @@ type Source struct {
 	at     int64
 }
 
-// Source keeps in memory what is there of the view, until the source is closed. What is not is read with
+// Source keeps the view's present bytes in memory, until the source is closed. The rest is read with
 // ctx. After an error the view is the caller's to close.
 func (v *View) Source(ctx context.Context) (*Source, error) {
 	pinned, extents, err := v.snap.PinExtents(0, v.snap.Size())
@@ -32,10 +32,10 @@ func (v *View) Source(ctx context.Context) (*Source, error) {
 	return &Source{ctx: ctx, view: v, whole: len(EvictedOf(extents)) == 0, pinned: []*store.Pinned{pinned}}, nil
 }
 
-// View returns what the bytes are of.
+// View returns the view of the bytes.
 func (s *Source) View() *View { return s.view }
 
-// Close closes the view, and releases what the source has pinned. Idempotent.
+// Close closes the view, and releases the source's pins. Idempotent.
 func (s *Source) Close() {
 	s.view.Close()
 	for _, p := range s.pinned {
@@ -50,8 +50,8 @@ func (s *Source) Size() int64 { return s.view.snap.Size() }
 // Checksum returns the checksum of all of them, which the file's entry names.
 func (s *Source) Checksum() uint64 { return s.view.entry.Checksum }
 
-// Slices returns pieces of segments, or bytes that are the caller's alone. What others
-// have brought in since the source was made is pinned for this source as well: theirs may end any time.
+// Slices returns pieces of segments, or bytes that are the caller's alone. Bytes that others
+// have brought in since the source was made are pinned for this source as well: their pins may end any time.
 func (s *Source) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	snap := s.view.snap
 	if s.whole {
@@ -81,7 +81,7 @@ func (s *Source) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	return dst, nil
 }
 
-// evicted returns what is visible of an extent that is not in memory. Parts end in the
+// evicted returns the visible part of an extent that is not in memory. Parts end in the
 // middle of extents, so the last one is kept. s.mu is held.
 func (s *Source) evicted(x *store.Extent) ([]byte, error) {
 	from := x.FileOffset - x.Cut

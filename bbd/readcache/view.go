@@ -29,13 +29,13 @@ type View struct {
 	scarce atomic.Pointer[time.Time] // when there was no room; nil: never
 }
 
-// Snapshot returns what is shown.
+// Snapshot returns the snapshot that is shown.
 func (v *View) Snapshot() *store.Snapshot { return v.snap }
 
 // Entry returns the file's entry as it was opened.
 func (v *View) Entry() *bb.Entry { return &v.entry }
 
-// Close ends what the view has open. Idempotent for a view of a caller's snapshot, which may be used
+// Close ends the view's opens. Idempotent for a view of a caller's snapshot, which may be used
 // again.
 func (v *View) Close() {
 	v.object.Close()
@@ -46,13 +46,13 @@ func (v *View) Close() {
 	file, generation := v.snap.File()
 	v.snap.Close()
 	if idle := v.c.copies.leave(copyKey{file, generation}); idle != nil {
-		v.c.o.Go(func() { // unless somebody has begun to read again
+		v.c.o.Go(func() { // unless the file has a reader again
 			idle.owner.CloseUnless(func() bool { return v.c.copies.used(idle) })
 		})
 	}
 }
 
-// copied returns the copy that is shown; nil for what is the store's own.
+// copied returns the copy that is shown; nil for the store's own content.
 func (v *View) copied() *copied {
 	file, generation := v.snap.File()
 	return v.c.copies.of(copyKey{file, generation})
@@ -64,7 +64,7 @@ func (v *View) origin() origin.Origin {
 	switch {
 	case f == nil:
 		return &v.object
-	case f.private: // the store does not have what is being written
+	case f.private: // the store does not have the bytes that are being written
 		return f.owner
 	}
 	return &origin.Fallback{Owner: f.owner, Entry: f.owner.Entry(), Object: &v.object}
@@ -88,7 +88,7 @@ func (v *View) fetch(ctx context.Context, evicted []store.Extent) error {
 	return v.origin().Read(ctx, wholesOf(evicted), v.fill)
 }
 
-// wholesOf returns what has to be read to check evicted extents, in order: of one that
+// wholesOf returns the extents to read to check evicted ones, in order: of one that
 // was partly overwritten the whole, once for all of its pieces.
 func wholesOf(evicted []store.Extent) []origin.Run {
 	var runs []origin.Run
@@ -121,7 +121,7 @@ func (v *View) fill(ctx context.Context, r origin.Run, from io.Reader) error {
 	})
 	switch bb.KindOf(err) {
 	case bb.Busy:
-		return nil // another reader was faster, or more was evicted: the caller looks again
+		return nil // another reader was faster, or more was evicted: the caller checks again
 	case bb.Invalid:
 		return errJoined
 	}
@@ -155,7 +155,7 @@ func (v *View) reserve(ctx context.Context, w *alloc.Writer, n int64) (alloc.Pie
 	return p, alloc.ErrNoRoom
 }
 
-// Bypass reads an evicted extent past memory: what is visible of it, verified.
+// Bypass reads the visible part of an evicted extent past memory, verified.
 func (v *View) Bypass(ctx context.Context, x *store.Extent) ([]byte, error) {
 	whole, err := v.BypassWhole(ctx, x)
 	if err != nil {
@@ -190,7 +190,7 @@ func (v *View) BypassWhole(ctx context.Context, x *store.Extent) (whole []byte, 
 	return whole, nil
 }
 
-// Range is a part of a file as somebody can read it now: pinned where it lies, or,
+// Range is a part of a file that can be read now: pinned where it lies, or,
 // where Extents is empty, as Data.
 type Range struct {
 	Pinned  *store.Pinned
@@ -199,7 +199,7 @@ type Range struct {
 }
 
 // Reach makes a range readable, from its beginning on and as far as that goes
-// without waiting for anybody else; at least one byte of it, unless it is empty.
+// without waiting for other readers or writers; at least one byte of it, unless it is empty.
 func (v *View) Reach(ctx context.Context, offset, length int64) (Range, error) {
 	refused := false
 	for try := 1; ; try++ {
@@ -231,7 +231,7 @@ func (v *View) Reach(ctx context.Context, offset, length int64) (Range, error) {
 	}
 }
 
-// Pin keeps a whole range in memory, bringing back what was evicted. bb.NoSpace where
+// Pin keeps a whole range in memory, bringing back evicted bytes. bb.NoSpace where
 // there is no room for all of it: nothing is held then.
 func (v *View) Pin(ctx context.Context, offset, length int64) (*store.Pinned, []store.Extent, error) {
 	// Its reader may read on meanwhile.
@@ -249,7 +249,7 @@ func (v *View) Pin(ctx context.Context, offset, length int64) (*store.Pinned, []
 		}
 		if err = alloc.ErrNoRoom; worthFetching(evicted, try, v.c.o.Store.Stats().Memory.Capacity) {
 			if err = own.fetch(ctx, evicted); errors.Is(err, errJoined) {
-				err = nil // the next look finds it as it is now
+				err = nil // the next check finds it as it is now
 			}
 		}
 		pinned.Release()

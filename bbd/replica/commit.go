@@ -34,7 +34,7 @@ func (c *Copy) At() cluster.Incarnation {
 // Outdate notes that the copy may lack something.
 func (c *Copy) Outdate() { c.behind = true }
 
-// Found notes that a generation that was found open has a copy at a node. What it has is not known.
+// Found notes that a generation that was found open has a copy at a node. Its content is unknown.
 func (c *Copy) Found(at cluster.Incarnation) {
 	c.at.Store(&at)
 	c.behind = true
@@ -106,9 +106,9 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 	}
 }
 
-// Settled reports whether the second copy of a generation of so many bytes has all that was committed, as
-// far as gossip knows. One that lacks a commit, or went with the other node's memory, is to be sent again
-// before the file is closed: the entry would promise of it what it does not have. Without a node to ask, one
+// Settled reports whether the second copy of a generation of so many bytes has all committed bytes, by
+// gossip. One that lacks a commit, or went with the other node's memory, is to be sent again
+// before the file is closed: the entry would promise bytes that the copy does not have. Without a node to ask, one
 // that is gone stays gone: it is counted as lacking, and made again later.
 func (b *Buffer) Settled(c *Copy, bytes int64, near bb.NodeID) bool {
 	switch {
@@ -151,7 +151,7 @@ func (b *Buffer) size(e *bb.Entry) int64 {
 	return n
 }
 
-// sendExtents sends what a commit adds to the memory that has all before.
+// sendExtents sends the extents that a commit adds to the memory that has all before.
 func (b *Buffer) sendExtents(ctx context.Context, to cluster.Incarnation, e *bb.Entry, extents []store.NewExtent) error {
 	list := make([]*wire.NewExtent, len(extents))
 	bytes := make([][]byte, len(extents))
@@ -277,8 +277,8 @@ func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.New
 	return staged, done, nil
 }
 
-// stagePiece writes the bytes of extents as Stage does, within pieceTime. A node without room lets a request
-// for a lease wait for as long as the session lives.
+// stagePiece writes the bytes of extents as Stage does, within pieceTime. A node without room keeps a request
+// for a lease waiting for as long as the session lives.
 func (b *Buffer) stagePiece(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte) ([]*wire.NewExtent, func(), error) {
 	within, cancel := context.WithTimeout(ctx, pieceTime)
 	defer cancel()
@@ -294,14 +294,14 @@ func memoryOf(s *peer.Session) cluster.Incarnation {
 	return cluster.Incarnation{Node: s.Node(), Memory: bb.InstanceID(s.Welcome().GetInstance())}
 }
 
-// holds reports whether what was sent to a memory is in another one of the same node, as far as both are known.
+// holds reports whether bytes that were sent to a memory are in another one of the same node, as far as both are known.
 func holds(sent, now cluster.Incarnation) bool {
 	return sent.Memory == 0 || now.Memory == 0 || sent.Memory == now.Memory
 }
 
-// Record records what the owner of a file has sent as this node's second copy of it: extents, or all of
-// the generation if m has all. bb.Busy: somebody reads what it would take the place of, or this node owns
-// the file by now, and the sender has not heard of it.
+// Record records the extents that the owner of a file has sent as this node's second copy of it, or all of
+// the generation if m has all. bb.Busy: the content that it would replace has readers, or this node owns
+// the file by now, and the sender has not received that yet.
 func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.NewExtent) error {
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
 	unlock, err := b.Lock(ctx, file)

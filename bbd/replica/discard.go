@@ -11,8 +11,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Drop forgets bytes that another node, asks, says do not count any more: a generation of a file, or all of
-// it (0). bb.Busy: the namespace relies on them.
+// Drop forgets bytes that, by the request of another node, asks, do not count any more: a generation of a file,
+// or all of it (0). bb.Busy: the namespace relies on them.
 func (b *Buffer) Drop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.Generation) error {
 	unlock, err := b.Lock(ctx, file)
 	if err != nil {
@@ -57,12 +57,12 @@ func (b *Buffer) mayDrop(ctx context.Context, asks bb.NodeID, file bb.FileID, n 
 		WithRemedy("none is needed: this node keeps the file")
 }
 
-// discarded is what a request to discard is about.
+// discarded is the subject of a request to discard.
 type discarded struct {
 	file       bb.FileID
 	generation bb.Generation // 0: all
 	acked      bb.Generation // the generation that was acknowledged here
-	entry      *bb.Entry     // nil: the file has none where this node knows it
+	entry      *bb.Entry     // nil: this node finds no entry of the file
 	home       bb.NodeID
 	second     bb.NodeID
 	node, asks bb.NodeID // this one, and the one that asks
@@ -70,7 +70,7 @@ type discarded struct {
 
 // counts reports whether the bytes may be the only copy, or a copy that the namespace
 // relies on. The home of a file decides about its second copy. All of a file is discarded
-// only after its removal. Without an entry, what was acknowledged here is not dropped for
+// only after its removal. Without an entry, content that was acknowledged here is not dropped for
 // less: the namespace may have forgotten it.
 func (x *discarded) counts() bool {
 	switch {
@@ -86,8 +86,8 @@ func (x *discarded) counts() bool {
 	return x.home == x.node || x.second == x.node && x.asks != x.home
 }
 
-// Discard tells another node in the background that a generation (0: all) does not
-// count any more. If it does not hear, it finds out when it is started again. A node ""
+// Discard notifies another node in the background that a generation (0: all) does not
+// count any more. If the node does not receive it, it finds out when it is started again. A node ""
 // is none.
 func (b *Buffer) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
 	if b.o.Cluster == nil || node == "" || node == b.o.Owners.Self {
@@ -101,7 +101,7 @@ func (b *Buffer) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
 	})
 }
 
-// DiscardReplaced tells the owner of a file that a rename replaced, while the name is held. An entry nil is
+// DiscardReplaced notifies the owner of a file that a rename replaced, while the name is held. An entry nil is
 // of none.
 func (b *Buffer) DiscardReplaced(ctx context.Context, e *bb.Entry) {
 	if e == nil || e.IsDir() || !b.o.Owners.Foreign(e) {

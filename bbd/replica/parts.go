@@ -14,13 +14,13 @@ import (
 
 // A file of many extents is described by more than one message can hold. Its second copy is
 // sent in parts: the bytes lie in segments that the sender leases, the second node keeps
-// the descriptions, and the last part has it commit all of them in one step. Until then it
-// has what it had before, and nothing if it had nothing: a part of a file is not taken for
+// the descriptions, and the last part makes it commit all of them in one step. Until then it
+// has its former content, and nothing if it had nothing: a part of a file does not pass for
 // the file when its home is lost.
 const (
 	// maxExtents bounds the extents of one message: 50 bytes each at most.
 	maxExtents = 16 << 10
-	// maxPartsExtents and maxPartsFiles bound what a session keeps of parts.
+	// maxPartsExtents and maxPartsFiles bound the parts that a session keeps.
 	maxPartsExtents = 2 << 20
 	maxPartsFiles   = 16
 )
@@ -74,13 +74,13 @@ func (c *Parts) Join(file bb.FileID, m *wire.Replicate, extents []store.NewExten
 		if len(c.files) < maxPartsFiles || c.files[file].id != 0 {
 			break
 		}
-		delete(c.files, other) // its sender is told when the next part comes, and begins again
+		delete(c.files, other) // its sender receives an error for the next part, and begins again
 	}
 	c.files[file] = p
 	return nil, nil
 }
 
-// inParts returns a message as those that are sent: itself, if it fits. id names the parts.
+// inParts splits a message into those that are sent: itself, if it fits. id names the parts.
 func (b *Buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Replicate, error) {
 	if len(m.Extents) <= maxExtents || !mayPart && proto.Size(m) <= wire.MaxMessage {
 		return []*wire.Replicate{m}, nil

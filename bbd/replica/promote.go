@@ -12,7 +12,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// PromoteAt lets the node with the second copy become a file's owner.
+// PromoteAt makes the node with the second copy a file's owner.
 func (b *Buffer) PromoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) error {
 	if node == b.o.Owners.Self {
 		return b.Promote(ctx, e, e.File, e.Generation)
@@ -23,8 +23,8 @@ func (b *Buffer) PromoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 }
 
 // PromoteOfDead makes the second copy of a dead node's file the file. False: there is none that can be, or
-// the file is another's by now. An error tells neither: the node with the copy answers, and may have all of
-// it. One request that failed proves no loss, which could not be undone.
+// the file is another's by now. After an error neither is known: the node with the copy answers, and may have
+// all of it. One request that failed proves no loss, which could not be undone.
 func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool, err error) {
 	second, state := owner.Replica(e), e.State()
 	if second == "" || state != bb.StateDirty && state != bb.StateOpen {
@@ -51,7 +51,7 @@ func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool,
 }
 
 // Promote makes this node, which has the second copy, the owner of a file. A file that
-// was being written is closed with what was committed. bb.Busy: the entry is not that of the copy;
+// was being written is closed with its committed content. bb.Busy: the entry is not that of the copy;
 // bb.Lost: the copy lacks something.
 func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error {
 	if e.File != file || e.Generation != n || owner.Replica(e) != b.o.Owners.Self {
@@ -73,7 +73,7 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 		return err
 	}
 	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
-	// in no list. Nothing waits for the place: whoever has it may wait for the file's lock.
+	// in no list. Nothing waits for the place: its holder may wait for the file's lock.
 	release, free := b.files.Reserve(e.Place(), e.Name)
 	if !free {
 		return bb.E(bb.Busy, "promote", b.address(e.Name), "its place is being changed").WithRemedy("try again")
@@ -102,8 +102,8 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 // promotePause is how long this node waits before it asks the second node again.
 const promotePause = 2 * time.Second
 
-// PromoteLater lets the second node become the owner of a file whose bytes this node has
-// lost, as soon as that node answers. If it has lost them too, so they are.
+// PromoteLater makes the second node the owner of a file whose bytes this node has
+// lost, as soon as that node answers. If it has lost them too, they are lost.
 func (b *Buffer) PromoteLater(e *bb.Entry) {
 	b.o.Go(func() {
 		for {
@@ -133,7 +133,7 @@ func (b *Buffer) PromoteLater(e *bb.Entry) {
 	})
 }
 
-// answer is what the node with the second copy says of a promotion.
+// answer is the answer of the node with the second copy to a promotion.
 type answer uint8
 
 const (

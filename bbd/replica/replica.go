@@ -1,6 +1,6 @@
 // Package replica keeps second copies of a buffer's dirty files at other nodes: it brings them up to date
-// with each commit, makes those again that are gone, lets a node with one become a file's owner, and drops
-// what does not count any more. It must never know how a commit orders its writers, nor what a flush does.
+// with each commit, makes those again that are gone, makes a node with one a file's owner, and drops
+// copies that do not count any more. It must never know a commit's order of writers, nor the steps of a flush.
 package replica
 
 import (
@@ -24,7 +24,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Where a buffer wants two copies, each commit is recorded at a second node too before
+// Where a buffer requires two copies, each commit is recorded at a second node too before
 // it is acknowledged: the second of the entry's Holders.
 //
 //	owner                                       second node
@@ -36,7 +36,7 @@ import (
 // The first commit of a generation, and the first after the second node was changed,
 // sends all that the generation shows. The second copy goes when the file is flushed. One
 // that is lost is made again (rereplicate.go). When the owner is gone for good, the second node becomes the
-// owner, with what it has.
+// owner, with its copy.
 
 // Files are the files of a buffer at this daemon. Its methods may be called concurrently.
 type Files interface {
@@ -50,7 +50,7 @@ type Files interface {
 	Stage(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte) (staged []*wire.NewExtent, done func(), err error)
 	// ForgetIdle drops the copy of a generation that is kept for readers. False: it is being read.
 	ForgetIdle(file bb.FileID, n bb.Generation) bool
-	// Reserve keeps others from opening a place for writing, and from renaming or removing what lies there, until release
+	// Reserve bars a place from being opened for writing, renamed or removed, until release
 	// is called. False: it is open for writing, or is being changed.
 	Reserve(at bb.Place, path string) (release func(), ok bool)
 	// Requeue queues a dirty file for its flush that this node has become the owner of. Its place is reserved.
@@ -68,19 +68,19 @@ type OpenFile interface {
 	Published() bool
 	// Replica returns where its second copy is.
 	Replica() *Copy
-	// Rereplicate makes the second copy again, and returns how many bytes that took. While somebody
+	// Rereplicate makes the second copy again, and returns how many bytes that took. While a writer
 	// commits, that makes it, and there is nothing to do. Commits wait for it, and it ends with ctx.
 	Rereplicate(ctx context.Context) (bytes int64, err error)
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
 }
 
-// Store is what is needed of memory, whose contracts these are.
+// Store are the required methods of memory, whose contracts these are.
 type Store interface {
 	LeasedBytes(id bb.LeaseID, offset, length int64) ([]byte, error)
 	Commit(...store.Commit) error
@@ -93,7 +93,7 @@ type Store interface {
 	IdentityOf(file bb.FileID) (store.Identity, bool)
 }
 
-// Cluster is what is needed of the other nodes, whose contracts these are.
+// Cluster are the required methods of the other nodes, whose contracts these are.
 type Cluster interface {
 	Candidates(bytes int64, near bb.NodeID) []bb.NodeID
 	Member(node bb.NodeID) (gossip.Member, bool)
@@ -110,7 +110,7 @@ type Options struct {
 	Cluster Cluster // nil: this daemon is alone
 	Store   Store
 	Inline  int64             // bytes of a commit that travel in the message
-	NextID  func() uint64     // a number that nobody else has
+	NextID  func() uint64     // a unique number
 	Forget  func(flusher.Key) // takes a generation out of the flusher's queue
 	Go      func(func())      // starts what ends soon, or with the daemon
 	Log     *slog.Logger
@@ -128,7 +128,7 @@ type Buffer struct {
 	locks namelock.Locks // by file: see Lock
 }
 
-// New returns what keeps second copies of a buffer's files until ctx ends. Closed has those that wait for
+// New returns the replication of a buffer's files, which works until ctx ends. Closed has those that wait for
 // their flush.
 func New(ctx context.Context, o Options, name string, files Files, names Names, closed *dirty.Files) *Buffer {
 	return &Buffer{o: o, ctx: ctx, name: name, files: files, names: names, dirty: closed}
@@ -136,7 +136,7 @@ func New(ctx context.Context, o Options, name string, files Files, names Names, 
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
 
-// errNotConcerned ends an update of an entry that is not what it was.
+// errNotConcerned ends an update of an entry that has changed.
 var errNotConcerned = errors.New("the entry has changed")
 
 // Lock waits for the lock that is held from the question what counts of a file's bytes on

@@ -24,7 +24,7 @@ const (
 	// repairEvery is how often it is looked for second copies that are gone.
 	repairEvery = time.Second
 	// repairRate bounds the making of second copies in the background, in bytes a second:
-	// what goes over the network for it, clients do not have.
+	// clients lack the bandwidth that it uses.
 	repairRate  = 128 << 20
 	repairBurst = 16 << 20
 	// repairTimeout bounds the making of a small one, and of one of a file that is being written, whose
@@ -33,11 +33,11 @@ const (
 	repairTimeout = time.Minute
 	repairSlowest = 16 << 20
 	// pieceTime bounds the writing of each piece of one that is paced: all other copies wait for it, and
-	// what is leased for it at the other node, nobody else has.
+	// its leased memory at the other node is barred from all others.
 	pieceTime = 30 * time.Second
 )
 
-// errNeedless ends the making of a second copy of what needs none any more.
+// errNeedless ends the making of a second copy of a file that needs none any more.
 var errNeedless = errors.New("no second copy of it is needed any more")
 
 // repairTime bounds the making of a second copy of so many bytes of a closed file. A node without room is
@@ -46,7 +46,7 @@ func repairTime(bytes int64) time.Duration {
 	return repairTimeout + time.Duration(float64(bytes)/repairSlowest*float64(time.Second))
 }
 
-// paced waits until so many bytes may be sent in the background. Nil: nobody waits.
+// paced waits until so many bytes may be sent in the background. Nil: there is no wait.
 type paced func(ctx context.Context, bytes int64) error
 
 // pacedBy returns what waits for a limiter, whose burst is repairBurst.
@@ -72,12 +72,12 @@ type lacking struct {
 	bytes  int64 // of a closed file
 }
 
-// Lacking returns how many files that this node owns have no second copy and should have one, as far as
-// gossip knows.
+// Lacking returns how many files that this node owns have no second copy and should have one, by
+// gossip.
 func (b *Buffer) Lacking() int { return len(b.underReplicated()) }
 
 // underReplicated returns the files that this node owns and that should have a second
-// copy and do not, as far as gossip knows.
+// copy and do not, by gossip.
 func (b *Buffer) underReplicated() (list []lacking) {
 	if !b.Wanted() {
 		return nil
@@ -112,8 +112,8 @@ func (b *Buffer) underReplicated() (list []lacking) {
 	return list
 }
 
-// Repair makes second copies again that are gone, of all buffers, until ctx ends. A node that has not been
-// heard of for less than grace keeps its copies.
+// Repair makes second copies again that are gone, of all buffers, until ctx ends. A node whose last gossip
+// is less than grace old keeps its copies.
 func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() []*Buffer) {
 	tick := time.NewTicker(repairEvery)
 	defer tick.Stop()
@@ -136,9 +136,9 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 				}
 				still[h] = since
 				if failed == tries || ctx.Err() != nil || len(targets(c, 0, "")) == 0 {
-					continue // with the next look
+					continue // with the next check
 				}
-				// One that is only started again, or has only just not been heard of, keeps its copies.
+				// One that is only started again, or has only just become silent, keeps its copies.
 				if h.Node != "" && time.Since(since) < grace {
 					continue
 				}
@@ -156,7 +156,7 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 	}
 }
 
-// lacks reports whether a file that lacked its second copy a while ago lacks it still, as far as gossip knows.
+// lacks reports whether a file that lacked its second copy a while ago lacks it still, by gossip.
 func (b *Buffer) lacks(l *lacking) bool {
 	at := l.was
 	if l.open != nil {
@@ -166,7 +166,7 @@ func (b *Buffer) lacks(l *lacking) bool {
 }
 
 // rereplicate makes one second copy again, unless that fails. A closed file's is paced piece by piece. The
-// commits of one that is being written wait for its copy, which is made at once: what it has taken is waited
+// commits of one that is being written wait for its copy, which is made at once: its bytes are waited
 // for afterwards.
 func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace paced) (ok bool) {
 	var (
@@ -194,7 +194,7 @@ func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking, pace paced) 
 	defer cancel()
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
-		return nil // renamed or removed: the next look knows
+		return nil // renamed or removed: the next check finds it
 	}
 	if err != nil || !l.isOf(b.o.Owners, &e) {
 		return err
@@ -245,7 +245,7 @@ func (l *lacking) isOf(owners owner.Node, e *bb.Entry) bool {
 	return e.File == l.file && e.Generation == l.closed.Generation && e.State() == bb.StateDirty && owners.Of(e) == owners.Self
 }
 
-// recordCopy tells the namespace of a new second copy. One that has come too late goes.
+// recordCopy records a new second copy in the namespace. One that has come too late goes.
 func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) error {
 	var was bb.NodeID
 	_, err := b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
@@ -273,7 +273,7 @@ func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) erro
 	return nil
 }
 
-// setCopy remembers which node has the second copy, as the namespace does. One at another node that the
+// setCopy records which node has the second copy, as the namespace does. One at another node that the
 // namespace might have had goes.
 func (b *Buffer) setCopy(l *lacking, h cluster.Incarnation) {
 	var unsure cluster.Incarnation
@@ -286,7 +286,7 @@ func (b *Buffer) setCopy(l *lacking, h cluster.Incarnation) {
 	}
 }
 
-// changeClosed changes what is known of the closed file that lacks a copy, unless it has a newer generation.
+// changeClosed changes the record of the closed file that lacks a copy, unless it has a newer generation.
 func (b *Buffer) changeClosed(l *lacking, how func(*dirty.File)) {
 	b.dirty.Change(l.file, func(f *dirty.File) {
 		if f.Generation == l.closed.Generation {

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Handler says how requests of a type are carried out. Quick, Waiting, InOrder and Opening make one.
+// Handler is the way to carry out requests of a type. Quick, Waiting, InOrder and Opening make one.
 //
 // The context of a request ends with its session, and when the client cancels the request, which
 // requests on the reading goroutine do not notice.
@@ -20,7 +20,7 @@ type Handler struct {
 }
 
 // WithToken returns the handler for sessions with a token too. They may make no other requests, and
-// those only about what the token is for, if the message says what it is about.
+// those only about the token's subject, if the message names a subject.
 func (h Handler) WithToken() Handler {
 	h.token = true
 	return h
@@ -50,7 +50,7 @@ func Quick[M any, P Message[M]](run func(context.Context, *Request, P)) Handler 
 	}
 }
 
-// Waiting makes a handler of what may wait and has a goroutine of its own. What it returns is the
+// Waiting makes a handler of a function that may wait and has a goroutine of its own. Its result is the
 // answer, as with Request.Answer.
 func Waiting[M any, P Message[M]](run func(context.Context, *Request, P) (proto.Message, error)) Handler {
 	return Handler{
@@ -72,7 +72,7 @@ type Ordered interface {
 }
 
 // InOrder makes a handler of requests on resources of a kind that the message names: each waits for
-// those that were sent before. If quick says that the request will not wait, and none is before it,
+// those that were sent before. If quick reports that the request will not wait, and none is before it,
 // it runs on the reading goroutine. run replies itself. Both are method expressions of Q, most often.
 func InOrder[Q Ordered, M any, P interface {
 	Message[M]
@@ -94,8 +94,8 @@ func InOrder[Q Ordered, M any, P interface {
 }
 
 // Opening makes a handler that makes a resource with a queue. Open runs on the reading goroutine,
-// does not wait, and has the session hold the resource, so that what the client has sent behind the
-// request finds it; what open returns runs on the queue, before all that, and returns the answer.
+// does not wait, and has the session hold the resource, so that the client's requests behind this
+// one find it; the function that open returns runs on the queue, before all that, and returns the answer.
 func Opening[M any, P Message[M]](open func(*Request, P) (of Ordered, run func(context.Context) (proto.Message, []byte, error), err error)) Handler {
 	return Handler{
 		message: func() proto.Message { return P(new(M)) },

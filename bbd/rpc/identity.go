@@ -17,9 +17,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// identify finds out who the client is: on a unix socket from the kernel
-// (SO_PEERCRED, unix(7)), over TCP from its own word after it has proven that it
-// may give it.
+// identify determines the client's identity: on a unix socket from the kernel
+// (SO_PEERCRED, unix(7)), over TCP from the client's own claim after it has proven that it
+// may make it.
 func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error {
 	if conn, ok := s.conn.(*net.UnixConn); ok {
 		ucred, err := unixsocket.Peer(conn)
@@ -42,8 +42,8 @@ func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error
 			WithRemedy("give it the cluster key, or a daemon's certificate")
 	}
 	s.caller = access.Of(hello.Uid, hello.Gid)
-	// Another machine's root, or a namesake of the daemon's user, is nobody special here,
-	// unless another daemon says so.
+	// Another machine's root, or a namesake of the daemon's user, has no special rights here,
+	// unless another daemon vouches for it.
 	s.peer = bb.NodeID(hello.Node)
 	s.caller.Governs = hello.Uid == 0
 	s.caller.NoRoot = hello.Uid == 0 && proven < clustercert.Daemon
@@ -52,9 +52,9 @@ func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error
 	return nil
 }
 
-// proven finds out what a client over TCP may say that it is: a daemon, if it knows the
+// proven determines the identities that a client over TCP may claim: a daemon, if it holds the
 // shared key or shows a daemon's certificate, or a client. Where nothing is configured
-// (--insecure) everybody is believed.
+// (--insecure) every claim is accepted.
 func (s *Session) proven(in *wire.Reader, r *Request, hello *wire.Hello) (clustercert.Role, error) {
 	shown := clustercert.None
 	if conn, ok := s.conn.(*tls.Conn); ok {
@@ -75,7 +75,7 @@ func (s *Session) proven(in *wire.Reader, r *Request, hello *wire.Hello) (cluste
 	return clustercert.Daemon, nil
 }
 
-// challenge makes the client prove that it knows a shared key, and proves the same to it.
+// challenge makes the client prove that it holds a shared key, and proves the same to it.
 func (s *Session) challenge(in *wire.Reader, r *Request, hello *wire.Hello, keys [][]byte) error {
 	if len(hello.Nonce) != wire.NonceSize {
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client sent no nonce, and this daemon asks for a proof of the shared key").
@@ -107,7 +107,7 @@ func (s *Session) challenge(in *wire.Reader, r *Request, hello *wire.Hello, keys
 }
 
 // secure does the handshake of TLS, where that is spoken. A client that does not speak
-// it is told so.
+// it receives an error.
 func (s *Session) secure() error {
 	conn, ok := s.conn.(*tls.Conn)
 	if !ok {
@@ -132,8 +132,8 @@ func (s *Session) notAClient(err error) error {
 	return err
 }
 
-// turnAway tells whoever connected why this ends. Until it has hung up, what it has
-// sent is read: else the answer would be lost with the connection (RFC 9293 3.6.1).
+// turnAway sends a refused client the reason. Until it has hung up, its bytes
+// are read: else the answer would be lost with the connection (RFC 9293 3.6.1).
 func (s *Session) turnAway(conn net.Conn, why error) {
 	conn.SetDeadline(time.Now().Add(time.Second))
 	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_HELLO, wire.FlagReply|wire.FlagError, 1, wire.FromError(why), nil); err != nil {

@@ -32,14 +32,14 @@ type places struct {
 	turned   int // being turned away
 }
 
-// maxTurnedAway is how many connections at a time are told why they are turned away.
+// maxTurnedAway is how many connections at a time receive the reason why they are turned away.
 const maxTurnedAway = 32
 
 func newPlaces(l *Limits) *places {
 	return &places{users: share.NewPool(int64(l.Sessions)), most: l.Unproven}
 }
 
-// placeKind is what a session occupies.
+// placeKind is the kind of place that a session occupies.
 type placeKind int
 
 const (
@@ -51,8 +51,8 @@ const (
 
 var errNoPlace = errors.New("no place")
 
-// enter gives a connection that was accepted its place. After errNoPlace it is to be closed.
-// A session that s.refused is set for is told that and ends.
+// enter assigns an accepted connection its place. After errNoPlace it is to be closed.
+// A session that s.refused is set for receives that error and ends.
 func (p *places) enter(s *Session) error {
 	conn, ok := s.conn.(*net.UnixConn)
 	if !ok {
@@ -89,8 +89,8 @@ func (p *places) enterUser(s *Session) error {
 	return nil
 }
 
-// enterUnproven takes a place until the handshake is over. The connection that has had its place for
-// longest gives it up: whoever means it has proved it by then, however many others come.
+// enterUnproven occupies a place until the handshake is over. The connection that has had its place for
+// longest loses it: an honest client has proved itself by then, however many others come.
 func (p *places) enterUnproven(s *Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *places) proven(s *Session) error {
 	return nil
 }
 
-// leave gives a session's place back.
+// leave frees a session's place.
 func (p *places) leave(s *Session) {
 	was := s.place
 	s.place = placeNone

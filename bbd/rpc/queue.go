@@ -16,7 +16,7 @@ type Queue struct {
 }
 
 // enqueue carries run out after the requests before it. When nothing is queued and
-// quick says that run will not wait, it runs on the calling goroutine, the session's
+// quick reports that run will not wait, it runs on the calling goroutine, the session's
 // reader: that saves a small request two switches.
 func (q *Queue) enqueue(r *Request, quick func() bool, run func(context.Context)) {
 	q.mu.Lock()

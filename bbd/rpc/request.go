@@ -39,7 +39,7 @@ func (r *Request) Reply(m proto.Message) { r.send(wire.FlagReply, m, nil) }
 // ReplyData answers with bytes behind the message.
 func (r *Request) ReplyData(m proto.Message, data []byte) { r.send(wire.FlagReply, m, data) }
 
-// More sends one of several replies. An error says that the client is gone.
+// More sends one of several replies. An error means that the client is gone.
 func (r *Request) More(m proto.Message, data []byte) error {
 	return r.session.out.Send(r.head.Type, wire.FlagReply|wire.FlagMore, r.head.Request, fitted(m), data)
 }

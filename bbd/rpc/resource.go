@@ -2,8 +2,8 @@ package rpc
 
 import "errors"
 
-// Resource is what a session has for its client, as an open file. Release is called once: with
-// lost false when the client gives it back (Session.Release), and with lost true when the session
+// Resource is a resource that a session has for its client, as an open file. Release is called once: with
+// lost false when the client returns it (Session.Release), and with lost true when the session
 // ends and it does not. By then the session's requests have ended. Release may wait, within bounds,
 // and is called without locks of this package.
 type Resource interface{ Release(lost bool) }
@@ -17,7 +17,7 @@ type Key struct {
 	ID   uint64
 }
 
-// ErrInUse says that a session has a resource of the same key; ErrTooMany, that it has as many as
+// ErrInUse: the session has a resource of the same key; ErrTooMany: it has as many as
 // it may.
 var (
 	ErrInUse   = errors.New("the key is in use")
@@ -53,7 +53,7 @@ func (s *Session) hold(k Key, r Resource) {
 	s.mu.held[k.Kind]++
 }
 
-// Resource returns what the session has under a key; nil: nothing.
+// Resource returns the session's resource under a key; nil: nothing.
 func (s *Session) Resource(k Key) Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Session) Held(kind Kind) int {
 	return s.mu.held[kind]
 }
 
-// Release releases what the session has under a key, and reports whether there was something.
+// Release releases the session's resource under a key, and reports whether there was one.
 func (s *Session) Release(k Key) bool {
 	s.mu.Lock()
 	r := s.drop(k)
@@ -108,7 +108,7 @@ func (s *Session) Each(kind Kind, visit func(id uint64, r Resource)) {
 	}
 }
 
-// releaseAll releases what the session has left, at its end.
+// releaseAll releases the session's remaining resources, at its end.
 func (s *Session) releaseAll() {
 	s.mu.Lock()
 	left := s.mu.resources

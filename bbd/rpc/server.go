@@ -1,6 +1,6 @@
-// Package rpc serves sessions of clients and of other daemons: it finds out who they are, reads
-// their requests, starts the handlers of those, in order where order matters, and bounds what each
-// user may have in flight. It must never know what a request does: no file, buffer or lease, only
+// Package rpc serves sessions of clients and of other daemons: it determines their identities, reads
+// their requests, starts the handlers of those, in order where order matters, and bounds the requests that
+// each user may have in flight. It must never know the effect of a request: no file, buffer or lease, only
 // resources, which it releases when their session ends.
 package rpc
 
@@ -20,20 +20,20 @@ import (
 	"forebay/internal/wire"
 )
 
-// Options say whom a server serves, and with what.
+// Options are a server's clients, limits and environment.
 type Options struct {
 	Node    bb.NodeID
 	Version string // of this release, for people
 	Keys    *wire.Keyring
 	TLS     *clustercert.Credentials // nil: clients over TCP need no certificate
 	Limits  Limits
-	Silence time.Duration // of this daemon, after which another one gives it up
+	Silence time.Duration // of this daemon, after which another one counts it as gone
 	Log     *slog.Logger
 
 	// Handlers are the requests that are served, besides those of sessions themselves: Hello,
 	// Prove, Cancel.
 	Handlers map[wire.Type]Handler
-	// Welcome completes the answer to a client whose handshake has succeeded. What it returns is the
+	// Welcome completes the answer to a client whose handshake has succeeded. Its result is the
 	// session's State, and is released at the session's end before its other resources.
 	Welcome func(*Session, *wire.Welcome) Resource
 	Events  Events
@@ -44,14 +44,14 @@ type Options struct {
 // Limits bound what sessions may make the daemon hold.
 type Limits struct {
 	Sessions  int           // of users other than the daemon's owner; each has a share
-	Unproven  int           // connections over TCP that have not proved who they are
+	Unproven  int           // connections over TCP whose client has not proved its identity
 	InFlight  int           // requests of one session
 	Requests  int           // of all users' sessions, in flight
 	Bytes     int64         // that requests of users carry, and messages beyond the usual size
 	Handshake time.Duration // that a client has for it
 }
 
-// Events are told what sessions do. The methods may be called concurrently, and do not wait.
+// Events receive the events of sessions. The methods may be called concurrently, and do not wait.
 type Events interface {
 	Request(wire.Type)
 	Failed(wire.Type, bb.Kind)
@@ -124,8 +124,8 @@ func (s *Server) welcome(ctx context.Context, conn net.Conn) {
 	})
 }
 
-// Shutdown lets no more sessions begin, closes those there are, and waits until what they had is
-// released or ctx ends. It reports whether all of it is.
+// Shutdown accepts no more sessions, closes the present ones, and waits until their resources are
+// released or ctx ends. It reports whether all of them are.
 func (s *Server) Shutdown(ctx context.Context) bool {
 	s.mu.Lock()
 	s.mu.closed = true

@@ -56,7 +56,7 @@ type Session struct {
 	}
 }
 
-// identity is who the client is, from the handshake on.
+// identity is the client's identity, from the handshake on.
 type identity struct {
 	caller access.Caller
 	token  *wire.TokenClaims // it may do only what this allows; nil: all that caller may
@@ -65,7 +65,7 @@ type identity struct {
 	pid    int32
 	local  bool      // it came over the unix socket
 	peer   bb.NodeID // the daemon that is the client; "": none
-	pulse  bool      // it wants to hear that this one lives
+	pulse  bool      // it requests pulses of this daemon
 }
 
 // ID returns the session's number, which no other session of this server has had.
@@ -77,7 +77,7 @@ func (s *Session) Context() context.Context { return s.ctx }
 // Caller returns whom the session acts for.
 func (s *Session) Caller() *access.Caller { return &s.caller }
 
-// Token returns what the session may do alone; nil: all that its caller may.
+// Token returns the token to which the session is restricted; nil: it may do all that its caller may.
 func (s *Session) Token() *wire.TokenClaims { return s.token }
 
 // Peer returns the node of the daemon that is the client; "": the client is no daemon.
@@ -132,7 +132,7 @@ func (s *Session) serve(ctx context.Context) error {
 	}
 }
 
-// beat tells another daemon that this one lives, and what it has in this session, until
+// beat reports to another daemon that this one lives, and how much it has in this session, until
 // that ends.
 func (s *Session) beat() {
 	tick := time.NewTicker(s.server.o.Silence / beats)

@@ -5,8 +5,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// What sessions make the daemon hold is divided among users. Root and the daemon's user are not
-// counted: they get what they ask for, whatever the others have.
+// The memory and places that sessions make the daemon hold are divided among users. Root and the daemon's
+// user are not counted: they get all that they ask for, whatever the others have.
 
 // Take takes n from a pool for the session's user, if the user's share has them.
 func (s *Session) Take(p *share.Pool, n int64) bool {
@@ -21,14 +21,14 @@ func (s *Session) Wait(p *share.Pool, n int64) error {
 	return p.Wait(s.ctx, s.caller.UID, n)
 }
 
-// Give gives back what Take or Wait has taken.
+// Give returns the amount of a Take or Wait.
 func (s *Session) Give(p *share.Pool, n int64) {
 	if !s.caller.System && n > 0 {
 		p.Give(s.caller.UID, n)
 	}
 }
 
-// resize counts what the reader's buffer has beyond its usual size. No handshake needs more.
+// resize counts the size of the reader's buffer beyond its usual one. No handshake needs more.
 func (s *Session) resize(from, to int) error {
 	if !s.open.Load() {
 		return bb.E(bb.Invalid, "handshake", "", "its first message is too long")
@@ -42,7 +42,7 @@ func (s *Session) resize(from, to int) error {
 	return nil
 }
 
-// giveMessages gives back what resize has taken, at the end of the session.
+// giveMessages returns the amount that resize has counted, at the end of the session.
 func (s *Session) giveMessages() {
 	s.Give(s.server.bytes, s.messages)
 	s.messages = 0

@@ -10,8 +10,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// identifyByToken finds out who a client with a token is. What it says of itself in
-// Hello does not count.
+// identifyByToken determines the identity of a client with a token. The claims of
+// its Hello do not count.
 func (s *Session) identifyByToken(in *wire.Reader, r *Request, hello *wire.Hello) error {
 	claims, err := wire.ReadTokenClaims(hello.Token)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Session) expire() (stop func() bool) {
 	return time.AfterFunc(time.Until(s.token.Expires), func() { s.conn.Close() }).Stop
 }
 
-// permits refuses what the session's token does not allow.
+// permits refuses requests that the session's token does not allow.
 func (s *Session) permits(h Handler, typ wire.Type, m proto.Message) error {
 	if s.token == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Catalog is the flusher's catalog of the files of all buffers: it finds what is to be flushed, and records
-// what has become durable. Its methods may be called concurrently.
+// Catalog is the flusher's catalog of the files of all buffers: it finds the content to flush, and records
+// durable content. Its methods may be called concurrently.
 type Catalog struct {
 	// Of returns the files of a buffer that wait for their flush. bb.NotFound: there is no such buffer.
 	Of func(ctx context.Context, buffer string) (*Buffer, error)
@@ -77,8 +77,8 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	return &flushJob{b: b, entry: e, path: path, snap: snap, source: source, looked: looked}, nil
 }
 
-// notReplaced fails while a decided transaction has yet to remove what is at a path: nobody sees
-// the file any more, and its flush would have a removed name come back to the store.
+// notReplaced fails while a decided transaction has yet to remove the file at a path: the file has
+// no readers any more, and its flush would bring a removed name back to the store.
 func (b *Buffer) notReplaced(ctx context.Context, path string) error {
 	id, err := b.names.Replacing(ctx, path)
 	if err != nil || id == 0 {
@@ -140,12 +140,12 @@ func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	return e, path, nil
 }
 
-// missing reports whether a look at a place has not found a file.
+// missing reports whether a lookup of a place has not found a file.
 func missing(e *bb.Entry, err error, file bb.FileID) bool {
 	return bb.KindOf(err) == bb.NotFound || err == nil && e.File != file
 }
 
-// dirtyAt returns the place of a file that waits for its flush, as far as b knows.
+// dirtyAt returns the place of a file that waits for its flush, as b has it.
 func (b *Buffer) dirtyAt(file bb.FileID) (bb.Place, bool) {
 	f, ok := b.dirty.Of(file)
 	return f.At, ok
@@ -167,20 +167,20 @@ func (j *flushJob) Path() string { return j.path }
 // Source returns the file's bytes as they lie in memory.
 func (j *flushJob) Source() backing.Source { return j.source }
 
-// Previous says what the store has under the file's name so far: of it, or of what it replaced.
+// Previous returns the store's present object under the file's name: of the file, or of the one that it replaced.
 func (j *flushJob) Previous() bb.Flushed { return j.entry.Stored() }
 
-// Attempts are what may be under the file's name without a record.
+// Attempts are the objects that may be under the file's name without a record.
 func (j *flushJob) Attempts() []bb.Content { return j.entry.Unrecorded() }
 
-// Attrs are what the file gets in stores that keep attributes.
+// Attrs are the file's attributes in stores that keep attributes.
 func (j *flushJob) Attrs() *backing.Attrs { return backing.AttrsOf(&j.entry) }
 
-// currentFor is how long what a look into the namespace has said is good enough. A node
-// is not declared dead sooner after it was last heard of.
+// currentFor is how long the result of a lookup in the namespace stays valid. A node
+// is not declared dead sooner after the last gossip from it.
 const currentFor = time.Second
 
-// Current looks again whether this node is the file's home, if much time has passed:
+// Current checks again whether this node is the file's home, if much time has passed:
 // this process may have been stopped, or cut off, for all of it (reconcile.go).
 func (j *flushJob) Current(ctx context.Context) error {
 	if j.b.o.Cluster == nil || time.Since(j.looked) < currentFor {
@@ -213,7 +213,7 @@ func (j *flushJob) Damage(ctx context.Context, progress func()) error {
 	return nil
 }
 
-// Done records what the store confirmed. Only then is the file clean.
+// Done records the content that the store confirmed. Only then is the file clean.
 func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 	b := j.b
 	f.Generation = j.entry.Generation
@@ -232,8 +232,8 @@ func (b *Buffer) sayFlushed(e *bb.Entry, path string) {
 	b.o.Emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
 }
 
-// becameClean is what follows from an entry that says that its content is on the store:
-// memory may evict it, and its second copy is not needed. It may be called again.
+// becameClean follows an entry by which the content is on the store:
+// memory may evict it, and its second copy is not needed. Idempotent.
 func (b *Buffer) becameClean(ctx context.Context, e *bb.Entry, path string) error {
 	if err := b.o.Store.MarkClean(e.File, e.Generation); err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
@@ -263,7 +263,7 @@ func (b *Buffer) late(ctx context.Context, e *bb.Entry, path string) {
 	}
 }
 
-// recordFlushed puts what the store has into the file's entry, wherever it lies now
+// recordFlushed puts the flushed content into the file's entry, wherever it lies now
 // and whatever generation it names.
 func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
 	refused := func(why string) error { return bb.E(bb.NotFound, "flush", b.address(flushed.Name), why) }
@@ -279,7 +279,7 @@ func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 	})
 }
 
-// Close lets go of the bytes. Idempotent.
+// Close releases the bytes. Idempotent.
 func (j *flushJob) Close() {
 	j.source.Close()
 	j.snap.Close()
@@ -300,8 +300,8 @@ func (c Catalog) Applied(ctx context.Context, name string, op storeop.Op) error 
 }
 
 // OrphanObject decides about an object that this daemon may have left under a path: false, if
-// what has the name now is somebody's. It is looked at again in any case, since what has
-// the name may change between the answer and the removal.
+// the name has an owner now. The object is checked again in any case, since another one may get
+// the name between the answer and the removal.
 func (c Catalog) OrphanObject(ctx context.Context, name, path string) (remove bool, err error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {

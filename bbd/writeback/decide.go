@@ -5,8 +5,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// What follows from an entry, for a flush and for what the store has, is decided here: by functions of
-// what they are given alone.
+// The consequences of an entry, for a flush and for the store's content, are decided here: by functions of
+// their arguments alone.
 
 // fileGone is why a file is not flushed that has no entry any more.
 const fileGone = "the file is gone"
@@ -35,8 +35,8 @@ func due(owners owner.Node, e *bb.Entry, n bb.Generation) verdict {
 	return flushIt
 }
 
-// record puts into an entry what the store has of a file, as it was flushed, unless why says that the
-// entry is not this node's to change, or knows better.
+// record puts the store's content of a file, as it was flushed, into an entry, unless why
+// names the reason: the entry is not this node's to change, or is newer.
 //
 //	entry                                          what the store has
 //	of another file                                is not its content
@@ -62,7 +62,7 @@ func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) 
 	return ""
 }
 
-// orphan reports whether an object under the name of an entry is nobody's: the file is this node's, and
+// orphan reports whether an object under the name of an entry has no owner: the file is this node's, and
 // its name was never durable. The object cannot be of any use, and the flush waits for its removal.
 func orphan(owners owner.Node, e *bb.Entry) bool {
 	return !owners.Foreign(e) && !e.IsDir() && !e.Type.Special() && !e.Lost && e.Stored().Generation == 0

@@ -10,19 +10,19 @@ import (
 	"forebay/meta/namespace"
 )
 
-// A directory's rename moves on the store what the buffer has flushed and nothing else. What that
-// is follows from the namespace: an object below the old name is this buffer's if an entry says so
-// that has its name by now, or a later operation that the store has yet to follow. Those that
+// A directory's rename moves the buffer's flushed objects on the store and nothing else. They
+// follow from the namespace: an object below the old name is this buffer's if it is in an entry
+// that has its name by now, or in a later operation that the store has yet to follow. Operations that
 // concern the same names wait for this rename, so none of them goes while it is carried out.
 
-// owned gathers what the namespace says that this buffer has under an object's name.
+// owned gathers this buffer's objects under an object's name, by the namespace.
 type owned struct {
 	storeop.Owned
 	flushes string // codec that the buffer flushes with
 }
 
-// add notes what was flushed of a path, and what flushes may have put there without a record, if
-// it has the object's name.
+// add notes the flushed object of a path, and the objects that flushes may have put there without
+// a record, if it has the object's name.
 func (o *owned) add(now, path string, flushed []bb.Flushed, attempts []bb.Content) {
 	for _, f := range flushed {
 		if f.Generation != 0 && now == path+codec.Suffix(f.Codec) {
@@ -36,8 +36,8 @@ func (o *owned) add(now, path string, flushed []bb.Flushed, attempts []bb.Conten
 
 func (o *owned) any() bool { return len(o.Was)+len(o.Attempts) > 0 }
 
-// trace follows an object's name through operations in their order, up to one that says that the
-// object may be this buffer's, and returns the name that it has then.
+// trace follows an object's name through operations in their order, up to one by which the
+// object may be this buffer's, and returns its name at that point.
 func (o *owned) trace(ops []namespace.StoreOp) (now string) {
 	now = o.Object
 	for i := range ops {
@@ -58,7 +58,7 @@ func (o *owned) trace(ops []namespace.StoreOp) (now string) {
 	return now
 }
 
-// renamed is the name of what has a name before the rename of a directory.
+// renamed is the later name of an object that has a name before the rename of a directory.
 func renamed(name string, op *namespace.StoreOp) string {
 	if bb.Within(name, op.OldPath) {
 		return op.NewPath + strings.TrimPrefix(name, op.OldPath)
@@ -77,7 +77,7 @@ func (c Catalog) Ours(ctx context.Context, name string, op storeop.Op, objects [
 		if err != nil {
 			return nil, err
 		}
-		// An object that no entry knows may have been renamed between the two looks. The
+		// An object without an entry may have been renamed between the two lookups. The
 		// operation of that is pending then.
 		if len(ops) == 0 || len(objects) == 0 || ops[len(ops)-1].Seq == last {
 			return ours, nil
@@ -107,7 +107,7 @@ func (c Catalog) Ours(ctx context.Context, name string, op storeop.Op, objects [
 	}
 }
 
-// addEntry adds what the entry says that an object's name stands for.
+// addEntry adds the objects that an object's name stands for by the entry.
 func (b *Buffer) addEntry(ctx context.Context, object string, o *owned) error {
 	paths := []string{object}
 	if plain, name := codec.OfName(object); name != codec.None {

@@ -14,9 +14,9 @@ import (
 	"forebay/meta/namespace"
 )
 
-// pendingOps is what a daemon knows of the renames and removals of a buffer that the namespace has
-// noted for the store, and that were not submitted to its flusher: those of other daemons, and its
-// own until they are. Each is read once when it comes and once when it goes, however many are
+// pendingOps has the renames and removals of a buffer that the namespace has
+// noted for the store, and that were not submitted to this daemon's flusher: those of other daemons,
+// and its own until they are. Each is read once when it comes and once when it goes, however many are
 // pending.
 type pendingOps struct {
 	reads   rounds.Group[struct{}] // of follower
@@ -37,8 +37,8 @@ func newPendingOps(follower namespace.OpReader) *pendingOps {
 	return &pendingOps{follower: follower, ahead: map[uint64]*namespace.StoreOp{}, mine: map[uint64]*namespace.StoreOp{}}
 }
 
-// read brings in all that was noted, carried out or taken over before it was called. Mine says
-// which of those that were noted this daemon carries out.
+// read brings in all operations that were noted, carried out or adopted before it was called. Mine
+// reports which of the noted ones this daemon carries out.
 func (n *pendingOps) read(ctx context.Context, mine func(*namespace.StoreOp) bool) error {
 	_, err := n.reads.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		came, went, err := n.follower.Read(ctx)
@@ -87,8 +87,8 @@ func (n *pendingOps) submitted(op *namespace.StoreOp) {
 }
 
 // submittable returns this daemon's operations that are not behind one that is another daemon's, or
-// that waits for such a one, and concerns the same names; in their order. Wait says that others
-// are. The flusher keeps the order among those that were submitted to it.
+// that waits for such a one, and concerns the same names; in their order. Wait reports that others
+// are. The flusher keeps the order among its submitted operations.
 func (n *pendingOps) submittable() (next []*namespace.StoreOp, wait bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -114,7 +114,7 @@ func (n *pendingOps) behindOthers(op *namespace.StoreOp) bool {
 	return false
 }
 
-// concerning returns an operation that concerns what is in the store at a path; nil: there is
+// concerning returns an operation that concerns the store's objects at a path; nil: there is
 // none, or the flusher has it.
 func (n *pendingOps) concerning(path string) *namespace.StoreOp {
 	n.mu.Lock()

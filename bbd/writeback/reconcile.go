@@ -19,16 +19,16 @@ import (
 	"forebay/internal/wire"
 )
 
-// A daemon that was declared dead may be alive: cut off, or stopped for a while. What it
-// then does in the namespace is refused there. What it does on the store is not: neither
-// a rename over a file nor the PUT of an object can be told "only if I am its home
+// A daemon that was declared dead may be alive: cut off, or stopped for a while. The namespace
+// refuses its later changes there. The store does not refuse them: neither
+// a rename over a file nor the PUT of an object has the condition "only if I am its home
 // still", so that a flush that it began before may end at any time later, and put older
-// bytes in the place of newer ones. No look before a write can prevent that, only make
-// it rare: before a flush begins, before a flush that took long gives its object the
-// name, and before each attempt at a rename or removal, the daemon looks into the
+// bytes in the place of newer ones. A check before a write cannot prevent that, only make
+// it rare: before a flush begins, before a flush that took long renames its object
+// into place, and before each attempt at a rename or removal, the daemon checks in the
 // namespace whether it is its own to do.
 //
-// So the store is made to agree afterwards, by the two who know:
+// So the store is made to agree afterwards, by the two daemons concerned:
 //
 //	the late daemon                         owner of what has the name now
 //	 has written, asks the namespace to
@@ -41,18 +41,18 @@ import (
 //	                                         no: the file is dirty again, and is flushed
 //	                 done ◀─────────────────
 //
-// Every write of the late one comes before its request, and the home flushes after it;
-// so the last who writes is the home, and the bytes are its own, checked as with every
+// Every write of the late daemon comes before its request, and the home flushes after it;
+// so the last writer is the home, and the bytes are its own, checked as with every
 // flush. That is true however late the write was, and whatever was renamed or removed
-// meanwhile. It takes that the late one lives to ask, or is started again while it still
-// holds the file's bytes (ReconcileStale). And it takes that the home has the bytes: what
+// meanwhile. It needs the late daemon to live and ask, or to be started again while it still
+// holds the file's bytes (ReconcileStale). And it needs the home to have the bytes: content that
 // was evicted, and replaced on the store after that, is gone, and is reported lost.
 
 // doubts are the names under which the store has to be looked at.
 type doubts struct {
 	mu      lockorder.Mutex[lockrank.Leaf]
-	waiting map[Doubt]bool // true: what was left under the name has been removed
-	running bool           // somebody works them off
+	waiting map[Doubt]bool // true: the object that was left under the name has been removed
+	running bool           // a goroutine works them off
 }
 
 // Doubt is a name under which the store may have something else than the namespace.
@@ -61,12 +61,12 @@ type Doubt struct {
 	Tree bool // and all below it, of all daemons
 }
 
-// reconcilePause are the shortest and the longest wait between two looks that fail.
+// reconcilePause are the shortest and the longest wait between two failed attempts.
 var reconcilePause = [2]time.Duration{200 * time.Millisecond, 30 * time.Second}
 
-// reconcile sees to it that the store has under a path what the namespace says. If the name waits already,
-// what was left there counts as removed only if it does for both calls: the later one may repeat an attempt
-// that failed, and that began before something was left there again.
+// reconcile makes the store's object under a path agree with the namespace. If the name waits already,
+// an object that was left there counts as removed only if it does for both calls: the later one may repeat an attempt
+// that failed, and that began before another object was left there.
 func (b *Buffer) reconcile(what Doubt, removed bool) {
 	r := &b.doubts
 	r.mu.Lock()
@@ -84,9 +84,9 @@ func (b *Buffer) reconcile(what Doubt, removed bool) {
 	}
 }
 
-// Changed looks whether the store has under a path what the namespace says, after its object was changed
+// Changed checks whether the store's object under a path agrees with the namespace, after the object was changed
 // late: a file of this or another node is flushed again, or is reported lost if its bytes are nowhere else.
-// What has no entry is left as it is.
+// An object without an entry is left as it is.
 func (b *Buffer) Changed(path string) { b.reconcile(Doubt{Path: path}, true) }
 
 // reconcileOp is reconcile of all that an operation which came late may have changed.
@@ -135,7 +135,7 @@ func (b *Buffer) reconcileAll() {
 // reconcileTimeout bounds what one daemon is asked.
 const reconcileTimeout = 30 * time.Second
 
-// reconcileNow is one attempt. Busy: what has the name is on its way elsewhere.
+// reconcileNow is one attempt. Busy: the file that has the name is moving to another node.
 func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) error {
 	if what.Tree {
 		return b.reconcileTree(ctx, what)
@@ -165,8 +165,8 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 	return b.reconcileAt(ctx, node, what)
 }
 
-// reconcileTree is reconcileNow of a tree. First the nodes that answer look at what is their own, then those
-// that are away and own something below the path: when such a node comes back, it compares only what is dirty
+// reconcileTree is reconcileNow of a tree. First the nodes that answer check their own files, then those
+// that are away and own something below the path: when such a node comes back, it compares only its dirty files
 // with the store by itself. A node that owns nothing there may be gone for good.
 func (b *Buffer) reconcileTree(ctx context.Context, what Doubt) error {
 	nodes := append(b.o.Cluster.Others(), b.o.Owners.Self)
@@ -210,7 +210,7 @@ func (b *Buffer) quiet(ctx context.Context, path string) error {
 	return held.Quiet(ctx)
 }
 
-// reconcileAt has a daemon look at what is its own.
+// reconcileAt makes a daemon check its own files.
 func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Doubt) error {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
@@ -259,7 +259,7 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 }
 
 // reconcileFile compares the store with one file of this node. The flushes of its path are
-// held. What is not clean is flushed anyway, or is lost.
+// held. A file that is not clean is flushed anyway, or is lost.
 func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) error {
 	switch e.State() {
 	case bb.StateClean:
@@ -318,12 +318,12 @@ func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 }
 
 // madeDirty ends an attempt whose change of the entry has failed, or has lost its answer: memory, which is dirty
-// already, follows what the namespace has now. Its place is locked.
+// already, follows the present state of the namespace. Its place is locked.
 func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
 	now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
 	switch {
 	case err != nil && bb.KindOf(err) != bb.NotFound:
-		b.enqueueLooked(b.ctx, e, b.addFound(e)) // the flusher looks until it is answered: a clean file it marks clean
+		b.enqueueLooked(b.ctx, e, b.addFound(e)) // the flusher retries until it is answered: a clean file it marks clean
 	case err != nil || now.File != e.File:
 	case due(b.o.Owners, &now, e.Generation) == flushIt:
 		b.enqueueLooked(b.ctx, &now, b.addFound(&now))
@@ -334,8 +334,8 @@ func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
 	return failed
 }
 
-// EnqueueFound queues a dirty file that was looked up a while ago and may be in no queue. What has become of it meanwhile
-// counts. It is added to the dirty files first: a rename that is under way takes it along, or a removal takes it out.
+// EnqueueFound queues a dirty file that was looked up a while ago and may be in no queue. Its present state
+// counts. It is added to the dirty files first: a rename in progress moves it along, or a removal removes it.
 func (b *Buffer) EnqueueFound(ctx context.Context, e *bb.Entry) {
 	added := b.addFound(e)
 	defer b.files.Lock(e.Place())()
@@ -352,8 +352,8 @@ func (b *Buffer) addFound(e *bb.Entry) (added bool) {
 	return true
 }
 
-// enqueueLooked queues one of the dirty files, if its entry says that still. Its place is locked. It was added before its
-// entry is looked up here: if it moves to another node, either the look finds that, or the move takes it out again.
+// enqueueLooked queues one of the dirty files, if it still is one by its entry. Its place is locked. It was added before its
+// entry is looked up here: if it moves to another node, either the lookup finds that, or the move removes it again.
 // Else the flusher would drop the second copy that may be here.
 func (b *Buffer) enqueueLooked(ctx context.Context, e *bb.Entry, added bool) {
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)

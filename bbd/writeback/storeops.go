@@ -13,32 +13,32 @@ import (
 	"forebay/meta/namespace"
 )
 
-// What renames and removals have to do on the store is carried out by the daemon that
-// made them (namespace.StoreOp.By), or that has taken them over from one that was declared
-// dead. Daemons do not tell each other; the namespace keeps them in order:
+// The store's part of renames and removals is carried out by the daemon that
+// made them (namespace.StoreOp.By), or that has adopted them from one that was declared
+// dead. Daemons do not notify each other; the namespace keeps them in order:
 //
 //   - a file is not flushed under a name that a pending operation of another daemon
 //     concerns;
 //   - an operation waits for those of other daemons that came before it and concern
 //     the same names;
-//   - right before each attempt at an operation its daemon looks whether it still is
+//   - right before each attempt at an operation its daemon checks whether it still is
 //     its own, since one that was declared dead may be alive. Both may be in the middle
-//     of it all the same, or one may have been stopped between looking and acting. Twice
-//     is harmless: what is not there any more is not moved again. Late is not, if the
+//     of it all the same, or one may have been stopped between check and change. Twice
+//     is harmless: an object that is gone is not moved again. Late is not, if the
 //     old name is in use again. A daemon that strikes an operation out and finds that it is
-//     another's has been late: it has the store looked at again (reconcile.go).
+//     another's has been late: it has the store checked again (reconcile.go).
 
-// carriesOut reports whether this daemon carries out what is noted as a node's.
+// carriesOut reports whether this daemon carries out the noted operations of a node.
 func (b *Buffer) carriesOut(by bb.NodeID) bool {
 	return b.o.Cluster == nil || by == "" || by == b.o.Owners.Self
 }
 
-// readPending brings in what the namespace has noted for the store.
+// readPending brings in the operations that the namespace has noted for the store.
 func (b *Buffer) readPending(ctx context.Context) error {
 	return b.pending.read(ctx, func(op *namespace.StoreOp) bool { return b.carriesOut(op.By) })
 }
 
-// pathsOf returns the paths of which an operation changes what is in the store.
+// pathsOf returns the paths of which an operation changes the store's objects.
 func pathsOf(op *namespace.StoreOp) []string {
 	if op.NewPath == "" {
 		return []string{op.OldPath}
@@ -46,7 +46,7 @@ func pathsOf(op *namespace.StoreOp) []string {
 	return []string{op.OldPath, op.NewPath}
 }
 
-// othersPause is how long this daemon waits before it looks again whether another one
+// othersPause is how long this daemon waits before it checks again whether another one
 // has carried its operations out.
 const othersPause = 200 * time.Millisecond
 
@@ -62,7 +62,7 @@ func (b *Buffer) replayLater() {
 			case <-b.ctx.Done():
 				return
 			}
-			b.pending.replaying.Store(false) // what has to wait from now on may not be seen by this replay
+			b.pending.replaying.Store(false) // this replay may miss operations that wait from now on
 			if b.files.Destroyed(b.ctx) {
 				return
 			}
@@ -78,10 +78,10 @@ func (b *Buffer) replayLater() {
 	})
 }
 
-// noPendingElsewhere fails while another daemon has to carry out on the store what concerns
-// a path: a flush of it now could be undone by that. So could it be by what this daemon has
-// taken over a moment ago and not handed to its flusher yet, which keeps the order from then on, and by
-// what it could not hand over when it was noted. A daemon that is alone looks only after the latter.
+// noPendingElsewhere fails while another daemon has a store operation to carry out that concerns
+// a path: it could undo a flush of the path now. So could an operation that this daemon has
+// adopted a moment ago and not submitted to its flusher yet, which keeps the order from then on, and
+// one that it could not submit when it was noted. A daemon that is alone checks only the latter.
 func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
 	if b.o.Cluster == nil && !b.pending.behind() {
 		return nil
@@ -96,8 +96,8 @@ func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
 }
 
 // quiesce holds the flushes of a path when no daemon has anything left to do on the store
-// there, so that the store has under the path what was flushed of the file, or nothing.
-// bb.Unavailable if a daemon that has does not answer, or if it takes too long.
+// there, so that the store has the file's flushed content under the path, or nothing.
+// bb.Unavailable if a daemon that has does not answer, or if it lasts too long.
 func (b *Buffer) quiesce(ctx context.Context, path string) (*flusher.Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
@@ -145,8 +145,8 @@ func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, 
 	return names, away, nil
 }
 
-// AdoptStoreOps carries out what a dead node has left to do on the store, from now on and
-// whatever becomes of this process: the namespace records it as this node's.
+// AdoptStoreOps carries out the store operations that a dead node has left, from now on and
+// whatever becomes of this process: the namespace records them as this node's.
 func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 	if _, err := b.names.TakeOverStoreOps(ctx, dead); err != nil {
 		b.replayLater() // some may be this node's now
@@ -158,7 +158,7 @@ func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 // ReplayStoreOps submits to the flusher the renames and removals that the namespace has noted for the
 // store, that were not submitted yet and that this daemon carries out, in their order. Those
 // that were noted before it was called are submitted when it returns, unless they wait for
-// another daemon's. After an error they are submitted later, and what they concern is not flushed before.
+// another daemon's. After an error they are submitted later, and the paths that they concern are not flushed before.
 func (b *Buffer) ReplayStoreOps(ctx context.Context) error {
 	err := b.replay(ctx)
 	if err != nil {
@@ -171,7 +171,7 @@ func (b *Buffer) ReplayStoreOps(ctx context.Context) error {
 // the operations concern (noPendingElsewhere).
 func (b *Buffer) replay(ctx context.Context) error {
 	_, err := b.pending.submits.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		// A caller may give up while it waits for the run after this one. This run need not see the operation
+		// A caller may stop waiting for the run after this one. This run need not see the operation
 		// of that caller, so it mends only the failures from before it began.
 		failures := b.pending.failures.Load()
 		err := b.submit(ctx)
@@ -210,7 +210,7 @@ func (b *Buffer) submit(ctx context.Context) error {
 	return nil
 }
 
-// StoreOps returns what the store has to do for a rename or removal, in a buffer that
+// StoreOps returns the store's operations for a rename or removal, in a buffer that
 // flushes with a codec. Only the last operation carries the id by which it is struck out.
 func StoreOps(op *namespace.StoreOp, codec string) []storeop.Op {
 	var ops []storeop.Op
@@ -225,8 +225,8 @@ func StoreOps(op *namespace.StoreOp, codec string) []storeop.Op {
 		ops = []storeop.Op{removal(op.OldPath, op.Flushed.Codec)}
 	default:
 		ops = []storeop.Op{{Kind: storeop.Rename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec}}
-		// The rename replaces what is in the store under the new name. If that is called
-		// otherwise there, it goes when the renamed file has its name.
+		// The rename replaces the store's object under the new name. If that object has another
+		// name there, it is removed when the renamed file has its name.
 		if op.Replaced.Generation != 0 && op.Replaced.Codec != op.Flushed.Codec {
 			ops = append(ops, removal(op.NewPath, op.Replaced.Codec))
 		}
@@ -238,15 +238,15 @@ func StoreOps(op *namespace.StoreOp, codec string) []storeop.Op {
 		}
 		ops[i].Was, ops[i].Attempts = []bb.Flushed{op.Flushed, op.Left}, op.Attempts
 		ops[i].Replaces, ops[i].ReplacedAttempts = []bb.Flushed{op.Replaced}, op.ReplacedAttempts
-		if ops[i].Old != op.OldPath { // a removal of what was replaced
+		if ops[i].Old != op.OldPath { // a removal of the replaced object
 			ops[i].Was, ops[i].Attempts = ops[i].Replaces, ops[i].ReplacedAttempts
 		}
 	}
 	return ops
 }
 
-// unflushedOps is StoreOps of a file that the store does not have. It may have under the old
-// name what the file had replaced, and what an attempt to flush it has left. What the file
+// unflushedOps is StoreOps of a file that the store does not have. The store may have the object that the
+// file had replaced under the old name, and the rest of an attempt to flush it. The object that the file
 // replaces under the new name stays until its flush.
 func unflushedOps(op *namespace.StoreOp, codec string) []storeop.Op {
 	if op.Op == namespace.OpRename && op.Replaced.Generation != 0 { // of an older release: see KeepReplaced
@@ -265,7 +265,7 @@ func removal(path, codec string) storeop.Op {
 
 // KeepReplaced carries out a rename that an older release has noted: a file that was never
 // flushed has replaced a flushed one. That release removed the old object then; it stays until
-// the flush of what has the name now. False: nothing has the name that would replace it.
+// the flush of the name's present file. False: the name has no file that would replace it.
 func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done bool, err error) {
 	if op.Op != namespace.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
 		return false, nil
@@ -292,17 +292,17 @@ func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done 
 	return err == nil, err
 }
 
-// StoreFollows reports whether the store has to follow the rename or the removal of what has
-// a path, as it does where it may have objects that no entry names.
+// StoreFollows reports whether the store has to follow the rename or the removal of the file or directory at
+// a path, as it does where it may have objects without an entry.
 //
-// What a rename replaces is none of its business: once something of a name is durable, some
+// The replaced file of a rename does not count: once some content of a name is durable, some
 // version of that name stays durable until the name's removal is asked for. The store moves the
 // renamed file over the old version, if it has the file; else the old version stays until the
 // file's flush replaces it (bb.Entry.Replaced). In both cases that is one step of the store.
 func StoreFollows(e *bb.Entry, path string) bool {
 	if e.IsDir() {
-		return !bb.Hidden(path) // the store knows nothing of what was hidden
+		return !bb.Hidden(path) // the store has nothing of hidden files
 	}
-	// A flush whose end nobody has heard of may have put a content that was lost or superseded then.
+	// A flush whose end was not recorded may have put a content that was lost or superseded then.
 	return e.Stored().Generation != 0 || e.Lost || len(e.Attempts) > 0
 }

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Unrecorded returns what the store has of a dirty file if that is all of it: its
+// Unrecorded returns the store's content of a dirty file if that is all of it: its
 // home may have died between the end of the flush and its record. Nil if it is not.
 func (b *Buffer) Unrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error) {
 	if b.files.Spec().Backing == "" {
@@ -40,7 +40,7 @@ func (b *Buffer) Unrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, erro
 	as.Flushed = f
 	sum, size, err := b.objectSum(ctx, &as, path)
 	if err != nil || sum != e.Checksum || size != e.Size {
-		// What cannot be decompressed is some other content too.
+		// An object that cannot be decompressed is some other content too.
 		if kind := bb.KindOf(err); kind == bb.Unavailable || kind == bb.Cancelled {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// objectSum returns checksum and size of what the store has of a file, decompressed.
+// objectSum returns checksum and size of the store's object of a file, decompressed.
 func (b *Buffer) objectSum(ctx context.Context, e *bb.Entry, path string) (sum uint64, size int64, err error) {
 	from, err := b.o.Flusher.Read(ctx, b.name, path, e.Flushed.Codec, 0)
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *Buffer) objectSum(ctx context.Context, e *bb.Entry, path string) (sum u
 	return uint64(all), size, err
 }
 
-// summed is the checksum of what is written to it.
+// summed is the checksum of the bytes that are written to it.
 type summed uint64
 
 func (s *summed) Write(p []byte) (int, error) {

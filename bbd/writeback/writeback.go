@@ -1,6 +1,6 @@
-// Package writeback carries what a buffer's files hold to its backing store: it is the flusher's catalog,
+// Package writeback carries the content of a buffer's files to its backing store: it is the flusher's catalog,
 // submits renames and removals to it in the namespace's order, and reconciles the store with the namespace
-// after writes that came late. It must never know requests of clients, nor how a file comes to be dirty.
+// after writes that came late. It must never know requests of clients, nor the making of dirty files.
 package writeback
 
 import (
@@ -29,15 +29,15 @@ type Files interface {
 	// SaveReaders brings into memory what readers of a file would need from the store's object, before
 	// that is replaced by a generation.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
-	// Pin keeps in memory what is there of a snapshot, which stays the caller's to close, later.
+	// Pin keeps the bytes of a snapshot that are in memory there; the snapshot stays the caller's to close, later.
 	// Ctx is that of all reads of the rest.
 	Pin(ctx context.Context, e *bb.Entry, snap *store.Snapshot) (Pinned, error)
-	// Discard tells another node in the background that a generation does not count any more. A node ""
+	// Discard notifies another node in the background that a generation does not count any more. A node ""
 	// is none.
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
 	// ReportLost marks a file lost, for the reason that e names, and publishes that.
 	ReportLost(ctx context.Context, e *bb.Entry) error
-	// Destroyed reports whether the buffer is known to be gone.
+	// Destroyed reports whether the buffer was seen to be gone.
 	Destroyed(ctx context.Context) bool
 }
 
@@ -47,19 +47,19 @@ type Pinned interface {
 	Close()
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	Resolve(ctx context.Context, path string) (bb.Entry, error)
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
 	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
-	// Replacing returns the decided transaction that has yet to remove what is at a path; 0: there is none.
+	// Replacing returns the decided transaction that has yet to remove the file at a path; 0: there is none.
 	Replacing(ctx context.Context, path string) (bb.TxnID, error)
 	namespace.StoreLog
 }
 
-// Flusher is what is needed of the flusher, whose contracts these are.
+// Flusher are the required methods of the flusher, whose contracts these are.
 type Flusher interface {
 	Enqueue(flusher.Item)
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
@@ -68,7 +68,7 @@ type Flusher interface {
 	Read(ctx context.Context, buffer, path, codec string, offset int64) (io.ReadCloser, error)
 }
 
-// Store is what is needed of memory, whose contracts these are.
+// Store are the required methods of memory, whose contracts these are.
 type Store interface {
 	Snapshot(file bb.FileID, n bb.Generation) (*store.Snapshot, error)
 	MarkClean(file bb.FileID, n bb.Generation) error
@@ -83,7 +83,7 @@ type Options struct {
 	Flusher Flusher
 	Store   Store
 	Open    func(ctx context.Context, buffer string) (backing.Store, error) // the buffer's backing store
-	Wake    func()                                                          // looks again whether writers can have memory
+	Wake    func()                                                          // checks again whether writers can have memory
 	Emit    func(bb.Event)
 	Go      func(func()) // starts what ends soon, or with the daemon
 	Log     *slog.Logger
@@ -99,11 +99,11 @@ type Buffer struct {
 	names Names
 	dirty *dirty.Files
 
-	pending *pendingOps // what the store has yet to follow
+	pending *pendingOps // the operations that the store has yet to follow
 	doubts  doubts
 }
 
-// New returns what writes a buffer's files back until ctx ends. Dirty has those that wait.
+// New returns the write-back of a buffer's files, which works until ctx ends. Dirty has those that wait.
 func New(ctx context.Context, o Options, name string, files Files, names Names, dirty *dirty.Files) *Buffer {
 	return &Buffer{o: o, ctx: ctx, name: name, files: files, names: names, dirty: dirty, pending: newPendingOps(names.PendingOps())}
 }
