@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -178,16 +179,17 @@ func (f *FS) Used(k Kind, id uint32) int64 {
 func (f *FS) CheckServers() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text := fmt.Sprintf("%s-MDT0000-mdc-ffff9e5c41a3b000 active.\n", f.o.Name)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s-MDT0000-mdc-ffff9e5c41a3b000 active.\n", f.o.Name)
 	for i := range f.targets {
 		device := fmt.Sprintf("%s-OST%04x-osc-ffff9e5c41a3b000", f.o.Name, i)
 		if f.targets[i].silent {
-			text += fmt.Sprintf("lfs check: error: check '%s': Resource temporarily unavailable (11)\n", device)
+			fmt.Fprintf(&text, "lfs check: error: check '%s': Resource temporarily unavailable (11)\n", device)
 		} else {
-			text += device + " active.\n"
+			fmt.Fprintf(&text, "%s active.\n", device)
 		}
 	}
-	return text
+	return text.String()
 }
 
 // Imports returns the files "import" of this client's devices, by their paths below /sys/kernel/debug/lustre, in the

@@ -107,11 +107,11 @@ func TestRootIsSquashed(t *testing.T) {
 func TestWorkerOnLustre(t *testing.T) {
 	fs, dir := mountLustre(t, 4)
 	fs.SetProject("alice", 4711)
-	layout, err := lustre.Parse("-E 1M -c 1 -S 192K -E -1 -c 3 -S 192K")
-	if err == nil {
+	if _, err := lustre.Parse("-E 1M -c 1 -S 192K -E -1 -c 3 -S 192K"); err == nil {
 		t.Fatal("a component that ends within a stripe was read") // 1M is no multiple of 192K
 	}
-	if layout, err = lustre.Parse("-E 1536K -c 1 -S 192K -E -1 -c 3 -S 192K"); err != nil {
+	layout, err := lustre.Parse("-E 1536K -c 1 -S 192K -E -1 -c 3 -S 192K")
+	if err != nil {
 		t.Fatal(err)
 	}
 	o := options()
