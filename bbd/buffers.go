@@ -19,7 +19,7 @@ import (
 	metatxn "forebay/meta/txn"
 )
 
-// newRegistry makes what has the buffers that this daemon serves.
+// newRegistry makes the registry of the buffers that this daemon serves.
 func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 	o := registry.Options[*buffer.Buffer]{
 		Table: &d.buffers, Open: func(spec bb.Buffer, ns *metatxn.Tree) *buffer.Buffer { return buffer.New(d.ctx, d.host, spec, ns) },
@@ -69,7 +69,7 @@ func (d *Daemon) watchForgotten() {
 	}, ofAll(d, (*buffer.Buffer).Reassertion))
 }
 
-// newAside returns what has the buffers that are set aside. It is used before there is a namespace.
+// newAside returns the list of the buffers that are set aside. It is used before there is a namespace.
 func newAside(d *Daemon) *aside.List {
 	return aside.New(aside.Options{
 		Context: d.ctx, Doubts: aside.Doubts{Dir: filepath.Join(d.cfg.StateDir, "aside")}, Emit: d.emit, Log: d.log,

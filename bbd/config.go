@@ -19,36 +19,36 @@ import (
 	"forebay/meta"
 )
 
-// Config is what a daemon needs to run. cmd/bbd makes it from files, environment
+// Config is the configuration of a daemon. cmd/bbd makes it from files, environment
 // and flags; there are no other settings.
 type Config struct {
 	Node     bb.NodeID
 	Version  string
-	StateDir string // what must survive a restart and is not bytes of files
+	StateDir string // the state that must survive a restart and is not bytes of files
 
 	Socket string // unix socket for clients on this node
 	TCP    string // host:port for clients elsewhere; "" for none
 	Fabric string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
 	Admin  string // host:port of the admin HTTP server; "" for none
 	// AdminSocket is a unix socket on which the admin server serves root and the daemon's user; ""
-	// for none. The admin server at Admin serves everybody, and only metrics and readiness.
+	// for none. The admin server at Admin serves every client, and only metrics and readiness.
 	AdminSocket string
-	Insecure    bool // listen beyond loopback, and over TCP, where nobody has to prove anything
+	Insecure    bool // listen beyond loopback, and over TCP, where clients need no proof
 
-	// Keys are shared keys: TCP clients must prove to know one, or show a token or a
-	// certificate. TLS, if not nil, is all that is spoken over TCP and on the fabric.
+	// Keys are shared keys: TCP clients must prove that they hold one, or show a token or a
+	// certificate. If TLS is not nil, nothing else is spoken over TCP and on the fabric.
 	Keys *wire.Keyring
 	TLS  *clustercert.Credentials
 
 	FabricAnyPort bool       // another port will do for Fabric, if that one is taken
 	OFI           fabric.OFI // one-sided transfers over libfabric, beside those over TCP
-	// Members says which other daemons there are; nil: this one is alone.
+	// Members lists the other daemons; nil: this one is alone.
 	Members cluster.Members
 
 	Store   store.Options
 	Meta    meta.Options
 	Backing open.Options
-	// StoreRules say which object stores users may have the daemon use; nil: storerules.Default.
+	// StoreRules limit the object stores that users may have the daemon use; nil: storerules.Default.
 	// They do not hold for root and the daemon's user.
 	StoreRules []storerules.Rule
 	Flush      FlushConfig
@@ -58,12 +58,12 @@ type Config struct {
 	ResumeGrace time.Duration // how long a file waits for a writer that lost its daemon
 
 	Log *slog.Logger
-	// Steps names in the log what the start waits for. It is the caller's, who may have begun it
+	// Steps names in the log the waits of the start. It is the caller's, which may have begun it
 	// before and ends it. Nil: New makes one, which ends when New returns.
 	Steps *startup.Steps
 }
 
-// FlushConfig says how dirty data reach the stores.
+// FlushConfig is the configuration of flushing dirty data to the stores.
 type FlushConfig struct {
 	Workers      int
 	DirtyAge     time.Duration    // oldest a dirty byte may get before its flush begins
@@ -79,7 +79,7 @@ type FlushConfig struct {
 // Limits bound what clients may make the daemon hold.
 type Limits struct {
 	Sessions  int   // of users other than the daemon's owner; each has a share (package share)
-	Unproven  int   // connections over TCP that have not proved who they are
+	Unproven  int   // connections over TCP whose client has not proved its identity
 	InFlight  int   // requests of one session
 	Requests  int   // of all users' sessions, in flight
 	Bytes     int64 // that requests of users carry, and messages beyond the usual size
@@ -91,11 +91,11 @@ type Limits struct {
 	LeaseMax  int64
 	Inline    int64 // bytes: reads of up to so many are answered with data
 	Handshake time.Duration
-	Silence   time.Duration // of another daemon, after which nobody waits for it any more; 0: 16 s
+	Silence   time.Duration // of another daemon, after which no request waits for it any more; 0: 16 s
 	Reap      time.Duration // how often transactions are looked after; 0: 5 s
 }
 
-// DefaultLimits are the limits of a daemon that was told none.
+// DefaultLimits are the limits of a daemon whose configuration has none.
 func DefaultLimits() Limits {
 	return Limits{
 		Sessions: 4096, Unproven: 256, InFlight: 1024, Requests: 64 << 10, Bytes: 256 << 20, OpenFiles: 1 << 20, Handles: 65536, Leases: 256, Waiters: 65536,
@@ -103,5 +103,5 @@ func DefaultLimits() Limits {
 	}
 }
 
-// silence is how long another daemon may say nothing.
+// silence is how long another daemon may send nothing.
 func (c *Config) silence() time.Duration { return cmp.Or(c.Limits.Silence, peer.Silence) }

@@ -1,6 +1,6 @@
 // Package bbd is the daemon as a library: it joins the store of bytes, the
-// namespace and the flusher, and serves clients' sessions. cmd/bbd gives it a
-// configuration; it knows nothing of files, flags or environment.
+// namespace and the flusher, and serves clients' sessions. cmd/bbd passes it a
+// configuration; it has no dependence on files, flags or environment.
 package bbd
 
 import (
@@ -55,7 +55,7 @@ import (
 //	New ──▶ starting ──recovered──▶ ready ──Stop──▶ stopping ──▶ stopped
 //
 // Starting: memory is adopted and the namespace is compared with it; clients may
-// connect when New returns, and wait for what is not there yet. Stopping: no new
+// connect when New returns, and wait for parts that are not there yet. Stopping: no new
 // sessions and leases, commits in progress end, optionally everything is drained.
 //
 // Mutexes are taken in this order. Those above the line order operations, and are held across
@@ -97,8 +97,8 @@ type Daemon struct {
 
 	ids     *ids.Claimed
 	buffers registry.Table[*buffer.Buffer]
-	host    *buffer.Host // what they use of the daemon; set before there is one
-	aside   *aside.List  // what is kept and not served
+	host    *buffer.Host // the parts of the daemon that they use; set before there is one
+	aside   *aside.List  // buffers and files that are kept and not served
 
 	listening struct {
 		admin    string // where the admin server listens
@@ -130,7 +130,7 @@ type lifecycle struct {
 	wg       sync.WaitGroup // of all that ends with ctx
 }
 
-// modes are what others ask of a daemon that runs.
+// modes are the modes that others request of a running daemon.
 type modes struct {
 	draining drain.NodeState // whether anything new is accepted
 	pressure atomic.Bool     // memory is short: flush without waiting
@@ -153,8 +153,8 @@ type outflow struct {
 	unfinished *leftovers.Tracker // set before any store is opened
 }
 
-// New starts a daemon: it adopts what is in memory, reconciles it with the
-// namespace, and serves clients until Stop. An error says what to mend.
+// New starts a daemon: it adopts the content of memory, reconciles it with the
+// namespace, and serves clients until Stop. An error names the fault to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &conn.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
@@ -190,7 +190,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	step := d.cfg.Steps.At
 	step("the administrative listeners", nil)
-	if err := d.serveAdmin(); err != nil { // before anything that may wait: it says for what
+	if err := d.serveAdmin(); err != nil { // before anything that may wait: it reports the wait
 		return err
 	}
 	options := d.cfg.Store
@@ -250,7 +250,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the sockets", nil)
-	d.wg.Go(d.work.txns.Reap) // not before: it moves entries that recover takes up
+	d.wg.Go(d.work.txns.Reap) // not before: it moves entries that recover restores
 	d.wg.Go(d.watchForgotten)
 	d.wg.Go(d.holdBack)
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
@@ -261,7 +261,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	return d.listen()
 }
 
-// connect connects to the namespace, and says whose memory is this daemon's own. The
+// connect connects to the namespace, and returns the owner of this daemon's memory. The
 // store has its folders locked by then, and has touched nothing in them.
 func (d *Daemon) connect(ctx context.Context) (o store.Owner, err error) {
 	d.cfg.Steps.At("the namespace to answer", d.silence)
@@ -274,7 +274,7 @@ func (d *Daemon) connect(ctx context.Context) (o store.Owner, err error) {
 	return o, err
 }
 
-// silence says why the namespace does not answer; "": it does, as far as is known.
+// silence returns why the namespace does not answer; "": it does, as far as is known.
 func (d *Daemon) silence() string {
 	status := d.health.Status()
 	if trouble := status.Trouble(); trouble != nil {
@@ -283,7 +283,7 @@ func (d *Daemon) silence() string {
 	return ""
 }
 
-// waitsForWhat says why another daemon keeps this one from serving; "": none does.
+// waitsForWhat returns why another daemon keeps this one from serving; "": none does.
 func (d *Daemon) waitsForWhat() string {
 	if e := d.waitsFor.Load(); e != nil {
 		return e.Error()
@@ -301,8 +301,8 @@ func (d *Daemon) Self() gossip.Member {
 		Memory: usage(&stats.Memory), Disk: usage(&stats.Disk),
 	}
 	if d.staging.Load() > 0 {
-		// What is on its way in may be dirty, and the others leave this daemon a share of
-		// the stores for it.
+		// Files that are being staged in may be dirty, and the others leave this daemon a share of
+		// the stores for them.
 		m.Memory.Dirty = max(m.Memory.Dirty, 1<<20)
 	}
 	switch {
@@ -316,7 +316,7 @@ func (d *Daemon) Self() gossip.Member {
 	return m
 }
 
-// usage is how full a tier is: what may be freed at once counts as free.
+// usage is how full a tier is: bytes that can be freed at once count as free.
 func usage(t *store.TierStats) gossip.Tier {
 	return gossip.Tier{Capacity: t.Capacity, Free: t.Free + t.Evictable, Dirty: t.Dirty}
 }
@@ -343,7 +343,7 @@ func (d *Daemon) listen() error {
 	if err := d.fabric.Listen(d.ctx); err != nil {
 		return err
 	}
-	// Anybody on the node may connect: the kernel says who it is, and that decides.
+	// Every user on the node may connect: the kernel identifies the user, and that decides.
 	unix, err := unixsocket.Listen(d.cfg.Socket, 0o666)
 	if err != nil {
 		return err
@@ -355,10 +355,10 @@ func (d *Daemon) listen() error {
 	return nil
 }
 
-// Stop ends the daemon in order: no new sessions or leases, what is being committed
-// ends, sessions close, everything is drained if the configuration says so and ctx
-// allows, and what is in memory stays for the next start. It reports what it could
-// not do; the daemon has stopped all the same.
+// Stop ends the daemon in order: no new sessions or leases, commits in progress
+// end, sessions close, everything is drained if the configuration requires it and ctx
+// allows, and the content of memory stays for the next start. It reports the steps that
+// failed; the daemon has stopped all the same.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.state.Store("stopping")
 	for _, l := range d.listening.sessions {
@@ -373,7 +373,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 }
 
 func (d *Daemon) endSessions() {
-	// What is being committed ends first, unless the namespace server does not answer.
+	// Commits in progress end first, unless the namespace server does not answer.
 	impatient := time.AfterFunc(stopGrace, d.cancel)
 	defer impatient.Stop()
 	// A request that hangs in a file system whose server is away does not even end then.

@@ -38,7 +38,7 @@ func (d *Daemon) startFlusher() error {
 	return nil
 }
 
-// policy is what the flusher asks about a buffer, holding its lock.
+// policy returns a buffer's policy to the flusher, which holds its lock.
 func (d *Daemon) policy(name string) flusher.Policy {
 	b := d.buffers.Served(name)
 	if b == nil {
@@ -52,7 +52,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 	return p
 }
 
-// flushEvent hears what the flusher does.
+// flushEvent receives the flusher's events.
 func (d *Daemon) flushEvent(e flusher.Event) {
 	switch e.Kind {
 	case flusher.EventFlushed:
@@ -83,7 +83,7 @@ func (d *Daemon) flushFailed(e flusher.Event) {
 	})
 }
 
-// setFailing remembers why a file's last flush failed, for whoever lists it.
+// setFailing records why a file's last flush failed, for lists of files.
 func (d *Daemon) setFailing(k flusher.Key, err error) {
 	if b := d.buffers.Served(k.Buffer); b != nil {
 		b.Failed(k.File, err)

@@ -2,7 +2,7 @@ package bbd
 
 import "forebay/bbd/status"
 
-// nameForeign says in the log what of memory is not this daemon's own.
+// nameForeign logs the parts of memory that are not this daemon's own.
 func (d *Daemon) nameForeign() {
 	for _, f := range status.OfForeign(d.store.Foreign(), d.store.Owner()) {
 		d.log.Error("memory of another node or namespace is left as it is, and cannot be used", "path", f.Path, "tier", f.Tier,

@@ -7,7 +7,7 @@ import (
 	"forebay/bbd/share"
 )
 
-// newAllocator makes what gives writers segments.
+// newAllocator makes the allocator of segments for writers.
 func (d *Daemon) newAllocator() *alloc.Allocator {
 	o := alloc.Options{
 		Store: d.store, Waiters: share.NewPool(int64(d.cfg.Limits.Waiters)), High: d.cfg.Flush.High, Low: d.cfg.Flush.Low,

@@ -21,7 +21,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// handlers says how each request is carried out: quick ones on the session's
+// handlers has the handler of each request: quick ones on the session's
 // reading goroutine, waiting ones on their own, those on a handle in order. A session with a token
 // makes those that are marked so: on the files of its buffer. The memory itself stays out of its
 // reach, as regions hold bytes of all buffers of a user.

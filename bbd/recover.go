@@ -12,12 +12,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// recover compares what is in memory with the namespace, which is the truth about what exists, and
-// takes everything up where the last life of the daemon left it: package recovery has the table of what
-// becomes of a file.
+// recover compares the content of memory with the namespace, which is the truth about existing files, and
+// restores the state of the daemon's last life: package recovery has the table of the fates
+// of a file.
 //
 // Where a record cannot be read, as after an older release was put back, nothing is
-// dropped: what is here may be what it is about.
+// dropped: the bytes here may be the subject of that record.
 func (d *Daemon) recover(ctx context.Context) error {
 	d.wg.Go(func() {
 		select {
@@ -56,7 +56,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 			start.Keep(file)
 		}
 	}
-	d.store.Settle() // what was lost with an earlier memory is recorded
+	d.store.Settle() // the losses of an earlier memory are recorded
 	if unread := d.meta.Stats().Garbage; unread > 0 {
 		// They may be of files that are here.
 		d.log.Error("memory of files without an entry is kept: records of the namespace cannot be read, which a newer release may be able to", "records", unread)

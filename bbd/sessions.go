@@ -21,21 +21,21 @@ func (d *Daemon) newServer() *rpc.Server {
 	})
 }
 
-// client is what the daemon has of a session besides its resources.
+// client is the daemon's state of a session besides its resources.
 type client struct {
 	admission *fabric.Admission // the client's way to region memory over the network; nil: none
 
 	parts replica.Parts // of second copies that come in parts
 }
 
-// clientOf returns what the daemon has of a session whose handshake is over.
+// clientOf returns the daemon's state of a session whose handshake is over.
 func clientOf(s *rpc.Session) *client { return s.State().(*client) }
 
-// Release closes the client's connections to the fabric, before what the session held is given to
+// Release closes the client's connections to the fabric, before the session's resources are granted to
 // others.
 func (c *client) Release(bool) { c.admission.End() }
 
-// welcome tells a client how it reaches the daemon's memory.
+// welcome describes to a client its ways to the daemon's memory.
 func (d *Daemon) welcome(s *rpc.Session, m *wire.Welcome) rpc.Resource {
 	m.Instance, m.Epoch = uint64(d.store.Instance()), d.epoch
 	m.MapRegions, m.InlineThreshold = s.Local(), uint32(d.cfg.Limits.Inline)
@@ -50,7 +50,7 @@ func (d *Daemon) welcome(s *rpc.Session, m *wire.Welcome) rpc.Resource {
 	return c
 }
 
-// maySee reports whether the session's user may hear what happens in a buffer.
+// maySee reports whether the session's user may receive the events of a buffer.
 func (d *Daemon) maySee(ctx context.Context, s *rpc.Session, name string) bool {
 	_, err := d.bufferFor(ctx, s, "events", name)
 	return err == nil || s.Caller().System

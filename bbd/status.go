@@ -49,7 +49,7 @@ func (s statusEntries) Scan(ctx context.Context, buffer string, visit func(e *bb
 // Status describes the daemon at this moment.
 func (d *Daemon) Status() status.Status { return d.statusFor(access.Caller{System: true}, "") }
 
-// statusFor leaves out what a user has no right to see.
+// statusFor leaves out the parts that a user has no right to see.
 func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	stats := d.store.Stats()
 	s := d.statusOfStart()
@@ -80,7 +80,7 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	return s
 }
 
-// statusOfStart is the status of a daemon that is starting: of what it has not opened yet,
+// statusOfStart is the status of a daemon that is starting: of parts that it has not opened yet,
 // nothing is known.
 func (d *Daemon) statusOfStart() status.Status {
 	return status.Status{

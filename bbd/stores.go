@@ -70,7 +70,7 @@ func (s backedBuffers) Changed(name, object string) {
 	}
 }
 
-// sweepAll removes from the stores of all buffers what a member that is gone left there.
+// sweepAll removes from the stores of all buffers the leftovers of a member that is gone.
 func (d *Daemon) sweepAll() {
 	for _, b := range d.buffers.All() {
 		if d.ctx.Err() == nil {

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// maxTokenLife bounds how long a token can be used by who has found it.
+// maxTokenLife bounds how long a finder of a token can use it.
 const maxTokenLife = 30 * 24 * time.Hour
 
 // token makes a token for a buffer, which acts as the buffer's owner.

@@ -1,5 +1,5 @@
-// Package access decides what a caller may do to something with an owner, a group and a mode, as
-// POSIX does. It must never know how a caller has proven an identity, nor what the thing is.
+// Package access decides the rights of a caller to something with an owner, a group and a mode, as
+// POSIX does. It must never know the proof of a caller's identity, nor the kind of the thing.
 package access
 
 import (
@@ -12,22 +12,22 @@ import (
 	"forebay/internal/nss"
 )
 
-// Caller is who a session acts for.
+// Caller is the user that a session acts for.
 type Caller struct {
 	UID    uint32
 	GIDs   []uint32 // the primary group first
 	System bool     // root, or the user that the daemon runs as: may do everything
 
-	// Governs: may say what becomes of jobs, and have nodes emptied, besides the system. Who
-	// has proven that it may act as anybody, and is root where it comes from, as the batch
+	// Governs: may decide about jobs, and have nodes emptied, besides the system. It is a caller that
+	// has proven that it may act as any user, and is root where it comes from, as the batch
 	// system's controller.
 	Governs bool
 
-	// NoRoot: uid 0 is what a client elsewhere claims, with a certificate. On a file system it has
+	// NoRoot: uid 0 is the claim of a client elsewhere, with a certificate. On a file system it has
 	// no rights of root.
 	NoRoot bool
 
-	Relayed bool // another daemon asks for them: what is not for this node is refused
+	Relayed bool // another daemon asks for them: requests that are not for this node are refused
 }
 
 // Right is a set of rights, as the permission bits of one class.
@@ -68,11 +68,11 @@ func IsOwner(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 // Daemon is the daemon's own.
 func Daemon() Caller { return Caller{GIDs: []uint32{0}, System: true} }
 
-// groups are those of users who ask; one cache serves all daemons of a process.
+// groups are those of calling users; one cache serves all daemons of a process.
 var groups nss.GroupCache
 
-// Of looks up the groups of a user, as the system knows them. One whom it does not know, or
-// of whom it does not say in time, has the group it came with.
+// Of looks up the groups of a user in the system. A user who is unknown there, or
+// whose lookup does not end in time, has the group of the session.
 func Of(uid, gid uint32) Caller {
 	c := Caller{UID: uid, GIDs: []uint32{gid}, System: IsOwner(uid)}
 	if c.System {

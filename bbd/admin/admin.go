@@ -1,5 +1,5 @@
-// Package admin serves metrics, readiness, status and profiles over HTTP. It must never know how any of these
-// comes about, nor change anything in the daemon.
+// Package admin serves metrics, readiness, status and profiles over HTTP. It must never know the origin of any of
+// these, nor change anything in the daemon.
 package admin
 
 import (
@@ -22,10 +22,10 @@ import (
 //	Address  host:port    /metrics, /healthz, /readyz: for everybody who reaches it
 //	Socket   unix socket  the same, /status and /debug/pprof/: for root and the daemon's user
 //
-// /status names all buffers and sessions; a profile shows what the daemon does for whom, and takes
-// its time. bbctl status shows every user what is theirs.
+// /status names all buffers and sessions; a profile shows the daemon's work for each user, and costs
+// its time. bbctl status shows each user their own buffers and sessions.
 
-// Options say where the server listens and what it serves. Its functions may be called concurrently.
+// Options are the server's addresses and its content. Its functions may be called concurrently.
 type Options struct {
 	Address string // host:port; "": nowhere
 	Socket  string // path of a unix socket; "": none
@@ -35,8 +35,8 @@ type Options struct {
 	Go      func(func())  // starts what ends with the context
 }
 
-// Serve starts the admin server, which runs until ctx ends, and returns the address that the listener of
-// everybody has; "": there is none.
+// Serve starts the admin server, which runs until ctx ends, and returns the address of the public
+// listener; "": there is none.
 func Serve(ctx context.Context, o Options) (address string, err error) {
 	if o.Address != "" {
 		l, err := net.Listen("tcp", o.Address)

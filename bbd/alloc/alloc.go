@@ -1,5 +1,5 @@
-// Package alloc gives writers segments of the daemon's memory. It must never know what files are made
-// of the segments, nor how bytes reach a store or another node.
+// Package alloc grants writers segments of the daemon's memory. It must never know the files that are made
+// of the segments, nor the way of bytes to a store or another node.
 package alloc
 
 import (
@@ -28,7 +28,7 @@ type Buffer interface {
 	Spec() bb.Buffer
 	// Blocked counts the time that a writer has waited.
 	Blocked(time.Duration)
-	// ReleaseIdle gives back the segments that the daemon itself fills and does not use now.
+	// ReleaseIdle returns the segments that the daemon itself fills and does not use now.
 	ReleaseIdle()
 	// Flushes reports whether dirty bytes become clean by themselves: there is a store, which answers.
 	Flushes() bool
@@ -36,7 +36,7 @@ type Buffer interface {
 
 // Claimant is a client of this node whose writers wait. Equal values are the same client.
 type Claimant interface {
-	// Claim returns what the client has of a buffer, and how many of its files it has open for writing.
+	// Claim returns the client's memory of a buffer, and how many of its files it has open for writing.
 	Claim(Buffer) (has store.Claim, writes int)
 }
 
@@ -69,9 +69,9 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Allocator gives writers segments. While none is free they wait in a queue, fairly among
-// users, then among buffers and then among clients, while Run frees memory: it evicts what is
-// clean, spills to disk, moves files to other nodes, and waits for the flusher (contract 14).
+// Allocator grants writers segments. While none is free they wait in a queue, fairly among
+// users, then among buffers and then among clients, while Run frees memory: it evicts clean
+// bytes, spills to disk, moves files to other nodes, and waits for the flusher (contract 14).
 // Its methods may be called concurrently.
 type Allocator struct {
 	o      Options
@@ -90,7 +90,7 @@ type Allocator struct {
 		at    time.Time
 	}
 	looked   time.Time         // when unstick last ran; of step alone
-	claims   map[claimKey]seen // what it saw, likewise
+	claims   map[claimKey]seen // its claims at that time, likewise
 	underWay atomic.Int64      // bytes being spilled
 	moving   atomic.Int64      // bytes being moved to other nodes
 	spilling sync.WaitGroup
@@ -109,7 +109,7 @@ type Request struct {
 	Tier     bb.Tier  // where the bytes belong
 	Files    int      // open for writing, that cannot go on without it
 	AllFiles bool     // by the client: Files are all that wait
-	Commits  bool     // the client commits what it has, and asks again, when asked to
+	Commits  bool     // on request, the client commits its writes and asks again
 }
 
 // WaitStatus is how many writers wait for memory.
@@ -260,7 +260,7 @@ func (r *Allocator) left(w *waiter) {
 	}
 }
 
-// cancel takes a waiter that gave up out of the queue. What it was granted meanwhile goes back.
+// cancel removes an abandoned waiter from the queue. Segments that it was granted meanwhile go back.
 func (r *Allocator) cancel(ctx context.Context, w *waiter) (store.Lease, error) {
 	r.mu.Lock()
 	for i, x := range r.mu.queue {
@@ -302,8 +302,8 @@ func (r *Allocator) try(w *waiter) (store.Lease, error) {
 	return r.segment(w, bytes)
 }
 
-// segment leases one that has room for what should fit: an unfinished segment that is too
-// small would come back, and be the next to be leased again. Who may wait gets one of those
+// segment leases one that has room for the bytes that should fit: an unfinished segment that is too
+// small would come back, and be the next to be leased again. A waiter that may wait gets one of those
 // only after fittingPatience.
 func (r *Allocator) segment(w *waiter, bytes int64) (store.Lease, error) {
 	q := store.LeaseRequest{Buffer: w.Buffer.Spec().Name, UID: w.UID, Bytes: bytes, Min: w.Min, Tier: w.Tier, Fixed: r.fixed(w.Buffer)}
@@ -369,7 +369,7 @@ func (r *Allocator) step() {
 	}
 }
 
-// queued returns those who wait, oldest first.
+// queued returns the waiters, oldest first.
 func (r *Allocator) queued() ([]admit.Request, map[uint64]*waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -421,7 +421,7 @@ func (r *Allocator) state(requests []admit.Request, waiting map[uint64]*waiter) 
 	return state
 }
 
-// freeFor is how long free memory elsewhere is taken for what it was: the queue is polled
+// freeFor is how long a count of free memory elsewhere stays valid: the queue is polled
 // more often, and there may be thousands of members to count.
 const freeFor = 200 * time.Millisecond
 
@@ -461,7 +461,7 @@ func (r *Allocator) grant(w *waiter, bytes int64) {
 	r.finish(w, grant{lease, err})
 }
 
-// finish answers a waiter and takes it out of the queue, unless it has given up.
+// finish answers a waiter and removes it from the queue, unless it was abandoned.
 func (r *Allocator) finish(w *waiter, g grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -476,7 +476,7 @@ func (r *Allocator) finish(w *waiter, g grant) {
 	w.granted <- g
 }
 
-// clear frees what nobody has to wait for: clean memory, of the writer's user where users have shares, and
+// clear frees memory that needs no wait: clean bytes, of the writer's user where users have shares, and
 // idle leases of the daemon's own.
 func (r *Allocator) clear(w *waiter, bytes int64) (made store.Room) {
 	if !r.o.Store.Shared() {
@@ -544,7 +544,7 @@ func (r *Allocator) move(bytes int64) {
 	}
 	r.spilling.Go(func() {
 		if r.o.Overflow.Migrate(r.ctx, bytes) == 0 {
-			r.pause() // nobody takes any: not at once again
+			r.pause() // no node accepts any: not at once again
 		}
 		r.moving.Store(0)
 		r.Wake()

@@ -11,7 +11,7 @@ import (
 
 // Waits for memory that have no end are found and refused: see admit.Stuck. The writers of one session
 // and buffer are one claim. Those of other daemons' sessions, which act for many clients, and of the
-// daemon itself are not: what they hold counts as what may become free.
+// daemon itself are not: their memory counts as memory that may become free.
 
 const (
 	stuckAfter = 2 * time.Second        // so long nothing changes before a writer is refused
@@ -28,7 +28,7 @@ type claimKey struct {
 type claimant struct {
 	key      claimKey
 	claim    admit.Claim
-	allFiles bool // its client says how many of its files wait
+	allFiles bool // its client reports how many of its files wait
 }
 
 // seen is a claim as it was last looked at, and since when it has been so: a client returns its leases a
@@ -102,7 +102,7 @@ func claimants(waiting map[uint64]*waiter, now time.Time) []*claimant {
 	return all
 }
 
-// count adds the files of a waiter. A client that says how many of its files wait says it of all: its
+// count adds the files of a waiter. A client that reports how many of its files wait reports all of them: its
 // earlier request, which it has replaced by this one, may be in the queue still.
 func (c *claimant) count(w *waiter) {
 	switch {

@@ -8,7 +8,7 @@ import (
 	"forebay/bbd/admit"
 )
 
-// Where several users share memory, free bytes may lie in regions that are not for everybody: the
+// Where several users share memory, free bytes may lie in regions that are barred from some users: the
 // store refuses a lease beyond a user's share. Memory is then freed for each user in the queue on its own.
 
 // await names the users in the queue to the store, and reports whether memory is divided among users.
@@ -26,7 +26,7 @@ func (r *Allocator) await(waiting map[uint64]*waiter) bool {
 	return len(users) > 0 && r.o.Store.Shared()
 }
 
-// perUser changes a decision for memory that is divided. Bytes are not evicted by age from everybody:
+// perUser changes a decision for memory that is divided. Bytes are not evicted by age across all users:
 // each user in the queue without a grant has one attempt, in which the store frees memory for
 // that user. Attempts come first, so that Spill begins with a region that is being vacated.
 func perUser(actions []admit.Action, state *admit.State) []admit.Action {
@@ -76,7 +76,7 @@ func (r *Allocator) fixed(b Buffer) bool {
 	return r.o.Shares && !r.o.Disk && !b.Flushes()
 }
 
-// What a writer in the queue waits for, as status says it.
+// The causes of a writer's wait in the queue, as in the status.
 const (
 	waitsForOwn    = "own data"
 	waitsForOthers = "others' data"

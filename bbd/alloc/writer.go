@@ -21,13 +21,13 @@ import (
 // ErrNoRoom is the error for memory that has not become free in time.
 var ErrNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: others use all of it")
 
-// MaxExtent is the longest run of bytes under one checksum: what a damaged byte
-// makes unreadable, and what a reader verifies at once.
+// MaxExtent is the longest run of bytes under one checksum: the unit that a damaged byte
+// makes unreadable, and that a reader verifies at once.
 const MaxExtent = 4 << 20
 
-// Writer fills segments on behalf of those who cannot map them: inline
+// Writer fills segments on behalf of clients and requests that cannot map them: inline
 // commits, stage-in, and bytes that come back from the store. It is one per buffer
-// and user; its lease is shared by all who write for them.
+// and user; its lease is shared by all writers on their behalf.
 type Writer struct {
 	a    *Allocator
 	b    Buffer
@@ -62,7 +62,7 @@ type Piece struct {
 	Mem    []byte
 }
 
-// Fill fills the memory from a stream as io.ReadFull does, and sums up what came.
+// Fill fills the memory from a stream as io.ReadFull does, and sums up the bytes that came.
 func (p *Piece) Fill(from io.Reader) (n int64, sum uint64, err error) {
 	err = p.guard("read", "", func() error {
 		got, err := io.ReadFull(from, p.Mem)
@@ -133,7 +133,7 @@ func (w *Writer) end() {
 	}
 }
 
-// release gives a segment back that nobody fills any more.
+// release returns a segment that is not filled any more.
 func (w *Writer) release(f *filling) {
 	if f.lost.Load() {
 		w.a.Abandon(f.lease.ID)
@@ -142,7 +142,7 @@ func (w *Writer) release(f *filling) {
 	}
 }
 
-// Done gives back what Reserve returned, after it was committed or given up.
+// Done releases the result of Reserve, after it was committed or abandoned.
 func (w *Writer) Done(p Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,10 +175,10 @@ func (w *Writer) renew(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Overhead is what a segment needs besides data: its header and records.
+// Overhead is the part of a segment that is not data: its header and records.
 const Overhead = 16 << 10
 
-// ReleaseIdle gives an idle lease back when others wait for memory.
+// ReleaseIdle returns an idle lease when others wait for memory.
 func (w *Writer) ReleaseIdle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,8 +187,8 @@ func (w *Writer) ReleaseIdle() {
 	}
 }
 
-// maxLost is how often a Write begins again in another segment. A user who cuts regions short all
-// the time has their own writes fail.
+// maxLost is how often a Write begins again in another segment. Where a user cuts regions short all
+// the time, that user's own writes fail.
 const maxLost = 4
 
 // Write copies p into segments and returns its extents for a commit at an offset of
@@ -257,7 +257,7 @@ func (s *Writers) Of(uid uint32, tier bb.Tier) *Writer {
 	return w
 }
 
-// ReleaseIdle gives back the segments that the daemon itself fills and does not use now.
+// ReleaseIdle returns the segments that the daemon itself fills and does not use now.
 func (s *Writers) ReleaseIdle() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.mu.by))
@@ -267,7 +267,7 @@ func (s *Writers) ReleaseIdle() {
 	}
 }
 
-// Clear takes all writers out, and gives back what they do not use now.
+// Clear removes all writers, and returns the segments that they do not use now.
 func (s *Writers) Clear() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.mu.by))

@@ -1,6 +1,6 @@
-// Package aside has what a daemon keeps in memory and does not serve: buffers whose namespace
+// Package aside has the content of a daemon's memory that it does not serve: buffers whose namespace
 // could not be read at the start, and files of buffers that the namespace does not have. It must
-// never know how a buffer is read, and touches no bytes of files.
+// never know the reading of a buffer, and touches no bytes of files.
 //
 //	            recovery fails, and the buffer is the reason
 //	recorded ────────────────────────────────────────────────▶ set aside: calls fail, all bytes stay
@@ -30,26 +30,26 @@ type Buffer struct {
 	Err          *bb.Error // why, with the remedy
 	Rebuilds     bool      // its namespace can be rebuilt from what memory has
 	Files        int       // that memory has of it
-	Bytes, Dirty int64     // of these files; dirty: not known to be on the store
+	Bytes, Dirty int64     // of these files; dirty: possibly not on the store
 }
 
-// Options are what a list needs of its daemon. Its functions may be called concurrently.
+// Options are the parts of its daemon that a list needs. Its functions may be called concurrently.
 type Options struct {
-	Context context.Context // of what is carried through, whoever asked for it
+	Context context.Context // of changes that are carried through after their callers are gone
 	Doubts  Doubts
 	// The buffers of the namespace, with the contracts of meta.Meta.
 	Buffer        func(ctx context.Context, name string) (bb.Buffer, error)
 	DestroyBuffer func(ctx context.Context, name string) error
-	// Lock waits until nobody makes or destroys buffers of a name here, and keeps it so until unlock.
+	// Lock waits until no buffer of a name is being made or destroyed here, and keeps it so until unlock.
 	Lock func(ctx context.Context, name string) (unlock func(), err error)
-	Drop func(name string) // drops what the daemon has of a buffer: bytes, and the store that is open for it
+	Drop func(name string) // drops the daemon's parts of a buffer: bytes, and the store that is open for it
 	// Rebuilds reports whether the namespace of a buffer can be rebuilt that is set aside for an error.
 	Rebuilds func(error) bool
 	Emit     func(bb.Event)
 	Log      *slog.Logger
 }
 
-// List is what is kept. It is safe for concurrent use.
+// List has the buffers and files that are kept. It is safe for concurrent use.
 type List struct {
 	o       Options
 	mu      lockorder.Mutex[lockrank.Leaf]
@@ -98,7 +98,7 @@ func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, doubt string, 
 	return nil
 }
 
-// Destroy deletes a buffer that was set aside, with all that the daemon has of it, for a caller who owns it.
+// Destroy deletes a buffer that was set aside, with all its bytes in the daemon, for a caller that owns it.
 // Another one of its name stays.
 func (l *List) Destroy(ctx context.Context, c *access.Caller, spec *bb.Buffer) error {
 	const op = "buffer destroy"
@@ -127,8 +127,8 @@ func (l *List) Destroy(ctx context.Context, c *access.Caller, spec *bb.Buffer) e
 	return nil
 }
 
-// Changed notes how the buffer of a name is now, nil if it is said to be destroyed. One that was set aside and
-// has been destroyed elsewhere is dropped. The caller has the name locked.
+// Changed notes the present record of the buffer of a name, nil if it was reported destroyed. One that was set
+// aside and has been destroyed elsewhere is dropped. The caller has the name locked.
 func (l *List) Changed(name string, now *bb.Buffer) {
 	kept, is := l.Find(name)
 	if !is {

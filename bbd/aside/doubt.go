@@ -10,8 +10,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Doubts are notes, in a folder, of what a start has found of memory and a later one does not: why files of a
-// buffer that were open may be old or have holes. The buffer was set aside, so that no entry says so.
+// Doubts are notes, in a folder, of damage to memory that a start has found and a later one does not find: why files
+// of a buffer that were open may be old or have holes. The buffer was set aside, so that no entry records it.
 // They are of one daemon, which reads and writes one buffer's at a time.
 type Doubts struct{ Dir string }
 
@@ -41,7 +41,7 @@ func (d Doubts) Note(spec *bb.Buffer, why string) (err error) {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Of returns what was noted; "": nothing. A note that cannot be read is one, too.
+// Of returns the note of a buffer; "": there is none. A note that cannot be read is one, too.
 func (d Doubts) Of(spec *bb.Buffer) string {
 	why, err := os.ReadFile(d.file(spec))
 	switch {
@@ -53,7 +53,7 @@ func (d Doubts) Of(spec *bb.Buffer) string {
 	return string(why)
 }
 
-// Forget removes the note: entries say what there was to say, or the buffer is gone.
+// Forget removes the note: its content is in entries, or the buffer is gone.
 func (d Doubts) Forget(spec *bb.Buffer) error {
 	if err := os.Remove(d.file(spec)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return bb.Wrap("forget a note", d.file(spec), err)

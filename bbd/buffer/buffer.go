@@ -1,7 +1,7 @@
-// Package buffer joins what a daemon has of one buffer: its open and its dirty files, and the parts that read,
-// write, copy, move, flush and recover them. It connects each part with what the part needs of the others, and
+// Package buffer joins a daemon's parts of one buffer: its open and its dirty files, and the parts that read,
+// write, copy, move, flush and recover them. It connects each part with its needs of the others, and
 // implements the interfaces by which drain, staging, txn and alloc use a buffer. It must never know a request,
-// nor decide what a part decides.
+// nor the decisions of a part.
 package buffer
 
 import (
@@ -71,15 +71,15 @@ type Host struct {
 
 // Settings are those of the daemon's configuration that concern buffers.
 type Settings struct {
-	Inline       int64         // bytes: what is so small travels in messages
+	Inline       int64         // bytes: content of at most this size travels in messages
 	ResumeGrace  time.Duration // how long a file waits for a writer that lost its daemon
 	DirtyAge     time.Duration // oldest a dirty byte may get before its flush begins
 	DrainTimeout time.Duration
-	Silence      time.Duration // of another daemon, after which nobody waits for it any more
+	Silence      time.Duration // of another daemon, after which no request waits for it any more
 	Since        time.Time     // when the daemon was started
 }
 
-// Buffer is what a daemon keeps of one buffer while it runs. Each part has a lock of its own; their order
+// Buffer is a daemon's state of one buffer while it runs. Each part has a lock of its own; their order
 // is that of bbd.Daemon. Its methods may be called concurrently.
 type Buffer struct {
 	h    *Host
@@ -87,7 +87,7 @@ type Buffer struct {
 	name string
 	ns   *metatxn.Tree
 
-	current atomic.Pointer[bb.Buffer] // what the namespace says of it; replaced, never changed
+	current atomic.Pointer[bb.Buffer] // its record in the namespace; replaced, never changed
 
 	open  *file.Files
 	dirty *dirty.Files
@@ -145,7 +145,7 @@ func (l later) Spec() bb.Buffer { return l.b.Spec() }
 // Lock keeps others from changing the entry at a place: a rename has it locked until the daemon has followed.
 func (l later) Lock(at bb.Place) (unlock func()) { return l.b.open.Lock(at) }
 
-// Reserve keeps others from changing what lies at a place, until release is called.
+// Reserve keeps others from changing the file or directory at a place, until release is called.
 func (l later) Reserve(at bb.Place, path string) (release func(), ok bool) {
 	return l.b.open.Reserve(at, path)
 }
@@ -161,7 +161,7 @@ func (l later) ReportLost(ctx context.Context, e *bb.Entry) error {
 // Name returns the buffer's name.
 func (b *Buffer) Name() string { return b.name }
 
-// Spec returns the buffer's record, as this daemon knows it.
+// Spec returns the buffer's record, as this daemon has it.
 func (b *Buffer) Spec() bb.Buffer { return *b.current.Load() }
 
 // Replace replaces the buffer's record by a newer one.
@@ -184,7 +184,7 @@ func (b *Buffer) Sources() *origin.Sources { return b.sources }
 // Gate returns what keeps changes apart from the end of the buffer.
 func (b *Buffer) Gate() *freeze.Gate { return b.gate }
 
-// Usage returns what was counted of the buffer.
+// Usage returns the counts of the buffer.
 func (b *Buffer) Usage() *batch.Usage { return &b.usage }
 
 // Entries returns what describes entries.
@@ -211,7 +211,7 @@ func (b *Buffer) Reassertion() *reassert.Buffer { return b.reassertion }
 // Recovery returns what recovers files.
 func (b *Buffer) Recovery() *recovery.Buffer { return b.recovery }
 
-// Rules returns what the buffer's flush rules hold back.
+// Rules returns the holds of the buffer's flush rules.
 func (b *Buffer) Rules() *flushrule.Buffer { return b.rules }
 
 // Due returns when the buffer's job ends; the zero time: there is none.

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// What a drain uses of a buffer.
+// The methods of a buffer that a drain uses.
 var _ drain.Buffer = (*Buffer)(nil)
 
 // Names returns the buffer's namespace.
@@ -62,12 +62,12 @@ func (b *Buffer) Materialize(ctx context.Context, id bb.TxnID) error {
 // Saved returns why the buffer may not be destroyed; nil: it may.
 func (b *Buffer) Saved(ctx context.Context) error { return drain.Saved(ctx, b, b.open.Count()) }
 
-// Flushed waits until the store has what lies at a path and below it, in a buffer that promises that.
+// Flushed waits until the store has the files at a path and below it, in a buffer that promises that.
 func (b *Buffer) Flushed(ctx context.Context, c access.Caller, op, path string) error {
 	return b.h.Drains.Flushed(ctx, b, c, op, path)
 }
 
-// FinishDrain saves what a drain of all daemons saves after the files.
+// FinishDrain saves the objects that a drain of all daemons saves after the files.
 func (b *Buffer) FinishDrain(ctx context.Context, patience time.Duration) error {
 	return b.h.Drains.Finish(ctx, b, patience)
 }

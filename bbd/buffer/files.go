@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// newOpen makes what has the files of a buffer that are open for writing.
+// newOpen makes the part that has the files of a buffer that are open for writing.
 func newOpen(b *Buffer) *file.Files {
 	h, s := b.h, &b.h.Settings
 	return file.New(b.ctx, file.Options{
@@ -60,7 +60,7 @@ func (p filePaths) Parent(ctx context.Context, c access.Caller, op, path string)
 // fileReplicas keep second copies of a buffer's generations, for its open files.
 type fileReplicas struct{ b *Buffer }
 
-// Copy returns the copy of a generation that a node is said to have; nil: it is to have none.
+// Copy returns the copy of a generation that a node is recorded to have; nil: it is to have none.
 func (r fileReplicas) Copy(at bb.NodeID) file.Replica {
 	b := r.b
 	if b.h.Cluster == nil || at == "" && !b.replicas.Wanted() {
@@ -73,7 +73,7 @@ func (r fileReplicas) Copy(at bb.NodeID) file.Replica {
 	return c
 }
 
-// Discard drops what a node has of a generation.
+// Discard drops a node's bytes of a generation.
 func (r fileReplicas) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
 	r.b.replicas.Discard(node, file, n)
 }

@@ -7,13 +7,13 @@ import (
 	"forebay/flusher/backing/health"
 )
 
-// What gives writers memory uses of a buffer.
+// The methods of a buffer that the allocator uses.
 var _ alloc.Buffer = (*Buffer)(nil)
 
 // Blocked counts the time that a writer has waited for memory.
 func (b *Buffer) Blocked(d time.Duration) { b.usage.Blocked(d) }
 
-// ReleaseIdle gives back the segments that the daemon itself fills and does not use now.
+// ReleaseIdle returns the segments that the daemon itself fills and does not use now.
 func (b *Buffer) ReleaseIdle() { b.writers.ReleaseIdle() }
 
 // Flushes reports whether there is a store, which answers.

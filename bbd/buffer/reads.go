@@ -12,7 +12,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// newSources makes what the files of a buffer are read from that are not in memory.
+// newSources makes the sources of a buffer's bytes that are not in memory.
 func newSources(b *Buffer) *origin.Sources {
 	o := origin.Options{Buffer: b.name, Objects: objects{b}, Entries: b.ns, Go: b.h.Go}
 	if b.h.Cluster != nil {

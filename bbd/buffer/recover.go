@@ -8,7 +8,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Recover recovers the files of a buffer, after what the last life of the daemon had yet to do on its store.
+// Recover recovers the files of a buffer, after the store operations that the daemon's last life had left.
 func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *recovery.Start) error {
 	if err := b.writeback.ReplayStoreOps(ctx); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	return b.recovery.Recover(ctx, files, start)
 }
 
-// Sweep removes from the buffer's store what a life of a daemon that is over left of unfinished uploads.
+// Sweep removes from the buffer's store the unfinished uploads of a daemon's life that is over.
 func (b *Buffer) Sweep() {
 	if b.Spec().Backing == "" {
 		return

@@ -29,7 +29,7 @@ func newChanges(b *Buffer) *change.Buffer {
 	return change.NewBuffer(b.ctx, b.h.ChangeOptions(), b.name, p)
 }
 
-// logged is what a namespace that is a log does besides.
+// logged are the additional methods of a namespace that is a log.
 type logged interface {
 	reassert.Log
 	change.Log

@@ -91,7 +91,7 @@ func (f stagingFile) Close(ctx context.Context, mtime time.Time) error {
 // Cancel drops the generation.
 func (f stagingFile) Cancel() { f.File.Cancel(f.ctx) }
 
-// Pin opens a closed file, and pins what is in memory of it.
+// Pin opens a closed file, and pins its bytes that are in memory.
 func (b *Buffer) Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error) {
 	e, view, err := b.handles.OpenRead(ctx, c, path)
 	if err != nil {
@@ -115,7 +115,7 @@ type pinnedFile struct {
 	path string
 }
 
-// Entry returns what is copied out.
+// Entry returns the entry of the file that is copied out.
 func (p *pinnedFile) Entry() stage.Entry { return staging.Leaving(p.path, p.View().Entry()) }
 
 // Verify checks every extent that is in memory; the others are when they are read.

@@ -27,7 +27,7 @@ func (b *Buffer) MakeDirs(ctx context.Context, c access.Caller, path string, mod
 	return err
 }
 
-// Settle materializes what is committed into the directories above a path.
+// Settle materializes transactions that are committed into the directories above a path.
 func (b *Buffer) Settle(ctx context.Context, op, path string) error {
 	_, _, err := b.paths.Parent(ctx, access.Daemon(), op, path)
 	return err

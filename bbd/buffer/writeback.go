@@ -29,7 +29,7 @@ func (f writebackFiles) SaveReaders(ctx context.Context, file bb.FileID, newer b
 	return f.b.cache.SaveReaders(ctx, file, newer)
 }
 
-// Pin keeps in memory what is there of a snapshot.
+// Pin keeps the bytes of a snapshot that are in memory there.
 func (f writebackFiles) Pin(ctx context.Context, e *bb.Entry, snap *store.Snapshot) (writeback.Pinned, error) {
 	source, err := f.b.cache.View(e, snap).Source(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (f writebackFiles) Pin(ctx context.Context, e *bb.Entry, snap *store.Snapsh
 	return source, nil
 }
 
-// Discard tells another node that a generation does not count any more.
+// Discard notifies another node that a generation does not count any more.
 func (f writebackFiles) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
 	f.b.replicas.Discard(node, file, n)
 }

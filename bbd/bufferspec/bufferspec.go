@@ -1,5 +1,5 @@
-// Package bufferspec completes and checks the record of a new buffer. It must never know what is on a store, nor
-// which buffers there are.
+// Package bufferspec completes and checks the record of a new buffer. It must never know the content of a store, nor
+// the other buffers.
 package bufferspec
 
 import (
@@ -13,8 +13,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Complete sets what the request for a new buffer leaves to the daemon, which makes it now. All of it is recorded: an
-// absent value in a record has the meaning of the release that made it.
+// Complete sets the fields that the request for a new buffer leaves to the daemon, which makes it now. All of it is
+// recorded: an absent value in a record has the meaning of the release that made it.
 func Complete(spec *bb.Buffer, request *wire.Buffer, now time.Time) {
 	spec.Created, spec.State = now, bb.BufferActive
 	if request.KeepDefault {
@@ -27,7 +27,7 @@ func Complete(spec *bb.Buffer, request *wire.Buffer, now time.Time) {
 	spec.Existing = cmp.Or(spec.Existing, bb.ExistingKeep)
 }
 
-// Check returns what of a buffer's record is not allowed, without a look at anything but the record.
+// Check returns the error of a buffer's record that is not allowed, from the record alone.
 func Check(spec *bb.Buffer) error {
 	if err := bb.CheckBufferName(spec.Name); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package cluster is a daemon's view of the other daemons: which there are, which versions they
-// speak, sessions with them, which of them coordinates, and which are asked to take bytes. It must
-// never know a file or a buffer, nor take what gossip says for the truth about data.
+// Package cluster is a daemon's view of the other daemons: the members, the versions that they
+// speak, sessions with them, the coordinator, and the ones to ask to accept bytes. It must
+// never know a file or a buffer, nor treat gossip as the truth about data.
 package cluster
 
 import (
@@ -23,10 +23,10 @@ import (
 	"forebay/rdma/route"
 )
 
-// Members says which daemons there are: hints, never truth about data. It may be
+// Members lists the daemons: hints, never truth about data. It may be
 // called concurrently.
 type Members interface {
-	// Member returns what is known of a node.
+	// Member returns the record of a node.
 	Member(bb.NodeID) (gossip.Member, bool)
 	// Members returns all that are known, sorted by name.
 	Members() []gossip.Member
@@ -34,7 +34,7 @@ type Members interface {
 	Addr() string
 }
 
-// Options say who this daemon is, and how it reaches the others.
+// Options are this daemon's identity, and its ways to reach the others.
 type Options struct {
 	Node     bb.NodeID
 	Instance bb.InstanceID
@@ -44,7 +44,7 @@ type Options struct {
 	TLS      *clustercert.Credentials
 	Silence  time.Duration // of another daemon, after which it is given up
 	Log      *slog.Logger
-	// Moved is told of bytes that were moved one-sided, by the name of the fabric. It may be called
+	// Moved receives the counts of bytes that were moved one-sided, by the name of the fabric. It may be called
 	// concurrently.
 	Moved func(fabric string, read, written int64)
 }
@@ -83,7 +83,7 @@ func (c *Cluster) Close() {
 // Members returns all daemons that are known, this one too, sorted by name.
 func (c *Cluster) Members() []gossip.Member { return c.members.Members() }
 
-// Member returns what is known of a node.
+// Member returns the record of a node.
 func (c *Cluster) Member(node bb.NodeID) (gossip.Member, bool) { return c.members.Member(node) }
 
 // Addr returns the address at which the others find this node, host:port.
@@ -96,7 +96,7 @@ func (c *Cluster) Drop(node bb.NodeID) { c.pool.Drop(node) }
 // suspected may only be slow.
 func Serving(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 
-// AcceptsFiles reports whether a daemon in a state takes in what it is not the home of.
+// AcceptsFiles reports whether a daemon in a state accepts files of which it is not the home.
 func AcceptsFiles(s gossip.State) bool { return s == gossip.Ready }
 
 // Session returns a session with a node's daemon. bb.Unavailable, naming the node, if
@@ -132,7 +132,7 @@ func (c *Cluster) Names() []string {
 	return names
 }
 
-// Serves reports whether a node's daemon is worth asking, as far as gossip knows; this one's is.
+// Serves reports whether a node's daemon is worth asking, by gossip; this one's is.
 func (c *Cluster) Serves(node bb.NodeID) bool {
 	m, ok := c.members.Member(node)
 	return node == c.o.Node || ok && Serving(m.State)
@@ -205,7 +205,7 @@ func TransferKind(ctx context.Context) bb.Kind {
 	return bb.Unavailable
 }
 
-// Transfer carries one-sided operations out, and counts what they have moved.
+// Transfer carries one-sided operations out, and counts the bytes that they have moved.
 func (c *Cluster) Transfer(ctx context.Context, conn rdma.Conn, ops []rdma.Op) error {
 	if err := rdma.Do(ctx, conn, ops); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// AcceptsTasks reports whether a daemon should take tasks that anybody may do: it takes
-// files in, and has room, or nobody else has either.
+// AcceptsTasks reports whether a daemon should accept tasks that any daemon may do: it accepts
+// files, and has room, or no other daemon has either.
 func AcceptsTasks(self gossip.Member, members []gossip.Member) bool {
 	if !AcceptsFiles(self.State) {
 		return false

@@ -7,7 +7,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Incarnation is a node with the memory that it had at some time: what was put there may be there
+// Incarnation is a node with the memory that it had at some time: bytes that were put there may be there
 // as long as the memory is. The zero value is no node's.
 type Incarnation struct {
 	Node   bb.NodeID
@@ -41,7 +41,7 @@ func (c *Cluster) meet(node bb.NodeID, memory bb.InstanceID) {
 	c.met.by[node] = meeting{memory: memory, gossiped: m.Instance}
 }
 
-// memory returns which memory a node has, as far as gossip and sessions with it know; 0: it is not known.
+// memory returns the memory of a node, by gossip and sessions with it; 0: it is unknown.
 func (c *Cluster) memory(m *gossip.Member) bb.InstanceID {
 	c.met.Lock()
 	defer c.met.Unlock()
@@ -51,14 +51,14 @@ func (c *Cluster) memory(m *gossip.Member) bb.InstanceID {
 	return m.Instance
 }
 
-// Incarnation returns what is to be remembered of a node that has been sent something.
+// Incarnation returns the incarnation to record of a node that has been sent something.
 func (c *Cluster) Incarnation(node bb.NodeID) Incarnation {
 	m, _ := c.members.Member(node)
 	return Incarnation{node, c.memory(&m)}
 }
 
-// Remains reports whether what was sent to a node may be there still, as far as gossip and sessions with it
-// know.
+// Remains reports whether bytes that were sent to a node may be there still, by gossip and sessions
+// with it.
 func (c *Cluster) Remains(i Incarnation) bool {
 	m, ok := c.members.Member(i.Node)
 	if i.Node == "" || !ok || m.State.Gone() {

@@ -10,10 +10,10 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Who takes bytes of this node is decided by admit.Place alone: for files that move
+// The nodes that receive bytes of this node are chosen by admit.Place alone: for files that move
 // because memory is full or the node is drained, for second copies, and for files that
-// are begun on a node that is drained. It is told what gossip says of the others, what
-// this node has sent them since, and which of them has last used a file.
+// are begun on a node that is drained. Its input is the gossip of the others, the bytes that
+// this node has sent them since, and the last user of a file among them.
 
 // Candidates returns the nodes to ask to take so many bytes, in the order in which to ask
 // them. near is the node that has used the file last, "" if none but this one.
@@ -29,7 +29,7 @@ func (c *Cluster) CandidatesAmong(bytes int64, nodes []bb.NodeID) []bb.NodeID {
 // FreeElsewhere returns how many bytes other nodes seem to have room for.
 func (c *Cluster) FreeElsewhere() int64 { return admit.Room(c.peers("")) }
 
-// peers returns what is known of the other nodes.
+// peers returns the records of the other nodes.
 func (c *Cluster) peers(near bb.NodeID) []admit.Peer {
 	members := c.members.Members()
 	sent := c.sent.since(members, time.Now())
@@ -56,37 +56,37 @@ func (c *Cluster) Sending(node bb.NodeID, bytes int64) (arrived func(error)) {
 	return func(err error) {
 		switch {
 		case bb.KindOf(err) == bb.NoSpace:
-			c.sent.add(&m, m.Memory.Free, time.Now()) // whatever gossip says
+			c.sent.add(&m, m.Memory.Free, time.Now()) // whatever the gossip
 		case err != nil:
 			c.sent.add(&m, -bytes, time.Now())
 		}
 	}
 }
 
-// sent is what this node has sent others since they said how full they are.
+// sent counts the bytes that this node has sent others since their last report of free memory.
 type sent struct {
 	sync.Mutex
 	to map[bb.NodeID]sending
 }
 
-// sending is what one node was sent. It counts until that node says something else of
-// its free memory, or so much later that what it said is true again, since it has freed
+// sending counts the bytes sent to one node. It counts until that node reports another
+// amount of free memory, or so much later that its report is true again, since it has freed
 // as much meanwhile.
 type sending struct {
-	free  int64 // what the node had said
+	free  int64 // the node's last report
 	bytes int64
 	began time.Time
 }
 
 const (
-	// Gossip tells of a small change after eight seconds, or in large clusters after
-	// eightfold a hundredth of one for each member (gossip/publish.go), and of a
+	// Gossip spreads a small change after eight seconds, or in large clusters after
+	// eightfold a hundredth of one for each member (gossip/publish.go), and a
 	// large one earlier. Far apart (WAN) it takes longer: then a node is asked in vain.
 	sentLeast  = 10 * time.Second
 	sentMember = 100 * time.Millisecond
 )
 
-// counts reports whether a node may not have heard of it when it said what it said.
+// counts reports whether a node's last report may not include the sent bytes.
 func (s *sending) counts(m *gossip.Member, members int, now time.Time) bool {
 	return s.free == m.Memory.Free && now.Sub(s.began) < max(sentLeast, time.Duration(members)*sentMember)
 }

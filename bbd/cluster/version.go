@@ -10,15 +10,15 @@ import (
 )
 
 // While a cluster is being upgraded, its daemons speak different versions (internal/wire,
-// version.go). What two of them say to each other is their session's business. What
+// version.go). The messages between two of them are their session's business. Work that
 // needs all of them is done as the oldest member can: jobs, which tasks of an older
 // member would never end, and buffers with second copies, of which it would keep one.
-// That is decided anew each time, by what gossip says then: no vote, and no switch that
-// somebody has to throw when the last one is upgraded.
+// That is decided anew each time, by the gossip of that time: no vote, and no switch that
+// an administrator has to throw when the last one is upgraded.
 //
 // A daemon that has no version in common with another one is not asked anything, and
-// what would need it fails and says what to upgrade. Which of the two goes on is decided
-// by who was there first: a daemon does not begin to serve, or to change anything, as
+// requests that would need it fail with an error that names the daemon to upgrade. The earlier
+// of the two goes on: a daemon does not begin to serve, or to change anything, as
 // long as one serves that it cannot speak with.
 
 // versions are those that a member speaks.
@@ -67,7 +67,7 @@ func Side(version string, node bb.NodeID) wire.Side {
 	return wire.Side{Name: "bbd " + version + " of node " + string(node), Versions: wire.Own()}
 }
 
-// Refusal says why this daemon does not work with a member; nil: it does.
+// Refusal returns why this daemon does not work with a member; nil: it does.
 func (c *Cluster) Refusal(m *gossip.Member) *bb.Error {
 	switch {
 	case m.Node == c.o.Node:
@@ -83,11 +83,11 @@ func (c *Cluster) Refusal(m *gossip.Member) *bb.Error {
 	return e
 }
 
-// strangerLook is how often a daemon that waits looks again whether it still has to.
+// strangerLook is how often a daemon that waits checks again whether it still has to.
 const strangerLook = 200 * time.Millisecond
 
-// WaitForCompatible waits until nobody serves whom this daemon cannot speak with. It calls why with
-// the reason whenever it looks and has to wait, and with nil at its end.
+// WaitForCompatible waits until no daemon serves that this one cannot speak with. It calls why with
+// the reason whenever it checks and has to wait, and with nil at its end.
 func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) error {
 	if c == nil {
 		return nil
@@ -112,7 +112,7 @@ func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) er
 	}
 }
 
-// stranger says why this daemon does not work with one that serves; nil: there is none.
+// stranger returns why this daemon does not work with one that serves; nil: there is none.
 func (c *Cluster) stranger() *bb.Error {
 	for _, m := range c.members.Members() {
 		if e := c.Refusal(&m); e != nil && Serving(m.State) && m.State != gossip.Starting {

@@ -1,5 +1,5 @@
-// Package dedup remembers the last commit of each writer of a file, so that one that is repeated is
-// carried out once. It must never know what a commit changes.
+// Package dedup records the last commit of each writer of a file, so that one that is repeated is
+// carried out once. It must never know the changes of a commit.
 package dedup
 
 import (
@@ -11,15 +11,15 @@ import (
 )
 
 // A writer whose connection breaks while it waits for the answer to a commit repeats the
-// commit. Carried out twice it would undo what another writer has committed to the same
-// range in between. So commits have numbers, and a file's owner remembers the last one of
-// each writer: it carries none out that is not newer. What an owner remembers goes with its
+// commit. Carried out twice it would undo the commit of another writer to the same
+// range in between. So commits have numbers, and a file's owner records the last one of
+// each writer: it carries none out that is not newer. An owner's records go with its
 // process; then a repeated commit counts as a new one.
 
 // ID names a commit; the zero one has no name.
 type ID struct{ Writer, Number uint64 }
 
-// Table remembers the last commit of each writer. The zero value is ready; its methods may be called
+// Table records the last commit of each writer. The zero value is ready; its methods may be called
 // concurrently.
 type Table struct {
 	mu   lockorder.Mutex[lockrank.Leaf]
@@ -39,7 +39,7 @@ type lastCommit struct {
 }
 
 const (
-	// maxEntries bounds what is remembered of a buffer's writers: some 100 bytes each.
+	// maxEntries bounds the records of a buffer's writers: some 100 bytes each.
 	maxEntries = 1 << 16
 	// entryLife is how long a commit is remembered at least, unless there are too many:
 	// much longer than a client or a forwarding node repeats one.
@@ -63,7 +63,7 @@ func (r *Table) Last(file bb.FileID, n bb.Generation, writer uint64) uint64 {
 	return 0
 }
 
-// Add remembers a commit that was carried out.
+// Add records a commit that was carried out.
 func (r *Table) Add(file bb.FileID, n bb.Generation, id ID) {
 	if id.Writer == 0 {
 		return
@@ -79,7 +79,7 @@ func (r *Table) Add(file bb.FileID, n bb.Generation, id ID) {
 	if most == 0 {
 		most = maxEntries
 	}
-	// Half of what there may be is let go at a time, so that this is rare.
+	// Half of the bound is evicted at a time, so that this is rare.
 	for life := entryLife; len(r.last) > most; life /= 8 {
 		for k, c := range r.last {
 			if k != newest && time.Since(c.at) >= life && len(r.last) > most/2 {

@@ -1,5 +1,5 @@
 // Package dirty has the closed files of a buffer that wait for their flush, with the places of their
-// entries. It must never know how a file is flushed, nor that others are open.
+// entries. It must never know the flush of a file, nor that others are open.
 package dirty
 
 import (
@@ -16,7 +16,7 @@ import (
 // called concurrently.
 //
 // A file that is closed is added here before it leaves the open files. To find out whether a file
-// is in either, look there first, and then here.
+// is in either, search there first, and then here.
 type Files struct {
 	mu struct {
 		lockorder.Mutex[lockrank.DirtyFiles]
@@ -51,7 +51,7 @@ func (d *Files) Add(file bb.FileID, f File) {
 	}
 }
 
-// Of returns what is known of a file, and whether it is there.
+// Of returns the record of a file, and whether it is there.
 func (d *Files) Of(file bb.FileID) (File, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +66,7 @@ func (d *Files) All() map[bb.FileID]File {
 	return maps.Clone(d.mu.files)
 }
 
-// Change changes what is known of a file, if it is there. The function is called under the lock.
+// Change changes the record of a file, if it is there. The function is called under the lock.
 func (d *Files) Change(file bb.FileID, how func(*File)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

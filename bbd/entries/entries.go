@@ -1,6 +1,6 @@
-// Package entries answers requests that describe, list, make and change entries, and describes them with what only
-// this daemon knows: how much of an open file is committed, what is in memory, why a flush failed. It must never know
-// how a file is written, read or flushed.
+// Package entries answers requests that describe, list, make and change entries, and describes them with facts of
+// this daemon alone: how much of an open file is committed, what is in memory, why a flush failed. It must never know
+// the writing, reading or flushing of a file.
 package entries
 
 import (
@@ -32,7 +32,7 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 		return nil, err
 	}
 	if e.State() == bb.StateOpen && b.o.Owners.Foreign(&e) && !r.Caller().Relayed {
-		// Only its home knows how much of it is committed.
+		// Only its home has the size of its committed content.
 		var now wire.Entry
 		if v.o.Cluster.Ask(ctx, b.o.Owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
@@ -43,13 +43,13 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 	return answer, nil
 }
 
-// Describe makes the message of an entry, with what only this daemon knows: the size
+// Describe makes the message of an entry, with facts of this daemon alone: the size
 // of a file that is being written, whether a clean one is resident, why its flush
 // failed.
 func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
 	if b.o.Owners.Foreign(e) {
-		return m // only its home knows more
+		return m // only its home has more
 	}
 	switch e.State() {
 	case bb.StateOpen:

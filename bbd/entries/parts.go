@@ -14,20 +14,20 @@ import (
 	"forebay/internal/wire"
 )
 
-// Store is what is needed of memory, whose contracts these are.
+// Store are the required methods of memory, whose contracts these are.
 type Store interface {
 	Size(file bb.FileID, n bb.Generation) (int64, error)
 	Snapshot(file bb.FileID, n bb.Generation) (*store.Snapshot, error)
 }
 
-// Cluster is what is needed of the other nodes, whose contract this is.
+// Cluster are the required methods of the other nodes, whose contract this is.
 type Cluster interface {
 	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
-	// AllSupport returns an error that names a node that is too old for what came with a version.
+	// AllSupport returns an error that names a node that is too old for features of a version.
 	AllSupport(what string, since uint32) error
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
@@ -56,7 +56,7 @@ type Parts struct {
 	Dirty Dirty
 	// AsideDir returns the directory of the files that were set aside; 0: there is none.
 	AsideDir func(ctx context.Context) (bb.DirID, error)
-	// MarkSteps gives dirty entries of a directory their state and reason that lie in a superseded step.
+	// MarkSteps sets the state and reason of a directory's dirty entries that lie in a superseded step.
 	MarkSteps func(ctx context.Context, dir string, entries ...*wire.Entry)
 }
 

@@ -1,5 +1,5 @@
 // Package fabric makes the memory of the store's regions reachable one-sided, over TCP and
-// libfabric, for sessions that were admitted. It must never know what lies in a region: no
+// libfabric, for sessions that were admitted. It must never know the content of a region: no
 // file, buffer or lease, and nothing of a session but its number.
 package fabric
 
@@ -21,21 +21,21 @@ import (
 	"forebay/rdma/tcp"
 )
 
-// Fabric serves one-sided transfers to sessions that came over TCP: what they lease
-// they write, and what they have pinned they read, in a region's memory itself.
+// Fabric serves one-sided transfers to sessions that came over TCP: they write their
+// leased bytes, and read their pinned ones, in a region's memory itself.
 //
 // A region's key reaches all of the region, which belongs to one user; it goes to
-// sessions of that user alone. The key outlives the session that learnt it, so a
+// sessions of that user alone. The key outlives the session that received it, so a
 // connection does not: it is admitted by a live session's ticket and ends with it,
-// before anything that the session held is given to somebody else.
+// before anything that the session held is granted to another one.
 //
-// The nil Fabric serves nobody. Its methods may be called concurrently.
+// The nil Fabric serves no session. Its methods may be called concurrently.
 //
 // The same memory is served over TCP and, where there is libfabric, over that as well:
-// the dialer takes which it has too. A region has one key for both.
+// the dialer chooses one that it has too. A region has one key for both.
 //
-// Regions are registered outside any request: all that there are before anybody is let
-// in, and each that is made later before any of it is leased.
+// Regions are registered outside any request: all present ones before any session is
+// admitted, and each that is made later before any of it is leased.
 type Fabric struct {
 	options  Options
 	rdma     *tcp.Fabric
@@ -51,7 +51,7 @@ type Fabric struct {
 	}
 }
 
-// Options say where and how the fabric is served.
+// Options are the addresses and the settings of the fabric.
 type Options struct {
 	Listen  string // host:port; "": New returns the nil Fabric
 	AnyPort bool   // another port will do, if that one is taken
@@ -135,7 +135,7 @@ func acceptAll(ctx context.Context, l rdma.Listener) {
 	}
 }
 
-// Close ends all connections. Afterwards nobody else touches the store's memory.
+// Close ends all connections. Afterwards no peer touches the store's memory.
 func (f *Fabric) Close() error {
 	if f == nil {
 		return nil
@@ -153,7 +153,7 @@ func (f *Fabric) Addr() string {
 	return f.listener.Addr()
 }
 
-// authenticate lets in the streams of live sessions, which come by the way of that name.
+// authenticate admits the streams of live sessions, which come by the way of that name.
 func (f *Fabric) authenticate(way string) func(context.Context, net.Conn) (*tcp.Admission, error) {
 	return func(_ context.Context, stream net.Conn) (*tcp.Admission, error) {
 		var of *Admission
@@ -256,8 +256,8 @@ func (r *Admission) MemoryOnly() bool {
 	return way == nil || *way != "tcp"
 }
 
-// Register makes all regions that there are reachable. It is called once, before Listen. Its
-// error says what to do where the machine does not let libfabric have the memory.
+// Register makes all present regions reachable. It is called once, before Listen. Its
+// error has the remedy where the machine does not allow libfabric to register the memory.
 func (f *Fabric) Register(s Regions) error {
 	if f == nil {
 		return nil
@@ -307,7 +307,7 @@ func (f *Fabric) Made(info store.RegionInfo, mem []byte) {
 	}
 }
 
-// add makes a region reachable. A refusal says that it is, but not over libfabric.
+// add makes a region reachable. A refusal means that it is, but not over libfabric.
 func (f *Fabric) add(info *store.RegionInfo, mem []byte) error {
 	region, err := f.rdma.Register(mem, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	if err != nil {

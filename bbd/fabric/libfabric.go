@@ -19,7 +19,7 @@ import (
 	"forebay/rdma/tcp"
 )
 
-// OFI says whether and how one-sided transfers go over libfabric. The zero value: not at all.
+// OFI are the settings of one-sided transfers over libfabric. The zero value: none.
 type OFI struct {
 	Use    OFIUse
 	Listen string  // host:port of the lifelines; "": any port at the host of Options.Listen
@@ -34,7 +34,7 @@ type Faults struct {
 	Refuse   func() (why error) // if not nil, is asked before each registration
 }
 
-// OFIUse says when libfabric is used.
+// OFIUse is the condition for the use of libfabric.
 type OFIUse string
 
 const (
@@ -46,13 +46,13 @@ const (
 )
 
 // libfabric serves the memory that fabric serves over TCP over libfabric too. The nil
-// libfabric serves nobody.
+// libfabric serves no session.
 //
 // The regions of all users are registered in one domain, in which every peer has an
-// endpoint: what keeps one from the regions of other users is that it does not know their
-// keys, which on verbs have 32 bits. That is enough because all of them are trusted alike:
-// only who proves the shared key or shows a certificate is admitted, and that one is
-// believed when it says who its user is (package rpc); who would guess keys need only say
+// endpoint: the regions of other users are guarded from it only by their
+// keys, which on verbs have 32 bits. That is enough because all peers are trusted alike:
+// only a client that proves the shared key or shows a certificate is admitted, and its
+// claim of its user is accepted (package rpc); an attacker who would guess keys need only claim
 // another name. Sessions by token, which cannot, have no way here (session.welcome): if
 // they ever get one, they need a domain of their own.
 type libfabric struct {
@@ -65,11 +65,11 @@ type libfabric struct {
 	mu struct {
 		sync.Mutex
 		regions map[bb.RegionID]rdma.Region
-		failed  bool // a region could not be registered: nobody is told of it any more
+		failed  bool // a region could not be registered: it is not offered to sessions any more
 	}
 }
 
-// newLibfabric opens what the configuration asks for; nil if that is nothing.
+// newLibfabric opens the configured fabric; nil if none is configured.
 func newLibfabric(o *Options, authenticate func(way string) func(context.Context, net.Conn) (*tcp.Admission, error)) (*libfabric, error) {
 	use := o.OFI.Use
 	if use == "" || use == OFIAuto && (!fi.Supported || o.TLS != nil) {
@@ -159,7 +159,7 @@ func (l *libfabric) pins() bool {
 	return !l.mu.failed
 }
 
-// takes reports whether a region is registered. What is on disk is not where registration
+// takes reports whether a region is registered. A region on disk is not, where registration
 // pins: it would fill the memory that spilling was to free, and newer kernels refuse it.
 // Its bytes travel in messages then.
 func (l *libfabric) takes(info *store.RegionInfo) bool {
@@ -193,8 +193,8 @@ func (l *libfabric) registerAs(of rdma.Region) (rdma.Region, error) {
 	return l.rdma.RegisterAs(of)
 }
 
-// fail gives libfabric up. A fabric that cannot serve all regions serves none: its
-// connections end, and those that had one come back over TCP.
+// fail shuts libfabric down. A fabric that cannot serve all regions serves none: its
+// connections end, and sessions that had one come back over TCP.
 func (l *libfabric) fail(reason error) {
 	l.mu.Lock()
 	first := !l.mu.failed
@@ -204,7 +204,7 @@ func (l *libfabric) fail(reason error) {
 		return
 	}
 	l.log.Error("transfers go over TCP from now on", "err", reason)
-	_ = l.rdma.Close() // what did not end well has ended all the same
+	_ = l.rdma.Close() // it has ended, even after an error
 }
 
 // refusal is a region that libfabric, or the kernel, did not take.
@@ -218,7 +218,7 @@ func (r *refusal) Unwrap() error { return r.err }
 
 func (r *refusal) explain() error { return explain("register", "region "+r.region.String(), r.err) }
 
-// explain gives an error of libfabric's a kind, and says what to do about it.
+// explain adds a kind and a remedy to an error of libfabric's.
 func explain(op, path string, err error) error {
 	kind, remedy := bb.KindOf(err), "see what there is with bbd fabric list, or set fabric.ofi to off"
 	short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN)

@@ -1,6 +1,6 @@
-// Package fate decides what becomes of the bytes that a daemon has of a file, and what of a file is
-// lost. Its functions are pure; it must never know where entries and bytes come from, nor carry out what
-// it decides.
+// Package fate decides the fate of a daemon's bytes of a file, and the loss of a file's
+// content. Its functions are pure; it must never know the origin of entries and bytes, nor carry out its
+// decisions.
 package fate
 
 import (
@@ -11,12 +11,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// The namespace may forget what it has acknowledged: its servers sync their files from
-// time to time, and an operator may put an older copy of them back. So what memory holds
-// is not simply dropped where the namespace has no entry of it. Each file carries an
+// The namespace may forget changes that it has acknowledged: its servers sync their files from
+// time to time, and an operator may put an older copy of them back. So bytes in memory
+// are not simply dropped where the namespace has no entry of them. Each file carries an
 // identity (store.Identity), which is written once the namespace has its entry, before that is
-// acknowledged, and struck out when the file is removed here. What is to become of bytes is decided
-// from three things alone: the entry, the identity, and what the namespace still knows of
+// acknowledged, and struck out when the file is removed here. The fate of bytes is decided
+// from three things alone: the entry, the identity, and the namespace's marks of
 // removals.
 
 // Fate is what becomes of a file's bytes in memory.
@@ -27,10 +27,10 @@ const (
 	Remake               // they are acknowledged and their entry is not there: it is made (again)
 	SetAside             // the same, and something else has the name: they get an entry below bb.LostDir
 	Drop                 // they were removed, or never acknowledged
-	Keep                 // nothing can be made of them and nothing says that they may go: they stay, and are named
+	Keep                 // nothing can be made of them and no record allows their removal: they stay, and are named
 )
 
-// String returns what is done.
+// String returns the name of the action.
 func (f Fate) String() string {
 	return [...]string{"adopt", "make the entry again", "set aside", "drop", "keep"}[f]
 }
@@ -41,24 +41,24 @@ type Held struct {
 	Buffer   string
 	Identity *store.Identity // nil: it has none
 	Origin   store.Origin    // why it has none
-	Acked    bb.Generation   // the generation that the identity names, if it is here; 0: none that is known to be acknowledged
+	Acked    bb.Generation   // the generation that the identity names, if it is here; 0: none certainly acknowledged
 
 	// Of that generation, or of the newest one.
 	Newest   bb.Generation
 	Resident int64 // bytes that are in memory or on disk
 	Evicted  int64 // bytes that only the store has
-	Dirty    int64 // bytes that are not known to be on the store
+	Dirty    int64 // bytes that are possibly not on the store
 }
 
-// Known is what the namespace has about a file.
+// Known is the namespace's record of a file.
 type Known struct {
 	Entry   *bb.Entry // of the file, wherever it lies; nil: there is none
 	Here    bool      // this node is the entry's home, or may become it: the file has nothing to lose elsewhere
 	Removed bool      // it keeps the mark of a removal of this very file
-	Taken   bool      // something else has the name that the identity says
+	Taken   bool      // another file has the name that is in the identity
 }
 
-// Decide returns what becomes of bytes. It is a function of what it is given alone.
+// Decide returns the fate of bytes. It is a function of its arguments alone.
 //
 //	entry                         acknowledged   evidence           fate
 //	as new as that, or newer      any            —                  adopt
@@ -111,13 +111,13 @@ func (u *Unexplained) Name() string {
 	return u.Path
 }
 
-// Reassertion is what became of what the namespace had forgotten.
+// Reassertion is the fate of the files that the namespace had forgotten.
 type Reassertion struct {
 	Remade   []string // paths whose entries were made again
 	SetAside []string // paths below bb.LostDir
 	Left     []Unexplained
 	OnStore  []Unexplained // dropped here: all of them was evicted, and the store alone has them
-	Lost     []Unexplained // their entries are there, and say what is missing
+	Lost     []Unexplained // their entries are there, and name the missing content
 }
 
 // Add adds what became of others.
@@ -135,13 +135,13 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 }
 
 // Salvage reports whether an entry of a file is to be stored again that was read of a damaged log, in which newer
-// changes may be missing: memory has the file, so nobody has removed it, or the entry says that it is lost, which
-// somebody has to acknowledge. Held is what memory has; nil: nothing. The entry gets the place that memory knows, if
-// that is newer.
+// changes may be missing: memory has the file, so it was not removed, or the entry marks it as lost, which
+// a user has to acknowledge. Held is memory's part; nil: nothing. The entry gets the place that is recorded in memory,
+// if that is newer.
 //
-// A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, says so: a rename
+// A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, is true: a rename
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may
-// have the file under another name. What the store has under this one is the file's own if the content is the same.
+// have the file under another name. The object under this one is the file's own if the content is the same.
 func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
 	if h == nil {
 		return e.Lost
@@ -156,7 +156,7 @@ func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
 	return true
 }
 
-// OnStoreAlone reports whether a file without an entry is dropped since all of it was evicted: nothing says that it
+// OnStoreAlone reports whether a file without an entry is dropped since all of it was evicted: no record shows that it
 // was removed.
 func OnStoreAlone(h *Held, k Known) bool {
 	return k.Entry == nil && !k.Removed && h.Acked != 0 && h.Evicted > 0 && h.Resident == 0

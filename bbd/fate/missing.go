@@ -7,14 +7,14 @@ import (
 	"forebay/internal/bb"
 )
 
-// What is lost of a file, and why, follows from its entry and from what recovery found.
+// The lost part of a file, and the reason, follow from its entry and from the findings of recovery.
 //
-// The entry of a closed file has its size and checksum: what agrees with them is whole,
-// wherever it was. The entry of an open file has neither. Its commits are the records that
-// there are, and any of them may have been the last one. So an open file is whole only if
+// The entry of a closed file has its size and checksum: content that agrees with them is whole,
+// wherever it was. The entry of an open file has neither. Its commits are the present
+// records, and any of them may have been the last one. So an open file is whole only if
 // no record of it can be missing: this node's memory is the one that the file was written
-// to, and all records can be read. Where memory is gone and the disk tier is not, what is
-// on disk of an open file may be old, or have holes, and nothing tells.
+// to, and all records can be read. Where memory is gone and the disk tier is not, the bytes
+// on disk of an open file may be old, or have holes, and nothing shows it.
 
 // Survived is what recovery found of a file on this node.
 type Survived struct {
@@ -28,8 +28,8 @@ type Survived struct {
 	Unsummed error // why sum and size are not known
 }
 
-// Missing returns what is missing of a file; nothing: "". It is a function of what it is
-// given alone.
+// Missing returns the missing part of a file; nothing: "". It is a function of its
+// arguments alone.
 //
 //	entry   records   memory    damage         missing
 //	any     none      any       any            all of it
@@ -57,8 +57,8 @@ func Missing(e *bb.Entry, f *Survived) string {
 	return ""
 }
 
-// unlike says how what is left of a closed file differs from its entry. A damaged record may
-// be one that does not count: what agrees with the entry is whole.
+// unlike returns how the rest of a closed file differs from its entry. A damaged record may
+// be one that does not count: content that agrees with the entry is whole.
 func unlike(e *bb.Entry, f *Survived) string {
 	switch {
 	case f.Unsummed != nil:
@@ -71,7 +71,7 @@ func unlike(e *bb.Entry, f *Survived) string {
 	return ""
 }
 
-// left names what is there of a file that was open.
+// left names the rest of a file that was open.
 func (f *Survived) left() string {
 	if f.Unsummed != nil {
 		return "what is left"

@@ -5,7 +5,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Survey is what memory holds of a buffer's files beside what the namespace says of them, read in
+// Survey has memory's part of a buffer's files beside the namespace's records of them, read in
 // one pass. It is used by one goroutine at a time.
 type Survey struct {
 	held    map[bb.FileID]*Held
@@ -41,8 +41,8 @@ func NewSurvey(files map[bb.FileID]*Held) *Survey {
 	return sv
 }
 
-// See takes an entry into account. It reports whether the entry is behind what memory
-// holds of its file, so that nobody else may act on it.
+// See adds an entry to the survey. It reports whether the entry is behind memory's
+// part of its file, so that no other part may act on it.
 func (sv *Survey) See(e *bb.Entry) (behind bool) {
 	at := name{e.Parent, e.Name}
 	if _, ok := sv.taken[at]; ok {
@@ -91,7 +91,7 @@ func (sv *Survey) Entry(file bb.FileID) (e bb.Entry, ok bool) {
 // HasDir reports whether a directory was seen that an identity names.
 func (sv *Survey) HasDir(dir bb.DirID) bool { return sv.dirs[dir] }
 
-// Known returns what Decide asks of a file. Here says of its entry whether this node is the home,
+// Known returns Decide's argument for a file. Here reports of its entry whether this node is the home,
 // or may become it.
 func (sv *Survey) Known(h *Held, here func(*bb.Entry) bool) (k Known) {
 	k.Removed = sv.removed[h.File]
@@ -108,7 +108,7 @@ func (sv *Survey) Known(h *Held, here func(*bb.Entry) bool) (k Known) {
 	return k
 }
 
-// Namesake is what the namespace has under the name of the buffer that bytes are of.
+// Namesake is the namespace's record under the name of the buffer that bytes are of.
 type Namesake struct {
 	Buffer *bb.Buffer // nil: there is none
 	Gone   bool       // there is the mark of a destruction

@@ -98,7 +98,7 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	return true
 }
 
-// finish closes the generation: one put, and the file is immutable. Writers are those that have it open still.
+// finish closes the generation: one put, and the file is immutable. Writers counts those that still have it open.
 func (f *File) finish(ctx context.Context, writers int) error {
 	switch f.state.finishing(f.published.Load()) {
 	case stepNothing:

@@ -56,7 +56,7 @@ type state struct {
 	committed bool // the store has the generation
 	fresh     bool // the generation starts from nothing, though the file had content
 	lingers   bool // its last writer was at another node, and may come back
-	found     bool // recovery found it open: it is not known how many wrote it
+	found     bool // recovery found it open: the number of its writers is unknown
 	closed    bool // a writer has closed it
 	missing   int  // writers that left without a close, less those that came back
 }

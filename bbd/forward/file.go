@@ -1,6 +1,6 @@
 // Package forward writes files that another node owns: at each commit it puts their bytes into memory
-// leased from the owner, and commits them there. It must never know which node owns a file, nor what
-// the owner does with the bytes.
+// leased from the owner, and commits them there. It must never know the choice of a file's owner, nor
+// the owner's use of the bytes.
 package forward
 
 import (
@@ -66,7 +66,7 @@ func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name,
 //
 // When the connection breaks, the owner keeps the generation open for a while; the file is
 // opened again and the commit that was not acknowledged is repeated, whose bytes are here
-// still. The owner carries out once what has the same number (package dedup).
+// still. The owner carries out commits of one number once (package dedup).
 type File struct {
 	b    *Buffer
 	c    access.Caller
@@ -79,15 +79,15 @@ type File struct {
 	file       bb.FileID
 	generation bb.Generation
 	committed  bool
-	writer     uint64 // for commits that the client gave no number
+	writer     uint64 // for commits without a number of the client
 	number     uint64 // of the last of them
 }
 
 // patience is how long an owner is tried to be reached again before a commit fails.
 const patience = 20 * time.Second
 
-// Open opens a file for writing at its owner, node, where its bytes are to lie in a tier. Commits to which
-// the client gives no number have writer's.
+// Open opens a file for writing at its owner, node, where its bytes are to lie in a tier. Commits without
+// a number of the client have writer's.
 func (b *Buffer) Open(ctx context.Context, c access.Caller, node bb.NodeID, tier bb.Tier, writer uint64, m *wire.Open) (*File, *wire.Opened, error) {
 	r := &File{b: b, c: c, node: node, tier: tier, writer: writer, open: wire.Open{
 		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode, Fence: m.Fence,
@@ -120,10 +120,10 @@ func (r *File) connect(ctx context.Context) (*wire.Opened, error) {
 	return opened, nil
 }
 
-// errClosed says that the owner has closed the generation.
+// errClosed is the error of a generation that the owner has closed.
 var errClosed = errors.New("its home has closed the generation, since this node was away for too long")
 
-// closedError is errClosed with what the owner remembers of the file's commits.
+// closedError is errClosed with the owner's record of the file's commits.
 type closedError struct{ opened *wire.Opened }
 
 func (e *closedError) Error() string { return errClosed.Error() }
@@ -144,7 +144,7 @@ func (r *File) again(ctx context.Context, id dedup.ID) error {
 	return err
 }
 
-// Commit commits extents at the owner. What came as data is behind the extents without a lease; the
+// Commit commits extents at the owner. The data of the request are behind the extents without a lease; the
 // others lie in leases that the client holds.
 func (r *File) Commit(ctx context.Context, m *wire.Commit, data []byte, holds func(bb.LeaseID) bool) (*wire.Committed, error) {
 	bytes, err := r.gather(m, data, holds)
@@ -177,7 +177,7 @@ func (r *File) Commit(ctx context.Context, m *wire.Commit, data []byte, holds fu
 }
 
 // closed is the end of a commit that finds the generation closed: that was its own
-// doing, if the answer got lost and the owner remembers it, or shows what it holds.
+// doing, if the answer got lost and the owner has a record of it, or shows its content.
 func (r *File) closed(ctx context.Context, id dedup.ID, m *wire.Commit, now *wire.Opened) (*wire.Committed, error) {
 	if now.Committed >= id.Number {
 		return &wire.Committed{Size: now.GetEntry().GetSize(), Generation: uint64(r.generation), File: uint64(r.file)}, nil
@@ -272,10 +272,10 @@ func (r *File) Node() bb.NodeID { return r.node }
 // Generation returns the file and the generation that is written.
 func (r *File) Generation() (bb.FileID, bb.Generation) { return r.file, r.generation }
 
-// Abandon gives up a file that was not closed.
+// Abandon abandons a file that was not closed.
 func (r *File) Abandon(ctx context.Context) {
 	if r.session == nil || r.session.Broken() {
-		return // the owner gives the writer up when it does not come back
+		return // the owner abandons the writer when it does not come back
 	}
 	// Though the client may be gone: else the file stays open at its owner.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)

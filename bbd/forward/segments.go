@@ -18,9 +18,9 @@ import (
 	"forebay/rdma"
 )
 
-// segment is where this daemon puts bytes into another one's memory: a segment
-// leased there, filled with one-sided writes by all who write for one user of a buffer. When it is full
-// the next one is leased. An idle one goes back after a while, as a client's does.
+// segment is the target of this daemon's bytes in another one's memory: a segment
+// leased there, filled with one-sided writes by all writers for one user of a buffer. When it is full
+// the next one is leased. An idle one is released after a while, as a client's is.
 type segment struct {
 	b       *Buffer
 	session *peer.Session
@@ -51,11 +51,11 @@ type Staged struct {
 const (
 	// leastPiece is the free length of a segment below which the next one is leased.
 	leastPiece = 64 << 10
-	// idleAfter is how long a lease is kept that nobody fills.
+	// idleAfter is how long an unused lease is kept.
 	idleAfter = time.Second
 )
 
-// segmentKey is what a segment is for: bytes that belong in a tier, in a session.
+// segmentKey is the purpose of a segment: bytes that belong in a tier, in a session.
 type segmentKey struct {
 	session *peer.Session
 	tier    bb.Tier
@@ -125,14 +125,14 @@ func (r *segment) stage(ctx context.Context, extents []*wire.NewExtent, bytes []
 			p.Extents = append(p.Extents, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: at})
 			off, left = off+n, left[n:]
 			if n < e.Length && len(left) == 0 && whole != e.Checksum {
-				// The sums of its pieces would make what is there now look like what was written.
+				// The sums of its pieces would make the present bytes look like the written ones.
 				return p, bb.E(bb.Checksum, "write", r.b.address(""), fmt.Sprintf(
 					"%d bytes to be written at offset %d have checksum %016x, not %016x", e.Length, e.FileOffset, whole, e.Checksum))
 			}
 		}
 	}
 	if err := r.b.o.Cluster.Transfer(ctx, fabric, ops); err != nil {
-		// What was written may still arrive, so the lease must not be anybody else's before
+		// Written bytes may still arrive, so the lease must not pass to another session before
 		// the connection has ended at the other side, as all does that belongs to the session.
 		r.session.Break(err)
 		return p, &bb.Error{Kind: cluster.TransferKind(ctx), Op: "write", Path: r.b.address(""), Node: r.session.Node(), Err: err}
@@ -212,7 +212,7 @@ func (r *segment) giveBack(l *lease) {
 	})
 }
 
-// Done gives up what was staged, or ends it once it is committed. Nil: nothing was.
+// Done abandons the staged bytes, or ends them once they are committed. Nil: there are none.
 func (p *Staged) Done() {
 	if p == nil {
 		return

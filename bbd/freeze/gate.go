@@ -1,6 +1,6 @@
 // Package freeze keeps the changes of a buffer apart from the decision to destroy it, on all daemons, and
-// holds what other daemons do in a buffer while one changes its names. It must never know what a change is,
-// nor why a buffer is destroyed.
+// holds the flushes of other daemons in a buffer while one changes its names. It must never know the kind of a
+// change, nor the reason for a buffer's destruction.
 package freeze
 
 import (
@@ -25,7 +25,7 @@ import (
 //	   passed: delete the buffer
 //	 thaw ────────── the request ends ───▶ thaws: what waits finds no buffer
 //
-// The changes are those that a client may believe in when they are acknowledged: commits,
+// The changes are those that a client may rely on when they are acknowledged: commits,
 // closes, exclusive creates, and renames. The freeze of another daemon lasts as long as the
 // destroyer's request, so one that dies leaves none behind.
 
@@ -71,7 +71,7 @@ func (z *Gate) Enter(ctx context.Context, op string) error {
 	return nil
 }
 
-// TryEnter is Enter for whoever may not wait.
+// TryEnter is Enter for callers that may not wait.
 func (z *Gate) TryEnter() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()

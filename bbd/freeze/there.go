@@ -13,7 +13,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Cluster is what is needed of the other nodes, whose contracts these are.
+// Cluster are the required methods of the other nodes, whose contracts these are.
 type Cluster interface {
 	Member(node bb.NodeID) (gossip.Member, bool)
 	Nodes(fits func(*gossip.Member) bool) []bb.NodeID
@@ -83,7 +83,7 @@ func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*He
 	return h, nil
 }
 
-// Release lets the flushes go on, and returns when the daemons have been told.
+// Release resumes the flushes, and returns when the daemons have received it.
 func (h *Held) Release() {
 	h.cancel()
 	h.ended.Wait()
@@ -134,7 +134,7 @@ func (f *Frozen) Intact() error {
 	return nil
 }
 
-// End lets changes go on, here and elsewhere.
+// End resumes changes, here and elsewhere.
 func (f *Frozen) End() {
 	f.thaw()
 	if f.others != nil {

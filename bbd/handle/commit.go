@@ -39,7 +39,7 @@ func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 	return h.entered
 }
 
-// commitRequest commits what was written, and closes the handle if the client wants that.
+// commitRequest commits the written bytes, and closes the handle if the request includes that.
 func (h *handle) commitRequest(ctx context.Context, r *rpc.Request, m *wire.Commit) {
 	answer, err := h.commit(ctx, r.Data(), m)
 	if h.entered { // it was refused before it came to that

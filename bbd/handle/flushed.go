@@ -15,7 +15,7 @@ import (
 const settling = 20 * time.Millisecond
 
 // In a buffer of durability "flushed" a close, a rename and the commit of a transaction are
-// acknowledged when the store has what they have made visible:
+// acknowledged when the store has the content that they have made visible:
 //
 //	close    of the last writer      the flush of the file
 //	         of an earlier one       the close of the last one, and then the flush
@@ -24,8 +24,8 @@ const settling = 20 * time.Millisecond
 //	         kept                    directory, and the rename of what the store had
 //	commit   of a transaction        the same for its destination
 
-// flushedClose waits for what a close has to wait for. The close itself is done: an error
-// says that the store may not have the file yet.
+// flushedClose waits for the flushes that a close has to wait for. The close itself is done: after
+// an error the store may not have the file yet.
 func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 	b := h.buf
 	if b.p.Spec().Durability != bb.DurabilityFlushed {
@@ -45,8 +45,8 @@ func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 	return b.contentFlushed(ctx, e, at)
 }
 
-// closedFlushed is flushedClose for a generation that was closed, which a client whose
-// connection broke does not know.
+// closedFlushed is flushedClose for a generation that was closed, of which a client whose
+// connection broke has no answer.
 func (b *Buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) error {
 	if _, kept := plan.Kept(b.p.Spec().Keep, path); kept {
 		return nil
@@ -78,7 +78,7 @@ func (b *Buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 	}
 }
 
-// defaultDirtyAge is how long the flusher leaves a file dirty if nothing else is said.
+// defaultDirtyAge is how long the flusher leaves a file dirty where the buffer sets no other age.
 const defaultDirtyAge = 5 * time.Minute
 
 // contentFlushed waits until the store has a closed generation, or a newer one of the file.
@@ -87,7 +87,7 @@ func (b *Buffer) contentFlushed(ctx context.Context, e bb.Entry, at bb.Place) er
 		if err := b.p.Flushed(ctx, &e); err != nil {
 			return err
 		}
-		// What is not queued is on the store, or on its way to another node, or renamed.
+		// A file that is not queued is on the store, or on its way to another node, or renamed.
 		now, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
 		switch {
 		case bb.KindOf(err) == bb.NotFound || err == nil && now.File != e.File:

@@ -1,6 +1,6 @@
-// Package handle answers requests that open, commit, read and close files, and those for segments to fill: what a
-// session's client holds of a file is a handle, with its pins and leases. It must never know how commits are
-// ordered, where bytes come from that are not in memory, nor how they reach another node.
+// Package handle answers requests that open, commit, read and close files, and those for segments to fill: a
+// handle is a file of a session's client, with its pins and leases. It must never know the order of commits,
+// the source of bytes that are not in memory, nor their way to another node.
 package handle
 
 import (
@@ -128,7 +128,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	case err != nil:
 		return nil, bb.Wrap("open", h.path, err)
 	case closed != nil:
-		// A close may be what the client has not heard of.
+		// The client may have missed the answer to a close.
 		if h.buf.p.Spec().Durability == bb.DurabilityFlushed {
 			if err := h.buf.closedFlushed(ctx, closed, o.Path); err != nil {
 				return nil, err
@@ -185,7 +185,7 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 	}
 	extents, data, err := h.extents(ctx, 0, int64(m.Want), false)
 	if err != nil {
-		return answer, nil, nil // opening succeeded; reading will say what is wrong
+		return answer, nil, nil // opening succeeded; reading will return the error
 	}
 	answer.Extents = extents
 	return answer, data, nil
@@ -205,7 +205,7 @@ func (h *handle) detach() {
 	}
 }
 
-// mayCloseQuickly: closing what was read never waits.
+// mayCloseQuickly: closing a file that was read never waits.
 func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
 
 // closeRequest closes a handle.
@@ -215,8 +215,8 @@ func (h *handle) closeRequest(ctx context.Context, r *rpc.Request, _ *wire.Close
 	r.Reply(&wire.Empty{})
 }
 
-// release lets go of what the handle has open. A writer that did not commit loses
-// what it had not committed.
+// release closes the handle's open files. A writer that did not commit loses
+// its uncommitted writes.
 func (h *handle) release(ctx context.Context) {
 	switch {
 	case h.closed || h.err != nil:

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Lease gives a client a segment to fill.
+// Lease grants a client a segment to fill.
 func (v *Service) Lease(ctx context.Context, r *rpc.Request, m *wire.LeaseRequest) (proto.Message, error) {
 	s := r.Session()
 	b, err := v.o.Enter(ctx, s, "lease", m.Buffer)
@@ -35,7 +35,7 @@ func (v *Service) Lease(ctx context.Context, r *rpc.Request, m *wire.LeaseReques
 	size := min(max(m.Bytes, v.o.Limits.LeaseMin), v.o.Limits.LeaseMax, v.o.Alloc.MaxLease())
 	files, said := int(min(m.Files, math.MaxInt32)), m.Files > 0
 	if !said && m.Fits > 0 {
-		files = 1 // of a client that does not say
+		files = 1 // of a client that does not report it
 	}
 	l, err := v.o.Alloc.Lease(ctx, alloc.Request{
 		Buffer: b.p.Memory, UID: s.Caller().UID, Client: s.ID(), Claimant: v.claimantOf(s), Bytes: size, Fits: min(max(m.Fits, 0), size),
@@ -81,7 +81,7 @@ func newHeldLease(v *Service, b *Buffer, id bb.LeaseID) *heldLease {
 	return l
 }
 
-// Release gives the segment back. One of a client that is gone may be written still; while the
+// Release returns the segment. One of a client that is gone may be written still; while the
 // daemon stops it stays as it is, as its writer copies out of it when the daemon is there again.
 func (l *heldLease) Release(lost bool) {
 	b := l.buffer.Load()
@@ -112,7 +112,7 @@ type claimant struct {
 }
 
 // claimantOf returns the claimant of a session; nil for one of another daemon, which acts for many
-// clients: what they hold counts as memory that may become free.
+// clients: their memory counts as memory that may become free.
 func (v *Service) claimantOf(s *rpc.Session) alloc.Claimant {
 	if s.Peer() != "" {
 		return nil

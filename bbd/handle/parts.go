@@ -24,8 +24,8 @@ const (
 	Leases                  // segments that a client fills
 )
 
-// Shares divides among users what sessions make the daemon hold, besides requests (package rpc). Root and the
-// daemon's user are not counted: they get what they ask for, whatever the others have.
+// Shares divides among users the memory and places that sessions make the daemon hold, besides requests
+// (package rpc). Root and the daemon's user are not counted: they get all that they ask for, whatever the others have.
 type Shares struct {
 	Files *share.Pool // open
 	Pins  *share.Pool // bytes of the segments that readers keep where they are
@@ -42,7 +42,7 @@ type Limits struct {
 	Inline   int64 // bytes: reads of up to so many are answered with data
 }
 
-// Memory is what is needed of the store of bytes, whose contracts these are.
+// Memory are the required methods of the store of bytes, whose contracts these are.
 type Memory interface {
 	LeasedBytes(id bb.LeaseID, offset, length int64) ([]byte, error)
 	Region(id bb.RegionID) (store.RegionInfo, []byte, error)
@@ -58,7 +58,7 @@ type Options struct {
 	Admission func(*rpc.Session) *fabric.Admission
 	Stopping  func() bool                               // leases of lost clients stay for the next start
 	Read      func(extents []store.Extent, bytes int64) // counts a read
-	NextID    func() uint64                             // a number that nobody else has
+	NextID    func() uint64                             // a unique number
 	Store     Memory
 	Alloc     *alloc.Allocator
 	Shares    Shares
@@ -70,7 +70,7 @@ type Relay interface {
 	Generation() (bb.FileID, bb.Generation)
 	// Commit carries a commit out at the owner. Holds reports whether the client has a lease for the buffer.
 	Commit(ctx context.Context, m *wire.Commit, data []byte, holds func(bb.LeaseID) bool) (*wire.Committed, error)
-	// Abandon gives up what is not committed.
+	// Abandon abandons uncommitted writes.
 	Abandon(ctx context.Context)
 }
 
@@ -81,7 +81,7 @@ type Gate interface {
 	Leave()
 }
 
-// Entries is what is needed of a buffer's namespace, whose contract this is.
+// Entries are the required methods of a buffer's namespace, whose contract this is.
 type Entries interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 }
@@ -103,7 +103,7 @@ type Parts struct {
 	Lookup func(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 	// Tier returns where the bytes of the file at a path belong.
 	Tier func(ctx context.Context, path string) bb.Tier
-	// Describe makes the message of an entry, with what only this daemon knows of it.
+	// Describe makes the message of an entry, with this daemon's own facts of it.
 	Describe func(*bb.Entry) *wire.Entry
 	// UsedFrom notes that another node, if it is not "", has opened a file.
 	UsedFrom func(file bb.FileID, node bb.NodeID)

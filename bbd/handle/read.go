@@ -20,7 +20,7 @@ func (b *Buffer) OpenRead(ctx context.Context, c access.Caller, path string) (e 
 	for range owner.MaxMoves {
 		e, v, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
-		// asking its home, or here or the store, for what it held then.
+		// asking its home, or here or the store, for its content of that time.
 		kind := bb.KindOf(err)
 		away := !b.p.Owners.Alone && !c.Relayed && (kind == bb.Busy || kind == bb.NotFound)
 		gone := kind == bb.Lost || kind == bb.Checksum
@@ -61,7 +61,7 @@ func (b *Buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 }
 
 // openGeneration opens a generation for a daemon that has found it in the file's entry
-// and whose reader may be older than what the entry says now.
+// and whose reader may be older than the present entry.
 func (b *Buffer) openGeneration(ctx context.Context, c access.Caller, path string, file bb.FileID, n bb.Generation) (bb.Entry, *readcache.View, error) {
 	if !c.Relayed || !c.System {
 		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
@@ -212,7 +212,7 @@ func Unpin(_ context.Context, r *rpc.Request, m *wire.Unpin) {
 	r.Reply(&wire.Empty{})
 }
 
-// unpinAll releases what a handle's client left pinned.
+// unpinAll releases the remaining pins of a handle's client.
 func (h *handle) unpinAll() {
 	var left []uint64
 	h.s.Each(Pins, func(id uint64, p rpc.Resource) {
@@ -232,13 +232,13 @@ type pin struct {
 	bytes  int64 // of the segments that it keeps
 }
 
-// Release lets the range be evicted.
+// Release makes the range evictable.
 func (p *pin) Release(bool) {
 	p.held.Release()
 	p.handle.s.Give(p.handle.of.o.Shares.Pins, p.bytes)
 }
 
-// region describes a region to a client, with what lets it reach the memory, if it may.
+// region describes a region to a client, with the key to its memory, if the client may reach it.
 func (v *Service) region(s *rpc.Session, id bb.RegionID) (*wire.Region, error) {
 	info, _, err := v.o.Store.Region(id)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ids has the numbers of a daemon's files and generations, which nobody else ever had or will have: they
-// come from blocks that it claims in the namespace. It must never know what a number is for.
+// Package ids has the numbers of a daemon's files and generations, which are unique for ever: they
+// come from blocks that it claims in the namespace. It must never know the use of a number.
 package ids
 
 import (

@@ -1,5 +1,5 @@
-// Package leftovers remembers where this daemon works in backing stores, and removes what daemons that
-// were killed left there unfinished. It must never know a buffer, nor decide which store a user may use.
+// Package leftovers records where this daemon works in backing stores, and removes the unfinished work of
+// daemons that were killed there. It must never know a buffer, nor decide which store a user may use.
 package leftovers
 
 import (
@@ -28,8 +28,8 @@ import (
 
 // A daemon that is killed leaves unfinished work in stores: temporary files beside the files
 // that they were to become, and announced uploads. Their names hold the daemon's instance
-// and life (backing.Owner). Three daemons may carry the work on, and each removes what its
-// predecessor left:
+// and life (backing.Owner). Three daemons may carry the work on, and each removes the rest
+// of its predecessor:
 //
 //	the same one, started again    the roots of its buffers, and the
 //	                               directories that its notes name
@@ -47,7 +47,7 @@ const (
 	maxSwept      = 4096 // directories that are remembered as looked at
 )
 
-// Options say which daemon this is, and how it reaches stores.
+// Options are this daemon's identity, and its ways to reach stores.
 type Options struct {
 	StateDir string // has the notes
 	Instance bb.InstanceID
@@ -102,7 +102,7 @@ func New(ctx context.Context, o Options) *Tracker {
 	return u
 }
 
-// parseInstances reads one instance a line, the newest last. Other lines say nothing.
+// parseInstances reads one instance a line, the newest last. Other lines are ignored.
 func parseInstances(text string) (all []bb.InstanceID) {
 	for line := range strings.Lines(text) {
 		if id, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64); err == nil && id != 0 {
@@ -164,14 +164,14 @@ type note struct {
 	For  *noteUser `json:"for,omitempty"` // nil in a note of an older release
 }
 
-// noteUser is who asked for a stage-out.
+// noteUser is the user who requested a stage-out.
 type noteUser struct {
 	UID    uint32   `json:"uid"`
 	GIDs   []uint32 `json:"gids"`
 	System bool     `json:"system,omitempty"`
 }
 
-// cred returns whose rights the note's store is opened with: those of nobody if the note does not say.
+// cred returns the rights with which the note's store is opened: those of user nobody if the note has none.
 func (n *note) cred() access.Caller {
 	if n.For == nil || len(n.For.GIDs) == 0 {
 		return access.Caller{UID: nobody, GIDs: []uint32{nobody}}
@@ -207,7 +207,7 @@ func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) b
 	if err == nil {
 		w.log, err = os.CreateTemp(dir, "stage-out-*")
 	}
-	if err != nil { // the copy matters more than what a crash might leave
+	if err != nil { // the copy matters more than the leftovers of a possible crash
 		u.o.Log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", root, "err", err)
 	}
 	return w
@@ -248,7 +248,7 @@ func (w *sweptStore) enter(ctx context.Context, dir string) {
 	w.u.report(w.root, found, err)
 }
 
-// Close also removes the note: what is unfinished from here on is nobody's.
+// Close also removes the note: unfinished work from here on has no owner.
 func (w *sweptStore) Close() error {
 	err := w.Store.Close()
 	if w.log != nil {
@@ -271,7 +271,7 @@ func (u *Tracker) first(s sweptDir) bool {
 	return true
 }
 
-// report logs what was removed.
+// report logs the removed leftovers.
 func (u *Tracker) report(where string, found []backing.Leftover, err error) {
 	n, bytes := 0, int64(0)
 	for i := range found {
@@ -287,8 +287,8 @@ func (u *Tracker) report(where string, found []backing.Leftover, err error) {
 	}
 }
 
-// SweepNoted removes what the last life's stage-outs left. Notes of a store that cannot be
-// looked at stay for the next start.
+// SweepNoted removes the leftovers of the last life's stage-outs. Notes of a store that cannot be
+// read stay for the next start.
 func (u *Tracker) SweepNoted(files []string) {
 	for _, file := range files {
 		if u.ctx.Err() != nil {

@@ -1,5 +1,5 @@
 // Package listen decides at which addresses a daemon may serve, and opens its listener for TCP. It must never
-// know what is asked there, nor who may ask it.
+// know the requests there, nor the clients' rights.
 package listen
 
 import (
@@ -12,16 +12,16 @@ import (
 	"forebay/internal/clustercert"
 )
 
-// Addresses are where a daemon serves, and how it guards that. The admin listener is none of them: it is for
-// everybody, with metrics and readiness alone.
+// Addresses are a daemon's addresses, and their guards. The admin listener is none of them: it is open to
+// every client, with metrics and readiness alone.
 type Addresses struct {
 	TCP       string   // of sessions; "": none
 	Transfers []string // of one-sided transfers; "": none
-	Guarded   bool     // callers have to prove who they are, with a shared key or a certificate
-	Insecure  bool     // the administrator trusts everybody on the network
+	Guarded   bool     // callers have to prove their identity, with a shared key or a certificate
+	Insecure  bool     // the administrator trusts every host and user on the network
 }
 
-// Check refuses addresses at which everybody could read and write everything (architecture.md, Security): TCP at
+// Check refuses addresses at which any client could read and write everything (architecture.md, Security): TCP at
 // any address, since every user of this node reaches it, and transfers beyond loopback.
 func Check(a Addresses) error {
 	if a.Guarded || a.Insecure {

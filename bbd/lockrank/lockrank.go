@@ -1,6 +1,6 @@
 // Package lockrank has the places of a daemon's mutexes in the order in which they are taken, which
-// the comment of bbd.Daemon explains and builds with the tag lockorder check. It must never know what
-// the mutexes guard.
+// the comment of bbd.Daemon explains and builds with the tag lockorder check. It must never know
+// the state that the mutexes guard.
 package lockrank
 
 // The places, the first to be taken first.
@@ -29,7 +29,7 @@ type (
 	Directories    struct{} // a directory is renamed for a transaction
 	OpenFile       struct{} // one generation's commits
 	Restores       struct{} // files that come back from the store, one at a time
-	Source         struct{} // what a flush reads past memory
+	Source         struct{} // the bytes that a flush reads past memory
 	Owner          struct{} // a generation's handles at the nodes that have it
 	Object         struct{} // one reader's object on the store
 	Allocator      struct{} // writers that wait for a segment
@@ -46,7 +46,7 @@ type (
 	Leaf           struct{} // a mutex under which no other is taken
 )
 
-// Rank returns the place in the order, and what the mutexes of that place are called.
+// Rank returns the place in the order, and the name of the mutexes of that place.
 func (Directories) Rank() (int, string)    { return placeDirectories, "change.Buffer.directories" }
 func (OpenFile) Rank() (int, string)       { return placeOpenFile, "file.File.mu" }
 func (Restores) Rank() (int, string)       { return placeRestores, "readcache.Cache.restores" }

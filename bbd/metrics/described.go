@@ -71,7 +71,7 @@ const (
 )
 
 // described are all metrics but build_info and those of the Go runtime and the
-// process. It is the source of what is registered and of docs/metrics.md.
+// process. It is the source of the registered metrics and of docs/metrics.md.
 var described = []struct {
 	name    string
 	kind    kind

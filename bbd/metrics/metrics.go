@@ -1,5 +1,5 @@
-// Package metrics turns what the daemon does into Prometheus metrics. It is the only
-// importer of the Prometheus client; it is told numbers and knows nothing of the
+// Package metrics turns the daemon's events and state into Prometheus metrics. It is the only
+// importer of the Prometheus client; it receives numbers and must never know the
 // packages that they come from.
 package metrics
 
@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Stats is the state of a daemon at one moment: what a scrape asks for.
+// Stats is the state of a daemon at one moment, for a scrape.
 type Stats struct {
 	Ready         bool // clients are served
 	Namespace     bool // its server answers
@@ -55,7 +55,7 @@ type Buffer struct {
 	StoreTrouble time.Duration // how long its store has failed or been silent; 0: it is not
 }
 
-// Source says where bytes that were read came from.
+// Source is the source of bytes that were read.
 type Source string
 
 // The sources.
@@ -65,8 +65,8 @@ const (
 	SourceBacking Source = "backing"
 )
 
-// Collector counts events and asks for Stats when it is scraped. All methods may
-// be called concurrently, none blocks, and none keeps what it is given.
+// Collector counts events and reads Stats when it is scraped. All methods may
+// be called concurrently, none blocks, and none keeps its arguments.
 type Collector struct {
 	stats    func() Stats
 	registry *prometheus.Registry

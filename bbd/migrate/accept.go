@@ -52,14 +52,14 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	defer b.p.Readers.EndRestore(e.File)
-	// What the former owner asks late to discard is not dropped between the look at it here and the change of
+	// A file that the former owner asks late to discard is not dropped between the check of it here and the change of
 	// the entry, after which it may be the only copy.
 	unlock, err := b.p.Replicas.Lock(ctx, e.File)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// A request that waited for another one that took it may not drop what that brought in.
+	// A request that waited for another one, which moved the file here, may not drop the bytes that came with that.
 	now, err := b.p.Names.Lookup(ctx, e.Parent, e.Name)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
-	// in no list, and it would wait under its old name. Nothing waits for the place: whoever has it may wait for the
+	// in no list, and it would wait under its old name. Nothing waits for the place: its holder may wait for the
 	// file's lock, as moveTo does.
 	release, free := b.p.Open.Reserve(e.Place(), e.Name)
 	if !free {
@@ -115,7 +115,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	return nil
 }
 
-// assign puts this node into an entry as the file's owner, if it is what it was when its bytes were brought
+// assign puts this node into an entry as the file's owner, if it has not changed since its bytes were brought
 // in. Its second copy stays, unless that is this node's.
 func assign(owners owner.Node, now, was *bb.Entry) bool {
 	if now.File != was.File || now.Generation != was.Generation || now.Open || now.Lost || owners.Of(now) != owners.Of(was) {

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Empty flushes what this node alone has of the buffer, or moves it to other nodes: first of all to those in
+// Empty flushes this node's only copies of the buffer's files, or moves them to other nodes: first of all to those in
 // to, if there are any. Files that are open for writing, and those that no node accepts, are named in p.
 func (b *Buffer) Empty(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	if len(to) > 0 {
@@ -19,7 +19,7 @@ func (b *Buffer) Empty(ctx context.Context, to []bb.NodeID, p *transfer.Progress
 		}
 	}
 	if b.p.Spec().Backing != "" {
-		// What cannot be flushed now is moved, so nobody waits longer than that takes.
+		// Files that cannot be flushed now are moved, so the caller waits no longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.o.Flush)
 		err := b.p.Files.Flush(flushing)
 		cancel()
@@ -56,7 +56,7 @@ func (b *Buffer) unsaved(ctx context.Context) (left []bb.Entry, err error) {
 	return left, err
 }
 
-// moveAmong moves what is closed to the nodes that are to have it. What they do not accept is
+// moveAmong moves closed files to the nodes that are to have them. Files that they do not accept are
 // left to be flushed, or moved elsewhere.
 func (b *Buffer) moveAmong(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	left, err := b.unsaved(ctx)

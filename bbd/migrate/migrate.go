@@ -1,6 +1,6 @@
 // Package migrate moves closed files whole from one node to another, which becomes their owner: off a node
-// that is emptied, or that has too little memory. It must never know which writer waits for memory, nor how
-// bytes travel between nodes.
+// that is emptied, or that has too little memory. It must never know the writers that wait for memory, nor the
+// way of bytes between nodes.
 package migrate
 
 import (
@@ -76,7 +76,7 @@ type Readers interface {
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
@@ -84,7 +84,7 @@ type Names interface {
 	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
 }
 
-// Store is what is needed of memory, whose contracts these are.
+// Store are the required methods of memory, whose contracts these are.
 type Store interface {
 	Stats() store.Stats
 	Size(file bb.FileID, n bb.Generation) (int64, error)
@@ -92,15 +92,15 @@ type Store interface {
 	DropGeneration(file bb.FileID, n bb.Generation)
 }
 
-// Allocator gives writers memory.
+// Allocator grants writers memory.
 type Allocator interface {
-	// Evict frees so much memory, as far as what is clean goes.
+	// Evict frees so much memory, as far as clean bytes go.
 	Evict(bytes int64) int64
-	// Wake looks again whether writers can have memory.
+	// Wake checks again whether writers can have memory.
 	Wake()
 }
 
-// Cluster is what is needed of the other nodes, whose contracts these are.
+// Cluster are the required methods of the other nodes, whose contracts these are.
 type Cluster interface {
 	Candidates(bytes int64, near bb.NodeID) []bb.NodeID
 	CandidatesAmong(bytes int64, nodes []bb.NodeID) []bb.NodeID
@@ -116,7 +116,7 @@ type Options struct {
 	Alloc    Allocator
 	Forget   func(flusher.Key) // takes a generation out of the flusher's queue
 	Draining func() bool       // this node is being emptied
-	Flush    time.Duration     // how long a node that is emptied flushes what it has, before it moves it
+	Flush    time.Duration     // how long a node that is emptied flushes its files, before it moves them
 	Log      *slog.Logger
 }
 
@@ -147,5 +147,5 @@ func New(ctx context.Context, o Options, name string, p Parts) *Buffer {
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
 
-// errNotConcerned ends an update of an entry that is not what it was.
+// errNotConcerned ends an update of an entry that has changed.
 var errNotConcerned = errors.New("the entry has changed")

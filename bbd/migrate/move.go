@@ -27,7 +27,7 @@ func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
 	if err := b.p.Readers.SaveReaders(ctx, e.File, 0); err != nil {
 		return err
 	}
-	// Nobody begins to write, rename or remove it meanwhile.
+	// It is not written, renamed or removed meanwhile.
 	release, free := b.p.Open.Reserve(e.Place(), path)
 	if !free {
 		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")

@@ -1,4 +1,4 @@
-// Package namelock has locks by name that are held across I/O. It must never know what is named.
+// Package namelock has locks by name that are held across I/O. It must never know the named things.
 package namelock
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 // Locks are locks that are held across changes of the namespace, one for each name that
-// somebody changes: those of other names are changed meanwhile. The zero value is
+// is being changed: those of other names are changed meanwhile. The zero value is
 // ready; Lock may be called concurrently.
 type Locks struct {
 	mu   lockorder.Mutex[lockrank.Leaf]

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
@@ -30,7 +30,7 @@ type Writeback interface {
 	// AdoptStoreOps makes the changes of names this daemon's that a dead node has left to carry out on the store,
 	// and carries them out.
 	AdoptStoreOps(ctx context.Context, dead bb.NodeID) error
-	// Unrecorded returns what the store has of a dirty file if that is all of it; nil: it is not.
+	// Unrecorded returns the store's content of a dirty file if that is all of it; nil: it is not.
 	Unrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error)
 }
 
@@ -87,7 +87,7 @@ func (b *Buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgo
 	return nil
 }
 
-// ownedBy returns the files that a node owns, but for those that are lost already.
+// ownedBy returns the files that a node owns, except those that are lost already.
 func (b *Buffer) ownedBy(ctx context.Context, node bb.NodeID) (owned []bb.Entry, err error) {
 	err = b.o.Names.ScanAll(ctx, func(e bb.Entry) error {
 		if e.Type == bb.TypeFile && !e.Lost && b.o.Owners.Of(&e) == node {
@@ -98,9 +98,9 @@ func (b *Buffer) ownedBy(ctx context.Context, node bb.NodeID) (owned []bb.Entry,
 	return owned, err
 }
 
-// forget takes a dead node out of the entries of a buffer. A file that is on the store or
-// on a second node gets a new owner; one that was in the dead node's memory alone is lost. The changes of names that the node
-// had yet to carry out on the store come first: then what it has flushed has its name.
+// forget removes a dead node from the entries of a buffer. A file that is on the store or
+// on a second node gets a new owner; one that was in the dead node's memory alone is lost. The changes of names
+// that the node had yet to carry out on the store come first: then its flushed objects have their names.
 func (b *Buffer) forget(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
 	if err := b.o.Writeback.AdoptStoreOps(ctx, node); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (b *Buffer) forget(ctx context.Context, node bb.NodeID, answer *wire.NodeFo
 	}
 }
 
-// errNotConcerned ends an update of an entry that is not what it was.
+// errNotConcerned ends an update of an entry that has changed.
 var errNotConcerned = errors.New("the entry has changed")
 
 // reassign makes another node the owner of one file of a dead node, or marks the file lost.
@@ -159,7 +159,7 @@ func (b *Buffer) reassign(ctx context.Context, e *bb.Entry, dead bb.NodeID, answ
 type inheritance struct {
 	file       bb.FileID
 	dead, heir bb.NodeID
-	flushed    *bb.Flushed // what the store has of a generation that was dirty; nil: not all of it
+	flushed    *bb.Flushed // the store's content of a generation that was dirty; nil: not all of it
 }
 
 // inherit makes the heir the owner of an entry, which becomes lost unless the store has all of the file. It is

@@ -1,5 +1,5 @@
-// Package nodes answers which daemons there are, and takes a node that was declared dead out of the entries of
-// all buffers. It must never know how a second copy is promoted, nor how bytes are compared with a store.
+// Package nodes lists the daemons, and removes a node that was declared dead from the entries of
+// all buffers. It must never know the promotion of a second copy, nor the comparison of bytes with a store.
 package nodes
 
 import (
@@ -16,7 +16,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Cluster is what is needed of the other nodes, whose contracts these are.
+// Cluster are the required methods of the other nodes, whose contracts these are.
 type Cluster interface {
 	Members() []gossip.Member
 	Member(node bb.NodeID) (gossip.Member, bool)
@@ -24,7 +24,7 @@ type Cluster interface {
 	Refusal(*gossip.Member) *bb.Error
 }
 
-// Options are what the service uses of its daemon. Its functions may be called concurrently.
+// Options are the environment of the service. Its functions may be called concurrently.
 type Options struct {
 	Node    bb.NodeID
 	Cluster Cluster // nil: this daemon is alone
@@ -51,7 +51,7 @@ func (s *Service) List(context.Context, *rpc.Request, *wire.Empty) (proto.Messag
 	answer := &wire.Nodes{}
 	for _, m := range s.o.Cluster.Members() {
 		if m.Node == s.o.Node {
-			m = s.o.Self() // gossip has what it was a moment ago
+			m = s.o.Self() // gossip has its state of a moment ago
 		}
 		refused := ""
 		if e := s.o.Cluster.Refusal(&m); e != nil {

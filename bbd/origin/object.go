@@ -37,21 +37,21 @@ type Objects interface {
 // more, from an object opened anew.
 type Object struct {
 	Of    *Sources
-	Entry *bb.Entry // of the file, as its reader knows it
+	Entry *bb.Entry // of the file, as its reader has it
 
 	mu     lockorder.Mutex[lockrank.Object]
 	from   io.ReadCloser // nil: nothing is open
 	cancel context.CancelFunc
 	at     int64
-	named  naming // what is opened next
+	named  naming // of the object to open next
 }
 
 // naming is whether a file's object has the file's name on the store.
 type naming bool
 
-// Names on the store follow those here a little later. What has a file's name meanwhile may
-// be what a rename replaces: it is another file's, and has the wrong checksum. To ask
-// for what is yet to be renamed costs more than most reads, so it is done when that was seen.
+// Names on the store follow those here a little later. The object that has a file's name meanwhile may
+// be one that a rename replaces: it is another file's, and has the wrong checksum. To ask
+// for pending renames costs more than most reads, so it is done when that was seen.
 const (
 	trust    naming = false
 	distrust naming = true
@@ -61,7 +61,7 @@ const (
 func (o *Object) Read(ctx context.Context, runs []Run, place Place) error {
 	for i := range runs {
 		err := o.verified(func() error {
-			if runs[i].Size() == 0 { // nobody reads anything, and finds out that there is no object
+			if runs[i].Size() == 0 { // reads no bytes, and finds out that there is no object
 				if err := o.fill(ctx, nil, runs[i].From); err != nil {
 					return err
 				}
@@ -204,7 +204,7 @@ func (o *Object) Close() {
 	o.shut()
 }
 
-// settling is how long a read waits before it looks again for a renamed object.
+// settling is how long a read waits before it looks up a renamed object again.
 const settling = 20 * time.Millisecond
 
 // open opens the object from an offset on. Where the file lies now decides the object's name.
@@ -234,7 +234,7 @@ func (o *Object) open(ctx context.Context, offset int64) (io.ReadCloser, error) 
 				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(away))
 		}
 		if len(names) == 0 {
-			missing = path // unless the rename has ended before this look
+			missing = path // unless the rename has ended before this lookup
 			continue
 		}
 		select {
@@ -246,7 +246,7 @@ func (o *Object) open(ctx context.Context, offset int64) (io.ReadCloser, error) 
 }
 
 // openFormer opens the object under a name from before renames that a daemon which is away has to carry
-// out. While it has not, nobody flushes another file under that name; so it must not have when the object
+// out. While it has not, no daemon flushes another file under that name; so it must not have when the object
 // is open.
 func (o *Object) openFormer(ctx context.Context, path string, names []string, offset int64) (io.ReadCloser, error) {
 	s := o.Of

@@ -1,6 +1,6 @@
-// Package origin has the places that bytes come from which are not in this node's memory: a file's object
-// on the store, the nodes that have the file, or these one after the other. It must never know where the
-// bytes go.
+// Package origin has the sources of bytes that are not in this node's memory: a file's object
+// on the store, the nodes that have the file, or these one after the other. It must never know the
+// bytes' destination.
 package origin
 
 import (
@@ -16,7 +16,7 @@ type Origin interface {
 	// it helps, several calls are under way at once. Place is called again for a run if it fails with
 	// bb.Checksum and the bytes may be had otherwise.
 	Read(ctx context.Context, runs []Run, place Place) error
-	// Close ends what is open. The next Read opens it again.
+	// Close closes the open source. The next Read opens it again.
 	Close()
 }
 
@@ -27,7 +27,7 @@ type Run struct{ From, To int64 }
 func (r Run) Size() int64 { return r.To - r.From }
 
 // Place puts the bytes of a run where they belong, and verifies them: bb.Checksum if they are not the
-// file's. From has them in their order, and fills what it is called with, which may be leased memory.
+// file's. From has them in their order, and fills its argument, which may be leased memory.
 type Place func(ctx context.Context, r Run, from io.Reader) error
 
 // Entries is a buffer's namespace.
@@ -35,7 +35,7 @@ type Entries interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 }
 
-// Options are what the files of a buffer are read with.
+// Options are the means of reading the files of a buffer.
 type Options struct {
 	Buffer  string
 	Objects Objects
@@ -92,7 +92,7 @@ func placeAll(ctx context.Context, of filler, runs []Run, place Place) error {
 	return nil
 }
 
-// Fallback reads from an owner, and from the store what the owner does not have any more, or while it
+// Fallback reads from an owner, and from the store the bytes that the owner does not have any more, or while it
 // does not answer, if the generation is there.
 type Fallback struct {
 	Owner  Origin

@@ -38,7 +38,7 @@ type Session interface {
 	LoseFabric(conn rdma.Conn)
 }
 
-// Bounds of what is read at once of a file that another node owns.
+// Bounds of the bytes that are read at once of a file that another node owns.
 const (
 	window   = 8 << 20 // bytes that one request asks for, unless one run is longer
 	parallel = 4       // requests
@@ -74,7 +74,7 @@ func (r remote) close() {
 	}
 }
 
-// OpenAt opens at a node what m describes. What is open has no second copy.
+// OpenAt opens at a node the generation that m describes. The handle has no second copy.
 func (s *Sources) OpenAt(ctx context.Context, node bb.NodeID, m *wire.Open) (*Owner, *wire.Opened, error) {
 	r, opened, err := s.open(ctx, node, m)
 	if err != nil {
@@ -175,7 +175,7 @@ func (w *Owner) moved(ctx context.Context) bool {
 	return to != was
 }
 
-// holders returns what can be read from at the same time: the owner's, and, if there is a
+// holders returns the nodes that can be read from at the same time: the owner, and, if there is a
 // second copy whose node answers, that.
 func (w *Owner) holders(ctx context.Context) ([]remote, error) {
 	first, err := w.reach(ctx)
@@ -226,9 +226,9 @@ func (w *Owner) Layout(ctx context.Context) (list []store.MirrorExtent, err erro
 	}
 }
 
-// Read is of Origin: the runs are read from those who have them, in turns, several windows at a time,
+// Read is of Origin: the runs are read from the nodes that have them, in turns, several windows at a time,
 // each asked for with one request and read one-sided into the memory of place, which the fabric can
-// reach. What cannot be had of the second copy is read from the owner.
+// reach. Runs that cannot be had of the second copy are read from the owner.
 func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	holders, err := w.holders(ctx)
 	if err != nil {
@@ -309,7 +309,7 @@ func (w inline) fill(ctx context.Context, p []byte, off int64) error {
 // Close is of Origin.
 func (w *Owner) Close() { w.CloseUnless(func() bool { return false }) }
 
-// CloseUnless is Close unless used reports that somebody has begun to read again.
+// CloseUnless is Close unless used reports that there is a reader again.
 func (w *Owner) CloseUnless(used func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

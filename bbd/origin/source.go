@@ -15,7 +15,7 @@ import (
 type source struct {
 	w  *Owner
 	of remote
-	to int64 // where what is wanted ends
+	to int64 // the end of the bytes to read
 
 	from, end int64 // of the range
 	pins      []uint64
@@ -97,7 +97,7 @@ func (at *source) locate(ctx context.Context, from, to int64) error {
 	return nil
 }
 
-// ops returns the operations that bring a run into dst; what came with the answer is copied.
+// ops returns the operations that bring a run into dst; bytes that came with the answer are copied.
 func (at *source) ops(dst []byte, x Run) (ops []rdma.Op, err error) {
 	covered := int64(0)
 	for _, r := range at.inline {
@@ -130,7 +130,7 @@ func (at *source) ops(dst []byte, x Run) (ops []rdma.Op, err error) {
 // unpinWithin bounds the release of a range.
 const unpinWithin = 5 * time.Second
 
-// release ends the range, and what is pinned of it.
+// release ends the range, and its pins.
 func (at *source) release() {
 	pins := at.pins
 	at.from, at.end, at.pins, at.extents, at.inline = 0, 0, nil, nil, nil

@@ -2,7 +2,7 @@
 // pure, and asks no store.
 //
 // Stores that overlap: two buffers with one store, or with one below the other's, hold files of others
-// to each other, and neither notices what the other does there. A buffer whose store overlaps that of
+// to each other, and neither notices the changes of the other there. A buffer whose store overlaps that of
 // another is created only if its creator shares it, or where the two are a chain of jobs.
 package overlap
 
@@ -15,7 +15,7 @@ import (
 
 // Of reports whether a new buffer may not be created beside another one, since their stores
 // overlap. Buffers of one user's jobs that keep files of others are a chain: the earlier one still
-// drains while the next job starts, and neither replaces what the other has written.
+// drains while the next job starts, and neither replaces the files that the other has written.
 func Of(spec, other *bb.Buffer) bool {
 	switch {
 	case other.Name == spec.Name || other.State == bb.BufferDestroying || !sameStore(spec, other):

@@ -1,5 +1,5 @@
-// Package owner says which node decides about a file and which one has its second copy, as pure functions
-// of the file's entry. It must never know whether a node answers.
+// Package owner determines a file's owner and the node of its second copy, as pure functions
+// of the file's entry. It must never know the availability of a node.
 package owner
 
 import "forebay/internal/bb"
@@ -20,7 +20,7 @@ import "forebay/internal/bb"
 // MaxMoves is how often a file's owner is looked up again for one request.
 const MaxMoves = 5
 
-// Node is a daemon's own view of who owns what.
+// Node is a daemon's own view of the owners of files.
 type Node struct {
 	Self  bb.NodeID
 	Alone bool // there are no other daemons: every file is its own
@@ -34,7 +34,7 @@ func (n Node) Of(e *bb.Entry) bb.NodeID {
 	return e.Holders[0]
 }
 
-// Foreign reports whether another daemon owns a file. Nobody owns one that is lost.
+// Foreign reports whether another daemon owns a file. A lost one has no owner.
 func (n Node) Foreign(e *bb.Entry) bool {
 	return !n.Alone && !e.IsDir() && !e.Lost && n.Of(e) != n.Self
 }
@@ -51,8 +51,8 @@ func Replica(e *bb.Entry) bb.NodeID {
 // it: it has nothing to lose, and nothing on its way to the store.
 func Adoptable(e *bb.Entry) bool { return e.State() == bb.StateClean || e.Lost }
 
-// Changed returns the error of a daemon that was asked and does not own the file (bb.Busy): the one that
-// asks looks again.
+// Changed returns the error of a daemon that received a request and does not own the file (bb.Busy): the
+// requester looks the owner up again.
 func Changed(op, path string) error {
 	return bb.E(bb.Busy, op, path, "the file has moved to another node meanwhile").WithRemedy("try again")
 }

@@ -8,13 +8,13 @@ import (
 )
 
 // Clients write in the hidden tree of transactions with the requests that they write
-// everywhere with, so what they may change there is decided by the path:
+// everywhere with, so their rights to change it are decided by the path:
 //
 //	.txn / ID / attempt / TASK / ATTEMPT / …   theirs
 //	.txn / ID / output / …                     the transaction's
 //
 // The directories of a task and of its attempts are made while the transaction is open and
-// the task is not decided. What lies below them needs no look at any record: an attempt that
+// the task is not decided. Paths below them need no lookup of any record: an attempt that
 // has lost finds its directory gone.
 const (
 	depthTask    = 4

@@ -1,5 +1,5 @@
 // Package paths resolves, lists and makes the paths of a buffer with the rights of a caller, as readers see them
-// through the transactions that are committed. It must never know where the bytes of a file are, nor who owns it.
+// through the transactions that are committed. It must never know the place of a file's bytes, nor its owner.
 package paths
 
 import (
@@ -17,7 +17,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names are the required methods of a buffer's namespace, whose contracts these are.
 type Names interface {
 	walk.Names
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
@@ -63,7 +63,7 @@ func Clean(path string) string {
 	return p
 }
 
-// Dir is a directory with what a right to enter or change it is decided by.
+// Dir is a directory with the attributes that decide the right to enter or change it.
 type Dir struct {
 	ID   bb.DirID
 	UID  uint32
@@ -173,7 +173,7 @@ func (t *Tree) Walk(ctx context.Context, c access.Caller, op, path string, visit
 }
 
 // List returns a page of a directory: at most limit entries after a name, and whether more follow. A page that is
-// the first one shows all of a transaction or nothing: for one that was decided meanwhile it looks again.
+// the first one shows all of a transaction or nothing: for one that was decided meanwhile it reads again.
 func (t *Tree) List(ctx context.Context, c access.Caller, path, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	const op = "list"
 	for range tries {

@@ -36,7 +36,7 @@ func (s *Service[B]) Create(ctx context.Context, r *rpc.Request, m *wire.Buffer)
 }
 
 // CreateFor makes a buffer for a caller. It checks everything that can be wrong before anything is changed.
-// It returns too what the store holds already, counted to count.
+// It returns too the present content of the store, counted to count.
 func (s *Service[B]) CreateFor(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b B, held backings.Contents, err error) {
 	var none B
 	if err := s.check(&spec); err != nil {
@@ -105,9 +105,9 @@ func (s *Service[B]) hasDisk() bool {
 	return s.o.Disk || s.o.Cluster != nil && slices.ContainsFunc(s.o.Cluster.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
 }
 
-// checkBacking finds out now what would otherwise fail at the first flush. A daemon
-// that runs as root writes where the buffer's owner may, not where root may. It returns which
-// directory the backing is now, and what it holds. One that does not exist is refused, not made: most often
+// checkBacking finds faults now that would otherwise fail at the first flush. A daemon
+// that runs as root writes where the buffer's owner may, not where root may. It returns the present
+// directory of the backing, and its content. One that does not exist is refused, not made: most often
 // it is one whose file system is not mounted.
 func (s *Service[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held backings.Contents, err error) {
 	if spec.Backing == "" {
@@ -127,7 +127,7 @@ func (s *Service[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.
 }
 
 // Two creations at once, on one daemon or on two, are decided by the order of their records in the
-// namespace: each looks again after its record is there, and the later of the two removes its own and
+// namespace: each checks again after its record is there, and the later of the two removes its own and
 // is refused. A daemon that is killed between the two steps leaves both.
 
 // checkOverlap refuses a buffer whose store overlaps that of another one, made by whichever daemon.

@@ -89,7 +89,7 @@ func (s *Service[B]) drop(b B) {
 	s.forgetStore(b.Name())
 }
 
-// Forget drops what the daemon has of a buffer that it does not serve.
+// Forget drops the daemon's bytes of a buffer that it does not serve.
 func (s *Service[B]) Forget(name string) {
 	s.dropFiles(name)
 	s.forgetStore(name)
@@ -102,7 +102,7 @@ func (s *Service[B]) forgetStore(buffer string) {
 	}
 }
 
-// detach ends what is under way in a buffer.
+// detach ends the work in progress in a buffer.
 func (s *Service[B]) detach(b B) {
 	b.Gate().Destroyed()
 	s.o.Flusher.ForgetBuffer(b.Name())

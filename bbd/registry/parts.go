@@ -45,7 +45,7 @@ type Records interface {
 	BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry) bool) (meta.Anew, error)
 }
 
-// Store is what is needed of memory, whose contracts these are.
+// Store are the required methods of memory, whose contracts these are.
 type Store interface {
 	Files() iter.Seq[store.FileInfo]
 	Checksum(file bb.FileID, n bb.Generation) (sum uint64, size int64, err error)
@@ -59,20 +59,20 @@ type Stores interface {
 	Forget(buffer string) error
 }
 
-// Flusher is what is needed of the queue of flushes, whose contracts these are.
+// Flusher are the required methods of the queue of flushes, whose contracts these are.
 type Flusher interface {
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
 	ForgetBuffer(buffer string)
 }
 
-// Cluster is what is needed of the other nodes, whose contracts these are.
+// Cluster are the required methods of the other nodes, whose contracts these are.
 type Cluster interface {
 	freeze.Cluster
 	AllSupport(what string, since uint32) error
 	Members() []gossip.Member
 }
 
-// Options are what a registry uses. Its functions may be called concurrently.
+// Options are the environment of a registry. Its functions may be called concurrently.
 type Options[B Buffer] struct {
 	Table   *Table[B]
 	Open    func(spec bb.Buffer, ns *metatxn.Tree) B // returns a buffer that is to be served
@@ -84,10 +84,10 @@ type Options[B Buffer] struct {
 	Aside   *aside.List
 	Inside  func(path string) bool                       // reports whether a path is, is in, or holds one of the daemon's own folders
 	Disk    bool                                         // this daemon has a disk tier
-	Held    func(buffer string) map[bb.FileID]*fate.Held // what memory has of the files of a buffer
-	Doubt   func(buffer string) string                   // returns what is to be noted when a buffer is set aside (aside.Doubts)
+	Held    func(buffer string) map[bb.FileID]*fate.Held // memory's parts of the files of a buffer
+	Doubt   func(buffer string) string                   // returns the note for a buffer that is set aside (aside.Doubts)
 	Dropped func(b B)                                    // is called of each buffer that was destroyed
-	// Restore restores the files of a buffer that nobody is served yet, from memory, and returns what became of them.
+	// Restore restores the files of a buffer that is not served yet, from memory, and returns their fates.
 	Restore func(ctx context.Context, b B) (fate.Reassertion, error)
 	Emit    func(bb.Event)
 	Log     *slog.Logger

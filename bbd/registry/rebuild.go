@@ -92,7 +92,7 @@ func (s *Service[B]) served(spec *bb.Buffer) bool {
 	return b != none && b.Spec().Created.Equal(spec.Created)
 }
 
-// restore attaches a buffer and restores its files, of which callers are told nothing until all are. After an error
+// restore attaches a buffer and restores its files, which callers do not see until all are restored. After an error
 // the daemon has all that it had before.
 func (s *Service[B]) restore(ctx context.Context, name string) (was fate.Reassertion, err error) {
 	spec, err := s.o.Records.Buffer(ctx, name)
@@ -113,7 +113,7 @@ func (s *Service[B]) restore(ctx context.Context, name string) (was fate.Reasser
 	return was, err
 }
 
-// describe says what became of files.
+// describe describes the fates of files.
 func describe(was *fate.Reassertion) *wire.BufferRebuilt {
 	m := &wire.BufferRebuilt{
 		Files: int64(len(was.Remade)), Aside: int64(len(was.SetAside)), Kept: int64(len(was.Left)), OnStore: int64(len(was.OnStore)), Lost: int64(len(was.Lost)),

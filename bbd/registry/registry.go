@@ -1,5 +1,5 @@
 // Package registry has the buffers that a daemon serves: they are made, attached, found, followed as other
-// daemons change them, set aside and destroyed. It must never know what is done with the files of a buffer.
+// daemons change them, set aside and destroyed. It must never know the work on the files of a buffer.
 //
 //	            create, or first request here             destroyed, here or by another daemon
 //	recorded ──────────────────────────────────▶ served ──────────────────────────────────────▶ gone
@@ -56,7 +56,7 @@ func (s *Service[B]) For(ctx context.Context, of *rpc.Session, op, name string) 
 	return b, nil
 }
 
-// tokens checks the session's token, before anybody learns whether a buffer of another name
+// tokens checks the session's token, before the answer shows whether a buffer of another name
 // is there.
 func (s *Service[B]) tokens(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
 	var none B
@@ -96,7 +96,7 @@ func (s *Service[B]) Specs(ctx context.Context) (specs []bb.Buffer, err error) {
 	return specs, err
 }
 
-// Existing returns all buffers that there are, and attaches those that only other
+// Existing returns all existing buffers, and attaches those that only other
 // daemons have served so far.
 func (s *Service[B]) Existing(ctx context.Context) ([]B, error) {
 	if s.o.Cluster == nil {
@@ -180,7 +180,7 @@ func (s *Service[B]) changed(now meta.BufferChange) {
 	b := s.o.Table.Served(now.Name)
 	if b == none {
 		s.o.Aside.Changed(now.Name, now.Buffer)
-		return // attached when somebody asks for it
+		return // attached at the first request for it
 	}
 	known := b.Spec()
 	same := now.Buffer != nil && now.Buffer.Created.Equal(known.Created)
@@ -194,7 +194,7 @@ func (s *Service[B]) changed(now meta.BufferChange) {
 	if now.Buffer == nil {
 		// It may have been made anew under its name since.
 		if _, err := s.o.Records.Buffer(s.ctx, now.Name); bb.KindOf(err) != bb.NotFound {
-			return // the watch tells of that, too
+			return // the watch reports that, too
 		}
 	}
 	s.o.Table.remove(b)
@@ -202,7 +202,7 @@ func (s *Service[B]) changed(now meta.BufferChange) {
 }
 
 // Recover attaches a buffer at a start, and calls restore with it. A buffer that another daemon destroys
-// meanwhile is dropped. One that cannot be recovered is set aside, and what memory has of it is in kept: one
+// meanwhile is dropped. One that cannot be recovered is set aside, and memory's part of it is in kept: one
 // buffer keeps no daemon from starting. Errors are those that are not of the buffer alone.
 func (s *Service[B]) Recover(ctx context.Context, spec bb.Buffer, restore func(B) error) (kept []bb.FileID, err error) {
 	var none B

@@ -50,7 +50,7 @@ func (t *Table[B]) names() []string {
 	return names
 }
 
-// Lock waits until nobody makes, attaches or deletes buffers of a name here, and keeps it so until unlock. The
+// Lock waits until no buffer of a name is being made, attached or deleted here, and keeps it so until unlock. The
 // error is that of ctx.
 func (t *Table[B]) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	return t.changing.Lock(ctx, name)

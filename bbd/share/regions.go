@@ -14,7 +14,7 @@ import "slices"
 // One region stays free for a user without any, and from rootFrom regions on one for root. The rest
 // is divided by the number of active users: those with a region, or in the line for one. A user
 // borrows beyond the share as long as no user below it is in the line, and as long as the bytes
-// could be moved out again: what can neither be flushed nor spilled stays within the share. An
+// could be moved out again: bytes that can neither be flushed nor spilled stay within the share. An
 // owner gets borrowed memory back by Vacate, one region at a time.
 type Regions struct {
 	Total int
@@ -29,7 +29,7 @@ type Holding struct {
 	Waits   bool // in the line for memory
 }
 
-// Piece is a region with bytes, as Vacate looks at it.
+// Piece is a region with bytes, as input of Vacate.
 type Piece struct {
 	User  uint32
 	Move  int64 // bytes to flush or to spill before the region is empty; 0: eviction does
@@ -113,8 +113,8 @@ func (r *Regions) mayBorrow(d Demand) bool {
 }
 
 // Vacate returns the index of the region to empty for a user in the line, or -1. Below the share it is
-// the cheapest of those who have more than theirs. A user without any region gets one even where
-// everybody has a share at most, as there are more users than regions then. Others get memory that
+// the cheapest of the users with more than theirs. A user without any region gets one even where
+// every user has a share at most, as there are more users than regions then. Others get memory that
 // its user has left idle: it has to be clean.
 func (r *Regions) Vacate(d Demand, pieces []Piece) int {
 	best := func(may func(*Piece) bool) int {
@@ -142,7 +142,7 @@ func (r *Regions) Vacate(d Demand, pieces []Piece) int {
 	return best(func(p *Piece) bool { return p.Move == 0 && p.Held == 0 && !r.of(p.User).Waits })
 }
 
-// cheaper reports whether p is emptied sooner than q: nobody holds bytes of it, then the fewest
+// cheaper reports whether p is emptied sooner than q: no writer or reader holds bytes of it, then the fewest
 // bytes to move, then the longest unused.
 func (p *Piece) cheaper(q *Piece) bool {
 	switch {

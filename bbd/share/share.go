@@ -1,5 +1,5 @@
-// Package share divides what a daemon has only so much of among users who do not know of each
-// other: places for sessions, requests in flight, memory. It must never know what it counts.
+// Package share divides a daemon's limited resources among users who are independent of each
+// other: places for sessions, requests in flight, memory. It must never know the counted things.
 package share
 
 import (
@@ -16,7 +16,7 @@ type Pool struct {
 	size    int64
 	used    int64
 	by      map[uint32]int64
-	changed chan struct{} // closed at the next Give, if somebody waits; nil: nobody does
+	changed chan struct{} // closed at the next Give, if there are waiters; nil: there are none
 }
 
 // NewPool returns a pool of so many.
@@ -38,8 +38,8 @@ func (p *Pool) take(user uint32, n int64) bool {
 	return true
 }
 
-// Wait takes n for a user as soon as the user's share allows it, or fails when ctx ends. What is
-// more than the whole pool is never allowed.
+// Wait takes n for a user as soon as the user's share allows it, or fails when ctx ends. An amount
+// of more than the whole pool is never allowed.
 func (p *Pool) Wait(ctx context.Context, user uint32, n int64) error {
 	for {
 		p.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// A node may be ready, and chosen, before others have heard of it; and one that is started anew is away for a moment.
-// So files that fail for a node that is away are tried again, after pauses that double. Each try looks anew for the
+// A node may be ready, and chosen, before others have received that; and one that is started anew is away for a moment.
+// So files that fail for a node that is away are retried, after pauses that double. Each retry looks up anew the
 // node where a file belongs.
 const (
 	awayTries = 4

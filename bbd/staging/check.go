@@ -21,12 +21,12 @@ import (
 // askWithin bounds how long a daemon may take to show that it is there.
 const askWithin = 5 * time.Second
 
-// inDoubt reports whether what a node copied since a time may not be there any more.
+// inDoubt reports whether the files that a node copied since a time may not be there any more.
 func inDoubt(m *gossip.Member, known bool, since time.Time) bool {
 	return !known || !cluster.Serving(m.State) || m.Since.After(since)
 }
 
-// takenPart returns the nodes that took part in a job and may not have what they copied any
+// takenPart returns the nodes that took part in a job and may not have their copied files any
 // more, and of each whether it does not answer now. Gossip alone notices that later.
 func (v *Service) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bool {
 	doubtful := map[bb.NodeID]bool{}
@@ -44,7 +44,7 @@ func (v *Service) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bo
 	return doubtful
 }
 
-// stagedAway adds to what a stage-in has come to the files that went with a node.
+// stagedAway adds to the result of a stage-in the files that went with a node.
 func (s *job) stagedAway(ctx context.Context, status *ops.Status, target, name string) error {
 	doubtful := s.of.takenPart(ctx, status)
 	if len(doubtful) == 0 {
@@ -72,7 +72,7 @@ func (v *Service) StagedAway(ctx context.Context, c access.Caller, status *ops.S
 	return s.nameAway(ctx, status, doubtful, target, name)
 }
 
-// nameAway looks at all files that were to be staged in, and names those that cannot be read.
+// nameAway checks all files that were to be staged in, and names those that cannot be read.
 func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.NodeID]bool, target, name string) error {
 	failed := map[string]bool{}
 	for _, f := range status.Tally.Failed {

@@ -28,8 +28,8 @@ func (s *job) beginOut(ctx context.Context, source, name string, dry bool) (dirs
 	return dirs, odd, err
 }
 
-// endOut gives the directories of a tree that was staged out their modes and times. Those in
-// whose place something else lies are known from the beginning.
+// endOut sets the modes and times of the directories of a tree that was staged out. Those in
+// whose place something else lies were found at the beginning.
 func (s *job) endOut(ctx context.Context, source, name string) error {
 	var odd []stage.Failure
 	return s.directories(ctx, source, walk.Visitor{Leave: func(p string, e *bb.Entry, held int) error {

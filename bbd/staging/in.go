@@ -38,7 +38,7 @@ type job struct {
 	remote backing.Store
 	url    string
 	root   string   // the URL of the remote store: url without the last name
-	direct bool     // it is no job, in a cluster: what is dirty elsewhere cannot be replaced
+	direct bool     // it is no job, in a cluster: dirty files elsewhere cannot be replaced
 	there  sync.Map // files that are there and not the same: path to nothing
 	made   sync.Map // directories that are there: path to nothing
 }
@@ -75,7 +75,7 @@ func (v *Service) open(ctx context.Context, b Buffer, c access.Caller, op, at, u
 	return &job{of: v, b: b, cred: c, remote: remote, url: url, root: root}, target, name, nil
 }
 
-// options tells the client how far a stage has got.
+// options reports the progress of a stage to the client.
 func stageOptions(m *wire.Stage, p *transfer.Progress) stage.Options {
 	return stage.Options{Parallel: int(m.Parallel), DryRun: m.DryRun, Progress: func(now stage.Progress) {
 		p.Update(func(w *wire.Progress) { setProgress(w, &now) })
@@ -143,7 +143,7 @@ func (s *job) Same(ctx context.Context, target string, o *backing.Object, codecN
 	}
 	same := s.same(&e, target, *o, codecName)
 	if !same && !o.HasMode && !o.HasChecksum && e.Size == o.Size && codecName == codec.None {
-		// A listing of S3 does not say all that the store knows.
+		// A listing of S3 does not have all attributes that the store has.
 		if now, err := s.remote.Stat(ctx, o.Name); err == nil && now.ETag == o.ETag {
 			*o = now
 			same = s.same(&e, target, now, codecName)
@@ -160,7 +160,7 @@ func (s *job) same(e *bb.Entry, target string, o backing.Object, codecName strin
 	case e.Type != bb.TypeFile || e.Open || e.Lost:
 		return false
 	case s.of.o.Cluster != nil && s.atHand(e, target, nil) != nil:
-		return false // Create says where it is
+		return false // Create returns where it is
 	case e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(target, o, codecName):
 		return e.Flushed.ETag == o.ETag
 	case codecName != codec.None:
@@ -227,7 +227,7 @@ type stagedFile struct {
 	f      File
 	target string
 	object backing.Object
-	there  bool // the name had a file, whose mode a new generation takes over
+	there  bool // the name had a file, whose mode a new generation keeps
 	ended  bool
 
 	described bool // the object's mode became known after the file was begun
@@ -253,7 +253,7 @@ func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) 
 	return done, nil
 }
 
-// fillOne reads straight into a segment and records what came as an extent.
+// fillOne reads straight into a segment and records the bytes that came as an extent.
 func (f *stagedFile) fillOne(ctx context.Context, w *alloc.Writer, offset, n int64, from io.Reader) (int64, error) {
 	room, err := w.Reserve(ctx, n)
 	if err != nil {
@@ -298,7 +298,7 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 	})
 }
 
-// Describe takes the mode and the time that a listing did not say.
+// Describe sets the mode and the time that were missing in a listing.
 func (f *stagedFile) Describe(o backing.Object) {
 	if f.object.HasMode || o.ETag != f.object.ETag {
 		return
@@ -315,7 +315,7 @@ func (f *stagedFile) codec() string {
 	return codec.None
 }
 
-// Abort gives the file up, unless it was published.
+// Abort abandons the file, unless it was published.
 func (f *stagedFile) Abort() {
 	if !f.ended {
 		f.ended = true

@@ -17,7 +17,7 @@ import (
 )
 
 // others calls dir for each directory of a source, with the path that it has in the buffer,
-// and odd for what a buffer cannot hold.
+// and odd for objects that a buffer cannot hold.
 func (s *job) others(ctx context.Context, name, target string, dir func(string, backing.Other) error, odd func(stage.Failure) error) error {
 	below := strings.TrimSuffix(name, "/")
 	return s.remote.Others(ctx, below, func(o backing.Other) error {
@@ -32,7 +32,7 @@ func (s *job) others(ctx context.Context, name, target string, dir func(string, 
 	})
 }
 
-// oddReason says why something in a store cannot be held.
+// oddReason returns why an object of a store cannot be held.
 func oddReason(mode fs.FileMode) string {
 	switch mode.Type() {
 	case fs.ModeSymlink:
@@ -48,8 +48,8 @@ func oddReason(mode fs.FileMode) string {
 // ownerMay are the rights that a directory has while its files are staged in.
 const ownerMay = 0o700
 
-// begin makes the directories of a source, and returns how many there are and what cannot
-// be held.
+// begin makes the directories of a source, and returns how many there are and the objects that
+// cannot be held.
 func (s *job) begin(ctx context.Context, name, target string, dry bool) (dirs int, odd []stage.Failure, err error) {
 	err = s.others(ctx, name, target, func(at string, o backing.Other) error {
 		dirs++
@@ -82,7 +82,7 @@ func (s *job) begin(ctx context.Context, name, target string, dry bool) (dirs in
 	return dirs, odd, err
 }
 
-// end gives the directories of a source their modes and times, when their files are there.
+// end sets the modes and times of the directories of a source, when their files are there.
 // Those of other users stay as they are. An older daemon's plan has not made empty ones.
 func (s *job) end(ctx context.Context, name, target string) error {
 	return s.others(ctx, name, target, func(at string, o backing.Other) error {
@@ -100,7 +100,7 @@ func (s *job) end(ctx context.Context, name, target string) error {
 	}, func(stage.Failure) error { return nil })
 }
 
-// Keep gives a file the object's mode and time, of stores that have such things.
+// Keep sets a file's mode and time to the object's, for stores that have such things.
 func (s *job) Keep(ctx context.Context, target string, o backing.Object) error {
 	if !o.HasMode {
 		return nil
@@ -153,7 +153,7 @@ func (s *job) stageInHere(ctx context.Context, name, target string, opts stage.I
 	return report, err
 }
 
-// withOdd adds what cannot be held to a report.
+// withOdd adds the objects that cannot be held to a report.
 func withOdd(r stage.Report, odd []stage.Failure) stage.Report {
 	n := int64(len(odd))
 	r.Files, r.FilesDone, r.Failed = r.Files+n, r.FilesDone+n, r.Failed+n
@@ -161,7 +161,7 @@ func withOdd(r stage.Report, odd []stage.Failure) stage.Report {
 	return r
 }
 
-// tallyOfOdd is what a task has come to that found what cannot be held.
+// tallyOfOdd is the result of a task that found objects that cannot be held.
 func tallyOfOdd(odd []stage.Failure) (t ops.Tally) {
 	t.FailedTotal = int64(len(odd))
 	for _, f := range odd[:min(len(odd), transfer.MaxNamed)] {

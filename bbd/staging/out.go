@@ -73,12 +73,12 @@ func (s *job) files(ctx context.Context, source string, fn func(string, *bb.Entr
 	return s.b.Walk(ctx, s.cred, "stage-out", source, walk.Visitor{File: fn})
 }
 
-// Leaving is what a stage-out is to copy of an entry.
+// Leaving is the part of an entry that a stage-out is to copy.
 func Leaving(p string, e *bb.Entry) stage.Entry {
 	return stage.Entry{Path: p, File: e.File, Size: e.Size, Checksum: e.Checksum, Attrs: backing.AttrsOf(e)}
 }
 
-// Open pins what is in memory of a file's bytes.
+// Open pins a file's bytes that are in memory.
 func (s *job) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, error) {
 	return s.b.Pin(ctx, s.cred, entry.Path)
 }

@@ -1,5 +1,5 @@
 // Package staging copies files from a store into a buffer, and from a buffer to a store, alone or as an
-// operation of all daemons. It must never know how a buffer keeps bytes, nor run tasks.
+// operation of all daemons. It must never know a buffer's storage of bytes, nor run tasks.
 package staging
 
 import (
@@ -21,7 +21,7 @@ import (
 	"forebay/meta/ops"
 )
 
-// Buffer is one buffer. Its methods may be called concurrently; what they do they do with the rights of
+// Buffer is one buffer. Its methods may be called concurrently; they act with the rights of
 // c.
 type Buffer interface {
 	Spec() bb.Buffer
@@ -30,12 +30,12 @@ type Buffer interface {
 	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
 	MakeDir(ctx context.Context, c access.Caller, path string, mode uint32) error
 	SetAttr(ctx context.Context, c access.Caller, op, path string, attr namespace.Attr) error
-	// Create begins a generation that takes the place of what is at a path. The error has a NotOwner
+	// Create begins a generation that replaces the file at a path. The error has a NotOwner
 	// if only another node may do that.
 	Create(ctx context.Context, c access.Caller, path string, mode fs.FileMode) (File, error)
 	// Change calls do, which shows a file, when the buffer is not about to be destroyed.
 	Change(ctx context.Context, op string, do func() error) error
-	// Pin opens a closed file, and pins what is in memory of it.
+	// Pin opens a closed file, and pins its bytes that are in memory.
 	Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error)
 	// Segments returns what fills segments for a user with bytes of a file.
 	Segments(ctx context.Context, uid uint32, path string) *alloc.Writer
@@ -69,7 +69,7 @@ type File interface {
 	Cancel()
 }
 
-// Options are what a Service uses. Its functions may be called concurrently.
+// Options are the environment of a Service. Its functions may be called concurrently.
 type Options struct {
 	Node       bb.NodeID
 	Cluster    *cluster.Cluster // nil: this daemon is alone

@@ -19,25 +19,25 @@ import (
 	"forebay/meta/ops"
 )
 
-// A stage begins with one task, planning, for anybody: it lists what there is to copy
-// and adds the tasks that copy it. Planning again adds nothing that is there already,
-// since a task's id is made of what is in it.
+// A stage begins with one task, planning, for any node: it lists the files to copy
+// and adds the tasks that copy them. Planning again adds nothing that is there already,
+// since a task's id is made of its content.
 const (
 	planTask  = "plan"
 	taskFiles = 64
 	taskBytes = 1 << 30
-	taskText  = 96 << 10 // of the names and what is known of them
+	taskText  = 96 << 10 // of the names and attributes
 )
 
-// stageTask is what a task is told: the files to copy in, or out.
+// stageTask is the content of a task: the files to copy in, or out.
 type stageTask struct {
 	In  []stage.Found   `json:",omitempty"`
 	Out []stage.Leaving `json:",omitempty"`
 }
 
 // run submits a stage and follows it. One that runs already, of the same files to
-// or from the same place, is followed first: what it has copied is not copied again, but
-// looked at, since it may have begun before something was put there.
+// or from the same place, is followed first: its copied files are not copied again, but
+// checked, since it may have begun before something was put there.
 func (v *Service) run(ctx context.Context, r *rpc.Request, kind ops.Kind, s *job, at, name string, m *wire.Stage) (proto.Message, error) {
 	spec := s.b.Spec()
 	j := v.o.Transfers.New(r, kind, &spec, m.Key)
@@ -103,7 +103,7 @@ func (v *Service) newPlanner(job string) *planner {
 	return &planner{v: v, job: job, open: make(map[bb.NodeID]*planned)}
 }
 
-// add puts a file into a node's next task ("": anybody's), and adds that if it is full.
+// add puts a file into a node's next task ("": any node's), and adds that if it is full.
 func (p *planner) add(ctx context.Context, node bb.NodeID, id string, bytes int64, put func(*stageTask)) error {
 	t := p.open[node]
 	if t == nil {
@@ -141,7 +141,7 @@ func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error 
 	return p.v.o.Operations.AddTasks(ctx, p.job, []ops.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
 }
 
-// taskOptions has a stage tell of a task's progress.
+// taskOptions has a stage report a task's progress.
 func taskOptions(l *ops.Lease) stage.Options {
 	parallel, _ := strconv.Atoi(l.Operation.Options[transfer.OptionParallel])
 	return stage.Options{Parallel: min(parallel, maxParallel), Progress: func(now stage.Progress) { l.Progress(tallyOfStage(&now)) }}
@@ -153,7 +153,7 @@ func tallyOfStage(p *stage.Progress) ops.Tally {
 	}
 }
 
-// tallyOfReport is what a task of a stage has come to.
+// tallyOfReport is the result of a task of a stage.
 func tallyOfReport(report *stage.Report) ops.Tally {
 	t := tallyOfStage(&report.Progress)
 	for _, f := range report.Failures {
@@ -274,8 +274,8 @@ func (v *Service) OutTask(l *ops.Lease, b Buffer, c access.Caller) (ops.Tally, e
 	return tallyOfReport(&report), nil
 }
 
-// planOut walks the tree, and gives each file to its home. Of a home that does not
-// answer, clean files go to anybody, and the others cannot be copied.
+// planOut walks the tree, and assigns each file to its home. Of a home that does not
+// answer, clean files go to any node, and the others cannot be copied.
 func (s *job) planOut(l *ops.Lease, source, name string) (t ops.Tally, err error) {
 	ctx, p, found := l.Context(), s.of.newPlanner(l.Operation.ID), false
 	name = s.outName(ctx, source, name)

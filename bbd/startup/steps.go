@@ -1,5 +1,5 @@
-// Package startup names in the log the step of a start that takes long. It must never know what the steps
-// are.
+// Package startup names in the log the step of a start that takes long. It must never know the content of the
+// steps.
 package startup
 
 import (
@@ -15,8 +15,8 @@ const (
 	stepSaidEvery = 10 * time.Second
 )
 
-// Steps names in the log the step of a start that takes long: what it waits for, and for how
-// long. Every wait of a start lies in a step, so no wait is without a word. Its methods may be
+// Steps names in the log the step of a start that takes long: the thing that it waits for, and for how
+// long. Every wait of a start lies in a step, so no wait is without a log line. Its methods may be
 // called concurrently, and on nil, which names nothing.
 //
 //	New ──At──▶ step ──2 s──▶ said ──10 s──▶ said …
@@ -45,7 +45,7 @@ func New(log *slog.Logger, what string) *Steps {
 }
 
 // At begins a step, which ends the one before. Detail, if not nil, is called by another goroutine
-// when the step is named, and says more of it then. The step of the same name goes on.
+// when the step is named, and returns more about it at that time. The step of the same name goes on.
 func (s *Steps) At(what string, detail func() string) {
 	if s == nil {
 		return

@@ -1,5 +1,5 @@
 // Package storerules decides which object stores a user may have a daemon use, and with whose
-// credentials, by rules of the administrator. It is pure: it opens nothing and asks nobody.
+// credentials, by rules of the administrator. It is pure: it opens nothing and makes no requests.
 package storerules
 
 import (
@@ -13,17 +13,17 @@ import (
 	"forebay/internal/bb"
 )
 
-// Rule lets users use stores. A list that is nil means what its comment says; all patterns are
+// Rule permits users to use stores. A list that is nil has the meaning in its comment; all patterns are
 // those of path.Match.
 type Rule struct {
 	Endpoints []string // patterns of scheme://host:port, without the scheme's own port; nil: the site's endpoint
 	Buckets   []string // patterns; nil: all
 	Profiles  []string // patterns of profiles of the site's credentials; nil: default; empty: none, so users bring their own
 	CA        []string // patterns of certificate files that may be named, besides the site's; nil: none
-	Users     []string // names, uids, @group, @gid; nil: everybody
+	Users     []string // names, uids, @group, @gid; nil: all users
 }
 
-// Site is what the daemon's configuration says about stores.
+// Site is the part of the daemon's configuration about stores.
 type Site struct {
 	Endpoint string
 	CA       string
@@ -39,7 +39,7 @@ func Default() []Rule {
 	return []Rule{{}, {Endpoints: []string{"https://*"}, Profiles: []string{}}}
 }
 
-// Use is what a backing URL asks for.
+// Use is the use that a backing URL requests.
 type Use struct {
 	Endpoint string // as Normalize returns it
 	Bucket   string
@@ -80,9 +80,9 @@ func Normalize(endpoint string) (string, error) {
 	return u.Scheme + "://" + strings.TrimSuffix(host, "."), nil
 }
 
-// Check returns nil if one of the rules for this user lets the use be. The error names the part
+// Check returns nil if one of the rules for this user permits the use. The error names the part
 // that no rule has, and nothing of other users' rules. IsUser reports whether an entry of Users means the
-// user. An entry that it fails for is nobody; if then no rule fits, the error is of kind Unavailable.
+// user. An entry that it fails for means no user; if then no rule fits, the error is of kind Unavailable.
 func Check(rules []Rule, site Site, u Use, isUser func(string) (bool, error)) error {
 	home, err := Normalize(site.Endpoint)
 	if err != nil {
@@ -124,7 +124,7 @@ func Check(rules []Rule, site Site, u Use, isUser func(string) (bool, error)) er
 	return nil
 }
 
-// why says no more than what the user asked for.
+// why names no more than the parts of the user's request.
 func why(u Use) string {
 	if u.Own {
 		return "this daemon's administrator does not let this user use it"

@@ -89,8 +89,8 @@ func NewSum(of *Progress, daemons int) *Sum {
 	return &Sum{of: of, parts: make([]*wire.Progress, daemons)}
 }
 
-// Set sets how far one of them is, and reports how far all are. What they could not save is named at the
-// end, by the last message, since a client adds up what messages name.
+// Set sets the progress of one of them, and reports that of all. Files that they could not save are named at the
+// end, by the last message, since a client adds up the names of all messages.
 func (s *Sum) Set(i int, now *wire.Progress) error {
 	s.mu.Lock()
 	s.parts[i] = now

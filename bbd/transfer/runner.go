@@ -1,5 +1,5 @@
 // Package transfer has stages and drains as operations of all daemons: it runs their tasks, follows them,
-// and has the messages about them. It must never know what a task does.
+// and has the messages about them. It must never know the work of a task.
 package transfer
 
 import (
@@ -21,16 +21,16 @@ import (
 //	        │                             ╰──────▶ an owner: flushes, or copies out what it has
 //	        ╰── follows the operation and reports to its client
 //
-// A task that a daemon did not end is given to another, or again to the owner that it
-// is meant for. If that is gone, the coordinator takes its tasks over, which can do what
+// A task that a daemon did not end is assigned to another, or again to the owner that it
+// is meant for. If that is gone, the coordinator adopts its tasks, which can do the part that
 // concerns clean files and reports of the others that their owner is away.
 const (
-	tasksAtOnce   = 2  // that anybody may do
+	tasksAtOnce   = 2  // that any daemon may do
 	ownAtOnce     = 64 // that this node has to do: drains wait more than they work
 	maxAttempts   = 3  // of a task that cannot be begun, as when a store does not answer
 	againAfter    = 2 * time.Second
 	takeOverEvery = 2 * time.Second
-	// An owner that has not been heard of for so long will not do its tasks soon.
+	// An owner whose last gossip is so old will not do its tasks soon.
 	takeOverAfter = 10 * time.Second
 	housekeeping  = time.Hour // old operations are forgotten
 	lastWords     = 5 * time.Second
@@ -55,7 +55,7 @@ func (s *Service) pause(t time.Duration) bool {
 	}
 }
 
-// runTasks runs the tasks of this node, or those that anybody may run.
+// runTasks runs the tasks of this node, or those that any node may run.
 func (s *Service) runTasks(of bb.NodeID, atOnce int64) {
 	slots := semaphore.NewWeighted(atOnce)
 	var group sync.WaitGroup

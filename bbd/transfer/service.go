@@ -18,14 +18,14 @@ import (
 	"forebay/meta/ops"
 )
 
-// Options are what a Service uses. Its functions may be called concurrently.
+// Options are the environment of a Service. Its functions may be called concurrently.
 type Options struct {
 	Node       bb.NodeID
 	Epoch      uint64           // this start of the daemon
 	Cluster    *cluster.Cluster // nil: this daemon is alone, and has no operations
 	Operations *ops.Operations
-	// Perform does a task with the rights of the operation's user, and returns what it has come to,
-	// which counts beside an error too. bb.Unavailable: it is tried again.
+	// Perform does a task with the rights of the operation's user, and returns its result,
+	// which counts beside an error too. bb.Unavailable: it is retried.
 	Perform func(l *ops.Lease) (ops.Tally, error)
 	Self    func() gossip.Member // this daemon as others see it
 	Ready   func() bool          // whether it serves
@@ -38,7 +38,7 @@ type Options struct {
 // Service runs and follows operations. Its methods may be called concurrently, Run once.
 type Service struct {
 	o   Options
-	ctx context.Context // of what it does by itself
+	ctx context.Context // of its background work
 }
 
 // NewService returns a service that works until ctx ends.
@@ -131,7 +131,7 @@ func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (
 	return &wire.JobReply{Json: text}, err
 }
 
-// Cancel ends an operation: what waits is dropped, and what is under way ends within seconds.
+// Cancel ends an operation: waiting tasks are dropped, and those in progress end within seconds.
 func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
 	status, err := s.visible(ctx, r, m.Id)
 	if err != nil {

@@ -42,7 +42,7 @@ func EndOf(s *ops.Status) *wire.Progress {
 	return p
 }
 
-// TallyOf is what a task has come to.
+// TallyOf is the result of a task.
 func TallyOf(p *wire.Progress) ops.Tally {
 	t := ops.Tally{
 		Files: p.FilesDone, Bytes: p.BytesDone, NotCopied: p.BytesNotCopied, Skipped: p.FilesSkipped, FailedTotal: p.FailedTotal,

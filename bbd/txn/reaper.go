@@ -8,7 +8,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// reaper looks after the transactions that no client looks after any more. One daemon
+// reaper ends the transactions that have no client any more. One daemon
 // does, the coordinator; that two do for a moment does no harm.
 type reaper struct {
 	s      *Service
@@ -34,7 +34,7 @@ func (l leaseSeen) next(revision uint64, now time.Time, lease time.Duration) (se
 	return l, now.Sub(l.since) >= lease
 }
 
-// care is what a transaction needs.
+// care is the next step that a transaction needs.
 type care uint8
 
 const (
@@ -48,7 +48,7 @@ const (
 // an abort.
 const kept = 24 * time.Hour
 
-// careOf returns what a transaction needs now. It is a function of what it is given alone.
+// careOf returns the step that a transaction needs now. It is a function of its arguments alone.
 func careOf(t *bb.Txn, now time.Time) care {
 	switch {
 	case t.State.Over() && now.Sub(t.Ended) > kept:
@@ -61,13 +61,13 @@ func careOf(t *bb.Txn, now time.Time) care {
 	return watch
 }
 
-// Reap looks after all transactions until the service's context ends.
+// Reap takes care of all transactions until the service's context ends.
 func (s *Service) Reap() {
 	r := &reaper{s: s, leases: map[leaseOf]leaseSeen{}}
 	tick := time.NewTicker(s.o.Every)
 	defer tick.Stop()
 	for {
-		r.round() // the first at once, for what was decided before a restart
+		r.round() // the first at once, for transactions that were decided before a restart
 		select {
 		case <-s.ctx.Done():
 			return
@@ -76,11 +76,11 @@ func (s *Service) Reap() {
 	}
 }
 
-// round looks after the transactions of all buffers, if this daemon is the one to do it.
+// round takes care of the transactions of all buffers, if this daemon is the coordinator.
 func (r *reaper) round() {
 	s := r.s
 	if s.o.Cluster != nil && cluster.Coordinator(s.o.Cluster.Members()) != s.o.Node {
-		clear(r.leases) // whoever does it now counts from when it began
+		clear(r.leases) // the present coordinator counts from its own beginning
 		return
 	}
 	all, err := s.o.Existing(s.ctx)
@@ -94,7 +94,7 @@ func (r *reaper) round() {
 	}
 }
 
-// check does what is to be done for the transactions of one buffer.
+// check carries out the needed steps for the transactions of one buffer.
 func (r *reaper) check(ctx context.Context, b Buffer) error {
 	name := b.Spec().Name
 	all, err := b.Tree().Txns(ctx)
@@ -120,7 +120,7 @@ func (r *reaper) check(ctx context.Context, b Buffer) error {
 			return err
 		}
 	}
-	// What was begun, or went on, while it was being aborted has left a tree.
+	// A transaction that was begun, or went on, while it was being aborted has left a tree.
 	left, err := b.Tree().HiddenTxns(ctx)
 	for i := 0; i < len(left) && err == nil; i++ {
 		if state, ok := known[left[i]]; ok && state.Over() {

@@ -13,7 +13,7 @@ import (
 )
 
 // Transactions (docs/transactions.md; package meta/txn has their records). Any daemon may be asked
-// for any step, and each may be repeated: what was done is found in the records.
+// for any step, and each may be repeated: finished steps are found in the records.
 
 // entryOverhead is what an entry takes in a list of them beyond its own size, and a bit more.
 const entryOverhead = 16
@@ -71,7 +71,7 @@ func (s *Service) Begin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (
 	return message(b, &t), nil
 }
 
-// message describes a transaction to clients; how it becomes what they see is not theirs.
+// message describes a transaction to clients; the steps to its visibility are left out.
 func message(b Buffer, t *bb.Txn) *wire.Txn {
 	m := &wire.Txn{
 		Buffer: b.Spec().Name, Id: t.ID.String(), Destination: t.Destination, Key: t.Key, State: string(t.State),
@@ -221,7 +221,7 @@ func (s *Service) Commit(ctx context.Context, r *rpc.Request, m *wire.TxnCommit)
 	return message(b, &t), nil
 }
 
-// flushed waits until the store has what a transaction has made visible.
+// flushed waits until the store has the files that a transaction has made visible.
 func flushed(ctx context.Context, b Buffer, c access.Caller, t *bb.Txn) error {
 	path, err := b.Tree().PathOf(ctx, t.Dir)
 	if bb.KindOf(err) == bb.NotFound {
@@ -243,7 +243,7 @@ func decide(ctx context.Context, b Buffer, c access.Caller, t *bb.Txn) (bb.Txn, 
 	if err != nil {
 		return *t, err
 	}
-	// What is committed into a directory above comes before this.
+	// Transactions that are committed into a directory above come before this.
 	if err := b.Settle(ctx, op, path); err != nil {
 		return *t, err
 	}
@@ -302,8 +302,8 @@ func (s *Service) Abort(ctx context.Context, r *rpc.Request, m *wire.TxnName) (p
 	return message(b, &t), nil
 }
 
-// abort ends a transaction. What it leaves is removed now or, if that fails, by whoever
-// looks after transactions.
+// abort ends a transaction. Its leftovers are removed now or, if that fails, by the
+// reaper.
 func (s *Service) abort(ctx context.Context, b Buffer, id bb.TxnID, reason string) (bb.Txn, error) {
 	before, err := b.Tree().Txn(ctx, id)
 	if err != nil {

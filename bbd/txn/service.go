@@ -1,5 +1,5 @@
-// Package txn serves the requests of transactions, and looks after those that no client looks after any
-// more. It must never know how files are moved, nor how a namespace keeps a transaction.
+// Package txn serves the requests of transactions, and ends those that have no client any
+// more. It must never know the moving of files, nor a namespace's record of a transaction.
 package txn
 
 import (
@@ -25,18 +25,18 @@ type Buffer interface {
 	MakeDirs(ctx context.Context, c access.Caller, path string, mode uint32) error
 	// Settle materializes the transactions that are committed into directories above a path.
 	Settle(ctx context.Context, op, path string) error
-	// Flushed waits until the store has what lies at a path and below it, in a buffer that promises
+	// Flushed waits until the store has the files at a path and below it, in a buffer that promises
 	// that.
 	Flushed(ctx context.Context, c access.Caller, op, path string) error
 }
 
-// Options are what a Service uses. Its functions may be called concurrently.
+// Options are the environment of a Service. Its functions may be called concurrently.
 type Options struct {
 	Node    bb.NodeID
 	Cluster *cluster.Cluster // nil: this daemon is alone
 	// Enter returns a buffer that the session's user may enter.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
-	// Existing returns all buffers that there are, also those that only other daemons have served so
+	// Existing returns all existing buffers, also those that only other daemons have served so
 	// far. Those before an error are returned with it.
 	Existing func(ctx context.Context) ([]Buffer, error)
 	Every    time.Duration // how often transactions are looked after; 0: 5 s
@@ -47,7 +47,7 @@ type Options struct {
 // Service serves the requests of transactions. Its methods may be called concurrently, Reap once.
 type Service struct {
 	o   Options
-	ctx context.Context // of what it does by itself
+	ctx context.Context // of its background work
 }
 
 // reapEvery is how often all transactions are looked after, if the options leave it open.

@@ -1,5 +1,5 @@
-// Package walk visits what lies below a directory of a buffer, with the rights of a user. It must never
-// know what is done with what it finds.
+// Package walk visits the entries below a directory of a buffer, with the rights of a user. It must never
+// know the visitor's use of them.
 package walk
 
 import (
@@ -11,14 +11,14 @@ import (
 	"forebay/meta/txn"
 )
 
-// Visitor is called with what a walk finds, and its path. Functions that are nil are not.
+// Visitor is called with each entry of a walk, and its path. Functions that are nil are not.
 type Visitor struct {
-	Enter func(path string, e *bb.Entry) error           // a directory, before what is in it
+	Enter func(path string, e *bb.Entry) error           // a directory, before its entries
 	File  func(path string, e *bb.Entry) error           // a file
-	Leave func(path string, e *bb.Entry, held int) error // a directory, after what is in it: so many entries
+	Leave func(path string, e *bb.Entry, held int) error // a directory, after its entries: so many
 }
 
-// Names is what a walk needs of a namespace.
+// Names are the methods of a namespace that a walk needs.
 type Names interface {
 	ListUnion(ctx context.Context, dir txn.UnionDir, after string, limit int) (entries []bb.Entry, more bool, err error)
 	UnionBelow(ctx context.Context, above txn.UnionDir, e *bb.Entry) (txn.UnionDir, error)
@@ -35,7 +35,7 @@ type Walk struct {
 	Visit  Visitor
 }
 
-// Tree visits a directory at a path, and what lies in it and below it. Its first error, or one of the
+// Tree visits a directory at a path, and all entries below it. Its first error, or one of the
 // visitor's functions, ends it. bb.NotFound: a directory was removed while its names were read.
 func (w *Walk) Tree(ctx context.Context, path string, e *bb.Entry, dir txn.UnionDir) error {
 	if !w.Caller.Permits(e.UID, e.GID, e.Mode, access.Read|access.Execute) {

@@ -352,9 +352,9 @@ func (b *Buffer) addFound(e *bb.Entry) (added bool) {
 	return true
 }
 
-// enqueueLooked queues one of the dirty files, if it still is one by its entry. Its place is locked. It was added before its
-// entry is looked up here: if it moves to another node, either the lookup finds that, or the move removes it again.
-// Else the flusher would drop the second copy that may be here.
+// enqueueLooked queues one of the dirty files, if it still is one by its entry. Its place is locked. It was added
+// before its entry is looked up here: if it moves to another node, either the lookup finds that, or the move removes
+// it again. Else the flusher would drop the second copy that may be here.
 func (b *Buffer) enqueueLooked(ctx context.Context, e *bb.Entry, added bool) {
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
 	due := err != nil || due(b.o.Owners, &now, e.Generation) == flushIt
