@@ -36,7 +36,7 @@ func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 	return registry.New(d.ctx, o)
 }
 
-// newHost returns what all buffers use of the daemon.
+// newHost returns the part of the daemon that all buffers use.
 func (d *Daemon) newHost() *buffer.Host {
 	return &buffer.Host{
 		Owners: d.owners(), Cluster: d.cluster, IDs: d.ids, Observe: d.observe,
@@ -100,7 +100,7 @@ func (d *Daemon) bufferFor(ctx context.Context, s *rpc.Session, op, name string)
 	return d.work.buffers.For(ctx, s, op, name)
 }
 
-// entering returns what returns a part of a buffer that a session's user may enter.
+// entering returns a function that returns a part of a buffer that a session's user may enter.
 func entering[P any](d *Daemon, part func(*buffer.Buffer) P) func(ctx context.Context, s *rpc.Session, op, name string) (P, error) {
 	return func(ctx context.Context, s *rpc.Session, op, name string) (p P, err error) {
 		b, err := d.bufferFor(ctx, s, op, name)
@@ -111,7 +111,7 @@ func entering[P any](d *Daemon, part func(*buffer.Buffer) P) func(ctx context.Co
 	}
 }
 
-// ofAll returns what returns a part of each buffer that the daemon serves.
+// ofAll returns a function that returns a part of each buffer that the daemon serves.
 func ofAll[P any](d *Daemon, part func(*buffer.Buffer) P) func() []P {
 	return func() []P { return each(d.buffers.All(), part) }
 }

@@ -76,7 +76,7 @@ type FlushConfig struct {
 	DrainTimeout time.Duration
 }
 
-// Limits bound what clients may make the daemon hold.
+// Limits bound the resources that clients may make the daemon hold.
 type Limits struct {
 	Sessions  int   // of users other than the daemon's owner; each has a share (package share)
 	Unproven  int   // connections over TCP whose client has not proved its identity

@@ -145,7 +145,7 @@ type memory struct {
 	alloc  *alloc.Allocator
 }
 
-// outflow is what carries bytes to backing stores.
+// outflow has the parts that carry bytes to backing stores.
 type outflow struct {
 	flusher    *flusher.Flusher
 	stores     *backings.Pool
@@ -419,7 +419,7 @@ func endsWithin(wg *sync.WaitGroup, patience time.Duration) bool {
 	}
 }
 
-// close stops what start started, in the opposite order.
+// close stops the parts that start started, in the opposite order.
 func (d *Daemon) close() error {
 	d.cancel()
 	for _, l := range d.listening.sessions {

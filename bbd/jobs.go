@@ -15,7 +15,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// newBatch makes what follows batch jobs.
+// newBatch makes the controller of batch jobs.
 func (d *Daemon) newBatch() *batch.Controller {
 	return batch.New(d.ctx, batch.Options{
 		Node: d.cfg.Node, Instance: d.store.Instance(), Cluster: d.cluster, Records: d.meta.BatchJobs(), Operations: d.meta.Operations(),
@@ -74,7 +74,7 @@ func (s jobBuffers) Dirty() map[string]int64 {
 	return dirty
 }
 
-// Backlog returns what this node has yet to flush.
+// Backlog returns this node's backlog of flushes.
 func (s jobBuffers) Backlog(name string) flusher.BufferStats { return s.d.flusher.BufferStats(name) }
 
 // jobBuffer is one of jobBuffers.

@@ -9,7 +9,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// newNodes makes what answers requests about nodes.
+// newNodes makes the service that answers requests about nodes.
 func (d *Daemon) newNodes() *nodes.Service {
 	o := nodes.Options{Node: d.cfg.Node, Self: d.selfAdvertised, Buffers: d.bufferNames, Buffer: d.forgetter, Log: d.log}
 	if d.cluster != nil {
@@ -34,7 +34,7 @@ func (d *Daemon) bufferNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// forgetter returns what takes dead nodes out of a buffer's entries.
+// forgetter returns the part that removes dead nodes from a buffer's entries.
 func (d *Daemon) forgetter(ctx context.Context, name string) (*nodes.Buffer, error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {

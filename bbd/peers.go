@@ -93,7 +93,7 @@ func (o overflow) Migrate(ctx context.Context, bytes int64) int64 {
 	return migrate.Free(ctx, o.d.cluster, ofAll(o.d, (*buffer.Buffer).Migrations)(), bytes)
 }
 
-// moveAllOut flushes what this node alone has, or moves it to other nodes.
+// moveAllOut flushes this node's only copies, or moves them to other nodes.
 func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	specs, err := d.work.buffers.Specs(ctx)
 	if err != nil {

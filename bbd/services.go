@@ -17,14 +17,14 @@ import (
 	"forebay/bbd/txn"
 )
 
-// newEntryService makes what answers requests about entries.
+// newEntryService makes the service that answers requests about entries.
 func (d *Daemon) newEntryService() *entries.Service {
 	o := d.host.EntryOptions()
 	o.Enter = entering(d, (*buffer.Buffer).Entries)
 	return entries.New(o)
 }
 
-// newChangeService makes what answers requests that change names.
+// newChangeService makes the service that answers requests that change names.
 func (d *Daemon) newChangeService() *change.Service {
 	o := d.host.ChangeOptions()
 	o.Enter = entering(d, (*buffer.Buffer).Changes)
@@ -38,7 +38,7 @@ func (d *Daemon) newChangeService() *change.Service {
 	return change.New(o)
 }
 
-// newFileService makes what answers requests on files.
+// newFileService makes the service that answers requests on files.
 func (d *Daemon) newFileService() *handle.Service {
 	l := &d.cfg.Limits
 	return handle.New(d.ctx, handle.Options{
@@ -53,7 +53,7 @@ func (d *Daemon) newFileService() *handle.Service {
 	})
 }
 
-// newDrains makes what drains buffers and nodes.
+// newDrains makes the service that drains buffers and nodes.
 func (d *Daemon) newDrains() *drain.Service {
 	return drain.New(drain.Options{
 		Node: d.cfg.Node, Epoch: d.epoch, Cluster: d.cluster, Operations: d.meta.Operations(), Transfers: d.work.transfers,
@@ -62,7 +62,7 @@ func (d *Daemon) newDrains() *drain.Service {
 	})
 }
 
-// newStages makes what stages in and out.
+// newStages makes the service that stages in and out.
 func (d *Daemon) newStages() *staging.Service {
 	return staging.New(staging.Options{
 		Node: d.cfg.Node, Cluster: d.cluster, Operations: d.meta.Operations(), Transfers: d.work.transfers,
@@ -78,7 +78,7 @@ func (d *Daemon) newStages() *staging.Service {
 	})
 }
 
-// newTxns makes what serves transactions.
+// newTxns makes the service of transactions.
 func (d *Daemon) newTxns() *txn.Service {
 	return txn.New(d.ctx, txn.Options{
 		Node: d.cfg.Node, Cluster: d.cluster, Enter: entering(d, func(b *buffer.Buffer) txn.Buffer { return b }),
@@ -90,7 +90,7 @@ func (d *Daemon) newTxns() *txn.Service {
 	})
 }
 
-// newTransfers makes what runs stages and drains as operations.
+// newTransfers makes the service that runs stages and drains as operations.
 func (d *Daemon) newTransfers() *transfer.Service {
 	return transfer.NewService(d.ctx, transfer.Options{
 		Node: d.cfg.Node, Epoch: d.epoch, Cluster: d.cluster, Operations: d.meta.Operations(), Perform: d.perform,

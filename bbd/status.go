@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// newStatuses makes what answers requests for the status.
+// newStatuses makes the service that answers requests for the status.
 func (d *Daemon) newStatuses() *status.Service {
 	return status.New(d.ctx, status.Options{
 		Node: d.cfg.Node, Cluster: d.cluster, Entries: statusEntries{d}, Own: d.statusFor, Go: d.wg.Go,

@@ -11,7 +11,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// openStores makes what opens backing stores, and what removes the unfinished work in them.
+// openStores makes the pool of backing stores, and the tracker that removes the unfinished work in them.
 func (d *Daemon) openStores() {
 	var members func() []gossip.Member
 	if d.cluster != nil {

@@ -32,7 +32,7 @@ type Options struct {
 	Metrics http.Handler
 	Unready func() string // why clients are not served; "": they are
 	Status  func() any    // becomes JSON
-	Go      func(func())  // starts what ends with the context
+	Go      func(func())  // starts a goroutine that ends with the context
 }
 
 // Serve starts the admin server, which runs until ctx ends, and returns the address of the public

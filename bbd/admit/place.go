@@ -24,7 +24,7 @@ const (
 	draws = 8
 )
 
-// believed is what we take to be free there.
+// believed is our estimate of the free bytes there.
 func (p *Peer) believed() int64 { return max(0, p.Free-p.Sent) }
 
 func (p *Peer) weight() float64 {

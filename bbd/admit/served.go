@@ -59,7 +59,7 @@ func (v Served) copy(waiting bool) Served {
 	return Served{v.users.copy(), maps.Clone(v.buffers), maps.Clone(v.clients)}
 }
 
-// next returns whose turn it is.
+// next returns the one that has the turn.
 func (v Served) next(queue []Request) int {
 	best := 0
 	for i := range queue {

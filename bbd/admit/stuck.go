@@ -23,13 +23,13 @@ func (c *Claim) blocked() bool { return c.Due && c.Waiting > 0 && c.Waiting >= c
 // Rest is the room that may become free besides that of claims, in bytes.
 type Rest struct {
 	Memory    int64 // used by all others
-	Spillable int64 // part of it, and of what claims have open, that can be moved to disk now
+	Spillable int64 // part of it, and of the claims' open files, that can be moved to disk now
 	Disk      int64 // used by all others
 	DiskFree  int64
 	Growing   bool // more memory is about to be there
 }
 
-// Verdict is what becomes of a wait.
+// Verdict is the outcome of a wait.
 type Verdict uint8
 
 // The verdicts.

@@ -55,7 +55,7 @@ type Events interface {
 	Spilled(bytes int64)
 }
 
-// Options are what an Allocator uses.
+// Options are the environment of an Allocator.
 type Options struct {
 	Store     *store.Store
 	Buffers   func() []Buffer // all
@@ -253,7 +253,7 @@ func (r *Allocator) joins(w *waiter) error {
 		WithRemedy("write with fewer at the same time, or raise limits.waiters")
 }
 
-// left ends what joins has begun.
+// left reverts a join.
 func (r *Allocator) left(w *waiter) {
 	if !access.IsOwner(w.UID) {
 		r.o.Waiters.Give(w.UID, 1)
@@ -318,7 +318,7 @@ func (r *Allocator) segment(w *waiter, bytes int64) (store.Lease, error) {
 	return r.o.Store.Lease(q)
 }
 
-// fittingPatience is how long a writer waits for a segment with room for what should fit.
+// fittingPatience is how long a writer waits for a segment with room for the bytes that should fit.
 const fittingPatience = 2 * time.Second
 
 // Run frees memory and grants segments until the daemon stops.
@@ -337,7 +337,7 @@ func (r *Allocator) Run() {
 	}
 }
 
-// step asks admit what to do and does it.
+// step carries out the decision of admit.
 func (r *Allocator) step() {
 	r.o.Store.FreeOccupied()
 	requests, waiting := r.queued()

@@ -55,7 +55,7 @@ func perUser(actions []admit.Action, state *admit.State) []admit.Action {
 	return append(first, rest...)
 }
 
-// claim frees memory for one waiter whom the store has refused.
+// claim frees memory for one waiter that the store has refused.
 func (r *Allocator) claim(w *waiter, bytes int64) {
 	w.refused++
 	bytes = min(bytes*w.refused, r.o.Store.Stats().Memory.Capacity)

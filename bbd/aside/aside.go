@@ -28,7 +28,7 @@ import (
 type Buffer struct {
 	Spec         bb.Buffer
 	Err          *bb.Error // why, with the remedy
-	Rebuilds     bool      // its namespace can be rebuilt from what memory has
+	Rebuilds     bool      // its namespace can be rebuilt from memory
 	Files        int       // that memory has of it
 	Bytes, Dirty int64     // of these files; dirty: possibly not on the store
 }
@@ -73,8 +73,8 @@ func Concerns(err error) bool {
 	return err != nil
 }
 
-// Put sets a buffer aside, for an error of its recovery. Held is what memory has of the buffer's files, doubt
-// what there is to note (Doubts); "": nothing.
+// Put sets a buffer aside, for an error of its recovery. Held is memory's part of the buffer's files, doubt
+// the note to write (Doubts); "": none.
 func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, doubt string, why error) error {
 	if doubt != "" {
 		if err := l.o.Doubts.Note(&spec, doubt); err != nil {

@@ -56,7 +56,7 @@ type Options struct {
 	Buffers      Buffers
 	Peers        backing.Peers  // whose unfinished work may be removed
 	Emit         func(bb.Event) // may be called concurrently
-	Go           func(func())   // starts what Close need not wait for
+	Go           func(func())   // starts a goroutine that Close need not wait for
 	Log          *slog.Logger
 }
 
@@ -75,7 +75,7 @@ type Pool struct {
 		lockorder.Mutex[lockrank.Backings]
 		byBuffer map[string]*opening
 		shared   map[string]shared         // by backing URL: the store behind it
-		calls    map[string]*detach.Calls  // by what Shared returns
+		calls    map[string]*detach.Calls  // by the result of Shared
 		reads    map[uint32]*detach.Calls  // by user: of files that backing URLs name
 		health   map[string]*health.Health // by buffer
 	}
@@ -350,7 +350,7 @@ func (s *Pool) InDirectory(url string) bool {
 	return s.mu.shared[url].directory
 }
 
-// LookUp finds out what Shared returns from now on. It asks neither file system nor endpoint.
+// LookUp determines the result of Shared from now on. It asks neither file system nor endpoint.
 func (s *Pool) LookUp(url string) string {
 	to := sharedOf(url)
 	s.mu.Lock()
@@ -359,7 +359,7 @@ func (s *Pool) LookUp(url string) string {
 	return to.name
 }
 
-// callsTo returns what counts the calls that hang in a store.
+// callsTo returns the counter of the calls that hang in a store.
 func (s *Pool) callsTo(url string) *detach.Calls {
 	name := s.LookUp(url)
 	s.mu.Lock()
@@ -472,7 +472,7 @@ func (s *Pool) openWith(ctx context.Context, c access.Caller, url string, spec b
 	}
 	o.Owner = backing.NewOwner(s.o.Instance)
 	o.Owner.Peers = s.o.Peers
-	// One attempt: the flusher queues what failed again, with backoff, for ever.
+	// One attempt: the flusher queues failed files again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}
 	o.Calls = s.callsTo(url)
 	for _, l := range []*rate.Limiter{s.global, s.cluster, limiter(spec.FlushLimit)} {

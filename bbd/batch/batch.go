@@ -33,14 +33,14 @@ type Buffers interface {
 	MarkOrphan(ctx context.Context, name string) error
 	// Dirty returns the dirty bytes on this node, by buffer.
 	Dirty() map[string]int64
-	// Backlog returns what this node has yet to flush of a buffer, and how fast it gets on.
+	// Backlog returns this node's backlog of flushes of a buffer, and its pace.
 	Backlog(name string) flusher.BufferStats
 }
 
 // Buffer is one buffer. Its methods may be called concurrently.
 type Buffer interface {
 	Spec() bb.Buffer
-	// Usage returns what this daemon has counted of it.
+	// Usage returns this daemon's counts of it.
 	Usage() *Usage
 	// SetDue sets when its job ends; the zero time: that is not known.
 	SetDue(time.Time)

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// report notes what will be gone with a buffer, before it is destroyed.
+// report notes the losses of a buffer's destruction, before it is destroyed.
 func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, discard bool) error {
 	var lines []bb.BillLine
 	var sum bb.BillSum

@@ -38,7 +38,7 @@ const (
 	lastWords  = 5 * time.Second // for the records that are written when the daemon stops
 )
 
-// Run follows all lifetimes until the controller's context ends, and does what there is to do while
+// Run follows all lifetimes until the controller's context ends, and does the pending steps while
 // it is this daemon's turn.
 func (k *Controller) Run() {
 	changed := make(chan []bb.Lifetime)

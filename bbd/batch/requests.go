@@ -343,7 +343,7 @@ func stageFailure(s *ops.Status) error {
 	return nil
 }
 
-// Leave notes that a job has left a node, and what this one's buffers did for it.
+// Leave notes that a job has left a node, and the usage of this node's buffers by it.
 // That needs no lifetime that is open, nor one that the node ever came to.
 func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.LifetimeLeave) (proto.Message, error) {
 	const op = "leave lifetime"

@@ -18,13 +18,13 @@ type Usage struct {
 	absorbed, blocked, peak, failures atomic.Int64
 	dropped, droppedBytes             atomic.Int64
 
-	mu       lockorder.Mutex[lockrank.Leaf] // guards what follows
+	mu       lockorder.Mutex[lockrank.Leaf] // guards the fields below
 	flushed  int64
 	flushing time.Duration
 	until    time.Time   // the end of the latest flush
 	before   *bb.Figures // as written down before this daemon counted; nil: not read yet
 
-	noted bb.Figures // what of counted was written down last; of Controller.Run alone
+	noted bb.Figures // the part of counted that was written down last; of Controller.Run alone
 }
 
 // Absorbed counts bytes that were committed.
@@ -64,7 +64,7 @@ func (f *Usage) Flushed(bytes int64, took time.Duration) {
 	f.until = now
 }
 
-// counted returns what this daemon has counted.
+// counted returns this daemon's counts.
 func (f *Usage) counted() bb.Figures {
 	f.mu.Lock()
 	defer f.mu.Unlock()

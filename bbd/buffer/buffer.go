@@ -42,7 +42,7 @@ import (
 	metatxn "forebay/meta/txn"
 )
 
-// Host is what all buffers of a daemon use of it. Its functions may be called concurrently.
+// Host is the part of a daemon that all its buffers use. Its functions may be called concurrently.
 type Host struct {
 	Owners  owner.Node
 	Cluster *cluster.Cluster // nil: this daemon is alone
@@ -65,7 +65,7 @@ type Host struct {
 
 	Settings Settings
 	Emit     func(bb.Event)
-	Go       func(func()) // starts what ends with the daemon
+	Go       func(func()) // starts a goroutine that ends with the daemon
 	Log      *slog.Logger
 }
 
@@ -100,7 +100,7 @@ type Buffer struct {
 	paths        *paths.Tree
 }
 
-// parts are what other packages do with a buffer's files.
+// parts are the parts of a buffer that other packages implement.
 type parts struct {
 	writers     *alloc.Writers
 	sources     *origin.Sources
@@ -178,37 +178,37 @@ func (b *Buffer) Files() *file.Files { return b.open }
 // Dirty returns the files that wait for their flush.
 func (b *Buffer) Dirty() *dirty.Files { return b.dirty }
 
-// Sources returns what files are read from that are not in memory.
+// Sources returns the sources of files that are not in memory.
 func (b *Buffer) Sources() *origin.Sources { return b.sources }
 
-// Gate returns what keeps changes apart from the end of the buffer.
+// Gate returns the gate that keeps changes apart from the end of the buffer.
 func (b *Buffer) Gate() *freeze.Gate { return b.gate }
 
 // Usage returns the counts of the buffer.
 func (b *Buffer) Usage() *batch.Usage { return &b.usage }
 
-// Entries returns what describes entries.
+// Entries returns the part that describes entries.
 func (b *Buffer) Entries() *entries.Buffer { return b.entries }
 
-// Handles returns what requests on files use.
+// Handles returns the part that requests on files use.
 func (b *Buffer) Handles() *handle.Buffer { return b.handles }
 
-// Changes returns what changes names.
+// Changes returns the part that changes names.
 func (b *Buffer) Changes() *change.Buffer { return b.changes }
 
-// Replicas returns what keeps second copies.
+// Replicas returns the part that keeps second copies.
 func (b *Buffer) Replicas() *replica.Buffer { return b.replicas }
 
-// Migrations returns what moves files to other nodes.
+// Migrations returns the part that moves files to other nodes.
 func (b *Buffer) Migrations() *migrate.Buffer { return b.migrations }
 
-// Writeback returns what carries dirty files to the store.
+// Writeback returns the part that carries dirty files to the store.
 func (b *Buffer) Writeback() *writeback.Buffer { return b.writeback }
 
-// Reassertion returns what restores entries that the namespace has forgotten.
+// Reassertion returns the part that restores entries that the namespace has forgotten.
 func (b *Buffer) Reassertion() *reassert.Buffer { return b.reassertion }
 
-// Recovery returns what recovers files.
+// Recovery returns the part that recovers files.
 func (b *Buffer) Recovery() *recovery.Buffer { return b.recovery }
 
 // Rules returns the holds of the buffer's flush rules.
@@ -222,7 +222,7 @@ func (b *Buffer) Due() time.Time {
 	return time.Time{}
 }
 
-// SetDue sets what Due returns.
+// SetDue sets the result of Due.
 func (b *Buffer) SetDue(due time.Time) {
 	if due.IsZero() {
 		b.due.Store(0)

@@ -84,7 +84,7 @@ type secondCopy struct {
 	of *replica.Buffer
 }
 
-// Commit brings the copy up to date with a commit, where the buffer wants one.
+// Commit brings the copy up to date with a commit, where the buffer requires one.
 func (c *secondCopy) Commit(ctx context.Context, g *file.Generation, extents []store.NewExtent) (second bb.NodeID, moved bool, err error) {
 	if !c.of.Wanted() {
 		return "", false, nil

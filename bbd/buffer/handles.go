@@ -11,7 +11,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// newHandles makes what requests on the files of a buffer use.
+// newHandles makes the part that requests on the files of a buffer use.
 func newHandles(b *Buffer) *handle.Buffer {
 	h := b.h
 	return handle.NewBuffer(b.name, handle.Parts{
@@ -29,7 +29,7 @@ func newHandles(b *Buffer) *handle.Buffer {
 	})
 }
 
-// newForward makes what forwards writes to files of a buffer that other nodes own.
+// newForward makes the part that forwards writes to files of a buffer that other nodes own.
 func newForward(b *Buffer) *forward.Buffer {
 	h := b.h
 	return forward.New(b.ctx, forward.Options{
@@ -40,7 +40,7 @@ func newForward(b *Buffer) *forward.Buffer {
 // ownerReader reads at the nodes that own a buffer's files, for package forward.
 type ownerReader struct{ b *Buffer }
 
-// Layout returns the extents and the size of what m describes.
+// Layout returns the extents and the size of the generation that m describes.
 func (r ownerReader) Layout(ctx context.Context, node bb.NodeID, m *wire.Open) ([]store.MirrorExtent, int64, error) {
 	owner, opened, err := r.b.sources.OpenAt(ctx, node, m)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// newMigrations makes what moves a buffer's files to other nodes.
+// newMigrations makes the part that moves a buffer's files to other nodes.
 func newMigrations(b *Buffer) *migrate.Buffer {
 	h := b.h
 	o := migrate.Options{
@@ -59,7 +59,7 @@ func (f migrateFiles) Fetch(ctx context.Context, e *bb.Entry) error {
 	})
 }
 
-// Flush saves what this node has.
+// Flush saves this node's files.
 func (f migrateFiles) Flush(ctx context.Context) error {
 	return f.b.h.Drains.Here(ctx, f.b)
 }

@@ -21,7 +21,7 @@ func newSources(b *Buffer) *origin.Sources {
 	return origin.New(b.ctx, o)
 }
 
-// newCache makes what reads of a buffer's files go through.
+// newCache makes the cache that serves reads of a buffer's files.
 func newCache(b *Buffer) *readcache.Cache {
 	h := b.h
 	return readcache.New(readcache.Options{

@@ -7,12 +7,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// ReassertOptions returns what package reassert uses for all buffers.
+// ReassertOptions returns the options of package reassert for all buffers.
 func (h *Host) ReassertOptions() reassert.Options {
 	return reassert.Options{Owners: h.Owners, Store: h.Store, RaiseIDs: h.RaiseIDs, Unreadable: h.Unreadable, Emit: h.Emit, Log: h.Log}
 }
 
-// newReassertion makes what restores a buffer's entries that the namespace has forgotten.
+// newReassertion makes the part that restores a buffer's entries that the namespace has forgotten.
 func newReassertion(b *Buffer) *reassert.Buffer {
 	var log reassert.Log // no nil engine in an interface
 	if l := b.log(); l != nil {

@@ -33,7 +33,7 @@ func (b *Buffer) Sweep() {
 	}
 }
 
-// newRecovery makes what recovers the files of a buffer.
+// newRecovery makes the part that recovers the files of a buffer.
 func newRecovery(b *Buffer) *recovery.Buffer {
 	h := b.h
 	return recovery.New(recovery.Options{Owners: h.Owners, Store: h.Store, Lost: h.Observe.Lost, Emit: h.Emit, Log: h.Log}, b.name,

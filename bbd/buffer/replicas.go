@@ -11,7 +11,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// newReplicas makes what keeps second copies of a buffer's files.
+// newReplicas makes the part that keeps second copies of a buffer's files.
 func newReplicas(b *Buffer) *replica.Buffer {
 	h := b.h
 	o := replica.Options{

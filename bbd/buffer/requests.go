@@ -8,7 +8,7 @@ import (
 	"forebay/meta/nslog"
 )
 
-// ChangeOptions returns what changes of names use in all buffers.
+// ChangeOptions returns the options of changes of names in all buffers.
 func (h *Host) ChangeOptions() change.Options {
 	o := change.Options{Owners: h.Owners, Flusher: h.Flusher, Store: h.Store, Silence: h.Settings.Silence, Emit: h.Emit, Go: h.Go}
 	if h.Cluster != nil {
@@ -17,7 +17,7 @@ func (h *Host) ChangeOptions() change.Options {
 	return o
 }
 
-// newChanges makes what changes the names of a buffer.
+// newChanges makes the part that changes the names of a buffer.
 func newChanges(b *Buffer) *change.Buffer {
 	p := change.Parts{
 		Spec: b.Spec, Names: b.ns, Paths: b.paths, Files: b.open, Dirty: b.dirty, Cache: b.cache, Replicas: b.replicas, Store: b.writeback,
@@ -43,7 +43,7 @@ func (b *Buffer) log() logged {
 	return in
 }
 
-// EntryOptions returns what requests about entries use in all buffers.
+// EntryOptions returns the options of requests about entries in all buffers.
 func (h *Host) EntryOptions() entries.Options {
 	o := entries.Options{Owners: h.Owners, Store: h.Store, NextID: h.IDs.Next}
 	if h.Cluster != nil {
@@ -52,7 +52,7 @@ func (h *Host) EntryOptions() entries.Options {
 	return o
 }
 
-// newEntries makes what describes the entries of a buffer.
+// newEntries makes the part that describes the entries of a buffer.
 func newEntries(b *Buffer) *entries.Buffer {
 	return entries.NewBuffer(b.h.EntryOptions(), b.name, entries.Parts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries})
 }

@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// newRules makes what holds back the steps that a buffer's flush rules keep in memory.
+// newRules makes the part that holds back the steps that a buffer's flush rules keep in memory.
 func newRules(b *Buffer, spec bb.Buffer) *flushrule.Buffer {
 	h := b.h
 	return flushrule.New(flushrule.Options{

@@ -65,7 +65,7 @@ func (b *Buffer) Change(ctx context.Context, op string, do func() error) error {
 	return do()
 }
 
-// Segments returns what fills segments with bytes of a file.
+// Segments returns the writer that fills segments with bytes of a file.
 func (b *Buffer) Segments(ctx context.Context, uid uint32, path string) *alloc.Writer {
 	return b.writers.Of(uid, b.paths.TierOf(ctx, path))
 }

@@ -13,12 +13,12 @@ import (
 // What transactions use of a buffer; some of it is in drain.go and staging.go.
 var _ txn.Buffer = (*Buffer)(nil)
 
-// Mover returns what moves the buffer's files.
+// Mover returns the mover of the buffer's files.
 func (b *Buffer) Mover() metatxn.Mover {
 	return change.Mover{Of: b.Changes}
 }
 
-// Materializer returns what materializes the buffer's transactions.
+// Materializer returns the materializer of the buffer's transactions.
 func (b *Buffer) Materializer() *txn.Materializer { return b.materializer }
 
 // MakeDirs creates a directory and those above it.

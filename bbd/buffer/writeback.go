@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// newWriteback makes what carries a buffer's dirty files to its store.
+// newWriteback makes the part that carries a buffer's dirty files to its store.
 func newWriteback(b *Buffer) *writeback.Buffer {
 	h := b.h
 	return writeback.New(b.ctx, writeback.Options{
@@ -24,7 +24,7 @@ type writebackFiles struct{ later }
 // OpenPaths returns the paths of the files that are being written and have been committed in part.
 func (f writebackFiles) OpenPaths() []string { return f.b.open.PublishedPaths() }
 
-// SaveReaders brings into memory what readers of a file would need from the store's object.
+// SaveReaders brings into memory the bytes that readers of a file would need from the store's object.
 func (f writebackFiles) SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
 	return f.b.cache.SaveReaders(ctx, file, newer)
 }

@@ -21,7 +21,7 @@ type met struct {
 }
 
 // meeting is the beginning of a session. It counts for as long as gossip names the memory that it named then,
-// which the node had before: what gossip names next is the same memory, or a newer one.
+// which the node had before: the memory that gossip names next is the same, or a newer one.
 type meeting struct {
 	memory, gossiped bb.InstanceID
 }

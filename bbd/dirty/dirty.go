@@ -25,7 +25,7 @@ type Files struct {
 	}
 }
 
-// File is where a file lies that waits for its flush, and what of it is flushed.
+// File is the place of a file that waits for its flush, and the generation to flush.
 type File struct {
 	At         bb.Place
 	Generation bb.Generation
@@ -97,7 +97,7 @@ func (d *Files) Failed(file bb.FileID, reason string) {
 	}
 }
 
-// Reason returns what Failed has noted.
+// Reason returns the note of Failed.
 func (d *Files) Reason(file bb.FileID) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

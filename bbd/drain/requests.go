@@ -16,7 +16,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Drain flushes a buffer on all daemons, waits, and reports what could not be saved.
+// Drain flushes a buffer on all daemons, waits, and reports the files that could not be saved.
 func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (proto.Message, error) {
 	c, err := s.scopeFor(ctx, r, m)
 	if err != nil {

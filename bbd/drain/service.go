@@ -78,8 +78,8 @@ type Options struct {
 	State      *NodeState // of this node
 	// Enter returns a buffer that the session's user may enter.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
-	// MoveOut saves what this node alone has: it is flushed, or moved to nodes that have room for
-	// it, first of all to those given. What could not be saved is in the progress.
+	// MoveOut saves this node's only copies: they are flushed, or moved to nodes that have room for
+	// them, first of all to those given. Unsaved files are in the progress.
 	MoveOut func(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error
 	// Store returns the store of a buffer.
 	Store func(ctx context.Context, buffer string) (backing.Store, error)

@@ -22,7 +22,7 @@ func (s *Service) Here(ctx context.Context, b Buffer) error {
 	return err
 }
 
-// All flushes what this daemon owns of a buffer, and fails if not all is saved.
+// All flushes this daemon's own files of a buffer, and fails if not all is saved.
 func (s *Service) All(ctx context.Context, b Buffer) error {
 	steps, err := b.Rules().Drain(ctx, "")
 	if err != nil {
@@ -59,7 +59,7 @@ func (c scope) keys(dirty map[content]located) []flusher.Key {
 	return keys
 }
 
-// flush flushes what this daemon owns there.
+// flush flushes this daemon's own files there.
 func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress, error) {
 	steps, err := c.Rules().Drain(ctx, c.below)
 	if err != nil {
@@ -134,7 +134,7 @@ const (
 	settling = 20 * time.Millisecond
 )
 
-// flushFiles flushes what this daemon owns there by the namespace: file by file.
+// flushFiles flushes the files that are this daemon's own there by the namespace: file by file.
 func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transfer.Progress) (*wire.Progress, error) {
 	if err := c.CloseAbandoned(ctx); err != nil {
 		return nil, err

@@ -98,8 +98,8 @@ func (v *Service) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest)
 // are long, or the reasons why their flush failed: it has to fit a message.
 const maxPage = 2000
 
-// entryOverhead is what an entry takes in a list of them beyond its own size, and
-// its share of what else the message holds.
+// entryOverhead is an entry's size in a list of them beyond its own size, and
+// its share of the rest of the message.
 const entryOverhead = 16
 
 // Mkdir makes a directory.

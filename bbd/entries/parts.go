@@ -39,7 +39,7 @@ type Dirty interface {
 	Reason(file bb.FileID) string
 }
 
-// Options are what requests about entries of all buffers use. Its functions may be called concurrently.
+// Options are the environment of requests about entries of all buffers. Its functions may be called concurrently.
 type Options struct {
 	// Enter returns a buffer that the session's user may enter.
 	Enter   func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
@@ -49,7 +49,7 @@ type Options struct {
 	NextID  func() uint64 // the number of a new entry: see file.Options
 }
 
-// Parts are what requests about the entries of a buffer need of the rest of it.
+// Parts are the other parts of a buffer that requests about its entries need.
 type Parts struct {
 	Paths *paths.Tree
 	Names Names
@@ -63,7 +63,7 @@ type Parts struct {
 // Service answers requests about entries. Its methods may be called concurrently.
 type Service struct{ o Options }
 
-// New returns what answers requests about entries.
+// New returns the service that answers requests about entries.
 func New(o Options) *Service { return &Service{o} }
 
 // Buffer has the entries of one buffer. Its methods may be called concurrently.
@@ -73,7 +73,7 @@ type Buffer struct {
 	p    Parts
 }
 
-// NewBuffer returns what describes the entries of a buffer.
+// NewBuffer returns the part that describes the entries of a buffer.
 func NewBuffer(o Options, name string, p Parts) *Buffer {
 	return &Buffer{o, name, p}
 }

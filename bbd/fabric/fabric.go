@@ -198,7 +198,7 @@ func (r *Admission) End() {
 	r.admission.End()
 }
 
-// Describe adds to Welcome where the fabric is, and what opens it. The client has reached this
+// Describe adds to Welcome the fabric's address, and the key to it. The client has reached this
 // daemon at local.
 func (r *Admission) Describe(m *wire.Welcome, local net.Addr) {
 	if r == nil {

@@ -28,9 +28,9 @@ type OFI struct {
 	Faults Faults // of tests
 }
 
-// Faults are what tests put in place of the machine's.
+// Faults are the tests' replacements of the machine's properties.
 type Faults struct {
-	Hardware bool               // whatever is used counts as hardware
+	Hardware bool               // any provider counts as hardware
 	Refuse   func() (why error) // if not nil, is asked before each registration
 }
 
@@ -41,7 +41,7 @@ const (
 	// OFIAuto uses it where the program has it, hardware moves the bytes, and they need not be
 	// encrypted: libfabric does not.
 	OFIAuto OFIUse = "auto"
-	// OFIOn uses what there is, and fails where there is nothing.
+	// OFIOn uses any provider there is, and fails where there is none.
 	OFIOn OFIUse = "on"
 )
 
@@ -98,7 +98,7 @@ func newLibfabric(o *Options, authenticate func(way string) func(context.Context
 	return nil, explain("listen", "libfabric", err)
 }
 
-// chosen returns what ofi.New would take.
+// chosen returns the offer that ofi.New would choose.
 func chosen(want fi.Want) (fi.Offer, error) {
 	offers, err := fi.List()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // from three things alone: the entry, the identity, and the namespace's marks of
 // removals.
 
-// Fate is what becomes of a file's bytes in memory.
+// Fate is the fate of a file's bytes in memory.
 type Fate uint8
 
 const (
@@ -35,7 +35,7 @@ func (f Fate) String() string {
 	return [...]string{"adopt", "make the entry again", "set aside", "drop", "keep"}[f]
 }
 
-// Held is what memory holds of a file.
+// Held is memory's part of a file.
 type Held struct {
 	File     bb.FileID
 	Buffer   string
@@ -89,7 +89,7 @@ func Decide(h Held, k Known) Fate {
 	return Remake
 }
 
-// Unexplained are dirty bytes that no entry explains, and what could not be done for them.
+// Unexplained are dirty bytes that no entry explains, and the failure to save them.
 type Unexplained struct {
 	File       bb.FileID
 	Generation bb.Generation
@@ -120,14 +120,14 @@ type Reassertion struct {
 	Lost     []Unexplained // their entries are there, and name the missing content
 }
 
-// Add adds what became of others.
+// Add adds the fates of other files.
 func (r *Reassertion) Add(o *Reassertion) {
 	r.Remade, r.SetAside = append(r.Remade, o.Remade...), append(r.SetAside, o.SetAside...)
 	r.Left, r.OnStore = append(r.Left, o.Left...), append(r.OnStore, o.OnStore...)
 	r.Lost = append(r.Lost, o.Lost...)
 }
 
-// Unrestored yields the files that are not as they were, by what became of them, what matters most first.
+// Unrestored yields the files that are not as they were, by their fates, the gravest first.
 func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 	return func(yield func(string, []Unexplained) bool) {
 		_ = yield("lost", r.Lost) && yield("kept", r.Left) && yield("on-store", r.OnStore)

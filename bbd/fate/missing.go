@@ -16,12 +16,12 @@ import (
 // to, and all records can be read. Where memory is gone and the disk tier is not, the bytes
 // on disk of an open file may be old, or have holes, and nothing shows it.
 
-// Survived is what recovery found of a file on this node.
+// Survived is the part of a file that recovery found on this node.
 type Survived struct {
 	Node       bb.NodeID
-	Adopted    error  // what Store.Adopt returned
+	Adopted    error  // the result of Store.Adopt
 	MemoryLost bool   // the disk tier has outlived the memory that it belonged to
-	Damage     string // what could not be read and may have been about the file; "": nothing
+	Damage     string // the unreadable part that may have been about the file; "": nothing
 
 	Sum      uint64
 	Size     int64

@@ -114,7 +114,7 @@ type Namesake struct {
 	Gone   bool       // there is the mark of a destruction
 }
 
-// OfBufferless is the fate of what memory holds of another buffer than the one that
+// OfBufferless is the fate of memory's part of another buffer than the one that
 // the namespace has under its name; Adopt: it is that one's.
 func OfBufferless(h *Held, n Namesake) Fate {
 	switch spec := n.Buffer; {

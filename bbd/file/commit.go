@@ -42,7 +42,7 @@ func (f *File) recordOnce(ctx context.Context, id dedup.ID, extents []store.NewE
 	return nil
 }
 
-// record writes the commit records, here and at a second node where the buffer wants
+// record writes the commit records, here and at a second node where the buffer requires
 // that, before anything is acknowledged.
 func (f *File) record(ctx context.Context, extents []store.NewExtent) error {
 	if f.state.committed && len(extents) == 0 {

@@ -95,8 +95,8 @@ func (f *File) retire() {
 	f.in.forget(f)
 }
 
-// giveUp takes a file out of the open ones that another node has removed, replaced, or
-// taken over after this one was declared dead.
+// giveUp removes a file from the open ones that another node has removed, replaced, or
+// adopted after this one was declared dead.
 func (f *File) giveUp() {
 	f.advance(eventUnlinked)
 	f.retire()

@@ -112,7 +112,7 @@ type Options struct {
 	Elsewhere func() bb.NodeID
 	Grace     time.Duration // how long a file stays open for writers that may come back
 	Since     time.Time     // when the daemon started
-	Go        func(func())  // starts what ends soon, or with the daemon
+	Go        func(func())  // starts a goroutine that ends soon, or with the daemon
 	Log       *slog.Logger
 }
 

@@ -18,7 +18,7 @@ const (
 	phaseSuperseded              // another node's generation replaced it
 )
 
-// event is what changes the phase.
+// event is a change of the phase.
 type event uint8
 
 const (
@@ -79,7 +79,7 @@ const (
 	stepVoid              // nothing was written: the file stays as it was
 	stepRefuseExists      // an exclusive create of a file that is being written
 	stepRefuseDenied      // no right to write it
-	stepRefuseBusy        // others have committed what would be truncated
+	stepRefuseBusy        // others have committed bytes that would be truncated
 )
 
 // opening is an open for writing that finds the file open.
@@ -90,7 +90,7 @@ type opening struct {
 	truncates bool // it replaces the file's content
 }
 
-// joining returns what an open does that finds the file open.
+// joining returns the step of an open that finds the file open.
 func (s *state) joining(o opening) step {
 	switch {
 	case s.phase.retired():

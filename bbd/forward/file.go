@@ -28,16 +28,16 @@ type Leases interface {
 
 // Reader reads from the node that owns a file.
 type Reader interface {
-	// Layout opens what m describes there, and returns its extents and its size.
+	// Layout opens the generation that m describes there, and returns its extents and its size.
 	Layout(ctx context.Context, node bb.NodeID, m *wire.Open) ([]store.MirrorExtent, int64, error)
 }
 
-// Options are what forwarding uses.
+// Options are the environment of forwarding.
 type Options struct {
 	Cluster *cluster.Cluster
 	Leases  Leases
 	Inline  int64        // bytes of a commit that travel in the message
-	Go      func(func()) // starts what ends soon, or with the daemon
+	Go      func(func()) // starts a goroutine that ends soon, or with the daemon
 	Log     *slog.Logger
 }
 
@@ -50,7 +50,7 @@ type Buffer struct {
 	segments
 }
 
-// New returns what forwards writes to a buffer's files until ctx ends.
+// New returns the forwarding of writes to a buffer's files, which works until ctx ends.
 func New(ctx context.Context, o Options, name string, reader Reader) *Buffer {
 	b := &Buffer{o: o, ctx: ctx, name: name, reader: reader}
 	b.mu.by = make(map[segmentKey]*segment)

@@ -33,7 +33,7 @@ type Shares struct {
 	MaxPinned int64 // bytes that one answer to a reader pins
 }
 
-// Limits bound what clients may make the daemon hold.
+// Limits bound the resources that clients may make the daemon hold.
 type Limits struct {
 	Handles  int   // open files of one session
 	Leases   int   // of one session
@@ -48,7 +48,7 @@ type Memory interface {
 	Region(id bb.RegionID) (store.RegionInfo, []byte, error)
 }
 
-// Options are what requests on all buffers use. Its functions may be called concurrently.
+// Options are the environment of requests on all buffers. Its functions may be called concurrently.
 type Options struct {
 	// Enter returns a buffer that the session's user may enter.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
@@ -86,7 +86,7 @@ type Entries interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 }
 
-// Parts are what requests on the files of a buffer need of the rest of it. Its functions may be called
+// Parts are the other parts of a buffer that requests on its files need. Its functions may be called
 // concurrently.
 type Parts struct {
 	Spec   func() bb.Buffer // its record
@@ -120,10 +120,10 @@ type Service struct {
 	ctx context.Context // ends when the daemon stops
 }
 
-// New returns what answers requests on files until ctx ends.
+// New returns the service that answers requests on files until ctx ends.
 func New(ctx context.Context, o Options) *Service { return &Service{o: o, ctx: ctx} }
 
-// Buffer has what requests on the files of one buffer use.
+// Buffer has the state that requests on the files of one buffer use.
 type Buffer struct {
 	name string
 	p    Parts
@@ -134,18 +134,18 @@ func NewBuffer(name string, p Parts) *Buffer { return &Buffer{name, p} }
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
 
-// CommitHandler returns what carries out commits, in the order of their handle. One that waits for nothing is
+// CommitHandler returns the handler of commits, in the order of their handle. One that waits for nothing is
 // carried out at once.
 func CommitHandler() rpc.Handler {
 	return rpc.InOrder(Handles, (*handle).mayCommitQuickly, (*handle).commitRequest)
 }
 
-// ExtentsHandler returns what answers where a range of a file lies, or with its bytes.
+// ExtentsHandler returns the handler that answers with the place of a range of a file, or with its bytes.
 func ExtentsHandler() rpc.Handler {
 	return rpc.InOrder(Handles, (*handle).mayReadQuickly, (*handle).extentsRequest)
 }
 
-// CloseHandler returns what closes handles.
+// CloseHandler returns the handler of closes.
 func CloseHandler() rpc.Handler {
 	return rpc.InOrder(Handles, (*handle).mayCloseQuickly, (*handle).closeRequest)
 }

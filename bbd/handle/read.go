@@ -85,7 +85,7 @@ func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
 	return !slices.ContainsFunc(h.view.Snapshot().Extents(m.Offset, min(m.Length, maxWindow), 0), readcache.IsEvicted)
 }
 
-// maxWindow bounds what one request may pin.
+// maxWindow bounds the bytes that one request may pin.
 const maxWindow = 256 << 20
 
 // extentsRequest answers where a range of a file lies, or with its bytes.

@@ -190,7 +190,7 @@ type sweptStore struct {
 	by   noteUser
 	root string
 	flat bool
-	job  string // "": each stage-out looks for itself
+	job  string // "": each stage-out checks by itself
 	log  *os.File
 
 	mu   sync.Mutex

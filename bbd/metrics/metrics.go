@@ -188,14 +188,14 @@ func (c *Collector) count(name string, n int64, labels ...string) {
 // stateCollector makes gauges of Stats, and those counters that it has, all of one moment.
 type stateCollector struct{ c *Collector }
 
-// Describe sends what Collect may send.
+// Describe sends the descriptions of the metrics that Collect may send.
 func (s stateCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range s.c.states {
 		out <- d
 	}
 }
 
-// Collect asks for the state once and sends it.
+// Collect reads the state once and sends it.
 func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	send := func(name string, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.GaugeValue, v, labels...)

@@ -30,7 +30,7 @@ import (
 //	 forget the bytes ◀──────────────────── done
 //
 // Until the compare-and-set the owner is the owner; afterwards the new one has everything,
-// recorded. Readers that have the file open keep what they opened.
+// recorded. Readers that have the file open keep their generation.
 
 // Files are the files of a buffer at this node.
 type Files interface {
@@ -40,7 +40,7 @@ type Files interface {
 	// Fetch brings all of a file in from its owner as this node's own, verified, without waiting for
 	// memory that others hold. After an error a part of it may be there.
 	Fetch(ctx context.Context, e *bb.Entry) error
-	// Flush saves what this node has, and ends with ctx.
+	// Flush saves this node's files, and ends with ctx.
 	Flush(ctx context.Context) error
 }
 
@@ -53,7 +53,7 @@ type Open interface {
 
 // Replicas are the second copies that this node has of a buffer's files.
 type Replicas interface {
-	// Lock keeps what this node has of a file from being promoted, discarded, or replaced as a second copy,
+	// Lock keeps this node's bytes of a file from being promoted, discarded, or replaced as a second copy,
 	// until unlock is called. The error is that of ctx.
 	Lock(ctx context.Context, file bb.FileID) (unlock func(), err error)
 	// Complete reports whether this node has the second copy of a closed file, all of it.
@@ -108,7 +108,7 @@ type Cluster interface {
 	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
 }
 
-// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+// Options are the environment of all buffers of a daemon. Its functions may be called concurrently.
 type Options struct {
 	Owners   owner.Node
 	Cluster  Cluster // nil: this daemon is alone, and moves nothing
@@ -120,7 +120,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Parts are what moves of a buffer's files need of the rest of it.
+// Parts are the other parts of a buffer that moves of its files need.
 type Parts struct {
 	Spec     func() bb.Buffer // its record
 	Files    Files
@@ -140,7 +140,7 @@ type Buffer struct {
 	p    Parts
 }
 
-// New returns what moves a buffer's files until ctx ends.
+// New returns the migration of a buffer's files, which works until ctx ends.
 func New(ctx context.Context, o Options, name string, p Parts) *Buffer {
 	return &Buffer{o: o, ctx: ctx, name: name, p: p}
 }

@@ -48,10 +48,10 @@ type BufferOptions struct {
 // Buffer takes dead nodes out of the entries of one buffer. Its methods may be called concurrently.
 type Buffer struct{ o BufferOptions }
 
-// NewBuffer returns what takes dead nodes out of a buffer's entries.
+// NewBuffer returns the part that removes dead nodes from a buffer's entries.
 func NewBuffer(o BufferOptions) *Buffer { return &Buffer{o} }
 
-// loss adds what forget would. A second copy counts as kept if its node answers. A
+// loss adds the counts that forget would. A second copy counts as kept if its node answers. A
 // file of which the dead node had yet to rename the flushed name counts as lost, although
 // forget may find it: nothing is renamed here.
 func (b *Buffer) loss(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {

@@ -79,7 +79,7 @@ func (s *Service) Forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) 
 	return answer, nil
 }
 
-// Loss answers what Forget would. It changes nothing.
+// Loss returns the answer that Forget would. It changes nothing.
 func (s *Service) Loss(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := s.forget(ctx, r.Caller().System, m, (*Buffer).loss)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Service) Loss(ctx context.Context, r *rpc.Request, m *wire.NodeName) (p
 	return answer, nil
 }
 
-// mayForget decides whether a caller may have a node forgotten. Member is what gossip has of the node.
+// mayForget decides whether a caller may have a node forgotten. Member is the node's record in gossip.
 func mayForget(o *Options, system bool, name string, member *gossip.Member) error {
 	switch node := bb.NodeID(name); {
 	case !system:
@@ -104,7 +104,7 @@ func mayForget(o *Options, system bool, name string, member *gossip.Member) erro
 	return nil
 }
 
-// member returns what gossip has of a node; nil: nothing.
+// member returns a node's record in gossip; nil: none.
 func (s *Service) member(node bb.NodeID) *gossip.Member {
 	if s.o.Cluster == nil {
 		return nil

@@ -41,7 +41,7 @@ type Options struct {
 	Objects Objects
 	Nodes   Nodes // nil: there are no others
 	Entries Entries
-	Go      func(func()) // starts what ends soon, or with the daemon
+	Go      func(func()) // starts a goroutine that ends soon, or with the daemon
 }
 
 // Sources are the origins of a buffer's files.

@@ -67,7 +67,7 @@ func (t *Tree) mayMake(ctx context.Context, op, path string) error {
 	return t.undecided(ctx, op, path, names)
 }
 
-// undecided refuses what belongs to a task that is decided, or to a transaction that is not
+// undecided refuses paths of a task that is decided, or to a transaction that is not
 // open.
 func (t *Tree) undecided(ctx context.Context, op, path string, names []string) error {
 	id, err := bb.ParseTxnID(names[1])

@@ -294,7 +294,7 @@ func (t *Tree) SetAttr(ctx context.Context, c access.Caller, path string, a name
 	return e, bb.Wrap("setattr", t.address(path), err)
 }
 
-// mayNotSet returns what of a change of attributes a caller may not do; "": it may do all.
+// mayNotSet returns the part of a change of attributes that a caller may not do; "": it may do all.
 func mayNotSet(c *access.Caller, e *bb.Entry, a *namespace.Attr) string {
 	switch {
 	case !c.Owns(e.UID):

@@ -30,7 +30,7 @@ type watch struct {
 	received atomic.Int64
 	handing  atomic.Bool // a received message waits for its receiver here
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	every   time.Duration
 	timer   *time.Timer // nil: not started, or stopped
 	seen    int64       // received, at the last check

@@ -38,7 +38,7 @@ func NewBypass() Bypass {
 	return Bypass{semaphore.NewWeighted(maxBypass), semaphore.NewWeighted(maxBypass)}
 }
 
-// Options are what reads of a buffer use.
+// Options are the environment of reads of a buffer.
 type Options struct {
 	Buffer  alloc.Buffer
 	Store   *store.Store
@@ -48,7 +48,7 @@ type Options struct {
 	Bypass  Bypass
 	Foreign func(*bb.Entry) bool // another node owns the file
 	NextID  func() uint64        // a number for a generation
-	Go      func(func())         // starts what ends soon, or with the daemon
+	Go      func(func())         // starts a goroutine that ends soon, or with the daemon
 }
 
 // Cache serves the reads of one buffer's files. Its methods may be called concurrently.

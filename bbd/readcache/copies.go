@@ -51,7 +51,7 @@ type copyKey struct {
 	generation bb.Generation
 }
 
-// Bounds of what idle copies take: a part of memory, and entries of the index.
+// Bounds of the size of idle copies: a part of memory, and entries of the index.
 const (
 	idleCopyShare = 4 // a quarter of the memory tier
 	maxIdleCopies = 1024

@@ -34,7 +34,7 @@ func (v *View) Layout(ctx context.Context, offset int64) (*wire.Extents, error) 
 	return answer, nil
 }
 
-// pieceSum returns the checksum of what an extent shows.
+// pieceSum returns the checksum of the visible part of an extent.
 func (v *View) pieceSum(ctx context.Context, e *store.Extent) (uint64, error) {
 	if e.Length == e.WholeLength {
 		return e.Checksum, nil

@@ -78,7 +78,7 @@ func (c *Cache) readBack(ctx context.Context, e *bb.Entry, path string, object *
 }
 
 // Absorb writes all of a file's bytes into segments as the generation that its entry names, and seals it
-// if they are the same as the entry's. Otherwise the caller drops what there is of it.
+// if they are the same as the entry's. Otherwise the caller drops the present part of it.
 func (c *Cache) Absorb(ctx context.Context, w *alloc.Writer, from io.Reader, e *bb.Entry) (same bool, err error) {
 	commit := func(extents ...store.NewExtent) error {
 		return c.o.Store.Commit(store.Commit{File: e.File, Generation: e.Generation, Buffer: c.o.Buffer.Spec().Name, Extents: extents})

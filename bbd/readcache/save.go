@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// SaveReaders brings back what readers of a file would need from the store's object, before it
+// SaveReaders brings back the bytes that readers of a file would need from the store's object, before it
 // is replaced by a newer generation or removed (0). It stays until they close the file.
 func (c *Cache) SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
 	for _, v := range c.Others(file, newer) {

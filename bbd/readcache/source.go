@@ -16,7 +16,7 @@ type Source struct {
 	view  *View
 	whole bool // all of it was in memory, and is pinned
 
-	mu     lockorder.Mutex[lockrank.Source] // guards what follows: parts are read in parallel
+	mu     lockorder.Mutex[lockrank.Source] // guards the fields below: parts are read in parallel
 	pinned []*store.Pinned
 	last   []byte // read past memory: the extent that begins at an offset of the file
 	at     int64

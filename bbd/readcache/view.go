@@ -17,7 +17,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// View is what one reader sees of a file: one generation, as it was opened.
+// View is one reader's view of a file: one generation, as it was opened.
 type View struct {
 	c     *Cache
 	snap  *store.Snapshot
@@ -70,7 +70,7 @@ func (v *View) origin() origin.Origin {
 	return &origin.Fallback{Owner: f.owner, Entry: f.owner.Entry(), Object: &v.object}
 }
 
-// past returns where bytes come from that go past memory, and what bounds them.
+// past returns the source of bytes that go past memory, and their bound.
 func (v *View) past() (origin.Origin, *semaphore.Weighted) {
 	f, bound := v.copied(), &v.c.o.Bypass
 	switch {

@@ -71,7 +71,7 @@ func (s *Service[B]) CreateFor(ctx context.Context, c access.Caller, spec bb.Buf
 	return b, held, nil
 }
 
-// check returns what of a record is not allowed, or is not possible with the daemons that there are.
+// check returns the error of a record that is not allowed, or is not possible with the present daemons.
 func (s *Service[B]) check(spec *bb.Buffer) error {
 	if err := bufferspec.Check(spec); err != nil {
 		return err

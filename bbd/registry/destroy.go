@@ -109,7 +109,7 @@ func (s *Service[B]) detach(b B) {
 	b.ForgetFiles()
 }
 
-// dropFiles drops what memory has of a buffer.
+// dropFiles drops memory's part of a buffer.
 func (s *Service[B]) dropFiles(buffer string) {
 	for f := range s.o.Store.Files() {
 		if f.Buffer == buffer {

@@ -17,7 +17,7 @@ import (
 const maxRebuilt = 1000
 
 // Rebuild answers a request to rebuild the namespace of a buffer that was set aside, since its log is gone or
-// damaged, from what memory has. The buffer is served when it returns. Of a buffer that is served it does nothing,
+// damaged, from memory. The buffer is served when it returns. Of a buffer that is served it does nothing,
 // so it can be repeated. A daemon that ends meanwhile goes on with it at its next start.
 func (s *Service[B]) Rebuild(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
 	const op = "buffer rebuild"

@@ -61,7 +61,7 @@ const tries = 3
 // Wanted reports whether the buffer's files are to have second copies.
 func (b *Buffer) Wanted() bool { return b.files.Spec().Replicas > 1 && b.o.Cluster != nil }
 
-// Commit brings the second copy up to date with a commit that is recorded here, in a buffer that wants
+// Commit brings the second copy up to date with a commit that is recorded here, in a buffer that requires
 // that. Whole: all was sent, and the namespace is to have the node that c names as the entry's second.
 // bb.Unavailable: no node has taken it.
 func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []store.NewExtent) (whole bool, err error) {

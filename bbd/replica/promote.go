@@ -143,7 +143,7 @@ const (
 	unclear
 )
 
-// answered returns what an error of PromoteAt means.
+// answered returns the meaning of an error of PromoteAt.
 func answered(err error) answer {
 	switch bb.KindOf(err) {
 	case bb.Unavailable, bb.Busy, bb.Cancelled:

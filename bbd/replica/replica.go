@@ -104,7 +104,7 @@ type Cluster interface {
 	Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error
 }
 
-// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+// Options are the environment of all buffers of a daemon. Its functions may be called concurrently.
 type Options struct {
 	Owners  owner.Node
 	Cluster Cluster // nil: this daemon is alone
@@ -112,7 +112,7 @@ type Options struct {
 	Inline  int64             // bytes of a commit that travel in the message
 	NextID  func() uint64     // a unique number
 	Forget  func(flusher.Key) // takes a generation out of the flusher's queue
-	Go      func(func())      // starts what ends soon, or with the daemon
+	Go      func(func())      // starts a goroutine that ends soon, or with the daemon
 	Log     *slog.Logger
 }
 

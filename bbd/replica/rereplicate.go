@@ -49,7 +49,7 @@ func repairTime(bytes int64) time.Duration {
 // paced waits until so many bytes may be sent in the background. Nil: there is no wait.
 type paced func(ctx context.Context, bytes int64) error
 
-// pacedBy returns what waits for a limiter, whose burst is repairBurst.
+// pacedBy returns the paced of a limiter, whose burst is repairBurst.
 func pacedBy(limiter *rate.Limiter) paced {
 	return func(ctx context.Context, bytes int64) error {
 		for bytes > 0 {

@@ -33,13 +33,13 @@ var ofSessions = map[wire.Type]Handler{
 	wire.Type_TYPE_CANCEL: Quick(func(_ context.Context, r *Request, m *wire.Cancel) { r.cancel(m) }).WithToken(),
 }
 
-// Message is what P, a pointer to M, has to be.
+// Message is the constraint of P, a pointer to M.
 type Message[M any] interface {
 	*M
 	proto.Message
 }
 
-// Quick makes a handler of what never waits and runs on the reading goroutine. It replies itself.
+// Quick makes a handler of a function that never waits and runs on the reading goroutine. It replies itself.
 func Quick[M any, P Message[M]](run func(context.Context, *Request, P)) Handler {
 	return Handler{
 		message: func() proto.Message { return P(new(M)) },

@@ -24,7 +24,7 @@ type Request struct {
 // Session returns the session that the request came in.
 func (r *Request) Session() *Session { return r.session }
 
-// Caller returns whom the session acts for.
+// Caller returns the caller that the session acts for.
 func (r *Request) Caller() *access.Caller { return &r.session.caller }
 
 // Data returns the bytes behind the message. They are the handler's.

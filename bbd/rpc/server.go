@@ -41,7 +41,7 @@ type Options struct {
 	Go func(func())
 }
 
-// Limits bound what sessions may make the daemon hold.
+// Limits bound the resources that sessions may make the daemon hold.
 type Limits struct {
 	Sessions  int           // of users other than the daemon's owner; each has a share
 	Unproven  int           // connections over TCP whose client has not proved its identity
@@ -62,7 +62,7 @@ type Server struct {
 	o        Options
 	places   *places
 	requests *share.Pool // in flight
-	bytes    *share.Pool // of what requests carry
+	bytes    *share.Pool // of the messages and data of requests
 
 	mu struct {
 		sync.Mutex

@@ -74,7 +74,7 @@ func (s *Session) ID() uint64 { return s.id }
 // Context ends with the session.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Caller returns whom the session acts for.
+// Caller returns the caller that the session acts for.
 func (s *Session) Caller() *access.Caller { return &s.caller }
 
 // Token returns the token to which the session is restricted; nil: it may do all that its caller may.
@@ -101,7 +101,7 @@ func (s *Session) Since() time.Time { return s.since }
 // InFlight returns how many requests have no reply yet.
 func (s *Session) InFlight() int64 { return s.requests.Load() }
 
-// State returns what Options.Welcome has returned.
+// State returns the result of Options.Welcome.
 func (s *Session) State() Resource { return s.state }
 
 // serve runs the session until the client goes, misbehaves or ctx ends.

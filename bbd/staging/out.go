@@ -36,8 +36,8 @@ func (v *Service) Out(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto
 	return answer, bb.Wrap("stage-out", s.address(source), err)
 }
 
-// sweeps has a stage-out remove what an earlier attempt left where it writes: once for each
-// directory and job, and again for what another daemon began.
+// sweeps has a stage-out remove the leftovers of an earlier attempt where it writes: once for each
+// directory and job, and again for those of another daemon.
 func (s *job) sweeps(job string, again bool) {
 	if again {
 		job = ""

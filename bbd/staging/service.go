@@ -37,7 +37,7 @@ type Buffer interface {
 	Change(ctx context.Context, op string, do func() error) error
 	// Pin opens a closed file, and pins its bytes that are in memory.
 	Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error)
-	// Segments returns what fills segments for a user with bytes of a file.
+	// Segments returns the writer that fills segments for a user with bytes of a file.
 	Segments(ctx context.Context, uid uint32, path string) *alloc.Writer
 
 	// Owner returns the node that decides about a file, and Replica the one that has a second copy; "":
@@ -80,7 +80,7 @@ type Options struct {
 	Find  func(ctx context.Context, buffer string) (Buffer, error)
 	// Open opens a store for a user on behalf of a buffer.
 	Open func(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error)
-	// Sweeping wraps a stage-out's store, so that what an earlier attempt left is removed: see package
+	// Sweeping wraps a stage-out's store, so that the leftovers of an earlier attempt are removed: see package
 	// leftovers.
 	Sweeping func(s backing.Store, c access.Caller, root, job string) backing.Store
 	// Inside reports whether a path is one of the daemon's own folders, or in or above one.

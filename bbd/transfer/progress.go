@@ -11,7 +11,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Progress collects what long work has done and reports it from time to time. Its methods may be called
+// Progress collects the progress of long work and reports it from time to time. Its methods may be called
 // concurrently.
 type Progress struct {
 	mu   sync.Mutex

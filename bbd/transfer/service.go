@@ -30,7 +30,7 @@ type Options struct {
 	Self    func() gossip.Member // this daemon as others see it
 	Ready   func() bool          // whether it serves
 	Gone    func()               // called once for each instance of a daemon that is gone, by the coordinator
-	// MaySee reports whether a session's user may see what happens in a buffer.
+	// MaySee reports whether a session's user may see the operations of a buffer.
 	MaySee func(ctx context.Context, s *rpc.Session, buffer string) bool
 	Log    *slog.Logger
 }

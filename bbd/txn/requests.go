@@ -15,7 +15,7 @@ import (
 // Transactions (docs/transactions.md; package meta/txn has their records). Any daemon may be asked
 // for any step, and each may be repeated: finished steps are found in the records.
 
-// entryOverhead is what an entry takes in a list of them beyond its own size, and a bit more.
+// entryOverhead is an entry's size in a list of them beyond its own size, and a bit more.
 const entryOverhead = 16
 
 // outputMode is the mode of a destination that is created.

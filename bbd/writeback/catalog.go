@@ -48,7 +48,7 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	looked := time.Now()
 	e, path, err := b.dirtyEntry(ctx, k)
 	if bb.KindOf(err) == bb.Exists {
-		// An earlier flush was recorded, and its answer got lost: what follows from it is left to do.
+		// An earlier flush was recorded, and its answer got lost: the steps after it are left to do.
 		if err := b.becameClean(ctx, &e, path); err != nil {
 			return nil, err
 		}
@@ -195,7 +195,7 @@ func (j *flushJob) Current(ctx context.Context) error {
 	if err == nil && (e.File != j.entry.File || e.Lost || b.o.Owners.Foreign(&e)) {
 		err = bb.E(bb.Busy, "flush", b.address(j.path), "it is not this node's any more")
 	}
-	return err // when it is tried again, it is found out what there is to do
+	return err // the retry finds out the next step
 }
 
 // verifyStep is how many bytes of a file are verified between two signs of progress.

@@ -11,7 +11,7 @@ import (
 // fileGone is why a file is not flushed that has no entry any more.
 const fileGone = "the file is gone"
 
-// verdict is what becomes of a generation that is queued.
+// verdict is the fate of a generation that is queued.
 type verdict uint8
 
 const (

@@ -128,7 +128,7 @@ func (b *Buffer) addEntry(ctx context.Context, object string, o *owned) error {
 }
 
 // OurDirs returns those directories that this buffer has under their names after the rename of
-// one that they lie in, and after what follows on it.
+// one that they lie in, and after the operations that follow it.
 func (c Catalog) OurDirs(ctx context.Context, name string, op storeop.Op, dirs []string) (ours []string, err error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {

@@ -132,7 +132,7 @@ func (b *Buffer) reconcileAll() {
 	}
 }
 
-// reconcileTimeout bounds what one daemon is asked.
+// reconcileTimeout bounds one request to a daemon.
 const reconcileTimeout = 30 * time.Second
 
 // reconcileNow is one attempt. Busy: the file that has the name is moving to another node.
@@ -144,7 +144,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 		return nil
 	}
 	if err := b.quiet(ctx, what.Path); err != nil {
-		return err // what this node does there itself comes first
+		return err // this node's own work there comes first
 	}
 	e, err := b.names.Resolve(ctx, what.Path)
 	switch kind := bb.KindOf(err); {
@@ -159,7 +159,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 		return nil
 	}
 	node := b.o.Owners.Self
-	if b.o.Owners.Foreign(&e) { // a daemon that is alone owns what names another node too
+	if b.o.Owners.Foreign(&e) { // a daemon that is alone owns entries that name another node too
 		node = b.o.Owners.Of(&e)
 	}
 	return b.reconcileAt(ctx, node, what)

@@ -26,7 +26,7 @@ type Files interface {
 	OpenPaths() []string
 	// Lock locks a place: no commit, rename or removal is under way there until unlock is called.
 	Lock(at bb.Place) (unlock func())
-	// SaveReaders brings into memory what readers of a file would need from the store's object, before
+	// SaveReaders brings into memory the bytes that readers of a file would need from the store's object, before
 	// that is replaced by a generation.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
 	// Pin keeps the bytes of a snapshot that are in memory there; the snapshot stays the caller's to close, later.
@@ -76,7 +76,7 @@ type Store interface {
 	DropGeneration(file bb.FileID, n bb.Generation)
 }
 
-// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+// Options are the environment of all buffers of a daemon. Its functions may be called concurrently.
 type Options struct {
 	Owners  owner.Node
 	Cluster *cluster.Cluster // nil: this daemon is alone
@@ -85,11 +85,11 @@ type Options struct {
 	Open    func(ctx context.Context, buffer string) (backing.Store, error) // the buffer's backing store
 	Wake    func()                                                          // checks again whether writers can have memory
 	Emit    func(bb.Event)
-	Go      func(func()) // starts what ends soon, or with the daemon
+	Go      func(func()) // starts a goroutine that ends soon, or with the daemon
 	Log     *slog.Logger
 }
 
-// Buffer has the files of one buffer that wait for their flush, and what its store has yet to follow. Its
+// Buffer has the files of one buffer that wait for their flush, and the operations that its store has yet to follow. Its
 // methods may be called concurrently.
 type Buffer struct {
 	o     Options
