@@ -92,7 +92,7 @@ func (s *Pool) askTargets(asked time.Time) {
 	s.nameTargets(asked, lustre.Silent(lustre.SilentTargets(out), connected))
 }
 
-// nameTargets keeps and logs the targets that were found for an earlier question, if it is the latest.
+// nameTargets keeps and logs the targets that were found for a question, unless a later one was asked since.
 func (s *Pool) nameTargets(asked time.Time, names []string) {
 	t := &s.targets
 	t.mu.Lock()

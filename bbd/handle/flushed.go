@@ -78,7 +78,7 @@ func (b *Buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 	}
 }
 
-// defaultDirtyAge is how long the flusher leaves a file dirty where the buffer sets no other age.
+// defaultDirtyAge is how long the flusher leaves a file dirty where neither the buffer nor the daemon sets an age.
 const defaultDirtyAge = 5 * time.Minute
 
 // contentFlushed waits until the store has a closed generation, or a newer one of the file.
