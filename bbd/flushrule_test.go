@@ -426,10 +426,6 @@ func TestFlushRuleJob(t *testing.T) {
 	if done.Bill.Total != 0 {
 		t.Errorf("the job has lost %+v", done.Bill)
 	}
-	old := done.Bill.Superseded
-	if len(old) != 2 || done.Bill.SupersededTotal != 2 || old[0].Step != "bb://"+l.Key+"/step-4" || old[1].By != "bb://"+l.Key+"/step-7" || old[0].Files != 3 {
-		t.Errorf("the record has as superseded: %d, %+v", done.Bill.SupersededTotal, old)
-	}
 	if got := r.stored(); got != "map[step-5:3 step-7:3]" {
 		t.Errorf("stored: %s", got)
 	}

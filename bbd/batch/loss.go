@@ -29,22 +29,10 @@ func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, disca
 		}
 		return nil
 	})
-	var steps []bb.SupersededStep
-	if err == nil {
-		steps, err = b.Superseded(ctx)
-	}
-	sum.Superseded = int64(len(steps))
 	if err != nil || sum == (bb.BillSum{}) && !mentions(&l.Bill, spec.Name) {
 		return err
 	}
-	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
-		before := now.Bill.Superseded
-		now.Bill = reported(now.Bill, spec.Name, lines, sum)
-		now.Bill.Superseded, now.Bill.SupersededTotal = superseded(before, spec.Name, steps), 0
-		for _, s := range now.Bill.Buffers {
-			now.Bill.SupersededTotal += s.Superseded
-		}
-	})
+	now, ok := k.change(ctx, l, func(now *bb.Lifetime) { now.Bill = reported(now.Bill, spec.Name, lines, sum) })
 	if !ok {
 		return errNotYet
 	}
@@ -108,22 +96,6 @@ func reported(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) 
 		Total: bill.Total - earlier.Total + sum.Total, Bytes: bill.Bytes - earlier.Bytes + sum.Bytes,
 	}
 }
-
-// superseded returns the steps of a report in which steps are all there are of a buffer.
-func superseded(all []bb.SupersededStep, buffer string, steps []bb.SupersededStep) []bb.SupersededStep {
-	all = slices.DeleteFunc(slices.Clone(all), func(s bb.SupersededStep) bool {
-		at, err := bb.ParseAddress(s.Step)
-		return err == nil && at.Buffer == buffer
-	})
-	for _, s := range steps {
-		s.Step, s.By = address(buffer, s.Step), address(buffer, s.By)
-		all = append(all, s)
-	}
-	return all[:min(len(all), maxSteps)]
-}
-
-// maxSteps is how many superseded steps a job's record names.
-const maxSteps = 100
 
 // mentions reports whether a loss report has anything about a buffer.
 func mentions(bill *bb.Bill, buffer string) bool {

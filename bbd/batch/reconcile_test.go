@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -100,35 +99,5 @@ func TestReported(t *testing.T) {
 		if mentions(&got, c.buffer) != (c.sum.Total > 0) {
 			t.Errorf("%s: it mentions %s: %v", name, c.buffer, mentions(&got, c.buffer))
 		}
-	}
-}
-
-// TestReportedSuperseded: the record of a job has the superseded steps of each buffer once, and as many as it may.
-func TestReportedSuperseded(t *testing.T) {
-	t.Parallel()
-	step := func(name string) bb.SupersededStep {
-		return bb.SupersededStep{Step: name, By: "step-9", Files: 2, Bytes: 7}
-	}
-	one := superseded(nil, "one", []bb.SupersededStep{step("step-1"), step("step-2")})
-	both := superseded(one, "two", []bb.SupersededStep{step("step-3")})
-	if got := fmt.Sprint(both); got != "[{bb://one/step-1 bb://one/step-9 2 7} {bb://one/step-2 bb://one/step-9 2 7} {bb://two/step-3 bb://two/step-9 2 7}]" {
-		t.Error(got)
-	}
-	if again := superseded(both, "one", []bb.SupersededStep{step("step-4")}); len(again) != 2 || again[1].Step != "bb://one/step-4" {
-		t.Errorf("reported again: %v", again)
-	}
-	if many := superseded(one, "two", slices.Repeat([]bb.SupersededStep{step("s")}, 2*maxSteps)); len(many) != maxSteps {
-		t.Errorf("%d steps are named", len(many))
-	}
-}
-
-// TestUsageDropped: what is dropped is added to what an earlier daemon of the node counted.
-func TestUsageDropped(t *testing.T) {
-	t.Parallel()
-	var f Usage
-	f.Dropped(3, 100)
-	f.Dropped(1, 10)
-	if got := f.onto(bb.Figures{Dropped: 2, DroppedBytes: 5}); got.Dropped != 6 || got.DroppedBytes != 115 {
-		t.Errorf("%+v", got)
 	}
 }

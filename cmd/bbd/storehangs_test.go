@@ -15,6 +15,9 @@ import (
 // process that hangs. The daemon ends all the same, by SIGTERM and by SIGKILL, and the next one serves, although that process
 // stays in the kernel. When the file system answers, what was dirty arrives, and what the flush had left is removed.
 func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a store that hangs, and for the end of its daemon, twice")
+	}
 	for name, end := range map[string]func(*users){"SIGTERM": func(u *users) { u.d.Stop() }, "SIGKILL": func(u *users) { u.d.Kill() }} {
 		t.Run(name, func(t *testing.T) { testEndWhileAStoreHangs(t, end) })
 	}

@@ -216,3 +216,11 @@ type Findings struct {
 	Found      string // a file that the store held when the buffer was made; only in the answer to its creation
 	FoundTotal int    // files that it held then, counted to MaxFound+1; only in that answer
 }
+
+// SupersededStep is a step that a flush rule does not flush any more.
+type SupersededStep struct {
+	Step  string `json:"step"` // its path
+	By    string `json:"by"`   // the path of the newer complete one
+	Files int64  `json:"files"`
+	Bytes int64  `json:"bytes"`
+}

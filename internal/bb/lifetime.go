@@ -110,9 +110,6 @@ type Figures struct {
 	Failures  int64   `json:"failures"`           // attempts to flush a file that failed
 	Flushed   int64   `json:"flushed,omitempty"`  // bytes that the store received, of whole files
 	Flushing  float64 `json:"flushing,omitempty"` // seconds in which it received them
-
-	Dropped      int64 `json:"dropped,omitempty"`       // superseded files that were dropped when memory was short
-	DroppedBytes int64 `json:"dropped_bytes,omitempty"` // of them
 }
 
 // Add adds another node's figures. The peaks need not have been at the same time; that
@@ -123,7 +120,6 @@ func (f *Figures) Add(o Figures) {
 	f.PeakDirty += o.PeakDirty
 	f.Failures += o.Failures
 	f.Flushed += o.Flushed
-	f.Dropped, f.DroppedBytes = f.Dropped+o.Dropped, f.DroppedBytes+o.DroppedBytes
 	f.Flushing = max(f.Flushing, o.Flushing)
 }
 
@@ -192,27 +188,12 @@ type Bill struct {
 	// Buffers splits Total and Bytes by the names of the buffers, for a second attempt at one
 	// of them. Bills of older releases lack it.
 	Buffers map[string]BillSum `json:"buffers,omitempty"`
-
-	// Superseded are the steps that a flush rule kept from the store, since a newer one was complete. Total and Bytes do
-	// not have them: they are no loss.
-	Superseded      []SupersededStep `json:"superseded,omitempty"` // the first of them
-	SupersededTotal int64            `json:"superseded_total,omitempty"`
-}
-
-// SupersededStep is a step that a flush rule does not flush any more.
-type SupersededStep struct {
-	Step  string `json:"step"` // its path: in the record of a job bb://BUFFER/path
-	By    string `json:"by"`   // the newer one that is complete: its path, likewise
-	Files int64  `json:"files"`
-	Bytes int64  `json:"bytes"`
 }
 
 // BillSum is how much of one buffer was not saved.
 type BillSum struct {
 	Total int64 `json:"total"`
 	Bytes int64 `json:"bytes"`
-
-	Superseded int64 `json:"superseded,omitempty"` // steps
 }
 
 // BillLine is one file that was not saved.

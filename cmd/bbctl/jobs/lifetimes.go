@@ -194,20 +194,6 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 	if saved, measured := l.Saved(); measured {
 		fmt.Fprintf(a.Out, "saved at least %.1f s against writing straight to the store, which took %s/s\n", saved, app.Size(int64(l.StoreRate())))
 	}
-	printUnflushed(a, l)
-}
-
-// printUnflushed prints what was not flushed: superseded steps, and losses.
-func printUnflushed(a *app.App, l *admin.Lifetime) {
-	if f := l.Total(); f.Dropped > 0 {
-		fmt.Fprintf(a.Out, "%s of %s dropped from memory: newer steps have superseded them\n", bb.Count(f.Dropped, "file"), app.Size(f.DroppedBytes))
-	}
-	for _, s := range l.Bill.Superseded {
-		fmt.Fprintf(a.Out, "superseded: %s, %s of %s: %s is complete\n", bb.Printable(s.Step), bb.Count(s.Files, "file"), app.Size(s.Bytes), bb.Printable(s.By))
-	}
-	if n := l.Bill.SupersededTotal; n > 0 {
-		fmt.Fprintf(a.Out, "%s superseded, and not flushed\n", bb.Count(n, "step was", "steps were"))
-	}
 	for _, f := range l.Bill.Files {
 		fmt.Fprintf(a.Out, "not saved: %s, %s: %s\n", bb.Printable(f.Path), app.Size(f.Bytes), f.Reason)
 	}
