@@ -158,7 +158,7 @@ type outflow struct {
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &conn.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
-	d.cfg.Meta.Revision = func(buffer string) uint64 { return reassert.NewestRevision(d.store, buffer) }
+	d.cfg.Meta.Revision = func(of *bb.Buffer) uint64 { return reassert.NewestRevision(d.store, of) }
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.server, d.aside = d.newServer(), newAside(d)

@@ -41,7 +41,7 @@ type Options struct {
 	Engine Engine
 	// Revision returns the highest revision that is remembered, outside of the namespace, of the
 	// entries of a buffer; nil: none is.
-	Revision func(buffer string) uint64
+	Revision func(of *bb.Buffer) uint64
 	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
 	CacheEntries int
 	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect

@@ -125,7 +125,7 @@ func (m *Meta) openBucket(ctx context.Context, b *bb.Buffer, in keptIn) (*space,
 
 func (m *Meta) openLog(ctx context.Context, b *bb.Buffer, in keptIn) (*space, error) {
 	log := m.logOf(b.Name, in)
-	e, err := nslog.Open(ctx, log, m.ids, m.logOptions(b.Name))
+	e, err := nslog.Open(ctx, log, m.ids, m.logOptions(b))
 	if errors.Is(err, stream.ErrGone) {
 		return nil, logDamaged{&bb.Error{
 			Kind: bb.Lost, Op: "open", Path: b.Name, Err: errLogLost,
@@ -151,15 +151,15 @@ func (m *Meta) logOf(buffer string, in keptIn) *stream.Stream {
 	return stream.New(m.conn, logPrefix+bucketName(buffer, in.id))
 }
 
-func (m *Meta) logOptions(buffer string) nslog.Options {
+func (m *Meta) logOptions(b *bb.Buffer) nslog.Options {
 	floor := func() uint64 {
 		if m.opts.Revision == nil {
 			return 0
 		}
-		return m.opts.Revision(buffer)
+		return m.opts.Revision(b)
 	}
 	return nslog.Options{
-		Floor: floor, Buffer: buffer, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
+		Floor: floor, Buffer: b.Name, Node: m.opts.Node, Logger: m.log, Unreadable: m.conn.Unreadable, Settle: m.settle(), Reopen: true,
 	}
 }
 

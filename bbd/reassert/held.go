@@ -65,10 +65,11 @@ func NewestBlock(s Held) (block uint64) {
 	return block
 }
 
-// NewestRevision returns the highest revision that identities in memory name of a buffer's entries.
-func NewestRevision(s Held, buffer string) (revision uint64) {
+// NewestRevision returns the highest revision that identities in memory name of a buffer's entries, and not of another
+// buffer's of its name.
+func NewestRevision(s Held, spec *bb.Buffer) (revision uint64) {
 	for f := range s.Files() {
-		if id := f.Identity; id != nil && id.Buffer == buffer {
+		if id := f.Identity; id != nil && id.Buffer == spec.Name && id.Made == spec.Created.UnixNano() {
 			revision = max(revision, id.Revision)
 		}
 	}

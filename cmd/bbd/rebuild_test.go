@@ -48,6 +48,11 @@ func TestRebuild(t *testing.T) {
 		"a block is removed": {func(t *testing.T, nats string) {
 			eachBlock(t, nats, func(block string, _ int64) error { return os.Remove(block) })
 		}, false},
+		"all files with messages are removed": {func(t *testing.T, nats string) {
+			if err := os.RemoveAll(filepath.Join(metatest.StreamDir(t, nats, "NS_forebay-b-"), "msgs")); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
 		"a block cannot be read": {func(t *testing.T, nats string) { metatest.HideBlock(t, nats, "NS_forebay-b-", 1) }, false},
 		"the stream is removed": {func(t *testing.T, nats string) {
 			if err := os.RemoveAll(metatest.StreamDir(t, nats, "NS_forebay-b-")); err != nil {

@@ -454,6 +454,11 @@ func TestScanMarksConfirms(t *testing.T) {
 func TestFloor(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, metatest.StartServer(t, t.TempDir()))
+	remembered := nslog.Options{Node: "me", Floor: func() uint64 { return 1 }, Logger: metatest.Logger(t)}
+	if _, err := nslog.Open(metatest.Context(t), s, newIDs(), remembered); bb.KindOf(err) != bb.Lost {
+		t.Errorf("a log without anything, of which something is remembered: %v", err)
+	}
+	openOn(t, s, nslog.Options{Node: "me"}).Close()
 	for _, floor := range []uint64{1 << 60, 1<<60 + 101, 1 << 20} {
 		e := openOn(t, s, nslog.Options{Node: "me", Floor: func() uint64 { return floor }})
 		revision, err := e.Create(metatest.Context(t), namespacetest.File(bb.RootDir, fmt.Sprint("f", floor)))

@@ -133,6 +133,8 @@ type Options struct {
 	// Floor returns the highest revision that somebody may remember of the namespace, whatever its log
 	// has: an owner gives out higher ones. nil: nobody remembers any.
 	Floor func() uint64
+	// Unused says that nothing was in the log yet: it may be remembered all the same, of the log before it.
+	Unused bool
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
 	Reopen bool         // a Keeper opens the log again when its owner has ended
@@ -262,13 +264,13 @@ func (w *Owner) load(ctx context.Context) error {
 
 // checkRemembered compares what was loaded with the highest revision that is remembered of the namespace. A log that
 // has lost its end is served without it, since what is remembered comes back. One of which nothing is left is as good
-// as gone: it is none that was never used, whose first message is the claim.
+// as gone.
 func (w *Owner) checkRemembered() error {
 	root := record.AppendEntryKey(nil, 0, "")
 	_, prepared := w.table.Get(root)
 	switch {
-	case w.at.remembered == 0 || w.at.remembered < w.table.Next():
-	case !prepared && w.at.last > 1:
+	case w.o.Unused || w.at.remembered == 0 || w.at.remembered < w.table.Next():
+	case !prepared:
 		return lost("all that it had")
 	default:
 		w.o.Logger.Error("the log of a namespace ends before what is remembered of it: files that were made since come back; what was renamed or removed since may be as it was before",
