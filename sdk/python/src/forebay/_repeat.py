@@ -27,7 +27,8 @@ READING = frozenset({
 #: Requests that name what they are about by an id or a key, and lead to the same end again.
 KEYED = frozenset({
     w.TYPE_DRAIN, w.TYPE_STAGE_IN, w.TYPE_STAGE_OUT, w.TYPE_NODE_DRAIN, w.TYPE_TOKEN,
-    w.TYPE_BUFFER_REBUILD, w.TYPE_JOB_CANCEL, w.TYPE_LIFETIME_OPEN, w.TYPE_LIFETIME_LEAVE, w.TYPE_LIFETIME_END,
+    w.TYPE_BUFFER_REBUILD, w.TYPE_JOB_CANCEL,
+    w.TYPE_LIFETIME_OPEN, w.TYPE_LIFETIME_LEAVE, w.TYPE_LIFETIME_END,
     w.TYPE_TXN_BEGIN, w.TYPE_TXN_ADOPT, w.TYPE_TXN_COMMIT, w.TYPE_TXN_ABORT, w.TYPE_TXN_RENEW,
 })  # fmt: skip
 
@@ -36,8 +37,8 @@ RESUMED = frozenset({w.TYPE_OPEN, w.TYPE_COMMIT})
 
 #: Requests whose second execution may undo what others did after the first.
 ONCE = frozenset({
-    w.TYPE_BUFFER_CREATE, w.TYPE_BUFFER_DESTROY, w.TYPE_MKDIR, w.TYPE_RENAME, w.TYPE_REMOVE,
-    w.TYPE_SETATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET, w.TYPE_LIFETIME_DUE,
+    w.TYPE_BUFFER_CREATE, w.TYPE_BUFFER_DESTROY, w.TYPE_MKDIR, w.TYPE_MKNOD, w.TYPE_RENAME,
+    w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET, w.TYPE_LIFETIME_DUE,
 })  # fmt: skip
 
 _NOT_DONE = 1

@@ -79,6 +79,7 @@ final class Repetition {
           Type.TYPE_BUFFER_CREATE,
           Type.TYPE_BUFFER_DESTROY,
           Type.TYPE_MKDIR,
+          Type.TYPE_MKNOD,
           Type.TYPE_RENAME,
           Type.TYPE_REMOVE,
           Type.TYPE_SETATTR,
