@@ -12,7 +12,7 @@ import (
 )
 
 // A log that is gone or damaged, and of which there is no copy, is begun anew: what becomes of its names is then
-// decided by whoever has the files. The new log is another one, and is complete before the record names it:
+// decided by the holders of the files. The new log is another one, and is complete before the record names it:
 //
 //	                  new log made, what can be       record names
 //	damaged ────────▶ read of the old one stored ────▶ the new log

@@ -71,7 +71,7 @@ func Daemon() Caller { return Caller{GIDs: []uint32{0}, System: true} }
 // groups are those of calling users; one cache serves all daemons of a process.
 var groups nss.GroupCache
 
-// Of looks up the groups of a user in the system. A user who is unknown there, or
+// Of looks up the groups of a user in the system. A user without a record there, or
 // whose lookup does not end in time, has the group of the session.
 func Of(uid, gid uint32) Caller {
 	c := Caller{UID: uid, GIDs: []uint32{gid}, System: IsOwner(uid)}

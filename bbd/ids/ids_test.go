@@ -31,7 +31,7 @@ func claim(t *testing.T, from *blocks) *Claimed {
 	return c
 }
 
-// TestNext: no id is given out twice, whoever asks, and none is 0.
+// TestNext: no id is returned twice to concurrent callers, and none is 0.
 func TestNext(t *testing.T) {
 	from := &blocks{}
 	one, other := claim(t, from), claim(t, from)
