@@ -104,6 +104,7 @@ func FuzzParse(f *testing.F) {
 		"#!/bin/sh\n#BB jobbb capacity=100GiB pool=memory name=a\n#BB stage_in source=/l/%u destination=$BB_JOB_STRIPED/in\n",
 		"#BB create_persistent name=x capacity=1TiB backing=s3://b/%j\n#BB stage_out source=${BB_PERSISTENT_STRIPED_x}/a destination=file:///x on=success\n",
 		"#BB jobbb profile=p\n#BB destroy_persistent name=y hurry\nls\n#BB jobbb\n", "#BB\t\\\n#BB x\r\n", "#BB jobbb capacity=9999999999999999P\n",
+		"#BB stage_in source=file:/l destination=$BB_JOB_STRIPED/in\n#BB jobbb backing=S3://b/p\n",
 		"#BB jobbb backing=/l flush=a*/=every-5,complete-with-x;b/=when-a-second-copy-is-gone replicas=2\n",
 	} {
 		f.Add(s, false)

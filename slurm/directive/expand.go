@@ -144,13 +144,20 @@ func (r *Request) stages(list []Stage, v *Vars) ([]Stage, error) {
 	return out, nil
 }
 
-// storeURL replaces the symbols of a store's URL. Of a file's, everything is its path:
-// a question mark or a per cent sign there means itself.
+// storeURL replaces the symbols of a store's URL and returns it as file:///path or s3://bucket/prefix. Of a
+// file's, everything is its path: a question mark or a per cent sign there means itself. The short form
+// file:/path is valid, too (RFC 8089, appendix B), and a scheme may be in capitals (RFC 3986, section 3.1).
 func storeURL(text string, v *Vars, expanded bool) (string, error) {
 	if !expanded {
 		text = v.expand(text)
 	}
-	if path, ok := strings.CutPrefix(text, "file://"); ok {
+	scheme, rest, _ := strings.Cut(text, ":")
+	scheme = strings.ToLower(scheme)
+	if scheme == "s3" {
+		text = scheme + ":" + rest
+	}
+	if scheme == "file" && strings.HasPrefix(rest, "/") {
+		path := strings.TrimPrefix(rest, "//")
 		if strings.ContainsRune(path, 0) {
 			return "", bb.E(bb.Invalid, "store", path, "holds a NUL byte")
 		}

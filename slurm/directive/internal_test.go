@@ -22,6 +22,35 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+// TestStoreURL shows that each valid spelling of a URL becomes one spelling, and that a file's path stays what
+// it is.
+func TestStoreURL(t *testing.T) {
+	v := &Vars{Job: "7", User: "u"}
+	for text, want := range map[string]string{
+		"file:///l/%j?x":  "file:///l/7%3Fx",
+		"file:/l/%u":      "file:///l/u",
+		"FILE:///l":       "file:///l",
+		"File:/l":         "file:///l",
+		"s3://b/%j":       "s3://b/7",
+		"S3://b/p":        "s3://b/p",
+		"file:l":          "",
+		"file:":           "",
+		"file://":         "",
+		"file://host/l":   "",
+		"s3:/b":           "",
+		"http://b/p":      "",
+		"/l":              "",
+		"file:///":        "",
+		"file:/":          "",
+		"file:///l\x00/x": "",
+	} {
+		got, err := storeURL(text, v, false)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("storeURL(%q) = %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
 func TestManyDirectives(t *testing.T) {
 	_, problems := Parse([]byte(strings.Repeat("#BB destroy_persistent name=x\n", 2*maxDirectives)), Options{})
 	last := problems[len(problems)-1]
