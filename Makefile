@@ -80,7 +80,7 @@ ifeq ($(PKG),./...)
 endif
 
 .PHONY: test-all
-test-all: ## Run every other test: long, with libfabric, of programs of others, packages, verbs, the race detector, mutated inputs
+test-all: ## Run every other test: long, with libfabric, of programs of others, packages, verbs, the race detector
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-java
@@ -89,7 +89,6 @@ test-all: ## Run every other test: long, with libfabric, of programs of others, 
 	@$(MAKE) --no-print-directory test-packages
 	@$(MAKE) --no-print-directory test-verbs
 	@$(MAKE) --no-print-directory race
-	@$(MAKE) --no-print-directory fuzz-blind
 
 .PHONY: test-long
 test-long: test-tools ## Run the Go tests that test leaves out, in full: .ci/long-tests (part of test-all)
@@ -311,10 +310,6 @@ race-all: ## Run race of all packages: the daemons that tests start are built wi
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (3s), led by what its inputs reach (part of soak, a minute each)
 	@FUZZTIME=$(FUZZTIME) PKG='$(PKG)' scripts/fuzz.sh
-
-.PHONY: fuzz-blind
-fuzz-blind: ## Mutate the inputs of every fuzz target for FUZZTIME (3s), on what test has compiled (part of test-all)
-	@FUZZTIME=$(FUZZTIME) PKG='$(PKG)' scripts/fuzz.sh blind
 
 .PHONY: cover
 cover: test-tools ## Test coverage by function, total last

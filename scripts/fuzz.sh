@@ -2,19 +2,9 @@
 # Runs every fuzz target for FUZZTIME (default 3s each), a target for each processor at
 # a time, and stops at the first that finds something. PKG narrows the packages. Inputs
 # found earlier stay in Go's build cache.
-#
-#	fuzz.sh		led by what each input reaches: compiles everything anew for that; for minutes or hours a target
-#	fuzz.sh blind	mutates what is there: the tests as make test has compiled them; for seconds a target
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export FUZZTIME=${FUZZTIME:-3s} BLIND=''
-if [ "${1:-}" = blind ]; then
-	BLIND=$(mktemp -d)
-	trap 'rm -rf "$BLIND"' EXIT
-	FUZZ_CACHE=$(go env GOCACHE)/fuzz/$(go list -m)
-	export FUZZ_CACHE
-fi
-export ROOT=$PWD
+export FUZZTIME=${FUZZTIME:-3s}
 
 read -ra packages <<<"${PKG:-./...}"
 
@@ -35,24 +25,6 @@ if [ ${#targets[@]} = 0 ]; then
 	exit 1
 fi
 
-# Builds the test program of folder $1 for blind runs.
-build() {
-	(cd "$1" && go test -c -vet=off -ldflags '-s -w' -o "$(program "$1")" .)
-}
-
-program() { echo "$BLIND/$(tr / _ <<<"${1#"$ROOT"/}").test"; }
-
-# Runs target $2 of folder $1 for its time.
-run() {
-	cd "$1"
-	if [ -n "$BLIND" ]; then
-		"$(program "$1")" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$FUZZTIME" -test.parallel 1 \
-			-test.fuzzcachedir "$FUZZ_CACHE/${1#"$ROOT"/}"
-	else
-		go test -run '^$' -fuzz "^$2\$" -fuzztime "$FUZZTIME" -parallel 1 .
-	fi
-}
-
 # Fuzzes target $2 of folder $1. Up to Go 1.26 the end of the time may be reported as
 # the target's failure (go.dev/issue/75804): a deadline exceeded, nothing else, and no
 # input written. Such a run is repeated; the third one counts.
@@ -60,8 +32,8 @@ fuzz() {
 	local out status try
 	for try in 1 2 3; do
 		status=0
-		out=$(run "$1" "$2" </dev/null 2>&1) || status=255 # ends xargs, too
-		printf 'fuzz %s %s %s\n%s\n' "${1#"$ROOT"/}" "$2" "$FUZZTIME" "$out"
+		out=$(cd "$1" && go test -run '^$' -fuzz "^$2\$" -fuzztime "$FUZZTIME" -parallel 1 . </dev/null 2>&1) || status=255 # ends xargs, too
+		printf 'fuzz %s %s %s\n%s\n' "${1#"$PWD"/}" "$2" "$FUZZTIME" "$out"
 		[ $status = 0 ] && return
 		grep -qxE ' +context deadline exceeded' <<<"$out" || break
 		grep -qE 'Failing input written|panic:' <<<"$out" && break
@@ -69,11 +41,8 @@ fuzz() {
 	done
 	exit $status
 }
-# shellcheck disable=SC2016 # the inner shells expand their arguments
-export -f fuzz run build program
-if [ -n "$BLIND" ]; then
-	printf '%s\n' "${targets[@]}" | sed -n 'p;n' | uniq | xargs -n 1 -P "$(nproc)" bash -c 'build "$1" || exit 255' build
-fi
+export -f fuzz
+# shellcheck disable=SC2016 # the inner shell expands its arguments
 printf '%s\0' "${targets[@]}" | xargs -0 -n 2 -P "$(nproc)" bash -c 'fuzz "$1" "$2"' fuzz
 
 echo "fuzz: $((${#targets[@]} / 2)) targets, nothing found"
