@@ -10,11 +10,11 @@ import (
 
 func TestSizes(t *testing.T) {
 	full := FullSizes()
-	if full.File != 1<<30 || full.Burst != 8<<30 || full.Memory() != 6<<30 {
+	if full.File != 1<<30 || full.Burst != 8<<30 || full.Memory() != 7<<30 {
 		t.Errorf("full: %+v", full)
 	}
 	odd, err := QuickSizes().WithFile("100MB")
-	if err != nil || odd.File != 95<<20 || odd.Memory() != 1<<30 {
+	if err != nil || odd.File != 95<<20 || odd.Memory() != 2<<30 {
 		t.Errorf("100MB: %+v, %v", odd, err)
 	}
 	for _, bad := range []string{"1", "-1GiB", "100GiB", "many", "1GiBs"} {
