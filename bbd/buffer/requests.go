@@ -10,7 +10,7 @@ import (
 
 // ChangeOptions returns the options of changes of names in all buffers.
 func (h *Host) ChangeOptions() change.Options {
-	o := change.Options{Owners: h.Owners, Flusher: h.Flusher, Store: h.Store, Silence: h.Settings.Silence, Emit: h.Emit, Go: h.Go}
+	o := change.Options{Owners: h.Owners, Flusher: h.Flusher, Store: h.Store, Silence: h.Settings.Silence, Emit: h.Emit, Log: h.Log, Go: h.Go}
 	if h.Cluster != nil {
 		o.Cluster = h.Cluster
 	}

@@ -13,6 +13,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog"
 	"forebay/meta/txn"
 )
 
@@ -61,9 +62,20 @@ func (b *Buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 		return 0, err
 	}
 	defer b.p.Gate.Leave()
+	moved, err := b.mergeLocked(ctx, op, from, to)
+	for i := range moved {
+		if is := &moved[i].Is; is.Name != "" && is.IsDir() {
+			b.identifyBelow(is.Dir, b.pathOrName(is.Place()))
+		}
+	}
+	return len(moved), err
+}
+
+// mergeLocked is mergeSome while the entries are locked.
+func (b *Buffer) mergeLocked(ctx context.Context, op string, from, to bb.DirID) ([]nslog.Merged, error) {
 	movable, err := b.p.Names.Movable(ctx, from, to, mergeAtOnce)
 	if err != nil || len(movable) == 0 {
-		return 0, err
+		return nil, err
 	}
 	locked := make(map[bb.Place]bb.DirID, len(movable))
 	places := make([]bb.Place, 0, 2*len(movable))
@@ -74,7 +86,7 @@ func (b *Buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 	}
 	defer b.p.Files.Lock(places...)()
 	if err := ctx.Err(); err != nil {
-		return 0, bb.Wrap(op, b.address(""), err)
+		return nil, bb.Wrap(op, b.address(""), err)
 	}
 	moved, _, err := b.p.Log.MergeDir(b.ctx, from, to, len(movable), func(e *bb.Entry, to bb.DirID) bool {
 		return locked[e.Place()] == to && (!b.o.Owners.Foreign(e) || owner.Adoptable(e))
@@ -85,7 +97,38 @@ func (b *Buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) 
 			b.moved(was.Place(), is.Place(), b.pathOrName(is.Place()), &namespace.Renamed{Entry: *is})
 		}
 	}
-	return len(moved), err
+	return moved, err
+}
+
+// identifyBelow notes the paths of the files of a directory that a transaction has moved whole: memory has them in the
+// transaction's tree, where no file is made again if the namespace forgets it. Killed before it, this node has
+// the directory's files below bb.LostDir then.
+func (b *Buffer) identifyBelow(dir bb.DirID, path string) {
+	if b.p.Log == nil || bb.Hidden(path) {
+		return
+	}
+	err := b.p.Names.Scan(b.ctx, dir, func(e bb.Entry) error {
+		at := e.Place()
+		switch {
+		case e.IsDir():
+			b.identifyBelow(e.Dir, at.In(path))
+			return nil
+		case e.Type.Special() || b.o.Owners.Foreign(&e) && !owner.Adoptable(&e):
+			return nil
+		}
+		defer b.p.Files.Lock(at)()
+		now, err := b.p.Names.Lookup(b.ctx, at.Dir, at.Name)
+		if err == nil && now.File == e.File {
+			b.p.Files.IdentifyAt(&now, at.In(path))
+		}
+		if bb.KindOf(err) == bb.NotFound {
+			return nil
+		}
+		return err
+	})
+	if err != nil && bb.KindOf(err) != bb.NotFound && b.ctx.Err() == nil {
+		b.o.Log.Warn("noting the paths of a transaction's files", "path", b.address(path), "err", err)
+	}
 }
 
 // Replace has a file's home put it in the place of another one.
@@ -202,19 +245,28 @@ func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 		return err
 	}
 	defer b.p.Gate.Leave()
+	e, err := b.moveLocked(ctx, op, at, target, expect)
+	if err == nil && e.IsDir() {
+		b.identifyBelow(e.Dir, b.pathOrName(target))
+	}
+	return err
+}
+
+// moveLocked is moveHere while both places are locked.
+func (b *Buffer) moveLocked(ctx context.Context, op string, at, target bb.Place, expect uint64) (e bb.Entry, err error) {
 	defer b.p.Files.Lock(at, target)()
-	e, err := b.p.Names.Lookup(ctx, at.Dir, at.Name)
+	e, err = b.p.Names.Lookup(ctx, at.Dir, at.Name)
 	if err == nil && idOfEntry(&e) != expect {
 		err = bb.E(bb.NotFound, op, at.Name, "it has been replaced")
 	}
 	if err != nil {
-		return err
+		return e, err
 	}
 	if b.o.Owners.Foreign(&e) && !owner.Adoptable(&e) {
-		return owner.Changed(op, at.Name)
+		return e, owner.Changed(op, at.Name)
 	}
 	if err := ctx.Err(); err != nil {
-		return bb.Wrap(op, at.Name, err)
+		return e, bb.Wrap(op, at.Name, err)
 	}
 	if e.IsDir() {
 		// They go one after the other in any case (nsbucket.Namespace.Rename).
@@ -225,7 +277,7 @@ func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint6
 	if err == nil {
 		b.moved(at, target, b.pathOrName(target), &renamed)
 	}
-	return err
+	return e, err
 }
 
 // RemovePlace removes the entry at a place, for a transaction.

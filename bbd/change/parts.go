@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"forebay/bbd/access"
@@ -27,6 +28,7 @@ type Names interface {
 	Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error)
 	Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error)
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
+	Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error
 	Movable(ctx context.Context, from, to bb.DirID, atMost int) ([]txn.Move, error)
 }
 
@@ -101,6 +103,7 @@ type Options struct {
 	Store   Memory
 	Silence time.Duration // of another daemon, after which nobody waits for it any more
 	Emit    func(bb.Event)
+	Log     *slog.Logger
 	Go      func(func()) // starts what ends soon, or with the daemon
 }
 
