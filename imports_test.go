@@ -68,7 +68,7 @@ var layers = []struct {
 	{"meta/nslog/table", []string{"meta/nslog/pages", "meta/nslog/record", "internal/bb"}},
 	{"meta/nslog/owner", []string{"meta/nslog/...", "meta/stream", "meta/kv", "meta/retry", "internal/..."}},
 	{"meta/nslog/shared", []string{"meta/nslog/...", "meta/nslog", "meta/namespace", "meta/kv", "meta/retry", "internal/..."}},
-	{"meta/nslog/salvage", []string{"meta/nslog/owner", "meta/nslog/pages", "meta/nslog/record", "meta/nslog/table", "internal/bb"}},
+	{"meta/nslog/salvage", []string{"meta/namespace", "meta/nslog/owner", "meta/nslog/pages", "meta/nslog/record", "meta/nslog/table", "internal/bb"}},
 	{"meta/nslog", []string{"meta/nslog/...", "meta/namespace", "meta/stream", "meta/kv", "meta/retry", "internal/..."}},
 	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/retry", "meta/metapb", "internal/..."}},
 	{"meta/embedded/batches", []string{"internal/bb"}},

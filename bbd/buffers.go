@@ -27,7 +27,9 @@ func (d *Daemon) newRegistry() *registry.Service[*buffer.Buffer] {
 		Inside: d.inside, Disk: d.cfg.Store.DiskDir != "",
 		Held:    func(buffer string) map[bb.FileID]*fate.Held { return reassert.HeldFiles(d.store)[buffer] },
 		Doubt:   func(buffer string) string { return recovery.Doubt(d.store, buffer) },
-		Restore: d.restore,
+		Restore: d.restore, Compare: func(ctx context.Context, b *buffer.Buffer, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
+			return b.CompareEvicted(ctx, held, was)
+		},
 		Dropped: func(b *buffer.Buffer) { d.work.batch.Destroyed(jobBuffer{b, d}) }, Emit: d.emit, Log: d.log,
 	}
 	if d.cluster != nil {

@@ -3,12 +3,14 @@ package meta
 import (
 	"context"
 	"errors"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/salvage"
+	"forebay/meta/txn"
 )
 
 // A log that is gone or damaged, and of which there is no copy, is begun anew: what becomes of its names is then
@@ -20,9 +22,17 @@ import (
 //	   └── a crash ◀──────┘   the new log has no buffer: Repair deletes it
 //
 // Repair deletes the damaged log, too, as one that no buffer has.
+//
+// A loss of power costs what the server has not synced yet, so the new log is synced before the record names it, and
+// the record before BeginAnew returns, and before Repair deletes the damaged log.
 
 // Anew says what a log that was begun anew has.
-type Anew struct{ Directories, Files int }
+type Anew struct {
+	Directories, Files int
+	Specials           int      // symbolic links, FIFOs and sockets
+	Decided            int      // transactions whose output has yet to get its place
+	Replaces           []bb.Txn // those of them that may leave what they were to replace
+}
 
 // BeginAnew begins the log of a buffer anew, with those directories that can still be read of the damaged one, and
 // those files of which keep (salvage.Read) returns true. It does so only if the log cannot be opened now, for a
@@ -57,17 +67,42 @@ func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry)
 	if err != nil {
 		return has, kv.Wrap(op, b.Name, err)
 	}
-	if has, err = m.beginLog(ctx, &b, in, now, keep); err != nil {
+	if has, err = m.beginLog(ctx, &b, in, now, keep); err == nil {
+		err = m.sync(ctx)
+	}
+	if err != nil {
 		unmake()
 		return has, kv.Wrap(op, b.Name, err)
 	}
 	if _, err = m.putBuffer(ctx, op, b, now); errors.Is(err, kv.ErrConflict) {
 		unmake()
 	}
-	if err == nil {
-		m.log.Warn("the log of a buffer is begun anew", "buffer", b.Name, "directories", has.Directories, "files", has.Files, "was", bucketName(b.Name, in.id), "is", bucketName(b.Name, id))
+	if err != nil {
+		return has, err
 	}
-	return has, err
+	m.log.Warn("the log of a buffer is begun anew", "buffer", b.Name, "directories", has.Directories, "files", has.Files, "links", has.Specials, "transactions", has.Decided,
+		"was", bucketName(b.Name, in.id), "is", bucketName(b.Name, id))
+	for i := range has.Replaces {
+		m.log.Warn("a transaction was to replace files when its log was damaged: those that its output does not replace stay", "buffer", b.Name,
+			"transaction", has.Replaces[i].ID, "destination", has.Replaces[i].Destination)
+	}
+	return has, m.sync(ctx)
+}
+
+// syncs is a server in this process that can sync all that it has stored.
+type syncs interface{ Sync() error }
+
+// sync waits until what the server has stored survives a loss of power.
+func (m *Meta) sync(ctx context.Context) error {
+	if server, ok := m.opts.InProcess.(syncs); ok {
+		return server.Sync()
+	}
+	select {
+	case <-time.After(m.settle()):
+		return nil
+	case <-ctx.Done():
+		return bb.Wrap("sync", "the namespace's server", context.Cause(ctx))
+	}
 }
 
 // beginLog stores in a new log what can be read of the damaged one.
@@ -79,7 +114,7 @@ func (m *Meta) beginLog(ctx context.Context, b *bb.Buffer, damaged, now keptIn, 
 	}
 	var found salvage.Entries
 	if there {
-		if found, err = salvage.Read(ctx, old, keep); bb.KindOf(err) == bb.Lost {
+		if found, err = salvage.Read(ctx, old, salvage.Rules{Keep: keep, Record: txn.Salvage}); bb.KindOf(err) == bb.Lost {
 			m.log.Warn("nothing can be read of a damaged log", "buffer", b.Name, "err", err)
 		} else if err != nil {
 			return has, err
@@ -88,5 +123,5 @@ func (m *Meta) beginLog(ctx context.Context, b *bb.Buffer, damaged, now keptIn, 
 	o := m.logOptions(b)
 	root := nslog.RootOf(b)
 	err = salvage.Begin(ctx, m.logOf(b.Name, now), &found, &root, owner.Options{Buffer: o.Buffer, Node: o.Node, Floor: o.Floor, Settle: o.Settle, Logger: o.Logger})
-	return Anew{len(found.Dirs), len(found.Files)}, err
+	return Anew{len(found.Dirs), len(found.Files), len(found.Specials), len(found.Decided), found.Replaces}, err
 }

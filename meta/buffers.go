@@ -345,6 +345,11 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 		} else if !is {
 			continue
 		}
+		if engine == EngineLog { // the record that names another one may be newer than what the server has synced
+			if err := m.sync(ctx); err != nil {
+				return kv.Wrap("repair", name, err)
+			}
+		}
 		m.log.Warn("deleting a namespace that no buffer has", "name", name, "engine", engine)
 		if err := b.Destroy(ctx); err != nil {
 			return fmt.Errorf("repair: %w", err)

@@ -1,10 +1,16 @@
 package buffer
 
 import (
+	"cmp"
 	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
 
 	"forebay/bbd/fate"
 	"forebay/bbd/recovery"
+	"forebay/bbd/writeback"
+	"forebay/flusher/codec"
 	"forebay/internal/bb"
 )
 
@@ -17,6 +23,90 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	spec := b.Spec()
 	b.recovery.Suspect(b.h.Doubts.Of(&spec))
 	return b.recovery.Recover(ctx, files, start)
+}
+
+// comparesAtOnce bounds the files that are compared with the store at once.
+const comparesAtOnce = 16
+
+// CompareEvicted compares the store with those files that memory has no longer whole, after the namespace was rebuilt:
+// a rename that nobody remembers may have been carried out on the store, or not. A file that the store does not have is
+// marked lost; one without an entry is among those that are lost, and no longer among those that are on the store. The
+// files that could not be compared are compared later.
+func (b *Buffer) CompareEvicted(ctx context.Context, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
+	if b.Spec().Backing == "" {
+		return nil
+	}
+	var evicted []bb.Entry
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if h := held[e.File]; e.Type == bb.TypeFile && e.State() == bb.StateClean && h != nil && h.Evicted > 0 {
+			evicted = append(evicted, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	failed := make([]error, len(evicted))
+	var all errgroup.Group
+	all.SetLimit(comparesAtOnce)
+	for i := range evicted {
+		all.Go(func() error {
+			failed[i] = b.compareEvicted(ctx, &evicted[i])
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are in failed
+	for i := range evicted {
+		if e := &evicted[i]; e.Lost {
+			path, _ := b.pathAt(ctx, e.Place())
+			was.Lost = append(was.Lost, fate.Unexplained{File: e.File, Generation: e.Generation, Path: cmp.Or(path, e.Name), Bytes: e.Size, Reason: e.Reason})
+		}
+	}
+	return errors.Join(errors.Join(failed...), b.compareForgotten(ctx, was))
+}
+
+// compareEvicted compares one file, whose entry it sets to what that is then.
+func (b *Buffer) compareEvicted(ctx context.Context, e *bb.Entry) error {
+	path, err := b.pathAt(ctx, e.Place())
+	if err != nil {
+		return err
+	}
+	if err := b.writeback.ReconcileHere(ctx, writeback.Doubt{Path: path}); err != nil {
+		b.writeback.Changed(path)
+		return err
+	}
+	now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
+	if err == nil && now.File == e.File {
+		*e = now
+	}
+	return err
+}
+
+// compareForgotten looks on the store for the files that have no entry since the store was to have all of them.
+func (b *Buffer) compareForgotten(ctx context.Context, was *fate.Reassertion) error {
+	if len(was.OnStore) == 0 {
+		return nil
+	}
+	store, err := b.h.Stores.Get(ctx, b.name)
+	if err != nil {
+		return err
+	}
+	there := was.OnStore[:0]
+	for i, u := range was.OnStore {
+		switch _, err := store.Stat(ctx, u.Path+codec.Suffix(b.Spec().Codec)); {
+		case bb.KindOf(err) == bb.NotFound:
+			u.Reason = "all of it was evicted, and the store has nothing under this name: it may be there under one from before a rename"
+			b.h.Log.Error("a file that the namespace had forgotten is not on the store under its name", "buffer", b.name, "path", u.Path, "bytes", u.Bytes, "file", u.File, "generation", u.Generation)
+			was.Lost = append(was.Lost, u)
+		case err != nil:
+			was.OnStore = append(there, was.OnStore[i:]...)
+			return err
+		default:
+			there = append(there, u)
+		}
+	}
+	was.OnStore = there
+	return nil
 }
 
 // Sweep removes from the buffer's store the unfinished uploads of a daemon's life that is over.

@@ -89,6 +89,9 @@ type Options[B Buffer] struct {
 	Dropped func(b B)                                    // is called of each buffer that was destroyed
 	// Restore restores the files of a buffer that is not served yet, from memory, and returns their fates.
 	Restore func(ctx context.Context, b B) (fate.Reassertion, error)
+	// Compare compares the store with the files of a rebuilt buffer that memory had evicted by then, and adds to their
+	// fates those that the store does not have.
+	Compare func(ctx context.Context, b B, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error
 	Emit    func(bb.Event)
 	Log     *slog.Logger
 }

@@ -11,6 +11,7 @@ import (
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/meta"
 )
 
 // maxRebuilt bounds how many files the answer to a request to rebuild names. Events and the log name all.
@@ -68,14 +69,16 @@ func (s *Service[B]) rebuild(ctx context.Context, kept *aside.Buffer) (*wire.Buf
 	if err != nil {
 		return nil, err
 	}
-	was, err := s.restore(ctx, kept.Spec.Name)
+	b, was, err := s.restore(ctx, kept.Spec.Name)
 	if err != nil {
 		return nil, err
 	}
-	answer := describe(&was)
-	answer.Directories, answer.Read = int64(has.Directories), int64(has.Files)
+	if err := s.o.Compare(ctx, b, held, &was); err != nil {
+		s.o.Log.Warn("the store could not be asked for all files that were evicted before the namespace of their buffer was rebuilt", "buffer", kept.Spec.Name, "err", err)
+	}
+	answer := describe(&was, &has)
 	s.o.Log.Warn("the namespace of a buffer was rebuilt from what memory has", "buffer", kept.Spec.Name, "files", answer.Files, "directories", answer.Directories, "read", answer.Read,
-		"aside", answer.Aside, "kept", answer.Kept, "on_store", answer.OnStore, "lost", answer.Lost)
+		"aside", answer.Aside, "kept", answer.Kept, "on_store", answer.OnStore, "lost", answer.Lost, "links", answer.Links, "transactions", answer.Committed)
 	return answer, s.o.Aside.Restored(&kept.Spec)
 }
 
@@ -94,28 +97,28 @@ func (s *Service[B]) served(spec *bb.Buffer) bool {
 
 // restore attaches a buffer and restores its files, which callers do not see until all are restored. After an error
 // the daemon has all that it had before.
-func (s *Service[B]) restore(ctx context.Context, name string) (was fate.Reassertion, err error) {
+func (s *Service[B]) restore(ctx context.Context, name string) (b B, was fate.Reassertion, err error) {
 	spec, err := s.o.Records.Buffer(ctx, name)
 	if err != nil {
-		return was, err
+		return b, was, err
 	}
 	done := s.o.Table.restoring(name)
 	defer done()
-	b, err := s.attach(ctx, spec)
-	if err != nil {
-		return was, err
+	if b, err = s.attach(ctx, spec); err != nil {
+		return b, was, err
 	}
 	if was, err = s.o.Restore(ctx, b); err != nil {
 		s.o.Table.remove(b)
 		s.detach(b)
 		s.forgetStore(name)
 	}
-	return was, err
+	return b, was, err
 }
 
 // describe describes the fates of files.
-func describe(was *fate.Reassertion) *wire.BufferRebuilt {
+func describe(was *fate.Reassertion, has *meta.Anew) *wire.BufferRebuilt {
 	m := &wire.BufferRebuilt{
+		Directories: int64(has.Directories), Read: int64(has.Files), Links: int64(has.Specials), Committed: int64(has.Decided),
 		Files: int64(len(was.Remade)), Aside: int64(len(was.SetAside)), Kept: int64(len(was.Left)), OnStore: int64(len(was.OnStore)), Lost: int64(len(was.Lost)),
 	}
 	add := func(f *wire.RebuiltFile) {
@@ -127,6 +130,9 @@ func describe(was *fate.Reassertion) *wire.BufferRebuilt {
 		for i := range all {
 			add(&wire.RebuiltFile{Path: all[i].Name(), Bytes: all[i].Bytes, Became: became, Reason: all[i].Reason})
 		}
+	}
+	for i := range has.Replaces {
+		add(&wire.RebuiltFile{Path: has.Replaces[i].Destination, Became: "not-replaced", Reason: "transaction " + has.Replaces[i].ID.String() + " was to replace what was there"})
 	}
 	for _, path := range was.SetAside {
 		add(&wire.RebuiltFile{Path: path, Became: "aside"})

@@ -31,6 +31,13 @@ func TestRebuild(t *testing.T) {
 		}
 		return fate.Reassertion{Remade: []string{"f", "g"}, Left: []fate.Unexplained{{Path: "h"}}}, fails
 	}
+	s.o.Compare = func(_ context.Context, b *served, _ map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
+		if found := s.o.Table.Served("a"); found != b {
+			t.Errorf("the store is compared with a buffer that is not served: %v", found)
+		}
+		was.Lost = append(was.Lost, fate.Unexplained{Path: "i"})
+		return bb.E(bb.Unavailable, "stat", "a", "the store does not answer")
+	}
 	attempt := func(want bb.Kind, restores int) {
 		t.Helper()
 		restored = 0
@@ -51,7 +58,7 @@ func TestRebuild(t *testing.T) {
 	fails = nil
 	kept, _ := w.aside.Find("a")
 	answer, err := s.rebuild(t.Context(), &kept)
-	if err != nil || answer.Files != 2 || answer.Kept != 1 || len(answer.Found) != 1 || answer.Found[0].Path != "h" {
+	if err != nil || answer.Files != 2 || answer.Kept != 1 || answer.Lost != 1 || len(answer.Found) != 2 || answer.Found[0].Path != "i" || answer.Found[1].Path != "h" {
 		t.Fatalf("%v, %v", answer, err)
 	}
 	if b, err := s.Find(t.Context(), "a"); err != nil || !slices.Equal(s.o.Table.All(), []*served{b}) {

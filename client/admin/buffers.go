@@ -135,6 +135,8 @@ type Rebuilt struct {
 	Kept        int64 // files that stay in memory without an entry
 	OnStore     int64 // files that the store alone has: StageIn brings them back
 	Lost        int64 // files of which something is missing
+	Links       int64 // symbolic links, FIFOs and sockets that could be read of the damaged log: nothing else has them
+	Committed   int64 // transactions that were committed, and go on to get their files to their places
 	Found       []RebuiltFile
 }
 
@@ -142,7 +144,7 @@ type Rebuilt struct {
 type RebuiltFile struct {
 	Path   string // or its id, where the path is not known
 	Bytes  int64
-	Became string // "aside", "kept", "on-store" or "lost"
+	Became string // "aside", "kept", "on-store", "lost"; "not-replaced": what a committed transaction was to replace may be there
 	Reason string
 }
 
@@ -160,6 +162,7 @@ func RebuildBuffer(ctx context.Context, c *client.Client, name string) (Rebuilt,
 	}
 	r := Rebuilt{
 		Served: m.Served, Files: m.Files, Directories: m.Directories, Read: m.Read, Aside: m.Aside, Kept: m.Kept, OnStore: m.OnStore, Lost: m.Lost,
+		Links: m.Links, Committed: m.Committed,
 	}
 	for _, f := range m.Found {
 		r.Found = append(r.Found, RebuiltFile{Path: f.Path, Bytes: f.Bytes, Became: f.Became, Reason: f.Reason})

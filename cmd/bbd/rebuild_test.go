@@ -205,6 +205,12 @@ func (r *rebuilding) fill() {
 		r.write(b, path, 300_000)
 	}
 	r.write(b, "empty", 0)
+	if err := b.Symlink(ctx, "../elsewhere", "deep/link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Mknod(ctx, "fifo", bb.TypeFIFO, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r.remove(b, "removed-flushed")
 	r.remove(b, "removed-dirty")
 	r.remove(b, "emptied/dirty")
@@ -244,6 +250,17 @@ func (r *rebuilding) transact(b *client.Buffer) {
 		if key == "open" {
 			continue
 		}
+		// Of a directory that the commit moves whole memory would have the paths in the transaction's tree.
+		if err := b.MkdirAll(ctx, dir+"/whole/below", 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+		for i, path := range []string{"whole/part", "whole/below/part"} {
+			content := clustertest.Content(uint64(78+i), 60_000+i)
+			if err := b.WriteFile(ctx, dir+"/"+path, content, 0o644); err != nil {
+				r.t.Fatal(err)
+			}
+			r.files["out-committed/"+path] = content
+		}
 		if _, err := x.Adopt(ctx, "1", "1"); err != nil {
 			r.t.Fatal(err)
 		}
@@ -278,7 +295,7 @@ func (r *rebuilding) rebuild(c *client.Client, dirs bool) {
 	was, err := admin.RebuildBuffer(r.t.Context(), c, "b")
 	// Nothing says where the output of the open transaction was to be.
 	want := int64(len(r.files))
-	bad := was.Served || was.Files > want || was.Read > want || was.Files+was.Read < want || (was.Read > 0) != dirs || (was.Directories > 1) != dirs
+	bad := was.Served || was.Files > want || was.Read > want || was.Files+was.Read < want || (was.Read > 0) != dirs || (was.Directories > 1) != dirs || (was.Links == 2) != dirs
 	if err != nil || bad || was.Aside != 1 || was.Kept+was.OnStore+was.Lost != 0 {
 		r.t.Fatalf("%+v (%v), want %d files and one aside\n%s", was, err, want, r.Log())
 	}
@@ -309,6 +326,13 @@ func (r *rebuilding) wantAll(c *client.Client, dirs bool) {
 		}
 		e, err := b.Stat(r.t.Context(), path)
 		if mode := fs.FileMode(0o640); err != nil || e.Mode.Perm() != mode && !strings.HasPrefix(path, "out-") {
+			r.t.Errorf("%s: %+v (%v)", path, e, err)
+		}
+	}
+	// The log alone has links.
+	for path, want := range map[string]bb.EntryType{"deep/link": bb.TypeSymlink, "fifo": bb.TypeFIFO} {
+		e, err := b.Stat(r.t.Context(), path)
+		if dirs && (err != nil || e.Type != want) || !dirs && client.KindOf(err) != client.ErrNotFound {
 			r.t.Errorf("%s: %+v (%v)", path, e, err)
 		}
 	}

@@ -1242,6 +1242,8 @@ type BufferRebuilt struct {
 	Kept          int64                  `protobuf:"varint,5,opt,name=kept,proto3" json:"kept,omitempty"`                      // files that stay in memory without an entry
 	OnStore       int64                  `protobuf:"varint,6,opt,name=on_store,json=onStore,proto3" json:"on_store,omitempty"` // files that the store alone has
 	Lost          int64                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`                      // files of which something is missing
+	Links         int64                  `protobuf:"varint,10,opt,name=links,proto3" json:"links,omitempty"`                   // symbolic links, FIFOs and sockets that could be read of the damaged log
+	Committed     int64                  `protobuf:"varint,11,opt,name=committed,proto3" json:"committed,omitempty"`           // transactions that were committed and go on to get their files to their places
 	Found         []*RebuiltFile         `protobuf:"bytes,8,rep,name=found,proto3" json:"found,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1333,6 +1335,20 @@ func (x *BufferRebuilt) GetLost() int64 {
 	return 0
 }
 
+func (x *BufferRebuilt) GetLinks() int64 {
+	if x != nil {
+		return x.Links
+	}
+	return 0
+}
+
+func (x *BufferRebuilt) GetCommitted() int64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
 func (x *BufferRebuilt) GetFound() []*RebuiltFile {
 	if x != nil {
 		return x.Found
@@ -1344,7 +1360,7 @@ type RebuiltFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Became        string                 `protobuf:"bytes,3,opt,name=became,proto3" json:"became,omitempty"` // "aside", "kept", "on-store" or "lost"
+	Became        string                 `protobuf:"bytes,3,opt,name=became,proto3" json:"became,omitempty"` // "aside", "kept", "on-store", "lost"; "not-replaced": what a committed transaction was to replace may be there
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6335,7 +6351,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"=\n" +
 	"\rBufferDestroy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\adiscard\x18\x02 \x01(\bR\adiscard\"\xfb\x01\n" +
+	"\adiscard\x18\x02 \x01(\bR\adiscard\"\xaf\x02\n" +
 	"\rBufferRebuilt\x12\x16\n" +
 	"\x06served\x18\x01 \x01(\bR\x06served\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\x03R\x05files\x12 \n" +
@@ -6344,7 +6360,10 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05aside\x18\x04 \x01(\x03R\x05aside\x12\x12\n" +
 	"\x04kept\x18\x05 \x01(\x03R\x04kept\x12\x19\n" +
 	"\bon_store\x18\x06 \x01(\x03R\aonStore\x12\x12\n" +
-	"\x04lost\x18\a \x01(\x03R\x04lost\x12-\n" +
+	"\x04lost\x18\a \x01(\x03R\x04lost\x12\x14\n" +
+	"\x05links\x18\n" +
+	" \x01(\x03R\x05links\x12\x1c\n" +
+	"\tcommitted\x18\v \x01(\x03R\tcommitted\x12-\n" +
 	"\x05found\x18\b \x03(\v2\x17.forebay.v1.RebuiltFileR\x05found\"g\n" +
 	"\vRebuiltFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +

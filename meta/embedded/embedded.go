@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sys/unix"
 
 	"forebay/internal/bb"
 	"forebay/meta/clustertls"
@@ -161,6 +162,7 @@ func loopback(host string) bool {
 // Server is a running server. It is safe for concurrent use.
 type Server struct {
 	s      *server.Server
+	dir    string
 	settle time.Duration
 	mover  *batches.Mover // nil: batches are beside their streams
 	stop   func()         // end, once
@@ -185,7 +187,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	e := &Server{settle: settleOf(so)}
+	e := &Server{dir: o.Dir, settle: settleOf(so)}
 	if o.BatchDir != "" && !o.SyncAlways {
 		if e.mover, err = batches.New(batches.Options{Streams: o.streams(), Memory: o.BatchDir, Log: log}); err != nil {
 			return nil, err
@@ -319,6 +321,17 @@ func (e *Server) Leads() bool { return e.s.JetStreamIsLeader() }
 
 // Settle returns the time after which the server's stored messages survive a loss of power.
 func (e *Server) Settle() time.Duration { return e.settle }
+
+// Sync returns when all that the server has stored survives a loss of power. It syncs the whole file system of the
+// server's folder.
+func (e *Server) Sync() error {
+	dir, err := os.Open(e.dir)
+	if err != nil {
+		return bb.Wrap("sync", e.dir, err)
+	}
+	defer dir.Close()
+	return bb.Wrap("sync", e.dir, unix.Syncfs(int(dir.Fd())))
+}
 
 // settleOf allows for a message that comes while its stream is being synced: that of the next
 // interval counts, and the disk may be slow.

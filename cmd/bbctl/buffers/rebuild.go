@@ -24,6 +24,8 @@ Each file whose bytes are here gets its entry again: path, size, generation, mod
 dirty: the store may have it under an older name. What can be read of the damaged log says besides which
 modes and owners its directories have. Without that a directory has the buffer's owner and mode.
 Files that the store alone has are named as far as memory knows them: bbctl stage-in brings them back.
+Symbolic links, FIFOs and sockets are in the log alone: those that cannot be read are gone. A committed
+transaction whose files have yet to get their places goes on, if its record can be read.
 The command changes nothing if the log can be read, or if the namespace's server does not answer. It
 may be repeated.`,
 		Example: "  bbctl buffer rebuild ckpt",
@@ -37,7 +39,7 @@ may be repeated.`,
 			}
 			return &client.Error{
 				Kind: client.ErrLost, Op: "buffer rebuild", Path: args[0], Err: fmt.Errorf("something is missing of %s", app.Count(r.Lost, "file", "files")),
-				Remedy: "see bbctl lost " + args[0],
+				Remedy: "see bbctl lost " + args[0] + "; the store may have a file that is named here under its name from before a rename",
 			}
 		}),
 	}
@@ -53,6 +55,8 @@ type rebuilt struct {
 	Kept        int64         `json:"kept"`
 	OnStore     int64         `json:"on_store"`
 	Lost        int64         `json:"lost"`
+	Links       int64         `json:"links"`
+	Committed   int64         `json:"committed"`
 	Found       []rebuiltFile `json:"found"`
 }
 
@@ -66,6 +70,7 @@ type rebuiltFile struct {
 func describeRebuilt(name string, r *admin.Rebuilt) rebuilt {
 	all := rebuilt{
 		Buffer: name, Served: r.Served, Files: r.Files, Directories: r.Directories, Read: r.Read, Aside: r.Aside, Kept: r.Kept, OnStore: r.OnStore, Lost: r.Lost,
+		Links: r.Links, Committed: r.Committed,
 		Found: []rebuiltFile{},
 	}
 	for _, f := range r.Found {
@@ -82,12 +87,14 @@ func printRebuilt(a *app.App, name string, r *admin.Rebuilt) {
 	rows := [][]string{
 		{"directories read of the damaged log", strconv.FormatInt(r.Directories, 10)},
 		{"files read of it that memory still has", strconv.FormatInt(r.Read, 10)},
+		{"symbolic links, FIFOs and sockets read of it", strconv.FormatInt(r.Links, 10)},
 		{"files that memory alone knows, or has newer", strconv.FormatInt(r.Files, 10)},
 	}
 	for _, row := range []struct {
 		what string
 		n    int64
 	}{
+		{"committed transactions that go on", r.Committed},
 		{"files below " + bb.LostDir + ", as their names are not free", r.Aside},
 		{"files that stay in memory without an entry", r.Kept},
 		{"files that the store alone has (bbctl stage-in)", r.OnStore},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"forebay/internal/bb"
+	"forebay/meta/namespace"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
@@ -17,47 +18,121 @@ import (
 
 // Entries are what was read of a damaged log.
 type Entries struct {
-	Dirs  []bb.Entry // each after the one that it lies in, with their attributes alone
-	Files []bb.Entry // in these directories
+	Dirs     []bb.Entry // each after the one that it lies in, with their attributes alone
+	Files    []bb.Entry // in these directories
+	Specials []bb.Entry // symbolic links, FIFOs and sockets in these directories: the log alone has them
+	Ops      []namespace.StoreOp
+	Records  []Record
+	Decided  []bb.Txn // transactions whose output has yet to get its place
+	Replaces []bb.Txn // those of them that may leave what they were to replace
 }
 
-// Read returns what can be read of a damaged log but what transactions have not committed: all directories, and
-// those files of which keep, which may change them, returns true. What was removed by a record that cannot be read is
-// among them, and what was changed by such a record is as it was before.
-func Read(ctx context.Context, log owner.Log, keep func(*bb.Entry) bool) (Entries, error) {
+// Record is a record of a transaction.
+type Record struct {
+	Key  string
+	Data []byte
+}
+
+// Rules say what is read.
+type Rules struct {
+	// Keep reports whether a file is, and may change its entry.
+	Keep func(*bb.Entry) bool
+	// Record reports whether a record of another package is, and what of it is stored; of a transaction that is not
+	// over it returns the transaction, too.
+	Record func(key string, data []byte, revision uint64) (t *bb.Txn, again []byte, keep bool)
+}
+
+// Read returns what can be read of a damaged log but what transactions have not committed: all directories, symbolic
+// links, FIFOs and sockets, and those files for which the rules say so. What was removed by a record that cannot be
+// read is among them, and what was changed by such a record is as it was before.
+//
+// The operations that the store has yet to follow are among them. Each may have been carried out by a record that
+// cannot be read: so only those are that compare the store's object with what the buffer has flushed.
+func Read(ctx context.Context, log owner.Log, r Rules) (Entries, error) {
 	t, err := owner.Salvage(ctx, log)
 	if err != nil {
 		return Entries{}, err
 	}
 	defer t.Close()
-	s := look{t: t, taken: map[bb.Place]bool{}}
-	t.EachDir(s.dir)
-	slices.SortFunc(s.dirs, func(x, y dir) int { return cmp.Or(cmp.Compare(x.depth, y.depth), cmp.Compare(x.Dir, y.Dir)) })
-	var all Entries
-	there := make(map[bb.DirID]bool)
-	for i := range s.dirs {
-		all.Dirs, there[s.dirs[i].Dir] = append(all.Dirs, s.dirs[i].Entry), true
-	}
-	for i := range s.dirs {
-		t.Each(s.dirs[i].Dir, "", func(item pages.Item) bool {
-			e, ok := openItem(item)
-			if !ok || e.IsDir() || !keep(&e) {
-				return true
-			}
-			if at := e.Place(); there[at.Dir] && !s.taken[at] {
-				all.Files, s.taken[at] = append(all.Files, e), true
-			}
-			return true
-		})
-	}
-	return all, nil
+	s := look{t: t, rules: r, there: map[bb.DirID]bool{}, taken: map[bb.Place]*bb.Entry{}, decided: map[bb.DirID]bb.Txn{}}
+	s.records()
+	s.allDirs()
+	s.files()
+	s.operations()
+	return s.all, nil
 }
 
 // look is a look at a table of which parts are missing.
 type look struct {
-	t     *table.Table
-	dirs  []dir
-	taken map[bb.Place]bool
+	t       *table.Table
+	rules   Rules
+	all     Entries
+	there   map[bb.DirID]bool      // directories that are kept
+	taken   map[bb.Place]*bb.Entry // what has a place
+	decided map[bb.DirID]bb.Txn    // by their destinations
+	outputs []string               // their outputs
+	moved   []move                 // files that the store may have under another name
+}
+
+// move is a file that was read, and where its newest entry lies.
+type move struct {
+	was bb.Entry
+	is  bb.Place
+}
+
+// records reads the records of transactions. One that is decided is kept if its output and its destination are there.
+func (s *look) records() {
+	decided := map[bb.TxnID]Record{}
+	s.t.Others(record.OtherKey(""), func(item pages.Item) bool {
+		key := string(item.Key[1:])
+		t, data, keep := s.rules.Record(key, item.Value, item.Revision)
+		switch {
+		case !keep:
+		case t == nil:
+			s.all.Records = append(s.all.Records, Record{key, data})
+		default:
+			if s.prefer(t) {
+				decided[t.ID] = Record{key, data}
+			}
+		}
+		return true
+	})
+	for _, t := range s.decided {
+		s.all.Decided = append(s.all.Decided, t)
+	}
+	slices.SortFunc(s.all.Decided, func(x, y bb.Txn) int { return cmp.Compare(x.ID, y.ID) })
+	for i := range s.all.Decided {
+		t := &s.all.Decided[i]
+		output, _ := s.t.Path(t.Output) // prefer has found it
+		s.outputs = append(s.outputs, output)
+		s.all.Records = append(s.all.Records, decided[t.ID])
+		if t.State == bb.TxnReplacing {
+			s.all.Replaces = append(s.all.Replaces, *t)
+		}
+	}
+}
+
+// prefer reports whether a decided transaction goes on. Of two into one directory it is the one that the directory
+// names, or else the newer one: the older one has ended.
+func (s *look) prefer(t *bb.Txn) bool {
+	to, err := s.t.Path(t.Dir)
+	output, outputErr := s.t.Path(t.Output)
+	item, there := s.t.EntryOf(t.Dir)
+	if err != nil || outputErr != nil || !there || t.Output == 0 || bb.Hidden(to) || !bb.Within(output, t.Path()) {
+		return false
+	}
+	old, another := s.decided[t.Dir]
+	if e, ok := openItem(item); another && ok && (e.Txn == old.ID || e.Txn != t.ID && old.Revision > t.Revision) {
+		return false
+	}
+	s.decided[t.Dir] = *t
+	return true
+}
+
+// shown reports whether entries at a path are kept: those of a transaction's tree are its output's alone, if the
+// transaction is decided.
+func (s *look) shown(path string) bool {
+	return !bb.Hidden(path) || slices.ContainsFunc(s.outputs, func(output string) bool { return bb.Overlaps(path, output) })
 }
 
 type dir struct {
@@ -65,24 +140,132 @@ type dir struct {
 	depth int
 }
 
-// dir takes up a directory if all above it are there.
-func (s *look) dir(id bb.DirID, item pages.Item) {
-	path, err := s.t.Path(id)
-	if err != nil || bb.Hidden(path) {
-		return
+// allDirs takes up the directories, each if all above it are there.
+func (s *look) allDirs() {
+	var dirs []dir
+	s.t.EachDir(func(id bb.DirID, item pages.Item) {
+		path, err := s.t.Path(id)
+		if err != nil || !s.shown(path) {
+			return
+		}
+		e, ok := openItem(item)
+		if !ok {
+			return
+		}
+		depth := 0
+		if id != bb.RootDir {
+			depth = 1 + strings.Count(path, "/")
+		}
+		dirs = append(dirs, dir{bb.Entry{
+			Parent: e.Parent, Name: e.Name, Type: bb.TypeDirectory, Dir: e.Dir, Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime,
+			Txn: s.decided[e.Dir].ID,
+		}, depth})
+	})
+	slices.SortFunc(dirs, func(x, y dir) int { return cmp.Or(cmp.Compare(x.depth, y.depth), cmp.Compare(x.Dir, y.Dir)) })
+	for i := range dirs {
+		e := &dirs[i].Entry
+		s.all.Dirs, s.there[e.Dir], s.taken[e.Place()] = append(s.all.Dirs, *e), true, e
 	}
-	e, ok := openItem(item)
-	if !ok {
-		return
+}
+
+// files takes up all but the directories. A record that cannot be read may have renamed or removed what has a name: of
+// two entries of a file, and of two of a place, the newer one counts.
+func (s *look) files() {
+	var found []bb.Entry
+	for i := range s.all.Dirs {
+		s.t.Each(s.all.Dirs[i].Dir, "", func(item pages.Item) bool {
+			if e, ok := openItem(item); ok && !e.IsDir() {
+				found = append(found, e)
+			}
+			return true
+		})
 	}
-	depth := 0
-	if id != bb.RootDir {
-		depth = 1 + strings.Count(path, "/")
+	slices.SortStableFunc(found, func(x, y bb.Entry) int { return cmp.Compare(y.Revision, x.Revision) })
+	newest := map[bb.FileID]bb.Place{}
+	for i := range found {
+		was := found[i]
+		if at, again := newest[was.File]; again {
+			s.moved = append(s.moved, move{was, at})
+			continue
+		}
+		e := &found[i]
+		if !e.Type.Special() && !s.rules.Keep(e) {
+			continue
+		}
+		at := e.Place()
+		newest[e.File] = at
+		if at != was.Place() {
+			s.moved = append(s.moved, move{was, at})
+		}
+		if s.taken[at] != nil || !s.there[at.Dir] {
+			continue
+		}
+		s.taken[at] = e
+		if e.Type.Special() {
+			s.all.Specials = append(s.all.Specials, *e)
+		} else {
+			s.all.Files = append(s.all.Files, *e)
+		}
 	}
-	s.taken[e.Place()] = true
-	s.dirs = append(s.dirs, dir{bb.Entry{
-		Parent: e.Parent, Name: e.Name, Type: bb.TypeDirectory, Dir: e.Dir, Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime,
-	}, depth})
+}
+
+// operations takes up what the store has yet to follow: at first the renames that cannot be read, of which memory or a
+// newer entry has the new name.
+func (s *look) operations() {
+	for i := range s.moved {
+		m := &s.moved[i]
+		from, err := s.t.Path(m.was.Parent)
+		to, toErr := s.t.Path(m.is.Dir)
+		if err != nil || toErr != nil || !s.there[m.is.Dir] || m.was.Flushed.Generation == 0 || bb.Hidden(from) || bb.Hidden(to) {
+			continue
+		}
+		s.operation(&namespace.StoreOp{
+			Op: namespace.OpRename, OldPath: m.was.Place().In(from), NewPath: m.is.In(to), File: m.was.File,
+			Flushed: m.was.Flushed, Left: m.was.Replaced, Attempts: m.was.Unrecorded(),
+		}, m.was.Place())
+	}
+	s.t.Operations(func(item pages.Item) {
+		if op, err := record.OpenOp(item.Value, item.Revision); err == nil {
+			op.Seq = 0 // it gets another place in the order
+			s.operation(op, s.place(op.OldPath))
+		}
+	})
+}
+
+// operation takes up an operation of what was at a place, if it compares, and meets nothing that another file has
+// flushed to that name.
+func (s *look) operation(op *namespace.StoreOp, at bb.Place) {
+	if !op.IsDir {
+		known := op.Flushed.Generation != 0 || op.Left.Generation != 0 || len(op.Attempts) > 0
+		if e := s.taken[at]; !known || e != nil && e.File != op.File && sameObject(e.Stored(), op) {
+			return
+		}
+	}
+	s.all.Ops = append(s.all.Ops, *op)
+}
+
+// sameObject reports whether an operation takes a flushed object for its own.
+func sameObject(f bb.Flushed, op *namespace.StoreOp) bool {
+	if f.Generation == 0 {
+		return false
+	}
+	own := []bb.Content{{Size: op.Flushed.Size, Checksum: op.Flushed.Checksum}, {Size: op.Left.Size, Checksum: op.Left.Checksum}}
+	return slices.Contains(append(own, op.Attempts...), bb.Content{Size: f.Size, Checksum: f.Checksum})
+}
+
+// place returns the place of a path in the directories that are kept; the zero Place: it leads through none of them.
+func (s *look) place(path string) (at bb.Place) {
+	at.Dir = bb.RootDir
+	names := strings.Split(path, "/")
+	for _, name := range names[:len(names)-1] {
+		e := s.taken[bb.Place{Dir: at.Dir, Name: name}]
+		if e == nil || !e.IsDir() {
+			return bb.Place{}
+		}
+		at.Dir = e.Dir
+	}
+	at.Name = names[len(names)-1]
+	return at
 }
 
 // openItem returns the entry of an item; false: it cannot be decoded.
@@ -93,50 +276,4 @@ func openItem(item pages.Item) (bb.Entry, bool) {
 	}
 	e, err := record.OpenEntry(parent, string(name), item.Value, item.Revision)
 	return e, err == nil
-}
-
-// recordBytes bounds, about, the effects of a record that Begin stores.
-const recordBytes = 128 << 10
-
-// Begin stores entries in a log that nobody has used yet, with a root for where there is none among them. Applied
-// of the options is not used.
-func Begin(ctx context.Context, log owner.Log, found *Entries, root *bb.Entry, o owner.Options) error {
-	o.Applied, o.Unused = func([]byte) {}, true
-	w, err := owner.Open(ctx, log, o)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	if len(found.Dirs) == 0 || found.Dirs[0].Dir != bb.RootDir {
-		if err := store(ctx, w, []bb.Entry{*root}); err != nil {
-			return err
-		}
-	}
-	if err := store(ctx, w, found.Dirs); err != nil {
-		return err
-	}
-	return store(ctx, w, found.Files)
-}
-
-func store(ctx context.Context, w *owner.Owner, entries []bb.Entry) error {
-	for len(entries) > 0 {
-		stored := 0 // of the round's goroutine, until the change is answered
-		err := w.Do(ctx, "restore", entries[0].Name, func(b *owner.Round) error {
-			stored = 0
-			for begun := b.Bytes(); stored < len(entries) && b.Bytes()-begun < recordBytes; stored++ {
-				e := &entries[stored]
-				value, err := record.AppendEntry(nil, e)
-				if err != nil {
-					return err
-				}
-				b.StoreEntry(record.AppendEntryKey(nil, e.Parent, e.Name), value)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		entries = entries[stored:]
-	}
-	return nil
 }

@@ -174,9 +174,11 @@ class BufferRebuilt(Message):
     kept: int
     on_store: int
     lost: int
+    links: int
+    committed: int
     @property
     def found(self) -> RepeatedCompositeFieldContainer[RebuiltFile]: ...
-    def __init__(self, *, served: bool | None = ..., files: int | None = ..., directories: int | None = ..., read: int | None = ..., aside: int | None = ..., kept: int | None = ..., on_store: int | None = ..., lost: int | None = ..., found: Iterable[RebuiltFile] | None = ...) -> None: ...
+    def __init__(self, *, served: bool | None = ..., files: int | None = ..., directories: int | None = ..., read: int | None = ..., aside: int | None = ..., kept: int | None = ..., on_store: int | None = ..., lost: int | None = ..., links: int | None = ..., committed: int | None = ..., found: Iterable[RebuiltFile] | None = ...) -> None: ...
 
 class RebuiltFile(Message):
     path: str
