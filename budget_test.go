@@ -38,8 +38,8 @@ var overBudget = map[string]over{
 	"struct flusher.Options":      {25, "options, a field for each setting"},
 	"struct internal/bb.Buffer":   {25, "a record, a field for each stored or printed value"},
 	"struct internal/bb.Entry":    {23, "a record, a field for each stored or printed value"},
-	"struct internal/bb.Job":      {24, "a record, a field for each stored or printed value"},
-	"struct internal/bb.Lifetime": {31, "a record, a field for each stored or printed value"},
+	"struct internal/bb.Job":      {26, "a record, a field for each stored or printed value"},
+	"struct internal/bb.Lifetime": {33, "a record, a field for each stored or printed value"},
 
 	"struct cmd/bbctl/buffers.bufferJSON": {21, "a record, a field for each stored or printed value"},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -355,7 +356,11 @@ func TestFlushRuleCluster(t *testing.T) {
 	}
 	want := "map[step-4:superseded step-5:clean step-6:superseded step-7:dirty]"
 	eventually(t, "a node that owns nothing lists the states", func() bool { return fmt.Sprint(r.states()) == want })
-	r.want([]string{"step-4", "step-6"}, "map[step-5:3 step-7:3]")
+	old := []string{"step-4", "step-6"}
+	r.want(old, "map[step-5:3 step-7:3]")
+	if j, err := admin.JobByID(t.Context(), r.c, onlyJob(t, r.c).ID); err != nil || !slices.Equal(j.Superseded, old) || j.SupersededTotal != 2 {
+		t.Errorf("the record of the drain: %+v, %v", j, err)
+	}
 
 	saveOn("step-8", true)
 	saveOn("step-9", false) // the writer of its last file has not come
@@ -425,6 +430,12 @@ func TestFlushRuleJob(t *testing.T) {
 	done := wantState(t, c, l.Key, admin.LifetimeGone)
 	if done.Bill.Total != 0 {
 		t.Errorf("the job has lost %+v", done.Bill)
+	}
+	want := []bb.SupersededSteps{{Buffer: l.Key, Total: 2, Files: 6, Bytes: 3012, Steps: []bb.SupersededStep{
+		{Step: "step-4", By: "step-7", Files: 3, Bytes: 1506}, {Step: "step-6", By: "step-7", Files: 3, Bytes: 1506},
+	}}}
+	if !reflect.DeepEqual(done.Superseded, want) {
+		t.Errorf("the record has as superseded %+v, want %+v", done.Superseded, want)
 	}
 	if got := r.stored(); got != "map[step-5:3 step-7:3]" {
 		t.Errorf("stored: %s", got)

@@ -96,6 +96,11 @@ func (j jobBuffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path str
 	})
 }
 
+// Superseded returns the steps that flush rules have kept from the store.
+func (j jobBuffer) Superseded(ctx context.Context) ([]bb.SupersededStep, error) {
+	return j.Rules().SupersededSteps(ctx)
+}
+
 // Destroy destroys the buffer.
 func (j jobBuffer) Destroy(ctx context.Context, check func(context.Context) error) error {
 	return j.d.work.buffers.DestroyIf(ctx, j.Buffer, check)

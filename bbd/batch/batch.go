@@ -53,6 +53,8 @@ type Buffer interface {
 	FinishDrain(ctx context.Context, patience time.Duration) error
 	// Unsaved calls visit for each file that the store does not have as it is.
 	Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error
+	// Superseded returns the steps that flush rules have kept from the store, since newer ones are complete.
+	Superseded(ctx context.Context) ([]bb.SupersededStep, error)
 	// Destroy destroys the buffer if check, which is called while no daemon changes it, returns nil.
 	Destroy(ctx context.Context, check func(context.Context) error) error
 }

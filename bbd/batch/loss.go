@@ -29,10 +29,18 @@ func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, disca
 		}
 		return nil
 	})
-	if err != nil || sum == (bb.BillSum{}) && !mentions(&l.Bill, spec.Name) {
+	var steps []bb.SupersededStep
+	if err == nil {
+		steps, err = b.Superseded(ctx)
+	}
+	lost := sum != (bb.BillSum{}) || mentions(&l.Bill, spec.Name)
+	if err != nil || !lost && len(steps) == 0 && !slices.ContainsFunc(l.Superseded, areOf(spec.Name)) {
 		return err
 	}
-	now, ok := k.change(ctx, l, func(now *bb.Lifetime) { now.Bill = reported(now.Bill, spec.Name, lines, sum) })
+	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
+		now.Bill = reported(now.Bill, spec.Name, lines, sum)
+		now.Superseded = superseded(now.Superseded, spec.Name, steps)
+	})
 	if !ok {
 		return errNotYet
 	}
@@ -95,6 +103,41 @@ func reported(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) 
 		Files: files[:min(len(files), maxLosses)], Buffers: sums,
 		Total: bill.Total - earlier.Total + sum.Total, Bytes: bill.Bytes - earlier.Bytes + sum.Bytes,
 	}
+}
+
+// A record of a batch job names at most so many superseded steps, in so many bytes: it has to fit its key.
+const (
+	maxSteps     = 100
+	maxStepBytes = 16 << 10
+)
+
+// areOf returns whether superseded steps are a buffer's.
+func areOf(buffer string) func(bb.SupersededSteps) bool {
+	return func(s bb.SupersededSteps) bool { return s.Buffer == buffer }
+}
+
+// superseded returns the superseded steps of all buffers, in which steps are all there are of one. An
+// attempt that was cut off may have reported it already.
+func superseded(all []bb.SupersededSteps, buffer string, steps []bb.SupersededStep) []bb.SupersededSteps {
+	all = slices.DeleteFunc(slices.Clone(all), areOf(buffer))
+	if len(steps) == 0 {
+		return all
+	}
+	left, room := maxSteps, maxStepBytes
+	for _, other := range all {
+		left -= len(other.Steps)
+		for _, s := range other.Steps {
+			room -= len(s.Step) + len(s.By)
+		}
+	}
+	mine := bb.SupersededSteps{Buffer: buffer, Total: int64(len(steps))}
+	for _, s := range steps {
+		mine.Files, mine.Bytes = mine.Files+s.Files, mine.Bytes+s.Bytes
+		if room -= len(s.Step) + len(s.By); room >= 0 && len(mine.Steps) < left {
+			mine.Steps = append(mine.Steps, s)
+		}
+	}
+	return append(all, mine)
 }
 
 // mentions reports whether a loss report has anything about a buffer.

@@ -453,5 +453,11 @@ func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
 		short.Nodes = short.Nodes[:min(len(short.Nodes), maxNodes)]
 		text, err = json.Marshal(&short)
 	}
-	return &wire.Lifetime{Json: text}, err
+	m := &wire.Lifetime{Json: text, Superseded: wire.FromSuperseded(l.Superseded)}
+	for i := range l.Nodes {
+		if n := &l.Nodes[i]; n.Figures.Dropped > 0 && len(m.Dropped) < maxNodes {
+			m.Dropped = append(m.Dropped, &wire.DroppedFiles{Node: string(n.Node), Files: n.Figures.Dropped, Bytes: n.Figures.DroppedBytes})
+		}
+	}
+	return m, err
 }

@@ -16,6 +16,7 @@ import (
 // ready; its methods may be called concurrently.
 type Usage struct {
 	absorbed, blocked, peak, failures atomic.Int64
+	dropped, droppedBytes             atomic.Int64
 
 	mu       lockorder.Mutex[lockrank.Leaf] // guards the fields below
 	flushed  int64
@@ -34,6 +35,12 @@ func (f *Usage) Blocked(d time.Duration) { f.blocked.Add(int64(d)) }
 
 // Failed counts a flush that has failed.
 func (f *Usage) Failed() { f.failures.Add(1) }
+
+// Dropped counts superseded files that were dropped from memory.
+func (f *Usage) Dropped(files, bytes int64) {
+	f.dropped.Add(files)
+	f.droppedBytes.Add(bytes)
+}
 
 // usageEvery is how often usage is written down.
 const usageEvery = 10 * time.Second
@@ -63,7 +70,7 @@ func (f *Usage) counted() bb.Figures {
 	defer f.mu.Unlock()
 	return bb.Figures{
 		Absorbed: f.absorbed.Load(), Blocked: time.Duration(f.blocked.Load()).Seconds(), PeakDirty: f.peak.Load(), Failures: f.failures.Load(),
-		Flushed: f.flushed, Flushing: f.flushing.Seconds(),
+		Flushed: f.flushed, Flushing: f.flushing.Seconds(), Dropped: f.dropped.Load(), DroppedBytes: f.droppedBytes.Load(),
 	}
 }
 
@@ -78,6 +85,7 @@ func (f *Usage) onto(written bb.Figures) bb.Figures {
 	return bb.Figures{
 		Absorbed: f.before.Absorbed + now.Absorbed, Blocked: f.before.Blocked + now.Blocked, PeakDirty: max(f.before.PeakDirty, now.PeakDirty),
 		Failures: f.before.Failures + now.Failures, Flushed: f.before.Flushed + now.Flushed, Flushing: f.before.Flushing + now.Flushing,
+		Dropped: f.before.Dropped + now.Dropped, DroppedBytes: f.before.DroppedBytes + now.DroppedBytes,
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // A drain is a task for each node, which flushes its own files, and one for any node, which names
-// the unsaved files of the owners that are not among them.
+// the superseded steps, and the unsaved files of the owners that are not among them.
 
 // awayTask is the data of the latter.
 type awayTask struct {
@@ -141,8 +141,23 @@ func (s *Service) Task(l *ops.Lease, b Buffer) (ops.Tally, error) {
 	}
 	answer := new(wire.Progress)
 	err = c.addAway(l.Context(), answer, isAway)
+	if err == nil && l.Task.Node == "" {
+		err = c.nameSuperseded(l.Context(), answer)
+	}
 	l.Expect(answer.FilesTotal, answer.BytesTotal)
 	return transfer.TallyOf(answer), err
+}
+
+// nameSuperseded names the steps that are superseded now, for the record of the operation. The answer to the drain
+// has those too that are superseded before a node begins its share.
+func (c scope) nameSuperseded(ctx context.Context, answer *wire.Progress) error {
+	steps, err := c.Rules().SupersededSteps(ctx)
+	left := rest{superseded: map[string]string{}}
+	for _, s := range steps {
+		left.superseded[s.Step] = s.By
+	}
+	left.addSuperseded(answer)
+	return err
 }
 
 // awayOf returns whether a task is about the files of an owner, which does not do it: of a node that is

@@ -45,7 +45,7 @@ func (l *rest) addLost(answer *wire.Progress) {
 
 // addSuperseded names the steps that are not flushed, and are not to be.
 func (l *rest) addSuperseded(answer *wire.Progress) {
-	answer.SupersededTotal = int64(len(l.superseded))
+	answer.Superseded, answer.SupersededTotal = nil, int64(len(l.superseded))
 	steps := slices.Sorted(maps.Keys(l.superseded))
 	room := transfer.NamesBytes
 	for _, step := range steps[:min(len(steps), transfer.MaxNamed)] {

@@ -119,16 +119,22 @@ func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (
 	if m.Watch {
 		err := s.o.Operations.Watch(ctx, m.Id, func(now ops.Status) {
 			status = now
-			if text, err := json.Marshal(jobOf(&now)); err == nil && now.State == ops.Running {
-				_ = r.More(&wire.JobReply{Json: text}, nil)
+			if m, err := replyOf(&now); err == nil && now.State == ops.Running {
+				_ = r.More(m, nil)
 			}
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	text, err := json.Marshal(jobOf(&status))
-	return &wire.JobReply{Json: text}, err
+	return replyOf(&status)
+}
+
+// replyOf describes one operation.
+func replyOf(s *ops.Status) (*wire.JobReply, error) {
+	j := jobOf(s)
+	text, err := json.Marshal(j)
+	return &wire.JobReply{Json: text, Superseded: j.Superseded, SupersededTotal: j.SupersededTotal}, err
 }
 
 // Cancel ends an operation: waiting tasks are dropped, and those in progress end within seconds.

@@ -13,7 +13,8 @@ import (
 )
 
 // Lifetime is one run of a batch system's job, for which buffers live; LifetimeNode its
-// stay on a node. LifetimeStage and LifetimeEnd are the work before and after it.
+// stay on a node. LifetimeStage and LifetimeEnd are the work before and after it;
+// SupersededSteps are not on its store, since newer ones are.
 type (
 	Lifetime      = bb.Lifetime
 	LifetimeNode  = bb.LifetimeNode
@@ -21,6 +22,8 @@ type (
 	LifetimeEnd   = bb.LifetimeEnd
 	Figures       = bb.Figures
 	Bill          = bb.Bill
+
+	SupersededSteps = bb.SupersededSteps
 )
 
 // The states of a lifetime.
@@ -116,7 +119,7 @@ func setDue(ctx context.Context, c *client.Client, due time.Time, m *wire.Lifeti
 func askLifetime(ctx context.Context, c *client.Client, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {
 	var reply wire.Lifetime
 	if err = of(c).Ask(ctx, typ, m, &reply); err == nil {
-		err = decodeLifetime(reply.Json, &l)
+		err = decodeLifetime(&reply, &l)
 	}
 	return l, bb.Wrap(op, key, err)
 }
@@ -156,7 +159,7 @@ func eachLifetime(ctx context.Context, c *client.Client, typ wire.Type, m proto.
 				return nil // the last one
 			}
 			var l Lifetime
-			if err := decodeLifetime(reply.Json, &l); err != nil {
+			if err := decodeLifetime(&reply, &l); err != nil {
 				return err
 			}
 			each(l)
@@ -165,9 +168,17 @@ func eachLifetime(ctx context.Context, c *client.Client, typ wire.Type, m proto.
 	})
 }
 
-func decodeLifetime(text []byte, l *Lifetime) error {
-	if err := json.Unmarshal(text, l); err != nil {
+func decodeLifetime(m *wire.Lifetime, l *Lifetime) error {
+	if err := json.Unmarshal(m.Json, l); err != nil {
 		return &bb.Error{Kind: bb.Internal, Op: "lifetime", Err: err}
+	}
+	l.Superseded = wire.AsSuperseded(m.Superseded)
+	for _, d := range m.Dropped {
+		for i := range l.Nodes {
+			if f := &l.Nodes[i].Figures; string(l.Nodes[i].Node) == d.Node {
+				f.Dropped, f.DroppedBytes = d.Files, d.Bytes
+			}
+		}
 	}
 	return nil
 }

@@ -35,9 +35,14 @@ func JobByID(ctx context.Context, c *client.Client, id string) (Job, error) {
 	if err := of(c).Ask(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id}, &reply); err != nil {
 		return Job{}, bb.Wrap("job", id, err)
 	}
-	var j Job
-	if err := json.Unmarshal(reply.Json, &j); err != nil {
-		return Job{}, &bb.Error{Kind: bb.Internal, Op: "job", Path: id, Err: err}
+	j, err := decodeJob(&reply)
+	return j, bb.Wrap("job", id, err)
+}
+
+func decodeJob(m *wire.JobReply) (Job, error) {
+	j := Job{Superseded: m.Superseded, SupersededTotal: m.SupersededTotal}
+	if err := json.Unmarshal(m.Json, &j); err != nil {
+		return Job{}, &bb.Error{Kind: bb.Internal, Err: err}
 	}
 	return j, nil
 }
@@ -52,10 +57,11 @@ func WatchJob(ctx context.Context, c *client.Client, id string, show func(Job)) 
 			if err := proto.Unmarshal(message, &m); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}
 			}
-			last = Job{}
-			if err := json.Unmarshal(m.Json, &last); err != nil {
-				return &bb.Error{Kind: bb.Internal, Err: err}
+			j, err := decodeJob(&m)
+			if err != nil {
+				return err
 			}
+			last = j
 			if show != nil {
 				show(last)
 			}

@@ -224,3 +224,12 @@ type SupersededStep struct {
 	Files int64  `json:"files"`
 	Bytes int64  `json:"bytes"`
 }
+
+// SupersededSteps are all steps of a buffer that flush rules do not flush any more.
+type SupersededSteps struct {
+	Buffer string           `json:"buffer"`
+	Total  int64            `json:"total"` // steps
+	Files  int64            `json:"files"` // of all of them
+	Bytes  int64            `json:"bytes"`
+	Steps  []SupersededStep `json:"steps"` // the first of them
+}

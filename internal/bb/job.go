@@ -33,6 +33,10 @@ type Job struct {
 	OpenTotal   int64               `json:"open_total"` // files open for writing
 	LastError   string              `json:"last_error,omitempty"`
 	Nodes       map[NodeID]JobShare `json:"nodes,omitempty"` // the nodes that do it
+
+	// Superseded are steps that a drain has not flushed, since newer ones are complete: the first of them.
+	Superseded      []string `json:"-"`
+	SupersededTotal int64    `json:"-"`
 }
 
 // The states of a job that has ended and has left something out.

@@ -56,6 +56,9 @@ type Lifetime struct {
 	Nodes     []LifetimeNode `json:"nodes"`
 
 	Bill Bill `json:"bill"` // once it is gone
+	// Superseded are the steps that flush rules kept from the store, by buffer, once it is gone. They are no loss.
+	Superseded []SupersededSteps `json:"-"`
+	Rest       string            `json:"-"` // what newer releases have stored of it, encoded: it is kept
 }
 
 // LifetimeState is a lifetime's place in it.
@@ -100,6 +103,7 @@ type LifetimeNode struct {
 	Figures  Figures   `json:"figures"`
 	// Late is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
 	Late time.Time `json:"late,omitzero"`
+	Rest string    `json:"-"` // what newer releases have stored of it, encoded: it is kept
 }
 
 // Figures are a buffer's work for a job on one node, or on all.
@@ -110,6 +114,9 @@ type Figures struct {
 	Failures  int64   `json:"failures"`           // attempts to flush a file that failed
 	Flushed   int64   `json:"flushed,omitempty"`  // bytes that the store received, of whole files
 	Flushing  float64 `json:"flushing,omitempty"` // seconds in which it received them
+
+	Dropped      int64 `json:"-"` // superseded files that were dropped from memory, which was short
+	DroppedBytes int64 `json:"-"` // of them
 }
 
 // Add adds another node's figures. The peaks need not have been at the same time; that
@@ -121,6 +128,8 @@ func (f *Figures) Add(o Figures) {
 	f.Failures += o.Failures
 	f.Flushed += o.Flushed
 	f.Flushing = max(f.Flushing, o.Flushing)
+	f.Dropped += o.Dropped
+	f.DroppedBytes += o.DroppedBytes
 }
 
 // Total returns the figures of all nodes.

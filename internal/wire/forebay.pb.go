@@ -4311,10 +4311,12 @@ func (x *JobRequest) GetWatch() bool {
 }
 
 type JobReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Json            []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`             // bb.Job; in answer to JOBS a list of them
+	Superseded      []string               `protobuf:"bytes,2,rep,name=superseded,proto3" json:"superseded,omitempty"` // of one job, a drain: as in Progress
+	SupersededTotal int64                  `protobuf:"varint,3,opt,name=superseded_total,json=supersededTotal,proto3" json:"superseded_total,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobReply) Reset() {
@@ -4354,11 +4356,27 @@ func (x *JobReply) GetJson() []byte {
 	return nil
 }
 
+func (x *JobReply) GetSuperseded() []string {
+	if x != nil {
+		return x.Superseded
+	}
+	return nil
+}
+
+func (x *JobReply) GetSupersededTotal() int64 {
+	if x != nil {
+		return x.SupersededTotal
+	}
+	return 0
+}
+
 // Lifetimes are runs of a batch system's jobs, for which buffers live. The system alone
 // opens, leaves and ends them.
 type Lifetime struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`             // bb.Lifetime
+	Superseded    []*SupersededSteps     `protobuf:"bytes,2,rep,name=superseded,proto3" json:"superseded,omitempty"` // once it is gone, by buffer: what flush rules kept from the store
+	Dropped       []*DroppedFiles        `protobuf:"bytes,3,rep,name=dropped,proto3" json:"dropped,omitempty"`       // by node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4400,6 +4418,225 @@ func (x *Lifetime) GetJson() []byte {
 	return nil
 }
 
+func (x *Lifetime) GetSuperseded() []*SupersededSteps {
+	if x != nil {
+		return x.Superseded
+	}
+	return nil
+}
+
+func (x *Lifetime) GetDropped() []*DroppedFiles {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+type SupersededSteps struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Total         int64                  `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"` // steps
+	Files         int64                  `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"` // of all of them
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Steps         []*SupersededStep      `protobuf:"bytes,5,rep,name=steps,proto3" json:"steps,omitempty"` // the first of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SupersededSteps) Reset() {
+	*x = SupersededSteps{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SupersededSteps) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SupersededSteps) ProtoMessage() {}
+
+func (x *SupersededSteps) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SupersededSteps.ProtoReflect.Descriptor instead.
+func (*SupersededSteps) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *SupersededSteps) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *SupersededSteps) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *SupersededSteps) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *SupersededSteps) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SupersededSteps) GetSteps() []*SupersededStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+type SupersededStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"` // its path in the buffer
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`     // the path of the newer complete one
+	Files         int64                  `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SupersededStep) Reset() {
+	*x = SupersededStep{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SupersededStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SupersededStep) ProtoMessage() {}
+
+func (x *SupersededStep) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SupersededStep.ProtoReflect.Descriptor instead.
+func (*SupersededStep) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *SupersededStep) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *SupersededStep) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *SupersededStep) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *SupersededStep) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// DroppedFiles counts files of superseded steps that a node has dropped from memory, which was short.
+type DroppedFiles struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Files         int64                  `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DroppedFiles) Reset() {
+	*x = DroppedFiles{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DroppedFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DroppedFiles) ProtoMessage() {}
+
+func (x *DroppedFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DroppedFiles.ProtoReflect.Descriptor instead.
+func (*DroppedFiles) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *DroppedFiles) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DroppedFiles) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *DroppedFiles) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // LifetimeOpen begins one, or takes part in it: the same key again is the same. It is
 // answered when all buffers are there and all stage-ins have ended.
 type LifetimeOpen struct {
@@ -4415,7 +4652,7 @@ type LifetimeOpen struct {
 
 func (x *LifetimeOpen) Reset() {
 	*x = LifetimeOpen{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4664,7 @@ func (x *LifetimeOpen) String() string {
 func (*LifetimeOpen) ProtoMessage() {}
 
 func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4677,7 @@ func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeOpen.ProtoReflect.Descriptor instead.
 func (*LifetimeOpen) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LifetimeOpen) GetJson() []byte {
@@ -4489,7 +4726,7 @@ type LifetimeLeave struct {
 
 func (x *LifetimeLeave) Reset() {
 	*x = LifetimeLeave{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4738,7 @@ func (x *LifetimeLeave) String() string {
 func (*LifetimeLeave) ProtoMessage() {}
 
 func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +4751,7 @@ func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeLeave.ProtoReflect.Descriptor instead.
 func (*LifetimeLeave) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LifetimeLeave) GetKey() string {
@@ -4550,7 +4787,7 @@ type LifetimeEnd struct {
 
 func (x *LifetimeEnd) Reset() {
 	*x = LifetimeEnd{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4562,7 +4799,7 @@ func (x *LifetimeEnd) String() string {
 func (*LifetimeEnd) ProtoMessage() {}
 
 func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4575,7 +4812,7 @@ func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeEnd.ProtoReflect.Descriptor instead.
 func (*LifetimeEnd) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *LifetimeEnd) GetKey() string {
@@ -4618,7 +4855,7 @@ type LifetimeDue struct {
 
 func (x *LifetimeDue) Reset() {
 	*x = LifetimeDue{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4630,7 +4867,7 @@ func (x *LifetimeDue) String() string {
 func (*LifetimeDue) ProtoMessage() {}
 
 func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4643,7 +4880,7 @@ func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeDue.ProtoReflect.Descriptor instead.
 func (*LifetimeDue) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LifetimeDue) GetKey() string {
@@ -4677,7 +4914,7 @@ type Lifetimes struct {
 
 func (x *Lifetimes) Reset() {
 	*x = Lifetimes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4689,7 +4926,7 @@ func (x *Lifetimes) String() string {
 func (*Lifetimes) ProtoMessage() {}
 
 func (x *Lifetimes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4702,7 +4939,7 @@ func (x *Lifetimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetimes.ProtoReflect.Descriptor instead.
 func (*Lifetimes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Lifetimes) GetKey() string {
@@ -4744,7 +4981,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4756,7 +4993,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4769,7 +5006,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Txn) GetBuffer() string {
@@ -4879,7 +5116,7 @@ type Txns struct {
 
 func (x *Txns) Reset() {
 	*x = Txns{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +5128,7 @@ func (x *Txns) String() string {
 func (*Txns) ProtoMessage() {}
 
 func (x *Txns) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +5141,7 @@ func (x *Txns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txns.ProtoReflect.Descriptor instead.
 func (*Txns) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Txns) GetTxns() []*Txn {
@@ -4928,7 +5165,7 @@ type TxnBegin struct {
 
 func (x *TxnBegin) Reset() {
 	*x = TxnBegin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4940,7 +5177,7 @@ func (x *TxnBegin) String() string {
 func (*TxnBegin) ProtoMessage() {}
 
 func (x *TxnBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4953,7 +5190,7 @@ func (x *TxnBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnBegin.ProtoReflect.Descriptor instead.
 func (*TxnBegin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TxnBegin) GetBuffer() string {
@@ -4994,7 +5231,7 @@ type TxnName struct {
 
 func (x *TxnName) Reset() {
 	*x = TxnName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5006,7 +5243,7 @@ func (x *TxnName) String() string {
 func (*TxnName) ProtoMessage() {}
 
 func (x *TxnName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5019,7 +5256,7 @@ func (x *TxnName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnName.ProtoReflect.Descriptor instead.
 func (*TxnName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TxnName) GetBuffer() string {
@@ -5049,7 +5286,7 @@ type TxnAdopt struct {
 
 func (x *TxnAdopt) Reset() {
 	*x = TxnAdopt{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5061,7 +5298,7 @@ func (x *TxnAdopt) String() string {
 func (*TxnAdopt) ProtoMessage() {}
 
 func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5074,7 +5311,7 @@ func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopt.ProtoReflect.Descriptor instead.
 func (*TxnAdopt) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TxnAdopt) GetBuffer() string {
@@ -5114,7 +5351,7 @@ type TxnAdopted struct {
 
 func (x *TxnAdopted) Reset() {
 	*x = TxnAdopted{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5126,7 +5363,7 @@ func (x *TxnAdopted) String() string {
 func (*TxnAdopted) ProtoMessage() {}
 
 func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5139,7 +5376,7 @@ func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopted.ProtoReflect.Descriptor instead.
 func (*TxnAdopted) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TxnAdopted) GetWinner() string {
@@ -5163,7 +5400,7 @@ type TxnCommit struct {
 
 func (x *TxnCommit) Reset() {
 	*x = TxnCommit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5175,7 +5412,7 @@ func (x *TxnCommit) String() string {
 func (*TxnCommit) ProtoMessage() {}
 
 func (x *TxnCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5188,7 +5425,7 @@ func (x *TxnCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnCommit.ProtoReflect.Descriptor instead.
 func (*TxnCommit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TxnCommit) GetBuffer() string {
@@ -5229,7 +5466,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5241,7 +5478,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5254,7 +5491,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -5289,7 +5526,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5301,7 +5538,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5314,7 +5551,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Node) GetName() string {
@@ -5445,7 +5682,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5457,7 +5694,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5470,7 +5707,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *NodeName) GetName() string {
@@ -5491,7 +5728,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5503,7 +5740,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5516,7 +5753,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -5552,7 +5789,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5564,7 +5801,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5577,7 +5814,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -5619,7 +5856,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5631,7 +5868,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5644,7 +5881,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -5671,7 +5908,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5683,7 +5920,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5696,7 +5933,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Token) GetToken() []byte {
@@ -5727,7 +5964,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5739,7 +5976,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5752,7 +5989,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -5792,7 +6029,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5804,7 +6041,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5817,7 +6054,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Take) GetBuffer() string {
@@ -5875,7 +6112,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5887,7 +6124,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5900,7 +6137,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -5941,7 +6178,7 @@ type PlaceRename struct {
 
 func (x *PlaceRename) Reset() {
 	*x = PlaceRename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5953,7 +6190,7 @@ func (x *PlaceRename) String() string {
 func (*PlaceRename) ProtoMessage() {}
 
 func (x *PlaceRename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5966,7 +6203,7 @@ func (x *PlaceRename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
 func (*PlaceRename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *PlaceRename) GetBuffer() string {
@@ -6032,7 +6269,7 @@ type PlaceRemove struct {
 
 func (x *PlaceRemove) Reset() {
 	*x = PlaceRemove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6044,7 +6281,7 @@ func (x *PlaceRemove) String() string {
 func (*PlaceRemove) ProtoMessage() {}
 
 func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6057,7 +6294,7 @@ func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
 func (*PlaceRemove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *PlaceRemove) GetBuffer() string {
@@ -6114,7 +6351,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[77]
+	mi := &file_internal_wire_forebay_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6126,7 +6363,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[77]
+	mi := &file_internal_wire_forebay_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6139,7 +6376,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -6183,7 +6420,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[78]
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6195,7 +6432,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[78]
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6208,7 +6445,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -6646,11 +6883,34 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"JobRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05watch\x18\x02 \x01(\bR\x05watch\"\x1e\n" +
+	"\x05watch\x18\x02 \x01(\bR\x05watch\"i\n" +
 	"\bJobReply\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"\x1e\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1e\n" +
+	"\n" +
+	"superseded\x18\x02 \x03(\tR\n" +
+	"superseded\x12)\n" +
+	"\x10superseded_total\x18\x03 \x01(\x03R\x0fsupersededTotal\"\x8f\x01\n" +
 	"\bLifetime\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"\x8e\x01\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12;\n" +
+	"\n" +
+	"superseded\x18\x02 \x03(\v2\x1b.forebay.v1.SupersededStepsR\n" +
+	"superseded\x122\n" +
+	"\adropped\x18\x03 \x03(\v2\x18.forebay.v1.DroppedFilesR\adropped\"\x9d\x01\n" +
+	"\x0fSupersededSteps\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x120\n" +
+	"\x05steps\x18\x05 \x03(\v2\x1a.forebay.v1.SupersededStepR\x05steps\"`\n" +
+	"\x0eSupersededStep\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\tR\x04step\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"N\n" +
+	"\fDroppedFiles\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"\x8e\x01\n" +
 	"\fLifetimeOpen\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12*\n" +
 	"\x06create\x18\x02 \x03(\v2\x12.forebay.v1.BufferR\x06create\x12\x16\n" +
@@ -6899,88 +7159,91 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 
 var (
 	file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 79)
+	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 82)
 	file_internal_wire_forebay_proto_goTypes   = []any{
-		Type(0),                // 0: forebay.v1.Type
-		(*Empty)(nil),          // 1: forebay.v1.Empty
-		(*Hello)(nil),          // 2: forebay.v1.Hello
-		(*Challenge)(nil),      // 3: forebay.v1.Challenge
-		(*Prove)(nil),          // 4: forebay.v1.Prove
-		(*Pulse)(nil),          // 5: forebay.v1.Pulse
-		(*Welcome)(nil),        // 6: forebay.v1.Welcome
-		(*Error)(nil),          // 7: forebay.v1.Error
-		(*Cancel)(nil),         // 8: forebay.v1.Cancel
-		(*StatusRequest)(nil),  // 9: forebay.v1.StatusRequest
-		(*StatusReply)(nil),    // 10: forebay.v1.StatusReply
-		(*Subscribe)(nil),      // 11: forebay.v1.Subscribe
-		(*Event)(nil),          // 12: forebay.v1.Event
-		(*BufferName)(nil),     // 13: forebay.v1.BufferName
-		(*BufferDestroy)(nil),  // 14: forebay.v1.BufferDestroy
-		(*BufferRebuilt)(nil),  // 15: forebay.v1.BufferRebuilt
-		(*RebuiltFile)(nil),    // 16: forebay.v1.RebuiltFile
-		(*Buffers)(nil),        // 17: forebay.v1.Buffers
-		(*Buffer)(nil),         // 18: forebay.v1.Buffer
-		(*TierRule)(nil),       // 19: forebay.v1.TierRule
-		(*Entry)(nil),          // 20: forebay.v1.Entry
-		(*Entries)(nil),        // 21: forebay.v1.Entries
-		(*Flushed)(nil),        // 22: forebay.v1.Flushed
-		(*PathRequest)(nil),    // 23: forebay.v1.PathRequest
-		(*ListRequest)(nil),    // 24: forebay.v1.ListRequest
-		(*ListReply)(nil),      // 25: forebay.v1.ListReply
-		(*Mkdir)(nil),          // 26: forebay.v1.Mkdir
-		(*Mknod)(nil),          // 27: forebay.v1.Mknod
-		(*Rename)(nil),         // 28: forebay.v1.Rename
-		(*Remove)(nil),         // 29: forebay.v1.Remove
-		(*Removed)(nil),        // 30: forebay.v1.Removed
-		(*SetAttr)(nil),        // 31: forebay.v1.SetAttr
-		(*Open)(nil),           // 32: forebay.v1.Open
-		(*Opened)(nil),         // 33: forebay.v1.Opened
-		(*LeaseRequest)(nil),   // 34: forebay.v1.LeaseRequest
-		(*Lease)(nil),          // 35: forebay.v1.Lease
-		(*ReturnLease)(nil),    // 36: forebay.v1.ReturnLease
-		(*Region)(nil),         // 37: forebay.v1.Region
-		(*Commit)(nil),         // 38: forebay.v1.Commit
-		(*NewExtent)(nil),      // 39: forebay.v1.NewExtent
-		(*Committed)(nil),      // 40: forebay.v1.Committed
-		(*ExtentsRequest)(nil), // 41: forebay.v1.ExtentsRequest
-		(*Extents)(nil),        // 42: forebay.v1.Extents
-		(*Extent)(nil),         // 43: forebay.v1.Extent
-		(*Unpin)(nil),          // 44: forebay.v1.Unpin
-		(*Close)(nil),          // 45: forebay.v1.Close
-		(*Drain)(nil),          // 46: forebay.v1.Drain
-		(*Stage)(nil),          // 47: forebay.v1.Stage
-		(*Verify)(nil),         // 48: forebay.v1.Verify
-		(*Progress)(nil),       // 49: forebay.v1.Progress
-		(*Failure)(nil),        // 50: forebay.v1.Failure
-		(*JobRequest)(nil),     // 51: forebay.v1.JobRequest
-		(*JobReply)(nil),       // 52: forebay.v1.JobReply
-		(*Lifetime)(nil),       // 53: forebay.v1.Lifetime
-		(*LifetimeOpen)(nil),   // 54: forebay.v1.LifetimeOpen
-		(*LifetimeLeave)(nil),  // 55: forebay.v1.LifetimeLeave
-		(*LifetimeEnd)(nil),    // 56: forebay.v1.LifetimeEnd
-		(*LifetimeDue)(nil),    // 57: forebay.v1.LifetimeDue
-		(*Lifetimes)(nil),      // 58: forebay.v1.Lifetimes
-		(*Txn)(nil),            // 59: forebay.v1.Txn
-		(*Txns)(nil),           // 60: forebay.v1.Txns
-		(*TxnBegin)(nil),       // 61: forebay.v1.TxnBegin
-		(*TxnName)(nil),        // 62: forebay.v1.TxnName
-		(*TxnAdopt)(nil),       // 63: forebay.v1.TxnAdopt
-		(*TxnAdopted)(nil),     // 64: forebay.v1.TxnAdopted
-		(*TxnCommit)(nil),      // 65: forebay.v1.TxnCommit
-		(*Nodes)(nil),          // 66: forebay.v1.Nodes
-		(*Node)(nil),           // 67: forebay.v1.Node
-		(*NodeName)(nil),       // 68: forebay.v1.NodeName
-		(*NodeDrain)(nil),      // 69: forebay.v1.NodeDrain
-		(*NodeForgotten)(nil),  // 70: forebay.v1.NodeForgotten
-		(*TokenRequest)(nil),   // 71: forebay.v1.TokenRequest
-		(*Token)(nil),          // 72: forebay.v1.Token
-		(*Hold)(nil),           // 73: forebay.v1.Hold
-		(*Take)(nil),           // 74: forebay.v1.Take
-		(*Recheck)(nil),        // 75: forebay.v1.Recheck
-		(*PlaceRename)(nil),    // 76: forebay.v1.PlaceRename
-		(*PlaceRemove)(nil),    // 77: forebay.v1.PlaceRemove
-		(*Discard)(nil),        // 78: forebay.v1.Discard
-		(*Replicate)(nil),      // 79: forebay.v1.Replicate
+		Type(0),                 // 0: forebay.v1.Type
+		(*Empty)(nil),           // 1: forebay.v1.Empty
+		(*Hello)(nil),           // 2: forebay.v1.Hello
+		(*Challenge)(nil),       // 3: forebay.v1.Challenge
+		(*Prove)(nil),           // 4: forebay.v1.Prove
+		(*Pulse)(nil),           // 5: forebay.v1.Pulse
+		(*Welcome)(nil),         // 6: forebay.v1.Welcome
+		(*Error)(nil),           // 7: forebay.v1.Error
+		(*Cancel)(nil),          // 8: forebay.v1.Cancel
+		(*StatusRequest)(nil),   // 9: forebay.v1.StatusRequest
+		(*StatusReply)(nil),     // 10: forebay.v1.StatusReply
+		(*Subscribe)(nil),       // 11: forebay.v1.Subscribe
+		(*Event)(nil),           // 12: forebay.v1.Event
+		(*BufferName)(nil),      // 13: forebay.v1.BufferName
+		(*BufferDestroy)(nil),   // 14: forebay.v1.BufferDestroy
+		(*BufferRebuilt)(nil),   // 15: forebay.v1.BufferRebuilt
+		(*RebuiltFile)(nil),     // 16: forebay.v1.RebuiltFile
+		(*Buffers)(nil),         // 17: forebay.v1.Buffers
+		(*Buffer)(nil),          // 18: forebay.v1.Buffer
+		(*TierRule)(nil),        // 19: forebay.v1.TierRule
+		(*Entry)(nil),           // 20: forebay.v1.Entry
+		(*Entries)(nil),         // 21: forebay.v1.Entries
+		(*Flushed)(nil),         // 22: forebay.v1.Flushed
+		(*PathRequest)(nil),     // 23: forebay.v1.PathRequest
+		(*ListRequest)(nil),     // 24: forebay.v1.ListRequest
+		(*ListReply)(nil),       // 25: forebay.v1.ListReply
+		(*Mkdir)(nil),           // 26: forebay.v1.Mkdir
+		(*Mknod)(nil),           // 27: forebay.v1.Mknod
+		(*Rename)(nil),          // 28: forebay.v1.Rename
+		(*Remove)(nil),          // 29: forebay.v1.Remove
+		(*Removed)(nil),         // 30: forebay.v1.Removed
+		(*SetAttr)(nil),         // 31: forebay.v1.SetAttr
+		(*Open)(nil),            // 32: forebay.v1.Open
+		(*Opened)(nil),          // 33: forebay.v1.Opened
+		(*LeaseRequest)(nil),    // 34: forebay.v1.LeaseRequest
+		(*Lease)(nil),           // 35: forebay.v1.Lease
+		(*ReturnLease)(nil),     // 36: forebay.v1.ReturnLease
+		(*Region)(nil),          // 37: forebay.v1.Region
+		(*Commit)(nil),          // 38: forebay.v1.Commit
+		(*NewExtent)(nil),       // 39: forebay.v1.NewExtent
+		(*Committed)(nil),       // 40: forebay.v1.Committed
+		(*ExtentsRequest)(nil),  // 41: forebay.v1.ExtentsRequest
+		(*Extents)(nil),         // 42: forebay.v1.Extents
+		(*Extent)(nil),          // 43: forebay.v1.Extent
+		(*Unpin)(nil),           // 44: forebay.v1.Unpin
+		(*Close)(nil),           // 45: forebay.v1.Close
+		(*Drain)(nil),           // 46: forebay.v1.Drain
+		(*Stage)(nil),           // 47: forebay.v1.Stage
+		(*Verify)(nil),          // 48: forebay.v1.Verify
+		(*Progress)(nil),        // 49: forebay.v1.Progress
+		(*Failure)(nil),         // 50: forebay.v1.Failure
+		(*JobRequest)(nil),      // 51: forebay.v1.JobRequest
+		(*JobReply)(nil),        // 52: forebay.v1.JobReply
+		(*Lifetime)(nil),        // 53: forebay.v1.Lifetime
+		(*SupersededSteps)(nil), // 54: forebay.v1.SupersededSteps
+		(*SupersededStep)(nil),  // 55: forebay.v1.SupersededStep
+		(*DroppedFiles)(nil),    // 56: forebay.v1.DroppedFiles
+		(*LifetimeOpen)(nil),    // 57: forebay.v1.LifetimeOpen
+		(*LifetimeLeave)(nil),   // 58: forebay.v1.LifetimeLeave
+		(*LifetimeEnd)(nil),     // 59: forebay.v1.LifetimeEnd
+		(*LifetimeDue)(nil),     // 60: forebay.v1.LifetimeDue
+		(*Lifetimes)(nil),       // 61: forebay.v1.Lifetimes
+		(*Txn)(nil),             // 62: forebay.v1.Txn
+		(*Txns)(nil),            // 63: forebay.v1.Txns
+		(*TxnBegin)(nil),        // 64: forebay.v1.TxnBegin
+		(*TxnName)(nil),         // 65: forebay.v1.TxnName
+		(*TxnAdopt)(nil),        // 66: forebay.v1.TxnAdopt
+		(*TxnAdopted)(nil),      // 67: forebay.v1.TxnAdopted
+		(*TxnCommit)(nil),       // 68: forebay.v1.TxnCommit
+		(*Nodes)(nil),           // 69: forebay.v1.Nodes
+		(*Node)(nil),            // 70: forebay.v1.Node
+		(*NodeName)(nil),        // 71: forebay.v1.NodeName
+		(*NodeDrain)(nil),       // 72: forebay.v1.NodeDrain
+		(*NodeForgotten)(nil),   // 73: forebay.v1.NodeForgotten
+		(*TokenRequest)(nil),    // 74: forebay.v1.TokenRequest
+		(*Token)(nil),           // 75: forebay.v1.Token
+		(*Hold)(nil),            // 76: forebay.v1.Hold
+		(*Take)(nil),            // 77: forebay.v1.Take
+		(*Recheck)(nil),         // 78: forebay.v1.Recheck
+		(*PlaceRename)(nil),     // 79: forebay.v1.PlaceRename
+		(*PlaceRemove)(nil),     // 80: forebay.v1.PlaceRemove
+		(*Discard)(nil),         // 81: forebay.v1.Discard
+		(*Replicate)(nil),       // 82: forebay.v1.Replicate
 	}
 )
 
@@ -6998,16 +7261,19 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	43, // 10: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
 	37, // 11: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
 	50, // 12: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	18, // 13: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
-	59, // 14: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
-	67, // 15: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
-	20, // 16: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	39, // 17: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	54, // 13: forebay.v1.Lifetime.superseded:type_name -> forebay.v1.SupersededSteps
+	56, // 14: forebay.v1.Lifetime.dropped:type_name -> forebay.v1.DroppedFiles
+	55, // 15: forebay.v1.SupersededSteps.steps:type_name -> forebay.v1.SupersededStep
+	18, // 16: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
+	62, // 17: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
+	70, // 18: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	20, // 19: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	39, // 20: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_internal_wire_forebay_proto_init() }
@@ -7022,7 +7288,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   79,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -12,7 +12,6 @@ package batch
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/conn"
 	"forebay/meta/kv"
-	"forebay/meta/metapb"
 	"forebay/meta/retry"
 )
 
@@ -76,25 +74,6 @@ func (j *Jobs) records(ctx context.Context) (*kv.Bucket, error) {
 	return j.mu.records, nil
 }
 
-func seal(key string, v any) ([]byte, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, &bb.Error{Kind: bb.Internal, Op: "encode", Path: key, Err: err}
-	}
-	return kv.Seal(key, &metapb.Lifetime{Json: text})
-}
-
-func open[T any](r *kv.Record) (v T, err error) {
-	var m metapb.Lifetime
-	if err := kv.Open(r.Key, r.Data, &m); err != nil {
-		return v, err
-	}
-	if err := json.Unmarshal(m.GetJson(), &v); err != nil {
-		return v, bb.E(bb.Checksum, "decode", r.Key, err.Error())
-	}
-	return v, nil
-}
-
 // Begin stores a batch job, which has no nodes yet, if there is none of its key,
 // and returns the one that there is.
 func (j *Jobs) Begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
@@ -107,7 +86,7 @@ func (j *Jobs) Begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 		return bb.Lifetime{}, kv.Wrap(op, l.Key, err)
 	}
 	l.Nodes = nil
-	data, err := seal(runKey(l.Key), &l)
+	data, err := sealRun(&l)
 	if err != nil {
 		return bb.Lifetime{}, err
 	}
@@ -179,7 +158,7 @@ func (v *view) add(r *kv.Record) {
 			return
 		}
 		v.seqs[r.Key] = r.Seq
-		l, err := open[bb.Lifetime](r)
+		l, err := openRun(r)
 		if err != nil {
 			v.b.Unreadable(r.Key, err)
 			return
@@ -193,7 +172,7 @@ func (v *view) add(r *kv.Record) {
 		return
 	}
 	v.seqs[r.Key] = r.Seq
-	n, err := open[bb.LifetimeNode](r)
+	n, err := openAttachment(r)
 	if err != nil {
 		v.b.Unreadable(r.Key, err)
 		return
@@ -242,18 +221,18 @@ func (j *Jobs) Change(ctx context.Context, key string, change func(*bb.Lifetime)
 	if err := kv.CheckID(op, key); err != nil {
 		return l, err
 	}
-	err = j.change(ctx, op, runKey(key), func(r *kv.Record) (any, error) {
+	err = j.change(ctx, op, runKey(key), func(r *kv.Record) ([]byte, error) {
 		if !r.Live() {
 			return nil, notFound(op, key)
 		}
-		if l, err = open[bb.Lifetime](r); err != nil {
+		if l, err = openRun(r); err != nil {
 			return nil, err
 		}
 		if err := change(&l); err != nil {
 			return nil, err
 		}
 		l.Nodes = nil
-		return &l, nil
+		return sealRun(&l)
 	})
 	return l, err
 }
@@ -264,18 +243,21 @@ func (j *Jobs) ChangeAttachment(ctx context.Context, key string, node bb.NodeID,
 	if err := kv.CheckID(op, key); err != nil {
 		return err
 	}
-	return j.change(ctx, op, attachmentKey(key, node), func(r *kv.Record) (v any, err error) {
+	return j.change(ctx, op, attachmentKey(key, node), func(r *kv.Record) (data []byte, err error) {
 		n := bb.LifetimeNode{Node: node}
 		if r.Live() {
-			if n, err = open[bb.LifetimeNode](r); err != nil {
+			if n, err = openAttachment(r); err != nil {
 				return nil, err
 			}
 		}
-		return &n, change(&n)
+		if err := change(&n); err != nil {
+			return nil, err
+		}
+		return sealAttachment(r.Key, &n)
 	})
 }
 
-func (j *Jobs) change(ctx context.Context, op, key string, change func(*kv.Record) (any, error)) error {
+func (j *Jobs) change(ctx context.Context, op, key string, change func(*kv.Record) ([]byte, error)) error {
 	b, err := j.records(ctx)
 	if err != nil {
 		return kv.Wrap(op, key, err)
@@ -286,11 +268,7 @@ func (j *Jobs) change(ctx context.Context, op, key string, change func(*kv.Recor
 		if err != nil {
 			return kv.Wrap(op, key, err)
 		}
-		v, err := change(&r)
-		if err != nil {
-			return err
-		}
-		data, err := seal(key, v)
+		data, err := change(&r)
 		if err != nil {
 			return err
 		}

@@ -1429,20 +1429,22 @@ func (x *Task) GetTally() *Tally {
 
 // Tally is how far a task is, or how it ended.
 type Tally struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Files         int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
-	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Skipped       int64                  `protobuf:"varint,3,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	Failed        []*Failure             `protobuf:"bytes,4,rep,name=failed,proto3" json:"failed,omitempty"`
-	FailedTotal   int64                  `protobuf:"varint,5,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
-	Held          []string               `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
-	HeldTotal     int64                  `protobuf:"varint,7,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
-	Open          []string               `protobuf:"bytes,8,rep,name=open,proto3" json:"open,omitempty"`
-	OpenTotal     int64                  `protobuf:"varint,9,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
-	LastError     string                 `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	NotCopied     int64                  `protobuf:"varint,11,opt,name=not_copied,json=notCopied,proto3" json:"not_copied,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Files           int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes           int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Skipped         int64                  `protobuf:"varint,3,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Failed          []*Failure             `protobuf:"bytes,4,rep,name=failed,proto3" json:"failed,omitempty"`
+	FailedTotal     int64                  `protobuf:"varint,5,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
+	Held            []string               `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	HeldTotal       int64                  `protobuf:"varint,7,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
+	Open            []string               `protobuf:"bytes,8,rep,name=open,proto3" json:"open,omitempty"`
+	OpenTotal       int64                  `protobuf:"varint,9,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
+	LastError       string                 `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	NotCopied       int64                  `protobuf:"varint,11,opt,name=not_copied,json=notCopied,proto3" json:"not_copied,omitempty"`
+	Superseded      []string               `protobuf:"bytes,12,rep,name=superseded,proto3" json:"superseded,omitempty"` // steps that a drain has left out
+	SupersededTotal int64                  `protobuf:"varint,13,opt,name=superseded_total,json=supersededTotal,proto3" json:"superseded_total,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Tally) Reset() {
@@ -1552,6 +1554,20 @@ func (x *Tally) GetNotCopied() int64 {
 	return 0
 }
 
+func (x *Tally) GetSuperseded() []string {
+	if x != nil {
+		return x.Superseded
+	}
+	return nil
+}
+
+func (x *Tally) GetSupersededTotal() int64 {
+	if x != nil {
+		return x.SupersededTotal
+	}
+	return 0
+}
+
 type Failure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -1625,7 +1641,10 @@ type Lifetime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// bb.Lifetime or bb.LifetimeNode. What a daemon does not know in it is lost when it changes
 	// it: what must be kept becomes a field here.
-	Json          []byte `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Json          []byte             `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Superseded    []*SupersededSteps `protobuf:"bytes,2,rep,name=superseded,proto3" json:"superseded,omitempty"` // of a run that is gone, by buffer
+	Dropped       int64              `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`      // of a stay: superseded files that the node has dropped from memory
+	DroppedBytes  int64              `protobuf:"varint,4,opt,name=dropped_bytes,json=droppedBytes,proto3" json:"dropped_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1667,6 +1686,172 @@ func (x *Lifetime) GetJson() []byte {
 	return nil
 }
 
+func (x *Lifetime) GetSuperseded() []*SupersededSteps {
+	if x != nil {
+		return x.Superseded
+	}
+	return nil
+}
+
+func (x *Lifetime) GetDropped() int64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *Lifetime) GetDroppedBytes() int64 {
+	if x != nil {
+		return x.DroppedBytes
+	}
+	return 0
+}
+
+// SupersededSteps are the steps of a buffer that flush rules kept from the store.
+type SupersededSteps struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Total         int64                  `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	Files         int64                  `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Steps         []*SupersededStep      `protobuf:"bytes,5,rep,name=steps,proto3" json:"steps,omitempty"` // the first of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SupersededSteps) Reset() {
+	*x = SupersededSteps{}
+	mi := &file_meta_metapb_record_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SupersededSteps) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SupersededSteps) ProtoMessage() {}
+
+func (x *SupersededSteps) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SupersededSteps.ProtoReflect.Descriptor instead.
+func (*SupersededSteps) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SupersededSteps) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *SupersededSteps) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *SupersededSteps) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *SupersededSteps) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SupersededSteps) GetSteps() []*SupersededStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+type SupersededStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	Files         int64                  `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SupersededStep) Reset() {
+	*x = SupersededStep{}
+	mi := &file_meta_metapb_record_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SupersededStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SupersededStep) ProtoMessage() {}
+
+func (x *SupersededStep) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SupersededStep.ProtoReflect.Descriptor instead.
+func (*SupersededStep) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SupersededStep) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *SupersededStep) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *SupersededStep) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *SupersededStep) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // Counter is the last block of ids that was claimed.
 type Counter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1678,7 +1863,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[16]
+	mi := &file_meta_metapb_record_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1875,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[16]
+	mi := &file_meta_metapb_record_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1888,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{16}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1881,7 +2066,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	" \x01(\x12H\x00R\achanged\x88\x01\x01\x12,\n" +
 	"\x05tally\x18\v \x01(\v2\x16.forebay.meta.v1.TallyR\x05tallyB\n" +
 	"\n" +
-	"\b_changed\"\xc6\x02\n" +
+	"\b_changed\"\x91\x03\n" +
 	"\x05Tally\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
@@ -1898,14 +2083,34 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"last_error\x18\n" +
 	" \x01(\tR\tlastError\x12\x1d\n" +
 	"\n" +
-	"not_copied\x18\v \x01(\x03R\tnotCopied\"_\n" +
+	"not_copied\x18\v \x01(\x03R\tnotCopied\x12\x1e\n" +
+	"\n" +
+	"superseded\x18\f \x03(\tR\n" +
+	"superseded\x12)\n" +
+	"\x10superseded_total\x18\r \x01(\x03R\x0fsupersededTotal\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\x1e\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\x9f\x01\n" +
 	"\bLifetime\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"5\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12@\n" +
+	"\n" +
+	"superseded\x18\x02 \x03(\v2 .forebay.meta.v1.SupersededStepsR\n" +
+	"superseded\x12\x18\n" +
+	"\adropped\x18\x03 \x01(\x03R\adropped\x12#\n" +
+	"\rdropped_bytes\x18\x04 \x01(\x03R\fdroppedBytes\"\xa2\x01\n" +
+	"\x0fSupersededSteps\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x125\n" +
+	"\x05steps\x18\x05 \x03(\v2\x1f.forebay.meta.v1.SupersededStepR\x05steps\"`\n" +
+	"\x0eSupersededStep\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\tR\x04step\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"5\n" +
 	"\aCounter\x12\x14\n" +
 	"\x05block\x18\x01 \x01(\x04R\x05block\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonceB\x15Z\x13forebay/meta/metapbb\x06proto3"
@@ -1923,26 +2128,28 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+	file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 	file_meta_metapb_record_proto_goTypes  = []any{
-		(*Entry)(nil),     // 0: forebay.meta.v1.Entry
-		(*Closing)(nil),   // 1: forebay.meta.v1.Closing
-		(*Content)(nil),   // 2: forebay.meta.v1.Content
-		(*Txn)(nil),       // 3: forebay.meta.v1.Txn
-		(*TxnTask)(nil),   // 4: forebay.meta.v1.TxnTask
-		(*Flushed)(nil),   // 5: forebay.meta.v1.Flushed
-		(*Replaced)(nil),  // 6: forebay.meta.v1.Replaced
-		(*Directory)(nil), // 7: forebay.meta.v1.Directory
-		(*Buffer)(nil),    // 8: forebay.meta.v1.Buffer
-		(*TierRule)(nil),  // 9: forebay.meta.v1.TierRule
-		(*StoreOp)(nil),   // 10: forebay.meta.v1.StoreOp
-		(*Job)(nil),       // 11: forebay.meta.v1.Job
-		(*Task)(nil),      // 12: forebay.meta.v1.Task
-		(*Tally)(nil),     // 13: forebay.meta.v1.Tally
-		(*Failure)(nil),   // 14: forebay.meta.v1.Failure
-		(*Lifetime)(nil),  // 15: forebay.meta.v1.Lifetime
-		(*Counter)(nil),   // 16: forebay.meta.v1.Counter
-		nil,               // 17: forebay.meta.v1.Job.OptionsEntry
+		(*Entry)(nil),           // 0: forebay.meta.v1.Entry
+		(*Closing)(nil),         // 1: forebay.meta.v1.Closing
+		(*Content)(nil),         // 2: forebay.meta.v1.Content
+		(*Txn)(nil),             // 3: forebay.meta.v1.Txn
+		(*TxnTask)(nil),         // 4: forebay.meta.v1.TxnTask
+		(*Flushed)(nil),         // 5: forebay.meta.v1.Flushed
+		(*Replaced)(nil),        // 6: forebay.meta.v1.Replaced
+		(*Directory)(nil),       // 7: forebay.meta.v1.Directory
+		(*Buffer)(nil),          // 8: forebay.meta.v1.Buffer
+		(*TierRule)(nil),        // 9: forebay.meta.v1.TierRule
+		(*StoreOp)(nil),         // 10: forebay.meta.v1.StoreOp
+		(*Job)(nil),             // 11: forebay.meta.v1.Job
+		(*Task)(nil),            // 12: forebay.meta.v1.Task
+		(*Tally)(nil),           // 13: forebay.meta.v1.Tally
+		(*Failure)(nil),         // 14: forebay.meta.v1.Failure
+		(*Lifetime)(nil),        // 15: forebay.meta.v1.Lifetime
+		(*SupersededSteps)(nil), // 16: forebay.meta.v1.SupersededSteps
+		(*SupersededStep)(nil),  // 17: forebay.meta.v1.SupersededStep
+		(*Counter)(nil),         // 18: forebay.meta.v1.Counter
+		nil,                     // 19: forebay.meta.v1.Job.OptionsEntry
 	}
 )
 
@@ -1958,14 +2165,16 @@ var file_meta_metapb_record_proto_depIdxs = []int32{
 	5,  // 8: forebay.meta.v1.StoreOp.left:type_name -> forebay.meta.v1.Flushed
 	2,  // 9: forebay.meta.v1.StoreOp.attempts:type_name -> forebay.meta.v1.Content
 	2,  // 10: forebay.meta.v1.StoreOp.replaced_attempts:type_name -> forebay.meta.v1.Content
-	17, // 11: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	19, // 11: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
 	13, // 12: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
 	14, // 13: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	16, // 14: forebay.meta.v1.Lifetime.superseded:type_name -> forebay.meta.v1.SupersededSteps
+	17, // 15: forebay.meta.v1.SupersededSteps.steps:type_name -> forebay.meta.v1.SupersededStep
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_record_proto_init() }
@@ -1985,7 +2194,7 @@ func file_meta_metapb_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

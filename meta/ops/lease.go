@@ -375,6 +375,7 @@ func bounded(t Tally) Tally {
 	t.FailedTotal = max(t.FailedTotal, int64(len(t.Failed)))
 	t.HeldTotal = max(t.HeldTotal, int64(len(t.Held)))
 	t.OpenTotal = max(t.OpenTotal, int64(len(t.Open)))
+	t.SupersededTotal = max(t.SupersededTotal, int64(len(t.Superseded)))
 	t.LastError = t.LastError[:min(len(t.LastError), reasonBytes)]
 	failed, room := []Failure(nil), tallyBytes
 	for _, f := range t.Failed {
@@ -385,7 +386,7 @@ func bounded(t Tally) Tally {
 		failed = append(failed, f)
 	}
 	t.Failed = failed
-	t.Held, t.Open = boundedNames(t.Held), boundedNames(t.Open)
+	t.Held, t.Open, t.Superseded = boundedNames(t.Held), boundedNames(t.Open), boundedNames(t.Superseded)
 	return t
 }
 

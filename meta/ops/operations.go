@@ -116,6 +116,8 @@ type Tally struct {
 	Failed                            []Failure
 	Held, Open                        []string
 	FailedTotal, HeldTotal, OpenTotal int64
+	Superseded                        []string // steps that a drain leaves out, since newer ones are complete
+	SupersededTotal                   int64
 	LastError                         string
 }
 

@@ -31,6 +31,7 @@ func sealTask(key string, t *taskRecord) ([]byte, error) {
 	tally := &metapb.Tally{
 		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, NotCopied: t.tally.NotCopied, FailedTotal: t.tally.FailedTotal,
 		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: t.tally.LastError,
+		Superseded: t.tally.Superseded, SupersededTotal: t.tally.SupersededTotal,
 	}
 	for _, f := range t.tally.Failed {
 		tally.Failed = append(tally.Failed, &metapb.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
@@ -50,6 +51,7 @@ func openTask(r *kv.Record) (taskRecord, error) {
 	tally := Tally{
 		Files: t.GetFiles(), Bytes: t.GetBytes(), Skipped: t.GetSkipped(), NotCopied: t.GetNotCopied(), FailedTotal: t.GetFailedTotal(),
 		Held: t.GetHeld(), HeldTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
+		Superseded: t.GetSuperseded(), SupersededTotal: t.GetSupersededTotal(),
 	}
 	for _, f := range t.GetFailed() {
 		tally.Failed = append(tally.Failed, Failure{Path: f.GetPath(), Kind: bb.Kind(min(f.GetKind(), 255)), Reason: f.GetReason(), Bytes: f.GetBytes()})

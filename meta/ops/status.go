@@ -116,6 +116,7 @@ func (t *Tally) count(o *Tally) {
 	t.FailedTotal += o.FailedTotal
 	t.HeldTotal += o.HeldTotal
 	t.OpenTotal += o.OpenTotal
+	t.SupersededTotal += o.SupersededTotal
 	t.LastError = cmp.Or(o.LastError, t.LastError)
 }
 
@@ -125,6 +126,7 @@ func (t *Tally) add(o *Tally) {
 	t.Failed = appendSome(t.Failed, o.Failed)
 	t.Held = appendSome(t.Held, o.Held)
 	t.Open = appendSome(t.Open, o.Open)
+	t.Superseded = appendSome(t.Superseded, o.Superseded)
 }
 
 func appendSome[T any](to, more []T) []T {

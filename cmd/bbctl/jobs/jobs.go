@@ -61,10 +61,19 @@ func newJobsShowCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Print(j, func() { printJob(a, &j) })
+			return a.Print(jsonOf(&j), func() { printJob(a, &j) })
 		}),
 	}
 }
+
+// jobJSON is a job as it is printed: with the fields that it has beside its JSON.
+type jobJSON struct {
+	*admin.Job
+	Superseded      []string `json:"superseded,omitempty"`
+	SupersededTotal int64    `json:"superseded_total,omitempty"`
+}
+
+func jsonOf(j *admin.Job) jobJSON { return jobJSON{j, j.Superseded, j.SupersededTotal} }
 
 func printJob(a *app.App, j *admin.Job) {
 	fmt.Fprintf(a.Out, "%s: %s of bb://%s/%s", j.ID, j.Kind, j.Buffer, j.Path)
@@ -94,6 +103,10 @@ func printJob(a *app.App, j *admin.Job) {
 	printSome(a, j.FailedTotal-int64(len(j.Failed)), "more were not done")
 	printSome(a, j.HeldTotal, "names are held back by a keep pattern")
 	printSome(a, j.OpenTotal, "files are open for writing")
+	for _, step := range j.Superseded {
+		fmt.Fprintf(a.Out, "%s: superseded, and not flushed: a newer step is complete\n", bb.Printable(bb.Address{Buffer: j.Buffer, Path: step}.String()))
+	}
+	printSome(a, j.SupersededTotal-int64(len(j.Superseded)), "more steps are superseded")
 	if j.LastError != "" {
 		fmt.Fprintln(a.Out, "the store failed last with:", j.LastError)
 	}
@@ -117,7 +130,7 @@ was cancelled.`,
 			j, err := admin.WatchJob(ctx, c, args[0], func(j admin.Job) {
 				bar.Set(app.Figures{Files: j.FilesDone, FilesTotal: j.Files, Bytes: j.BytesDone, BytesTotal: j.Bytes})
 				if a.JSON {
-					lines.Encode(j)
+					lines.Encode(jsonOf(&j))
 				}
 			})
 			bar.End()

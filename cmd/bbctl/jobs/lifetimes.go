@@ -85,7 +85,7 @@ func JobStatus(a *app.App, cmd *cobra.Command, job string) error {
 	if len(list) == 0 {
 		return NoRuns(job)
 	}
-	return a.Print(list, func() {
+	return a.Print(lifetimesJSON(list), func() {
 		a.Fitted(func() {
 			for i := range list {
 				if i > 0 {
@@ -95,6 +95,23 @@ func JobStatus(a *app.App, cmd *cobra.Command, job string) error {
 			}
 		})
 	})
+}
+
+// lifetimeJSON is a batch job's record as it is printed: with the fields that it has beside its JSON.
+type lifetimeJSON struct {
+	*admin.Lifetime
+	Dropped      int64                   `json:"dropped,omitempty"`
+	DroppedBytes int64                   `json:"dropped_bytes,omitempty"`
+	Superseded   []admin.SupersededSteps `json:"superseded,omitempty"`
+}
+
+func lifetimesJSON(list []admin.Lifetime) []lifetimeJSON {
+	all := make([]lifetimeJSON, len(list))
+	for i := range list {
+		f := list[i].Total()
+		all[i] = lifetimeJSON{&list[i], f.Dropped, f.DroppedBytes, list[i].Superseded}
+	}
+	return all
 }
 
 func NoRuns(job string) error {
@@ -194,11 +211,31 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 	if saved, measured := l.Saved(); measured {
 		fmt.Fprintf(a.Out, "saved at least %.1f s against writing straight to the store, which took %s/s\n", saved, app.Size(int64(l.StoreRate())))
 	}
+	printSuperseded(a, l)
 	for _, f := range l.Bill.Files {
 		fmt.Fprintf(a.Out, "not saved: %s, %s: %s\n", bb.Printable(f.Path), app.Size(f.Bytes), f.Reason)
 	}
 	if l.Bill.Total > 0 {
 		fmt.Fprintf(a.Out, "%s not saved, of %s\n", bb.Count(l.Bill.Total, "file was", "files were"), app.Size(l.Bill.Bytes))
+	}
+}
+
+// printSuperseded prints the steps that were not flushed, since newer ones were complete: they are no loss.
+func printSuperseded(a *app.App, l *admin.Lifetime) {
+	if f := l.Total(); f.Dropped > 0 {
+		fmt.Fprintf(a.Out, "%s of %s dropped from memory: newer steps have superseded them\n", bb.Count(f.Dropped, "file"), app.Size(f.DroppedBytes))
+	}
+	for i := range l.Superseded {
+		of := &l.Superseded[i]
+		address := func(path string) string { return bb.Printable(bb.Address{Buffer: of.Buffer, Path: path}.String()) }
+		for _, s := range of.Steps {
+			fmt.Fprintf(a.Out, "superseded: %s, %s of %s: %s is complete\n", address(s.Step), bb.Count(s.Files, "file"), app.Size(s.Bytes), address(s.By))
+		}
+		were := "were"
+		if of.Total == 1 {
+			were = "was"
+		}
+		fmt.Fprintf(a.Out, "%s of bb://%s %s superseded and not flushed, %s in all\n", bb.Count(of.Total, "step"), of.Buffer, were, app.Size(of.Bytes))
 	}
 }
 

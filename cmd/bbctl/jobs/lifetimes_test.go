@@ -8,6 +8,7 @@ import (
 
 	"forebay/client/admin"
 	"forebay/cmd/bbctl/app"
+	"forebay/internal/bb"
 )
 
 func TestOrphans(t *testing.T) {
@@ -41,14 +42,20 @@ func TestPrintLifetime(t *testing.T) {
 		Out: []admin.LifetimeStage{{Buffer: "job-12-a", Path: "r", URL: "file:///r", OnSuccess: true}},
 		In:  []admin.LifetimeStage{{Buffer: "job-12-a", Path: "i", URL: "file:///i", Note: "it is away"}},
 		Nodes: []admin.LifetimeNode{
-			{Node: "n1", Since: time.Unix(1, 0), Figures: admin.Figures{Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
+			{Node: "n1", Since: time.Unix(1, 0), Figures: admin.Figures{Dropped: 4, DroppedBytes: 1024, Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
 		},
 		Bill: admin.Bill{Total: 2, Bytes: 10},
+		Superseded: []bb.SupersededSteps{{
+			Buffer: "job-12-a", Total: 3, Files: 9, Bytes: 4096, Steps: []bb.SupersededStep{{Step: "step-4", By: "step-6", Files: 3, Bytes: 2048}},
+		}},
 	})
 	for _, want := range []string{
 		"job 12 of alice (lab)", "orphan", "after 3 attempts: the store is away", "bb://job-12-a, bb://shared (outlives it)",
 		"not staged out, as the job failed: bb://job-12-a/r to file:///r", "1.0 GiB", "1.5s", "detached", "attached", "all", "2 files were not saved, of 10 B",
 		"stage-in: file:///i to bb://job-12-a/i, failed: it is away", "saved at least 30.5 s", "32 MiB/s",
+		"4 files of 1.0 KiB dropped from memory: newer steps have superseded them",
+		"superseded: bb://job-12-a/step-4, 3 files of 2.0 KiB: bb://job-12-a/step-6 is complete",
+		"3 steps of bb://job-12-a were superseded and not flushed, 4.0 KiB in all",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &out)

@@ -250,17 +250,18 @@ class Client:
         return got or []
 
     def job(self, job: str) -> dict[str, Any]:
-        """Describe one job, by its id."""
-        got: dict[str, Any] = json.loads(
-            self.ask(_wire.TYPE_JOB, _wire.JobRequest(id=job), _wire.JobReply).json
-        )
-        return got
+        """Describe one job, by its id.
+
+        Of a drain, superseded names steps that it leaves out, since newer ones are complete, and
+        superseded_total counts them.
+        """
+        return _job(self.ask(_wire.TYPE_JOB, _wire.JobRequest(id=job), _wire.JobReply))
 
     def watch_job(self, job: str) -> Iterator[dict[str, Any]]:
         """Yield how far a job is, now and whenever that changes, until it has ended."""
         m = _wire.JobRequest(id=job, watch=True)
         for reply, _ in self.stream(_wire.TYPE_JOB, m, _wire.JobReply):
-            yield json.loads(reply.json)
+            yield _job(reply)
 
     def cancel_job(self, job: str) -> None:
         """End a job: what of it waits is not done, and what is done stays."""
@@ -425,6 +426,14 @@ class Client:
         for some in leases:
             some.close()
         self.atlas.close()
+
+
+def _job(m: _wire.JobReply) -> dict[str, Any]:
+    """Return what a message says of one job: its record, with the fields beside it."""
+    got: dict[str, Any] = json.loads(m.json)
+    if m.superseded_total:
+        got |= {"superseded": list(m.superseded), "superseded_total": m.superseded_total}
+    return got
 
 
 def _check_complete(op: str, address: str, p: Progress) -> None:

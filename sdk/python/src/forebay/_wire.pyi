@@ -514,11 +514,40 @@ class JobRequest(Message):
 
 class JobReply(Message):
     json: bytes
-    def __init__(self, *, json: bytes | None = ...) -> None: ...
+    @property
+    def superseded(self) -> RepeatedScalarFieldContainer[str]: ...
+    superseded_total: int
+    def __init__(self, *, json: bytes | None = ..., superseded: Iterable[str] | None = ..., superseded_total: int | None = ...) -> None: ...
 
 class Lifetime(Message):
     json: bytes
-    def __init__(self, *, json: bytes | None = ...) -> None: ...
+    @property
+    def superseded(self) -> RepeatedCompositeFieldContainer[SupersededSteps]: ...
+    @property
+    def dropped(self) -> RepeatedCompositeFieldContainer[DroppedFiles]: ...
+    def __init__(self, *, json: bytes | None = ..., superseded: Iterable[SupersededSteps] | None = ..., dropped: Iterable[DroppedFiles] | None = ...) -> None: ...
+
+class SupersededSteps(Message):
+    buffer: str
+    total: int
+    files: int
+    bytes: int
+    @property
+    def steps(self) -> RepeatedCompositeFieldContainer[SupersededStep]: ...
+    def __init__(self, *, buffer: str | None = ..., total: int | None = ..., files: int | None = ..., bytes: int | None = ..., steps: Iterable[SupersededStep] | None = ...) -> None: ...
+
+class SupersededStep(Message):
+    step: str
+    by: str
+    files: int
+    bytes: int
+    def __init__(self, *, step: str | None = ..., by: str | None = ..., files: int | None = ..., bytes: int | None = ...) -> None: ...
+
+class DroppedFiles(Message):
+    node: str
+    files: int
+    bytes: int
+    def __init__(self, *, node: str | None = ..., files: int | None = ..., bytes: int | None = ...) -> None: ...
 
 class LifetimeOpen(Message):
     json: bytes
