@@ -91,6 +91,7 @@ var layers = []struct {
 	{"flusher/backing/posix/syncgroup", nil},
 	{"flusher/backing/posix/lustre", nil},
 	{"flusher/backing/posix/identity", []string{"flusher/backing/posix/lustre"}},
+	{"flusher/backing/posix/link", []string{"flusher/backing", "internal/bb"}},
 	{"flusher/backing/s3/answer", []string{"internal/bb"}},
 	{"flusher/backing/s3/connect", []string{"internal/bb", "internal/userfile"}},
 	{"flusher/backing/s3/doubt", []string{"flusher/backing"}},

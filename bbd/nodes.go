@@ -43,5 +43,6 @@ func (d *Daemon) forgetter(ctx context.Context, name string) (*nodes.Buffer, err
 	return nodes.NewBuffer(nodes.BufferOptions{
 		Name: b.Name(), Owners: d.owners(), Names: b.Tree(), Replicas: b.Replicas(), Writeback: b.Writeback(),
 		Reachable: func(node bb.NodeID) bool { return d.cluster.Reachable(node) }, Lost: b.Recovery().PublishLost,
+		Lock: b.Files().Lock, Requeue: b.Recovery().Requeue,
 	}), nil
 }

@@ -3,6 +3,7 @@ package bbd_test
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func TestStageInJobOthers(t *testing.T) {
 		os.Mkdir(filepath.Join(from, "empty"), 0o750), os.Chmod(filepath.Join(from, "empty"), 0o750),
 		os.Symlink("nothing", filepath.Join(from, "gone")),
 		os.Symlink("/", filepath.Join(from, "out")),
+		syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600),
 		os.Chtimes(filepath.Join(from, "d0"), when, when), os.Chmod(filepath.Join(from, "d0"), 0o550),
 	} {
 		if err != nil {
@@ -30,11 +32,16 @@ func TestStageInJobOthers(t *testing.T) {
 	}
 	t.Cleanup(func() { os.Chmod(filepath.Join(from, "d0"), 0o700) })
 	r, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
-	if err == nil || r.FilesDone != 20 || r.FailedTotal != 2 || len(r.Failed) != 2 || r.Failed[0].Kind != client.ErrUnsupported {
+	if err == nil || r.FilesDone != 22 || r.FailedTotal != 1 || len(r.Failed) != 1 || r.Failed[0].Kind != client.ErrUnsupported {
 		t.Fatalf("stage-in: %+v (%v)", r, err)
 	}
 	for name, want := range content {
 		wantFile(t, b, "x/"+name, want)
+	}
+	for name, want := range map[string]string{"x/gone": "nothing", "x/out": "/"} {
+		if got, err := b.Readlink(t.Context(), name); got != want || err != nil {
+			t.Errorf("%s leads to %q (%v), want %q", name, got, err, want)
+		}
 	}
 	if e, err := b.Stat(t.Context(), "x/empty"); err != nil || !e.IsDir() || e.Mode.Perm() != 0o750 {
 		t.Errorf("the empty directory: %+v (%v)", e, err)

@@ -1,14 +1,23 @@
 package client_test
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/wire"
 )
 
-// TestSpecial: symbolic links, FIFOs and sockets have names that last, and no bytes.
+// TestSpecial: symbolic links, FIFOs and sockets have names that last, and nobody reads them as files.
 func TestSpecial(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -27,7 +36,7 @@ func TestSpecial(t *testing.T) {
 		"fifo": {Type: client.TypeFIFO, Mode: 0o600}, "socket": {Type: client.TypeSocket, Mode: 0o640},
 	} {
 		e, err := b.Stat(ctx, path)
-		if err != nil || e.Type != want.Type || e.Target != want.Target || e.Size != want.Size || e.Mode != want.Mode || e.State != client.StateClean {
+		if err != nil || e.Type != want.Type || e.Target != want.Target || e.Size != want.Size || e.Mode != want.Mode || want.Target == "" && e.State != client.StateClean {
 			t.Errorf("%s: %+v, %v", path, e, err)
 		}
 		info, err := fs.Stat(b.FS(ctx), path)
@@ -70,6 +79,75 @@ func kindOf(t *testing.T, what string, err error, want client.Kind) {
 	t.Helper()
 	if client.KindOf(err) != want {
 		t.Errorf("%s: %v, not of kind %v", what, err, want)
+	}
+}
+
+// TestLinksKilled kills the daemon while links are made, renamed and removed: those that were acknowledged are there, and
+// the store has the same links as the buffer in the end, and nothing else.
+func TestLinksKilled(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	d, c, store := daemonClient(t)
+	b := c.Buffer("b")
+	const count, kills = 240, 4
+	acked := map[string]string{} // targets of what is certainly there
+	var made atomic.Int32
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		certain := func(err error) bool {
+			if err != nil && !errors.Is(err, client.ErrUnknownOutcome) {
+				t.Error(err)
+			}
+			return err == nil
+		}
+		for i := range count {
+			name, target := fmt.Sprint("l", i), fmt.Sprint("target of ", i)
+			if certain(b.Symlink(ctx, target, name)) {
+				switch i % 3 {
+				case 0:
+					acked[name] = target
+				case 1:
+					if certain(b.Rename(ctx, name, "moved-"+name)) {
+						acked["moved-"+name] = target
+					}
+				default:
+					certain(b.Remove(ctx, name))
+				}
+			}
+			made.Add(1)
+		}
+	})
+	for i := range kills {
+		for int(made.Load()) < (i+1)*count/(kills+2) {
+			time.Sleep(time.Millisecond)
+		}
+		d.Kill()
+		d.Start()
+	}
+	writer.Wait()
+	must[admin.Report](t)(admin.Drain(ctx, c, "b", 2*time.Minute, nil))
+	found := map[string]string{}
+	for e, err := range b.ReadDir(ctx, "") {
+		check(t, err)
+		found[e.Name] = e.Target
+		if e.State != client.StateClean {
+			t.Errorf("after the drain, %s is %v", e.Name, e.State)
+		}
+	}
+	for name, target := range acked {
+		if found[name] != target {
+			t.Errorf("%s leads to %q, not to %q", name, found[name], target)
+		}
+	}
+	there, err := os.ReadDir(store)
+	check(t, err)
+	stored := map[string]string{}
+	for _, e := range there {
+		stored[e.Name()], err = os.Readlink(filepath.Join(store, e.Name()))
+		check(t, err)
+	}
+	if !maps.Equal(stored, found) || len(acked) < count/3 {
+		t.Errorf("the store has %d links, the buffer %d, %d were acknowledged: %v, %v", len(stored), len(found), len(acked), stored, found)
 	}
 }
 

@@ -26,8 +26,8 @@ type Item struct {
 	Size       int64     // bytes
 	DirtySince time.Time // when its oldest byte that is not durable was committed, whatever the generation; zero: now
 	ClosedAt   time.Time // zero: now
-	// Path is where it lies, if Suspect. The flusher asks Job.Path otherwise.
-	Path string
+	// Path is where it lies, if Suspect, and Object its object; "": as the policy names it. The flusher asks Job.Path otherwise.
+	Path, Object string
 	// Suspect says that an earlier life of the daemon may have been flushing this
 	// file, which has never been flushed before: should it be renamed or removed
 	// now, whatever is in the store under its present name is removed.

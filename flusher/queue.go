@@ -195,7 +195,7 @@ func (q *queue) add(item Item, id uint64) {
 		e = &entry{id: id, item: item, path: item.Path}
 		q.entries[item.File] = e
 		if item.Suspect && item.Path != "" {
-			q.setSuspect(e, q.objectName(item.Path))
+			q.setSuspect(e, cmp.Or(item.Object, q.objectName(item.Path)))
 			q.unrecorded.Note(e.suspect, owned.Unrecorded{Attempts: item.Attempts})
 		}
 		q.move(e, stateReady)

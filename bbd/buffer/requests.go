@@ -45,7 +45,7 @@ func (b *Buffer) log() logged {
 
 // EntryOptions returns the options of requests about entries in all buffers.
 func (h *Host) EntryOptions() entries.Options {
-	o := entries.Options{Owners: h.Owners, Store: h.Store, NextID: h.IDs.Next}
+	o := entries.Options{Owners: h.Owners, Store: h.Store}
 	if h.Cluster != nil {
 		o.Cluster = h.Cluster
 	}
@@ -54,5 +54,7 @@ func (h *Host) EntryOptions() entries.Options {
 
 // newEntries makes the part that describes the entries of a buffer.
 func newEntries(b *Buffer) *entries.Buffer {
-	return entries.NewBuffer(b.h.EntryOptions(), b.name, entries.Parts{Paths: b.paths, Names: b.ns, Dirty: b.dirty, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries})
+	return entries.NewBuffer(b.h.EntryOptions(), b.name, entries.Parts{
+		Paths: b.paths, Names: b.ns, Dirty: b.dirty, Make: b.make, Flushed: b.Flushed, AsideDir: b.reassertion.AsideDir, MarkSteps: b.rules.MarkEntries,
+	})
 }

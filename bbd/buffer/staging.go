@@ -94,6 +94,11 @@ func (f stagingFile) Cancel() { f.File.Cancel(f.ctx) }
 // Pin opens a closed file, and pins its bytes that are in memory.
 func (b *Buffer) Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error) {
 	e, view, err := b.handles.OpenRead(ctx, c, path)
+	if bb.KindOf(err) == bb.Unsupported {
+		if link, lookupErr := b.paths.Lookup(ctx, c, "stage-out", path); lookupErr == nil && link.Type == bb.TypeSymlink {
+			return staging.PinLink(path, &link), nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type File struct {
 	Near       bb.NodeID           // the other node that opened it last; "": none has
 	Second     cluster.Incarnation // of its second copy; zero: there is none
 	Unsure     cluster.Incarnation // of one that was made, which the namespace may have; zero: there is none
+	Bare       bool                // a symbolic link: it has no bytes to copy or to move
 }
 
 // New returns the files of a buffer that has none.

@@ -56,7 +56,7 @@ func (c scope) writeReceipt(ctx context.Context, write func([]byte) error) error
 	}
 	lines = append(lines, '\n')
 	err = c.Names().ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || e.State() != bb.StateClean {
+		if e.Generation == 0 || e.State() != bb.StateClean {
 			return nil
 		}
 		path, err := c.Path(ctx, &e)
@@ -84,6 +84,7 @@ func receiptOf(path string, e *bb.Entry) *receipt.Receipt {
 	return &receipt.Receipt{
 		Path: path, Size: e.Size, Checksum: e.Checksum, Codec: f.Codec, StoredSize: f.Size,
 		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By, Layout: f.Layout,
+		Link: e.Type == bb.TypeSymlink,
 	}
 }
 

@@ -56,7 +56,7 @@ func (c scope) key(e *bb.Entry) flusher.Key {
 func (c scope) each(ctx context.Context, visit func(e *bb.Entry, path func() (string, error)) error) error {
 	if c.below == "" {
 		return c.Names().ScanAll(ctx, func(e bb.Entry) error {
-			if e.Type != bb.TypeFile {
+			if e.IsDir() {
 				return nil
 			}
 			return visit(&e, func() (string, error) { return c.Path(ctx, &e) })

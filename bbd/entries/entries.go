@@ -131,7 +131,7 @@ func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (pro
 	if _, err := bb.SplitPath(m.Path); err != nil {
 		return nil, bb.Wrap("mknod", b.address(m.Path), err)
 	}
-	e := bb.Entry{Type: bb.EntryType(min(m.Type, math.MaxUint8)), Target: string(m.Target), Size: int64(len(m.Target)), Mode: fs.FileMode(m.Mode)}
+	e := bb.Entry{Type: bb.EntryType(min(m.Type, math.MaxUint8)), Target: string(m.Target), Mode: fs.FileMode(m.Mode)}
 	if !e.Type.Special() {
 		return nil, bb.E(bb.Invalid, "mknod", b.address(m.Path), "what is "+e.Type.Noun()+" is not made so")
 	}
@@ -140,8 +140,10 @@ func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (pro
 			return nil, err
 		}
 	}
-	e.File = bb.FileID(v.o.NextID())
-	if e, err = b.p.Paths.Mknod(ctx, *r.Caller(), m.Path, e); err != nil {
+	if e, err = b.p.Paths.Mknod(ctx, *r.Caller(), m.Path, e, b.p.Make); err != nil {
+		return nil, err
+	}
+	if err := b.p.Flushed(ctx, *r.Caller(), "mknod", paths.Clean(m.Path)); err != nil {
 		return nil, err
 	}
 	return b.Describe(&e), nil

@@ -46,7 +46,6 @@ type Options struct {
 	Owners  owner.Node
 	Cluster Cluster // nil: this daemon is alone
 	Store   Store
-	NextID  func() uint64 // the number of a new entry: see file.Options
 }
 
 // Parts are the other parts of a buffer that requests about its entries need.
@@ -54,6 +53,10 @@ type Parts struct {
 	Paths *paths.Tree
 	Names Names
 	Dirty Dirty
+	// Make stores a new entry that has no bytes, with ids, and queues a symbolic link for its flush.
+	Make func(ctx context.Context, e bb.Entry) (bb.Entry, error)
+	// Flushed waits until the store has what lies at a path, in a buffer that wants that.
+	Flushed func(ctx context.Context, c access.Caller, op, path string) error
 	// AsideDir returns the directory of the files that were set aside; 0: there is none.
 	AsideDir func(ctx context.Context) (bb.DirID, error)
 	// MarkSteps sets the state and reason of a directory's dirty entries that lie in a superseded step.

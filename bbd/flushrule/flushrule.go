@@ -311,7 +311,7 @@ type unsaved struct {
 func (b *Buffer) unsaved(ctx context.Context) (all []unsaved, err error) {
 	var paths []string
 	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || e.State() == bb.StateClean {
+		if e.IsDir() || e.State() == bb.StateClean {
 			return nil
 		}
 		dir, err := b.names.PathOf(ctx, e.Parent)

@@ -70,7 +70,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	if err := b.p.Readers.DropCopies(e.File); err != nil {
 		return err
 	}
-	second := b.p.Replicas.Complete(e) // then there is nothing to fetch, and nothing to drop if it is not the owner's to move
+	second := e.Type == bb.TypeSymlink || b.p.Replicas.Complete(e) // then there is nothing to fetch, and nothing to drop if it is not the owner's to move
 	drop := func() {
 		if !second {
 			b.o.Store.DropGeneration(e.File, e.Generation)

@@ -48,7 +48,7 @@ func (b *Buffer) Empty(ctx context.Context, to []bb.NodeID, p *transfer.Progress
 // unsaved returns the files that this node owns and that are on no store.
 func (b *Buffer) unsaved(ctx context.Context) (left []bb.Entry, err error) {
 	err = b.p.Names.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && !e.Lost && b.o.Owners.Of(&e) == b.o.Owners.Self && e.State() != bb.StateClean {
+		if !e.IsDir() && !e.Lost && b.o.Owners.Of(&e) == b.o.Owners.Self && e.State() != bb.StateClean {
 			left = append(left, e)
 		}
 		return nil

@@ -56,7 +56,9 @@ func Free(ctx context.Context, c Cluster, buffers []*Buffer, bytes int64) int64 
 func victims(buffers []*Buffer) (all []victim) {
 	for _, b := range buffers {
 		for file, f := range b.p.Dirty.All() {
-			all = append(all, victim{b: b, file: file, File: f})
+			if !f.Bare {
+				all = append(all, victim{b: b, file: file, File: f})
+			}
 		}
 	}
 	for i := range all {

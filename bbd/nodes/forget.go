@@ -43,6 +43,10 @@ type BufferOptions struct {
 	Writeback Writeback
 	Reachable func(bb.NodeID) bool           // whether a node answers
 	Lost      func(e *bb.Entry, path string) // publishes a loss that the namespace has
+	// Lock keeps others from renaming and removing what lies at a place, until unlock is called.
+	Lock func(at ...bb.Place) (unlock func())
+	// Requeue queues a symbolic link for its flush, which this node owns by now. Its place is locked.
+	Requeue func(ctx context.Context, e *bb.Entry)
 }
 
 // Buffer takes dead nodes out of the entries of one buffer. Its methods may be called concurrently.
@@ -66,13 +70,13 @@ func (b *Buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgo
 	replica := owner.Replica(e)
 	copied := replica != "" && (replica == b.o.Owners.Self || b.o.Reachable(replica))
 	var flushed *bb.Flushed
-	if e.State() == bb.StateDirty && !copied {
+	if e.State() == bb.StateDirty && !copied && e.Type == bb.TypeFile {
 		var err error
 		if flushed, err = b.o.Writeback.Unrecorded(ctx, e); err != nil {
 			return err
 		}
 	}
-	if e.State() == bb.StateClean || copied || flushed != nil {
+	if e.State() == bb.StateClean || copied || flushed != nil || e.Type == bb.TypeSymlink {
 		answer.KeptTotal++
 		return nil
 	}
@@ -90,7 +94,7 @@ func (b *Buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgo
 // ownedBy returns the files that a node owns, except those that are lost already.
 func (b *Buffer) ownedBy(ctx context.Context, node bb.NodeID) (owned []bb.Entry, err error) {
 	err = b.o.Names.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && !e.Lost && b.o.Owners.Of(&e) == node {
+		if !e.IsDir() && !e.Lost && b.o.Owners.Of(&e) == node {
 			owned = append(owned, e)
 		}
 		return nil
@@ -123,6 +127,9 @@ var errNotConcerned = errors.New("the entry has changed")
 
 // reassign makes another node the owner of one file of a dead node, or marks the file lost.
 func (b *Buffer) reassign(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
+	if e.Type == bb.TypeSymlink {
+		return b.reassignLink(ctx, e, dead, answer)
+	}
 	if promoted, err := b.o.Replicas.PromoteOfDead(ctx, e); err != nil {
 		return err
 	} else if promoted {
@@ -155,6 +162,24 @@ func (b *Buffer) reassign(ctx context.Context, e *bb.Entry, dead bb.NodeID, answ
 	return nil
 }
 
+// reassignLink makes this daemon the owner of a dead node's symbolic link, which it flushes if that node had not.
+func (b *Buffer) reassignLink(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
+	defer b.o.Lock(e.Place())()
+	i := inheritance{file: e.File, dead: dead, heir: b.o.Owners.Self}
+	now, err := b.o.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error { return i.inherit(b.o.Owners, now) })
+	if errors.Is(err, errNotConcerned) || bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	answer.KeptTotal++
+	if now.State() == bb.StateDirty {
+		b.o.Requeue(ctx, &now)
+	}
+	return nil
+}
+
 // inheritance is a dead node's file without a second copy, whose next owner is the daemon that was asked.
 type inheritance struct {
 	file       bb.FileID
@@ -170,6 +195,7 @@ type inheritance struct {
 //	clean             yes                          clean
 //	dirty             that generation, unrecorded  clean
 //	dirty, open       not all of it                lost
+//	a dirty link      any                          dirty: its entry is all of it
 func (i *inheritance) inherit(owners owner.Node, now *bb.Entry) error {
 	if now.File != i.file || now.Lost || owners.Of(now) != i.dead {
 		return errNotConcerned
@@ -177,7 +203,7 @@ func (i *inheritance) inherit(owners owner.Node, now *bb.Entry) error {
 	if i.flushed != nil && now.State() == bb.StateDirty && now.Generation == i.flushed.Generation {
 		now.SetFlushed(*i.flushed)
 	}
-	if now.State() != bb.StateClean {
+	if now.State() != bb.StateClean && now.Type == bb.TypeFile {
 		now.Lost, now.Open = true, false
 		now.Reason = fmt.Sprintf("its bytes were in the memory of node %s, which was declared dead before they were flushed", i.dead)
 	}

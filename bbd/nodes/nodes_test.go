@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,9 @@ func TestInherit(t *testing.T) {
 		flushed *bb.Flushed
 		lost    bool
 		same    bool // it is not concerned
+		dirty   bool
 	}{
+		"a dirty link":                {now: bb.Entry{Type: bb.TypeSymlink, File: 7, Generation: 5, Target: "x"}, dirty: true},
 		"clean":                       {now: bb.Entry{File: 7, Generation: 5, Flushed: *flushed}},
 		"dirty":                       {now: bb.Entry{File: 7, Generation: 5}, lost: true},
 		"dirty, on the store":         {now: bb.Entry{File: 7, Generation: 5}, flushed: flushed},
@@ -96,7 +99,7 @@ func TestInherit(t *testing.T) {
 		"another node's by now":       {now: bb.Entry{File: 7, Generation: 5, Holders: []bb.NodeID{"n3"}}, same: true},
 	} {
 		e := c.now
-		e.Type, e.Size, e.Checksum = bb.TypeFile, 9, 3
+		e.Type, e.Size, e.Checksum = cmp.Or(e.Type, bb.TypeFile), 9, 3
 		if e.Holders == nil {
 			e.Holders = []bb.NodeID{"dead", "n4"}
 		}
@@ -109,7 +112,7 @@ func TestInherit(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || e.Lost != c.lost || !c.lost && e.State() != bb.StateClean || e.Open || !slices.Equal(e.Holders, []bb.NodeID{"n1"}) {
+		if err != nil || e.Lost != c.lost || !c.lost && (e.State() != bb.StateClean) != c.dirty || e.Open || !slices.Equal(e.Holders, []bb.NodeID{"n1"}) {
 			t.Errorf("%s: %v, %+v", name, err, e)
 		}
 	}

@@ -22,7 +22,6 @@ type Names interface {
 	walk.Names
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	LookupUnion(ctx context.Context, dir txn.UnionDir, name string) (bb.Entry, txn.UnionDir, error)
-	Create(ctx context.Context, e bb.Entry) (revision uint64, err error)
 	Mkdir(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error)
 	SetAttr(ctx context.Context, dir bb.DirID, name string, a namespace.Attr) (bb.Entry, error)
 	KnownDecisions() uint64
@@ -253,8 +252,9 @@ func (t *Tree) Mkdir(ctx context.Context, c access.Caller, path string, mode fs.
 	return e, bb.Wrap("mkdir", t.address(path), err)
 }
 
-// Mknod creates an entry of the caller's that has no bytes. Its type, id, target and mode are given.
-func (t *Tree) Mknod(ctx context.Context, c access.Caller, path string, e bb.Entry) (bb.Entry, error) {
+// Mknod creates an entry of the caller's that has no bytes, by a function that stores it. Its type, target and mode are
+// given, and its time of modification unless that is now.
+func (t *Tree) Mknod(ctx context.Context, c access.Caller, path string, e bb.Entry, store func(context.Context, bb.Entry) (bb.Entry, error)) (bb.Entry, error) {
 	const op = "mknod"
 	dir, name, err := t.Parent(ctx, c, op, path)
 	if err == nil {
@@ -269,8 +269,11 @@ func (t *Tree) Mknod(ctx context.Context, c access.Caller, path string, e bb.Ent
 	if !dir.Permits(&c, access.Write) {
 		return bb.Entry{}, access.Denied(op, t.address(path), "write the directory")
 	}
-	e.Parent, e.Name, e.UID, e.GID, e.Mode, e.MTime = dir.ID, name, c.UID, c.GIDs[0], e.Mode&PermissionBits, time.Now().Round(0).UTC()
-	e.Revision, err = t.names.Create(ctx, e)
+	e.Parent, e.Name, e.UID, e.GID, e.Mode = dir.ID, name, c.UID, c.GIDs[0], e.Mode&PermissionBits
+	if e.MTime.IsZero() {
+		e.MTime = time.Now().Round(0).UTC()
+	}
+	e, err = store(ctx, e)
 	return e, bb.Wrap(op, t.address(path), err)
 }
 

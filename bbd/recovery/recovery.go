@@ -55,6 +55,8 @@ const reportsAtOnce = 16
 //	clean    resident             evicted: comes back when it is read
 //	none     see fate.Decide      —
 //
+// A symbolic link is in its entry; a dirty one is queued.
+//
 // An entry that names an older generation than the one that memory holds and knows to be
 // acknowledged is as good as none (package fate).
 //
@@ -68,6 +70,9 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	var gone, elsewhere []bb.Entry
 	sv := fate.NewSurvey(files)
 	err := b.p.Entries.Scan(ctx, sv, func(e *bb.Entry, behind bool) {
+		if e.Type == bb.TypeSymlink && e.State() == bb.StateDirty && !b.o.Owners.Foreign(e) {
+			b.Requeue(ctx, e)
+		}
 		if behind || e.Type != bb.TypeFile {
 			return
 		}
@@ -195,12 +200,17 @@ func (b *Buffer) Suspect(doubt string) { b.doubt = doubt }
 // it, so the flusher gets to know where an object of it may be.
 func (b *Buffer) Requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, e.Place())
-	b.p.Open.IdentifyFound(e, path)
+	object := ""
+	if e.Type == bb.TypeSymlink {
+		object = path // whatever the buffer's codec is
+	} else {
+		b.p.Open.IdentifyFound(e, path)
+	}
 	spec := b.p.Spec()
 	since := dirtySince(e, &spec)
 	b.p.Queue.Enqueue(*e, flusher.Item{
 		Key: flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation}, Size: e.Size, DirtySince: since, ClosedAt: since,
-		Path: path, Suspect: err == nil && e.Stored().Generation == 0, Attempts: e.Unrecorded(),
+		Path: path, Object: object, Suspect: err == nil && e.Stored().Generation == 0, Attempts: e.Unrecorded(),
 	})
 }
 

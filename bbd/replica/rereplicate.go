@@ -102,7 +102,7 @@ func (b *Buffer) underReplicated() (list []lacking) {
 		}
 	}
 	for file, f := range b.dirty.All() {
-		if !open[file] && !has(f.Second) {
+		if !f.Bare && !open[file] && !has(f.Second) {
 			bytes := b.size(&bb.Entry{File: file, Generation: f.Generation})
 			list = append(list, lacking{file: file, closed: f, was: f.Second, bytes: bytes})
 		}

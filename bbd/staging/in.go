@@ -23,6 +23,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
+	"forebay/internal/checksum"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
 )
@@ -157,7 +158,9 @@ func (s *job) Same(ctx context.Context, target string, o *backing.Object, codecN
 
 func (s *job) same(e *bb.Entry, target string, o backing.Object, codecName string) bool {
 	switch {
-	case e.Type != bb.TypeFile || e.Open || e.Lost:
+	case e.IsDir() || e.Open || e.Lost || e.Type != bb.TypeFile && e.Type != bb.TypeSymlink:
+		return false
+	case (e.Type == bb.TypeSymlink) != o.IsLink():
 		return false
 	case s.of.o.Cluster != nil && s.atHand(e, target, nil) != nil:
 		return false // Create returns where it is
@@ -175,7 +178,7 @@ func (s *job) same(e *bb.Entry, target string, o backing.Object, codecName strin
 func (s *job) isOwn(target string, o backing.Object, codecName string) bool {
 	spec := s.b.Spec()
 	own, err := bb.ParseBacking(spec.Backing)
-	if err != nil || spec.Codec != codecName {
+	if err != nil || spec.Codec != codecName && !o.IsLink() {
 		return false
 	}
 	from, err := bb.ParseBacking(s.url)
@@ -203,6 +206,20 @@ func (s *job) Create(ctx context.Context, target string, o backing.Object) (stag
 		return nil, err
 	}
 	return &stagedFile{s: s, f: f, target: target, object: o, there: there}, nil
+}
+
+// Link makes a symbolic link, and the directories above it. One that comes from where the buffer flushes it to is clean
+// from the start.
+func (s *job) Link(ctx context.Context, at string, o backing.Object, target string) error {
+	if err := s.makeDirs(ctx, path.Dir(at)); err != nil {
+		return err
+	}
+	s.there.Delete(at)
+	var flushed bb.Flushed
+	if s.isOwn(at, o, codec.None) {
+		flushed = bb.Flushed{ETag: o.ETag, Size: o.Size, Checksum: checksum.Sum([]byte(target)), At: time.Now(), By: s.of.o.Node}
+	}
+	return s.b.Link(ctx, s.cred, at, target, o.MTime, flushed)
 }
 
 func (s *job) makeDirs(ctx context.Context, dir string) error {

@@ -35,12 +35,10 @@ func (s *job) others(ctx context.Context, name, target string, dir func(string, 
 // oddReason returns why an object of a store cannot be held.
 func oddReason(mode fs.FileMode) string {
 	switch mode.Type() {
-	case fs.ModeSymlink:
-		return "it is a symbolic link, which a buffer cannot hold; if it leads to a file below the source, a copy of that was staged"
 	case fs.ModeNamedPipe:
-		return "it is a pipe, which a buffer cannot hold"
+		return "it is a pipe, which is not copied"
 	case fs.ModeSocket:
-		return "it is a socket, which a buffer cannot hold"
+		return "it is a socket, which is not copied"
 	}
 	return "it is a device, which a buffer cannot hold"
 }

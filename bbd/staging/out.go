@@ -82,3 +82,23 @@ func Leaving(p string, e *bb.Entry) stage.Entry {
 func (s *job) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, error) {
 	return s.b.Pin(ctx, s.cred, entry.Path)
 }
+
+// pinnedLink is the target of a symbolic link that is copied out.
+type pinnedLink struct {
+	backing.Source
+	entry stage.Entry
+}
+
+// PinLink returns the content of a symbolic link, which its entry has.
+func PinLink(path string, e *bb.Entry) stage.Pinned {
+	return &pinnedLink{backing.NewBytes([]byte(e.Target)), Leaving(path, e)}
+}
+
+// Entry returns the entry of the link.
+func (p *pinnedLink) Entry() stage.Entry { return p.entry }
+
+// Verify has nothing to check.
+func (p *pinnedLink) Verify(context.Context) error { return nil }
+
+// Close does nothing.
+func (p *pinnedLink) Close() {}

@@ -33,6 +33,9 @@ type Buffer interface {
 	// Create begins a generation that replaces the file at a path. The error has a NotOwner
 	// if only another node may do that.
 	Create(ctx context.Context, c access.Caller, path string, mode fs.FileMode) (File, error)
+	// Link makes a symbolic link, with the time of modification if that is not zero, or gives the link that is there
+	// another target. With an entity tag in flushed, the store has it already.
+	Link(ctx context.Context, c access.Caller, path, target string, mtime time.Time, flushed bb.Flushed) error
 	// Change calls do, which shows a file, when the buffer is not about to be destroyed.
 	Change(ctx context.Context, op string, do func() error) error
 	// Pin opens a closed file, and pins its bytes that are in memory.

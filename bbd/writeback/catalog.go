@@ -28,6 +28,8 @@ var (
 	_ upload.Attributed  = (*flushJob)(nil)
 	_ upload.Attempted   = (*flushJob)(nil)
 	_ upload.Current     = (*flushJob)(nil)
+
+	_ upload.Uncompressed = (*flushJob)(nil)
 )
 
 // OpenFiles lists the files that are being written and have been committed in part.
@@ -61,6 +63,9 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	}
 	if err := b.noPendingElsewhere(ctx, path); err != nil {
 		return nil, err
+	}
+	if e.Type == bb.TypeSymlink {
+		return &flushJob{b: b, entry: e, path: path, source: targetOf(&e), looked: looked}, nil
 	}
 	if err := b.files.SaveReaders(ctx, e.File, e.Generation); err != nil {
 		return nil, err
@@ -151,12 +156,20 @@ func (b *Buffer) dirtyAt(file bb.FileID) (bb.Place, bool) {
 	return f.At, ok
 }
 
-// flushJob is one file on its way to the store.
+// target is the content of a symbolic link, which its entry has.
+type target struct{ backing.Source }
+
+func targetOf(e *bb.Entry) target { return target{backing.NewBytes([]byte(e.Target))} }
+
+// Close does nothing: the bytes are the entry's.
+func (target) Close() {}
+
+// flushJob is one file, or symbolic link, on its way to the store.
 type flushJob struct {
 	b      *Buffer
 	entry  bb.Entry
 	path   string
-	snap   *store.Snapshot
+	snap   *store.Snapshot // nil: it is a link
 	source Pinned
 	looked time.Time // when its entry was looked up
 }
@@ -175,6 +188,9 @@ func (j *flushJob) Attempts() []bb.Content { return j.entry.Unrecorded() }
 
 // Attrs are the file's attributes in stores that keep attributes.
 func (j *flushJob) Attrs() *backing.Attrs { return backing.AttrsOf(&j.entry) }
+
+// Uncompressed reports that the store gets a link's target as it is.
+func (j *flushJob) Uncompressed() bool { return j.entry.Type == bb.TypeSymlink }
 
 // currentFor is how long the result of a lookup in the namespace stays valid. A node
 // is not declared dead sooner after the last gossip from it.
@@ -203,6 +219,9 @@ const verifyStep = 256 << 20
 
 // Damage checks every extent.
 func (j *flushJob) Damage(ctx context.Context, progress func()) error {
+	if j.snap == nil {
+		return nil
+	}
 	size := j.snap.Size()
 	for off := int64(0); off < size; off += verifyStep {
 		if err := j.snap.Verify(ctx, off, min(verifyStep, size-off)); err != nil {
@@ -282,7 +301,9 @@ func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 // Close releases the bytes. Idempotent.
 func (j *flushJob) Close() {
 	j.source.Close()
-	j.snap.Close()
+	if j.snap != nil {
+		j.snap.Close()
+	}
 }
 
 // Applied strikes a rename or removal out that the store has carried out.

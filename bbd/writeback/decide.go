@@ -62,8 +62,12 @@ func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) 
 	return ""
 }
 
+// nodeLocal reports whether an entry is never flushed: it is a FIFO or a socket, or a link that an older release has
+// made.
+func nodeLocal(e *bb.Entry) bool { return e.Type.Special() && e.Generation == 0 }
+
 // orphan reports whether an object under the name of an entry has no owner: the file is this node's, and
 // its name was never durable. The object cannot be of any use, and the flush waits for its removal.
 func orphan(owners owner.Node, e *bb.Entry) bool {
-	return !owners.Foreign(e) && !e.IsDir() && !e.Type.Special() && !e.Lost && e.Stored().Generation == 0
+	return !owners.Foreign(e) && !e.IsDir() && !nodeLocal(e) && !e.Lost && e.Stored().Generation == 0
 }

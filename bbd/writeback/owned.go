@@ -121,6 +121,9 @@ func (b *Buffer) addEntry(ctx context.Context, object string, o *owned) error {
 		case err != nil:
 			return err
 		case !e.IsDir():
+			if e.Type == bb.TypeSymlink {
+				o.flushes = codec.None
+			}
 			o.add(object, path, []bb.Flushed{e.Stored()}, e.Unrecorded())
 		}
 	}

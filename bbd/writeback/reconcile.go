@@ -155,7 +155,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 		return nil
 	case err != nil:
 		return err
-	case e.IsDir() || e.Type.Special() || e.Lost:
+	case e.IsDir() || nodeLocal(&e) || e.Lost:
 		return nil
 	}
 	node := b.o.Owners.Self
@@ -186,7 +186,7 @@ func (b *Buffer) reconcileTree(ctx context.Context, what Doubt) error {
 func (b *Buffer) ownersBelow(ctx context.Context, path string, but []bb.NodeID) (owners []bb.NodeID, err error) {
 	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
 		node := b.o.Owners.Of(&e)
-		if e.IsDir() || e.Type.Special() || e.Lost || slices.Contains(but, node) || slices.Contains(owners, node) {
+		if e.IsDir() || nodeLocal(&e) || e.Lost || slices.Contains(but, node) || slices.Contains(owners, node) {
 			return nil
 		}
 		at, err := b.pathAt(ctx, e.Place())
@@ -238,7 +238,7 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 	defer held.Release()
 	if !what.Tree {
 		e, err := b.names.Resolve(ctx, what.Path)
-		if err != nil || e.IsDir() || e.Type.Special() {
+		if err != nil || e.IsDir() || nodeLocal(&e) {
 			return err
 		}
 		if b.o.Owners.Foreign(&e) {
@@ -247,7 +247,7 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 		return b.reconcileFile(ctx, &e, what.Path)
 	}
 	return b.names.ScanAll(ctx, func(e bb.Entry) error {
-		if e.IsDir() || e.Type.Special() || b.o.Owners.Foreign(&e) {
+		if e.IsDir() || nodeLocal(&e) || b.o.Owners.Foreign(&e) {
 			return nil
 		}
 		path, err := b.pathAt(ctx, e.Place())
@@ -303,8 +303,8 @@ func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// In memory first: from now on nothing of it is evicted.
-	if b.o.Store.MarkDirty(e.File, e.Generation) != nil {
+	// In memory first: from now on nothing of it is evicted. A link is in its entry.
+	if e.Type != bb.TypeSymlink && b.o.Store.MarkDirty(e.File, e.Generation) != nil {
 		return true, nil
 	}
 	now, err = b.updateFlushed(b.ctx, e, func(now *bb.Entry) {
@@ -328,7 +328,7 @@ func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
 	case due(b.o.Owners, &now, e.Generation) == flushIt:
 		b.enqueueLooked(b.ctx, &now, b.addFound(&now))
 		return nil
-	case due(b.o.Owners, &now, e.Generation) == isStored:
+	case due(b.o.Owners, &now, e.Generation) == isStored && e.Type != bb.TypeSymlink:
 		failed = errors.Join(failed, b.o.Store.MarkClean(e.File, e.Generation))
 	}
 	return failed

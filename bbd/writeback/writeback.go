@@ -136,7 +136,7 @@ func (b *Buffer) Enqueue(e bb.Entry, item flusher.Item) {
 }
 
 func (b *Buffer) addDirty(e *bb.Entry) {
-	f := dirty.File{At: e.Place(), Generation: e.Generation}
+	f := dirty.File{At: e.Place(), Generation: e.Generation, Bare: e.Type == bb.TypeSymlink}
 	if second := owner.Replica(e); second != "" && b.o.Cluster != nil {
 		f.Second = b.o.Cluster.Incarnation(second)
 	}

@@ -16,6 +16,9 @@ import (
 // bb.Invalid before anything is touched. Names that this package makes for
 // unfinished work (see Owner) are never listed.
 //
+// An object is a file, or a symbolic link: Object.Mode then has fs.ModeSymlink, and its content is the target as it
+// was written. No method follows the link that has a name.
+//
 // All methods may be called concurrently. Every call ends soon after its context
 // does. Errors are *bb.Error; which of them may pass is decided by Passing.
 type Store interface {
@@ -62,8 +65,8 @@ type Reader interface {
 	List(ctx context.Context, prefix string, fn func(Object) error) error
 
 	// Others calls fn, as List does, for what lies below a directory (the empty name: the
-	// root) and is no object: directories, each before what is in it, symbolic links, pipes,
-	// sockets and devices. The directory itself comes first. Of a pipe, socket or
+	// root) and is no object: directories, each before what is in it, pipes,
+	// sockets and devices. The directory itself comes first, also if the name is that of a link to it. Of a pipe, socket or
 	// device it is that alone. Stores without directories have those that a marker stands for (S3),
 	// or none.
 	Others(ctx context.Context, dir string, fn func(Other) error) error
@@ -183,7 +186,7 @@ type DirOptions struct {
 
 // Attrs are the attributes of a file or directory.
 type Attrs struct {
-	Mode  fs.FileMode // permission bits
+	Mode  fs.FileMode // permission bits; with fs.ModeSymlink the bytes of a Put are the target of a link that it makes
 	UID   uint32      // set only by a daemon that may
 	GID   uint32
 	MTime time.Time // zero: now
@@ -199,8 +202,8 @@ type Object struct {
 	Checksum    uint64
 	HasChecksum bool
 	MTime       time.Time
-	// Mode has the permission bits, if HasMode: of stores that have such things (POSIX). S3
-	// says the mode and the time that were put with an object in Stat and Described, not in List.
+	// Mode has the permission bits and, of a symbolic link, fs.ModeSymlink, if HasMode: of stores that have such
+	// things (POSIX). S3 returns the mode and the time that were put with an object in Stat and Described, not in List.
 	Mode    fs.FileMode
 	HasMode bool
 	// Layout is how a file system that spreads files over servers has placed the object, in its own words (on
@@ -214,6 +217,9 @@ type Version struct {
 	ETag string
 	Size int64 // bytes
 }
+
+// IsLink reports whether the object is known to be a symbolic link.
+func (o Object) IsLink() bool { return o.HasMode && o.Mode&fs.ModeSymlink != 0 }
 
 // Version returns the object's version.
 func (o Object) Version() Version { return Version{o.ETag, o.Size} }
@@ -229,5 +235,12 @@ func Described(r io.Reader) (Object, bool) {
 
 // AttrsOf returns the attributes of an entry.
 func AttrsOf(e *bb.Entry) *Attrs {
-	return &Attrs{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime}
+	a := &Attrs{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime}
+	if e.Type == bb.TypeSymlink {
+		a.Mode = fs.ModePerm | fs.ModeSymlink
+	}
+	return a
 }
+
+// IsLink reports whether a Put makes a symbolic link.
+func (a *Attrs) IsLink() bool { return a != nil && a.Mode&fs.ModeSymlink != 0 }

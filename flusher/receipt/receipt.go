@@ -32,6 +32,7 @@ type Receipt struct {
 	At         time.Time // when the store had confirmed it
 	By         bb.NodeID
 	Layout     string // how the store had placed it; "": not known
+	Link       bool   // a symbolic link, whose content is its target
 }
 
 // New returns the receipt of a file, whose bytes src has, that was flushed.
@@ -58,11 +59,12 @@ type line struct {
 	At         time.Time `json:"at"`
 	By         bb.NodeID `json:"by"`
 	Layout     string    `json:"layout,omitempty"`
+	Link       bool      `json:"link,omitempty"`
 }
 
 // Append appends the receipt's line to b, with its newline.
 func (r *Receipt) Append(b []byte) ([]byte, error) {
-	l := line{Path: r.Path, Size: r.Size, Checksum: hex(r.Checksum), Codec: r.Codec, ETag: r.ETag, At: r.At.UTC(), By: r.By, Layout: r.Layout}
+	l := line{Path: r.Path, Size: r.Size, Checksum: hex(r.Checksum), Codec: r.Codec, ETag: r.ETag, At: r.At.UTC(), By: r.By, Layout: r.Layout, Link: r.Link}
 	if r.StoredSize != r.Size || r.StoredSum != r.Checksum {
 		l.StoredSize, l.StoredSum = &r.StoredSize, hex(r.StoredSum)
 	}
@@ -97,7 +99,7 @@ func Parse(text []byte) (Receipt, error) {
 	if err != nil {
 		return invalid(err)
 	}
-	r := Receipt{Path: l.Path, Size: l.Size, Checksum: sum, Codec: l.Codec, StoredSize: l.Size, StoredSum: sum, ETag: l.ETag, At: l.At, By: l.By, Layout: l.Layout}
+	r := Receipt{Path: l.Path, Size: l.Size, Checksum: sum, Codec: l.Codec, StoredSize: l.Size, StoredSum: sum, ETag: l.ETag, At: l.At, By: l.By, Layout: l.Layout, Link: l.Link}
 	if (l.StoredSize == nil) != (l.StoredSum == "") {
 		return invalid(errors.New("stored size and checksum go together"))
 	}
@@ -227,6 +229,10 @@ func (f *Finding) check(ctx context.Context, store backing.Reader, deep bool) {
 		return
 	}
 	switch {
+	case r.Link && !o.IsLink():
+		f.Err = bb.E(bb.Checksum, "verify", r.Object(), "is a file, was a symbolic link")
+	case !r.Link && o.IsLink():
+		f.Err = bb.E(bb.Checksum, "verify", r.Object(), "is a symbolic link, was a file")
 	case o.Size != r.StoredSize:
 		f.Err = bb.E(bb.Checksum, "verify", r.Object(), fmt.Sprintf("has %d bytes, had %d", o.Size, r.StoredSize))
 	case o.HasChecksum && o.Checksum != r.StoredSum:

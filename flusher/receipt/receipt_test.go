@@ -10,7 +10,7 @@ import (
 
 func FuzzReceipt(f *testing.F) {
 	full := Receipt{Path: "a b/ü", Size: 10, Checksum: 1 << 63, Codec: "zstd", StoredSize: 5, StoredSum: 3, ETag: "\"x\"", At: time.Unix(1e9, 5), By: "n", Layout: "-c 4 -S 1M"}
-	for _, r := range []Receipt{full, {Path: "p"}, {Path: "p", Size: 1, StoredSize: 1, Checksum: 7, StoredSum: 7}} {
+	for _, r := range []Receipt{full, {Path: "p"}, {Path: "l", Link: true}, {Path: "p", Size: 1, StoredSize: 1, Checksum: 7, StoredSum: 7}} {
 		text, err := r.Append(nil)
 		if err != nil {
 			f.Fatal(err)

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path"
 	"strings"
@@ -23,6 +24,8 @@ type Sink interface {
 	Keep(ctx context.Context, path string, o backing.Object) error
 	// Create begins a file; nobody sees it before Publish. Directories are made.
 	Create(ctx context.Context, path string, o backing.Object) (File, error)
+	// Link makes a symbolic link, or gives one another target. Directories are made.
+	Link(ctx context.Context, path string, o backing.Object, target string) error
 }
 
 // File is a file that is being staged in. Fill may be called concurrently for
@@ -97,19 +100,41 @@ func newStageIn(from backing.Reader, to Sink, opts InOptions) *stageIn {
 	return &stageIn{copier: newCopier(opts.Options), from: from, to: to, codec: opts.Codec}
 }
 
-// objects calls fn for each object with its name below the given one.
+// objects calls fn for each object with its name below the given one. A name that is that of a symbolic link to a
+// directory stands for the directory, as in Others, and any other link for itself.
 func objects(ctx context.Context, from backing.Reader, name string, fn func(o backing.Object, below string) error) error {
 	if name != "" && !strings.HasSuffix(name, "/") {
 		o, err := from.Stat(ctx, name)
-		if err == nil {
-			return fn(o, "")
-		}
-		if bb.KindOf(err) != bb.NotFound {
+		if err != nil && bb.KindOf(err) != bb.NotFound {
 			return err
+		}
+		isDir := err != nil
+		if o.IsLink() {
+			if isDir, err = isDirectory(ctx, from, name); err != nil {
+				return err
+			}
+		}
+		if !isDir {
+			return fn(o, "")
 		}
 		name += "/"
 	}
 	return from.List(ctx, name, func(o backing.Object) error { return fn(o, o.Name[len(name):]) })
+}
+
+// errEnough ends a listing.
+var errEnough = errors.New("enough is known")
+
+// isDirectory reports whether a name leads to a directory.
+func isDirectory(ctx context.Context, from backing.Reader, name string) (is bool, err error) {
+	err = from.Others(ctx, name, func(o backing.Other) error {
+		is = o.Name == name && o.Mode.IsDir()
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return is, err
 }
 
 // Plain returns the path that a target has in a buffer with a codec, and the codec that
@@ -155,6 +180,10 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		in.free()
 		return 0, err
 	}
+	if name == codec.None && mayBeLink(&o) {
+		defer in.free()
+		return o.Size, in.whole(ctx, o, target)
+	}
 	f, err := in.to.Create(ctx, target, o)
 	if err != nil {
 		in.free()
@@ -176,6 +205,48 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		return counted, err
 	}
 	return counted, f.Publish(ctx, size)
+}
+
+// mayBeLink reports whether an object is a symbolic link for all that a listing says of it.
+func mayBeLink(o *backing.Object) bool {
+	return o.IsLink() || !o.HasMode && 0 < o.Size && o.Size <= bb.MaxTarget
+}
+
+// whole copies a small object, or makes the symbolic link that it stands for: a store without directories says that
+// when the object is read, and not in a listing.
+func (in *stageIn) whole(ctx context.Context, o backing.Object, target string) error {
+	r, err := in.from.Get(ctx, o.Name, 0, o.Size)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	bytes := &countingReader{r, in.copier}
+	described, ok := backing.Described(r)
+	if ok = ok && described.ETag == o.ETag; ok && described.IsLink() {
+		o.Mode, o.HasMode, o.MTime = described.Mode, true, described.MTime
+	}
+	if o.IsLink() {
+		text, err := io.ReadAll(bytes)
+		if err != nil {
+			return err
+		}
+		if int64(len(text)) != o.Size {
+			return io.ErrUnexpectedEOF
+		}
+		return in.to.Link(ctx, target, o, string(text))
+	}
+	f, err := in.to.Create(ctx, target, o)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if ok {
+		f.Describe(described)
+	}
+	if _, err := f.Fill(ctx, 0, o.Size, bytes); err != nil {
+		return err
+	}
+	return f.Publish(ctx, o.Size)
 }
 
 // ranges copies an object's ranges. The first uses the slot that copy was given.

@@ -100,6 +100,9 @@ func (out *stageOut) start(ctx context.Context, e Entry, name string) error {
 // same compares an object with a file of the same size: by checksum where the store
 // keeps them, else by the time that an earlier copy set.
 func same(there *backing.Object, e *Entry) bool {
+	if there.IsLink() != e.Attrs.IsLink() {
+		return false
+	}
 	if there.HasChecksum {
 		return there.Checksum == e.Checksum
 	}
@@ -108,7 +111,7 @@ func same(there *backing.Object, e *Entry) bool {
 
 // keep sets the file's mode on an object that is there and equal.
 func (out *stageOut) keep(ctx context.Context, there *backing.Object, e *Entry) error {
-	if e.Attrs != nil && there.HasMode && there.Mode != e.Attrs.Mode.Perm() && !out.opts.DryRun {
+	if e.Attrs != nil && !e.Attrs.IsLink() && there.HasMode && there.Mode != e.Attrs.Mode.Perm() && !out.opts.DryRun {
 		if err := out.to.SetMode(ctx, there.Name, *e.Attrs); err != nil {
 			return err
 		}

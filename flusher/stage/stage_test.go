@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -53,6 +54,13 @@ func (b *buffer) Keep(context.Context, string, backing.Object) error { return ni
 func (b *buffer) Create(_ context.Context, path string, o backing.Object) (File, error) {
 	b.open.Add(1)
 	return &memFile{b: b, path: path}, nil
+}
+
+func (b *buffer) Link(_ context.Context, path string, _ backing.Object, target string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.files[path] = []byte("link to " + target)
+	return nil
 }
 
 type memFile struct {
@@ -195,6 +203,57 @@ func TestIn(t *testing.T) {
 	}
 }
 
+// TestInLinks stages in symbolic links as links, and copies the same bytes of a file.
+func TestInLinks(t *testing.T) {
+	store := storeWith(t, map[string]string{"d/file": "target"})
+	link := &backing.Attrs{Mode: fs.ModePerm | fs.ModeSymlink}
+	if _, err := store.Put(t.Context(), "d/link", backing.NewBytes([]byte("target")), backing.PutOptions{Attrs: link}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		want map[string]string
+	}{
+		{"d", map[string]string{"x/file": "target", "x/link": "link to target"}},
+		{"d/link", map[string]string{"x": "link to target"}},
+	} {
+		b := newBuffer()
+		report, err := In(t.Context(), store, c.name, b, "x", InOptions{})
+		if err != nil || report.FilesDone != int64(len(c.want)) || report.BytesDone != report.Bytes {
+			t.Errorf("%+v, %v", report, err)
+		}
+		b.expect(t, c.want)
+	}
+}
+
+// TestOutLinks stages a link out as one, over a file with the same content too, and skips it then.
+func TestOutLinks(t *testing.T) {
+	b, store := newBuffer(), storeWith(t, map[string]string{"l": "target"})
+	b.files["l"] = []byte("target")
+	link := attributed{b, backing.Attrs{Mode: fs.ModePerm | fs.ModeSymlink}}
+	for round := range 2 {
+		report, err := Out(t.Context(), link, "l", store, "l", Options{})
+		if err != nil || report.Skipped != int64(round) {
+			t.Errorf("round %d: %+v, %v", round, report, err)
+		}
+		if o, err := store.Stat(t.Context(), "l"); err != nil || !o.IsLink() {
+			t.Errorf("%+v, %v", o, err)
+		}
+	}
+}
+
+// attributed is a buffer whose files have attributes.
+type attributed struct {
+	*buffer
+	attrs backing.Attrs
+}
+
+func (a attributed) Walk(ctx context.Context, path string, fn func(Entry) error) error {
+	return a.buffer.Walk(ctx, path, func(e Entry) error { e.Attrs = &a.attrs; return fn(e) })
+}
+
+func (a attributed) Open(ctx context.Context, e Entry) (Pinned, error) { return a.buffer.Open(ctx, e) }
+
 func TestDryRun(t *testing.T) {
 	b, store := newBuffer(), storeWith(t, tree)
 	report, err := In(t.Context(), store, "in/d", b, "x", InOptions{Options: Options{DryRun: true}})
@@ -226,7 +285,7 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	many := map[string]string{}
 	for i := range 200 {
-		many[fmt.Sprint("f", i)] = strings.Repeat("x", 3000)
+		many[fmt.Sprint("f", i)] = strings.Repeat("x", 6000)
 	}
 	b := newBuffer()
 	_, err := In(ctx, cancelling{storeWith(t, many), cancel}, "", b, "", InOptions{Options: Options{Range: 1000}})
@@ -234,7 +293,7 @@ func TestCancel(t *testing.T) {
 		t.Fatalf("%v, %d files, %d open", err, len(b.files), b.open.Load())
 	}
 	for name, content := range b.files {
-		if len(content) != 3000 {
+		if len(content) != 6000 {
 			t.Errorf("%s is half there", name)
 		}
 	}

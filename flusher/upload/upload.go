@@ -60,6 +60,11 @@ type Attributed interface {
 	Attrs() *backing.Attrs
 }
 
+// Uncompressed is a Job whose object may not be compressed, whatever its buffer's codec is.
+type Uncompressed interface {
+	Uncompressed() bool
+}
+
 // Watch is an upload's interface to its flight. Its methods are called by one goroutine at a time, and may be
 // called again.
 type Watch interface {
@@ -117,6 +122,9 @@ func (u *Upload) Before() bb.Flushed {
 // Do stores the file. The order of its steps is what makes a flush true: put, name, record. Every Put, and the compression
 // before it, compares the checksum of the bytes that it reads with the file's before the object gets its name.
 func (u *Upload) Do(ctx context.Context) Result {
+	if plain, ok := u.Job.(Uncompressed); ok && plain.Uncompressed() {
+		u.Codec = codec.None
+	}
 	r := u.put(ctx)
 	if damaged(r.Err) {
 		if err := u.Job.Damage(ctx, u.Watch.Progress); err != nil {
@@ -164,6 +172,9 @@ func (u *Upload) put(ctx context.Context) Result {
 	}
 	u.Watch.Recorded(r.Object)
 	r.Receipt = receipt.New(u.Path, u.Job.Source(), flushed)
+	if a, ok := u.Job.(Attributed); ok {
+		r.Receipt.Link = a.Attrs().IsLink()
+	}
 	return r
 }
 

@@ -132,8 +132,8 @@ func (t EntryType) String() string {
 	}
 }
 
-// Special reports whether entries of the type are neither files nor directories: they have no bytes,
-// and the daemon does with them nothing but keep their names.
+// Special reports whether entries of the type are neither files nor directories: they have no bytes in memory. A
+// symbolic link is flushed as a file whose content is its target; of the others the daemon keeps the name alone.
 func (t EntryType) Special() bool { return t == TypeSymlink || t == TypeFIFO || t == TypeSocket }
 
 // Noun is what an entry of the type is in a sentence.
@@ -194,9 +194,9 @@ type Entry struct {
 	Dir DirID // of a directory: its own id
 	Txn TxnID // of a directory: the transaction that is committed into it and whose output lies elsewhere still
 
-	File       FileID     // of a file
-	Generation Generation // of a file: the newest committed one
-	Size       int64      // bytes; while Open, only the holders have the present size
+	File       FileID     // of all but directories
+	Generation Generation // of a file: the newest committed one; of a symbolic link in a buffer with a store: of its target
+	Size       int64      // bytes, of a link those of its target; while Open, only the holders have the present size
 	Checksum   uint64     // CRC-64/NVME of the whole content, valid unless Open
 	Open       bool       // a writer has committed (Sync) but not closed this generation
 	Holders    []NodeID   // nodes that hold extents of this generation
@@ -282,8 +282,8 @@ func (e *Entry) IsDir() bool { return e.Type == TypeDirectory }
 // State returns the file's state towards the backing store.
 func (e *Entry) State() State {
 	switch {
-	case e.Type == TypeDirectory || e.Type.Special():
-		return StateClean
+	case e.Type == TypeDirectory || e.Type.Special() && e.Generation == 0:
+		return StateClean // a link of a buffer without a store has no generation
 	case e.Lost:
 		return StateLost
 	case e.Open:

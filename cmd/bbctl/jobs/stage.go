@@ -194,10 +194,10 @@ func newStageInCommand(a *app.App) *cobra.Command {
 URL is file:///path, /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true.
 What is there already and equal is skipped, so that it can be repeated. Files and
 directories get the mode and time that they have on a POSIX store, or that S3 keeps with an
-object (see docs/durability.md), equal ones too; empty directories are made. Symbolic links,
-pipes, sockets and devices are listed, and make the exit code 7. If a link leads to a file
-below the source, a copy of that file is staged. A file with several names (hard links) is
-copied for each, as with cp -r.`,
+object (see docs/durability.md), equal ones too; empty directories are made. Symbolic links
+become links, and are not followed, unless URL is one that leads to a directory. Pipes,
+sockets and devices are listed, and make the exit code 7. A file with several names (hard
+links) is copied for each, as with cp -r.`,
 		Example: "  bbctl stage-in file:///lustre/me/in bb://job/in\n  bbctl stage-in s3://bucket/data bb://job/ --dry-run",
 	}, 0, admin.StageIn)
 }
@@ -208,8 +208,9 @@ func newStageOutCommand(a *app.App) *cobra.Command {
 		Long: `Copies a file or a tree of a buffer to a store. URL is file:///path, /path or
 s3://bucket/prefix?endpoint=…&region=…&path_style=true. What is there already and equal is
 skipped; nothing at the destination is deleted. Files and directories keep their mode and
-time, and empty directories are made (S3: see docs/durability.md). On a POSIX store, equal
-files that are there get the mode too; directories of other users stay as they are.`,
+time, links are made as links, and so are empty directories (S3: see docs/durability.md). On a
+POSIX store, equal files that are there get the mode too; directories of other users stay as
+they are. Pipes and sockets are listed, and make the exit code 7.`,
 		Example: "  bbctl stage-out bb://job/out s3://bucket/run1",
 	}, 1, admin.StageOut)
 }

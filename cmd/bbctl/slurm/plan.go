@@ -29,7 +29,7 @@ func newPlanCommand(a *app.App) *cobra.Command {
 with them; whether the capacity is there; and how long copying in, copying out and
 draining will take, at the rates that the daemons have measured with the same store: in
 stages and drains of the last day, or in what is flushed now. What was not measured is
-said to be so. Links, pipes, sockets and devices that a stage-in would leave out are listed.
+said to be so. Pipes, sockets and devices that a stage-in would leave out are listed.
 It changes nothing.`,
 		Example: "  bbctl plan job.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +52,7 @@ type planned struct {
 // skipped is something that a stage-in leaves out.
 type skipped struct {
 	Path string `json:"path"`
-	Type string `json:"type"` // link, pipe, socket, device
+	Type string `json:"type"` // pipe, socket, device
 }
 
 // maxSkipped bounds the recorded names of files that are left out, and maxPrinted the printed ones.
@@ -145,15 +145,13 @@ func (p *planned) sizeAt(url, as string) int64 {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if !d.Type().IsRegular() {
+		if !d.Type().IsRegular() && d.Type() != fs.ModeSymlink {
 			p.skip(filepath.Join(filepath.Dir(path), name), d.Type())
-		}
-		info, err := root.Stat(name)
-		if err == nil && info.Mode().IsRegular() { // a copy of it, for a link
-			total += info.Size()
-		}
-		if d.Type()&fs.ModeSymlink != 0 {
 			return nil
+		}
+		info, err := root.Lstat(name)
+		if err == nil {
+			total += info.Size()
 		}
 		return err
 	})
@@ -167,8 +165,6 @@ func (p *planned) sizeAt(url, as string) int64 {
 func (p *planned) skip(path string, mode fs.FileMode) {
 	kind := "device"
 	switch mode.Type() {
-	case fs.ModeSymlink:
-		kind = "link"
 	case fs.ModeNamedPipe:
 		kind = "pipe"
 	case fs.ModeSocket:
@@ -235,11 +231,7 @@ func printPlan(a *app.App, p *planned) {
 			fmt.Fprintf(a.Out, "and %d more are left out\n", p.SkippedTotal-i)
 			break
 		}
-		note := ""
-		if s.Type == "link" {
-			note = "; if it leads to a file below the source, a copy of that is staged"
-		}
-		fmt.Fprintf(a.Out, "left out: %s: a %s, which a buffer cannot hold%s\n", bb.Printable(s.Path), s.Type, note)
+		fmt.Fprintf(a.Out, "left out: %s: a %s, which is not copied\n", bb.Printable(s.Path), s.Type)
 	}
 	for i := range p.Out {
 		printCopy(a, "stage-out", &p.Out[i])

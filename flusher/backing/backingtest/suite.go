@@ -57,6 +57,7 @@ func Suite(t *testing.T, h Harness) {
 		{"remove", remove},
 		{"remove a version", removeIf},
 		{"rename a version", renameIf},
+		{"symbolic links", links},
 		{"remove tree", removeTree},
 		{"remove directory", removeDir},
 		{"concurrent puts to one name", concurrentPuts},
@@ -84,6 +85,8 @@ func Data(size int64, seed uint64) []byte {
 	rand.NewChaCha8(key).Read(b)
 	return b
 }
+
+func isForeign(err error) bool { return errors.Is(err, backing.ErrForeign) }
 
 func put(t *testing.T, s backing.Store, name string, content ...[]byte) backing.Object {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -48,6 +49,7 @@ type content struct {
 	sum   uint64
 	etag  string
 	mtime time.Time
+	link  bool
 }
 
 var _ backing.Store = (*Store)(nil)
@@ -202,13 +204,17 @@ func (s *Store) publish(ctx context.Context, temp, name string, bytes []byte, su
 	}
 	s.version++
 	s.puts[name]++
-	c := content{bytes, sum, fmt.Sprintf("v%d", s.version), time.Now()}
+	c := content{bytes, sum, fmt.Sprintf("v%d", s.version), time.Now(), opts.Attrs.IsLink()}
 	s.objects[name] = c
 	return c.object(name), nil
 }
 
 func (c content) object(name string) backing.Object {
-	return backing.Object{Name: name, Size: int64(len(c.bytes)), ETag: c.etag, Checksum: c.sum, HasChecksum: true, MTime: c.mtime}
+	o := backing.Object{Name: name, Size: int64(len(c.bytes)), ETag: c.etag, Checksum: c.sum, HasChecksum: true, MTime: c.mtime}
+	if c.link {
+		o.Mode, o.HasMode = fs.ModePerm|fs.ModeSymlink, true
+	}
+	return o
 }
 
 func (s *Store) find(ctx context.Context, op, name string) (content, error) {

@@ -10,6 +10,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
+	"forebay/flusher/backing/posix/link"
 	"forebay/internal/bb"
 )
 
@@ -58,7 +59,7 @@ func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backi
 // leftover says what a temporary file is, and removes it if its daemon has ended. ok is
 // false where it is gone, or is no file.
 func (s *Store) leftover(root *os.Root, name string, d fs.DirEntry, remove bool) (l backing.Leftover, ok bool, err error) {
-	if !d.Type().IsRegular() {
+	if !link.OrFile(d.Type()) {
 		return l, false, nil
 	}
 	info, err := d.Info()

@@ -7,6 +7,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
+	"forebay/flusher/backing/posix/link"
 )
 
 // Others walks a directory and follows no symbolic link.
@@ -22,7 +23,7 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 	}
 	defer root.Close()
 	switch info, err := root.Stat(dir); {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), err != nil && link.Is(root, dir):
 		return nil
 	case err != nil:
 		return cause.Wrap("list", dir, err)
@@ -36,7 +37,7 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 		if err == nil {
 			err = ctx.Err()
 		}
-		if err == nil && !d.Type().IsRegular() && !backing.IsTemp(name) {
+		if err == nil && (!link.OrFile(d.Type()) || name == dir) && !backing.IsTemp(name) {
 			var info fs.FileInfo
 			if info, err = root.Lstat(name); err == nil && name == dir {
 				info, err = root.Stat(name) // the directory may be named by a link

@@ -11,6 +11,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/fileio"
+	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
@@ -62,6 +63,10 @@ func (p *Pending) create() error {
 	if err != nil {
 		return err
 	}
+	if p.opts.Attrs.IsLink() {
+		p.f, err = link.Begin(p.name, p.size)
+		return err
+	}
 	p.f, p.asked, err = p.s.create(p.root, p.temp, p.name, p.size)
 	if errors.Is(err, fs.ErrNotExist) && gone(p.root, p.dir) { // somebody removed a directory that we remembered
 		p.s.forgetDurable()
@@ -107,6 +112,9 @@ func (p *Pending) WriteAt(b []byte, off int64) error {
 
 // Finish sets the attributes and makes the bytes durable. They are under no name yet.
 func (p *Pending) Finish() error {
+	if p.opts.Attrs.IsLink() {
+		return p.failed(errors.Join(p.makeLink(), p.close()))
+	}
 	err := setAttrs(p.root, p.temp, p.f, p.opts.Attrs, p.s.opts.Group)
 	if err == nil {
 		err = p.s.files.Sync(p.f, p.size, p.opened)
@@ -118,6 +126,15 @@ func (p *Pending) Finish() error {
 		}
 	}
 	return p.failed(errors.Join(err, p.close())) // a network file system may report a lost write only here
+}
+
+func (p *Pending) makeLink() (err error) {
+	n := link.New{Target: p.f, Size: p.size, Attrs: p.opts.Attrs, Group: p.s.opts.Group, Remake: func() error {
+		p.s.forgetDurable()
+		return p.s.makeDirs(p.root, p.dir, p.opts.Attrs)
+	}}
+	p.info, err = n.Make(p.root, p.temp)
+	return err
 }
 
 // Commit gives the file its name, and makes that durable.

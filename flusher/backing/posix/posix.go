@@ -20,6 +20,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/identity"
+	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
@@ -236,9 +237,9 @@ func (s *Store) Object(ctx context.Context, name string) (*os.File, error) {
 		return nil, cause.Wrap("get", name, err)
 	}
 	defer root.Close()
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, cause.Wrap("get", name, err)
+	f, isLink, err := link.Open(root, name)
+	if isLink || err != nil {
+		return f, cause.Wrap("get", name, err)
 	}
 	if err := isObject(f, "get", name); err != nil {
 		f.Close()
@@ -299,7 +300,7 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 		return backing.Object{}, cause.Wrap("stat", name, err)
 	}
 	defer root.Close()
-	info, err := root.Stat(name)
+	info, err := root.Lstat(name)
 	if err != nil {
 		return backing.Object{}, cause.Wrap("stat", name, err)
 	}
@@ -312,7 +313,7 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 // object describes a file; a POSIX file system's name for a content is the inode
 // together with the time of its last change, which Put never makes in place.
 func object(name string, info fs.FileInfo) backing.Object {
-	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime(), Mode: info.Mode().Perm(), HasMode: true}
+	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime(), Mode: info.Mode() & (fs.ModePerm | fs.ModeSymlink), HasMode: true}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		o.ETag = fmt.Sprintf("%x:%x", st.Ino, info.ModTime().UnixNano())
 	}
@@ -345,18 +346,15 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 			return nil
 		}
 		if err == nil && strings.HasPrefix(name, prefix) && !backing.IsTemp(name) {
-			info, infoErr := root.Stat(name)
-			if infoErr == nil && info.Mode().IsRegular() {
+			info, infoErr := root.Lstat(name)
+			if infoErr == nil && link.OrFile(info.Mode()) {
 				stopped = fn(object(name, info))
 				return stopped
 			}
 			err = infoErr
-			if d.Type()&fs.ModeSymlink != 0 {
-				return nil // it leads to nothing, or out of the root; Others finds it
-			}
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed while we walked, or a link to nothing
+		if errors.Is(err, fs.ErrNotExist) || err != nil && name == dir && link.Is(root, dir) {
+			return nil // removed while we walked, or a link to nothing, or out of the root
 		}
 		return err
 	})

@@ -207,7 +207,8 @@ func TestLeftovers(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("elsewhere", filepath.Join(dir, ended.TempName())); err != nil {
+	link := ended.TempName()
+	if err := os.Symlink("else", filepath.Join(dir, link)); err != nil {
 		t.Fatal(err)
 	}
 	theirs := "d/" + peer.TempName()
@@ -223,11 +224,11 @@ func TestLeftovers(t *testing.T) {
 		in   backing.Within
 		want []backing.Leftover
 	}{
-		{backing.Within{}, []backing.Leftover{is(here, ended, false)}},
+		{backing.Within{}, []backing.Leftover{is(link, ended, false), is(here, ended, false)}},
 		{backing.Within{Dir: "not-there", Remove: true}, nil},
-		{backing.Within{Deep: true}, []backing.Leftover{is(here, ended, false), is(below, ended, false), is(theirs, peer, false)}},
+		{backing.Within{Deep: true}, []backing.Leftover{is(link, ended, false), is(here, ended, false), is(below, ended, false), is(theirs, peer, false)}},
 		{backing.Within{Dir: "d", Remove: true}, []backing.Leftover{is(below, ended, true), is(theirs, peer, false)}},
-		{backing.Within{Deep: true, Remove: true}, []backing.Leftover{is(here, ended, true), is(theirs, peer, false)}},
+		{backing.Within{Deep: true, Remove: true}, []backing.Leftover{is(link, ended, true), is(here, ended, true), is(theirs, peer, false)}},
 	} {
 		got, err := s.Leftovers(t.Context(), test.in)
 		less := func(a, b backing.Leftover) int { return strings.Compare(a.Name, b.Name) }

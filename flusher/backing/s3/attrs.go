@@ -11,7 +11,9 @@ import (
 )
 
 // A file's mode and time are kept as metadata of its object, under the names and in forms that
-// both s3fs and rclone read:
+// both s3fs and rclone read. A symbolic link is an object whose mode is that of a link and whose bytes are its target:
+// that is the form of s3fs (s3fs_symlink, s3fs_readlink). rclone knows links by their names alone (file.rclonelink), and
+// has the target as a file; a name of its own would keep a link from replacing a file in one step.
 //
 //	x-amz-meta-mode   0100644                file type and permission bits; octal, since rclone
 //	                                         takes it so, with the zero by which s3fs knows that
@@ -29,12 +31,16 @@ const (
 	typeMask = 0o170000
 	fileType = 0o100000
 	dirType  = 0o040000
+	linkType = 0o120000
 )
 
 // addMetadata adds a file's attributes to an object's metadata. Nil attributes are none.
 func addMetadata(to map[string]string, attrs *backing.Attrs, kind uint64) {
 	if attrs == nil {
 		return
+	}
+	if attrs.IsLink() {
+		kind = linkType
 	}
 	to[keyMode] = fmt.Sprintf("%07o", kind|uint64(attrs.Mode.Perm()))
 	if when := attrs.MTime; !when.IsZero() && when.Unix() >= 0 {

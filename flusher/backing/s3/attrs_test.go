@@ -143,6 +143,34 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
+// TestForeignLinks reads symbolic links as other programs put them.
+func TestForeignLinks(t *testing.T) {
+	server := start(t)
+	s := open(t, server.URL(server.Bucket(t, "links"), "p"), options())
+	for _, c := range []struct {
+		mode, text string
+		link       bool
+	}{
+		{"41471", "target", true},
+		{"0120777", "target", true},
+		{"120777", "target", true},
+		{"41471", "", false},
+		{"41471", strings.Repeat("x", bb.MaxTarget+1), false}, // a link has neither target
+		{"33279", "target", false},
+		{"0777", "target", false},
+		{"16877", "target", false},
+		{"x", "target", false},
+	} {
+		o := minio.PutObjectOptions{UserMetadata: map[string]string{"mode": c.mode, "mtime": "1400000000"}, DisableContentSha256: true}
+		if _, err := s.client.PutObject(t.Context(), s.bucket, "p/l", strings.NewReader(c.text), int64(len(c.text)), "", "", o); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := s.Stat(t.Context(), "l"); err != nil || o.IsLink() != c.link || c.link && o.Mode.Perm() != 0o777 {
+			t.Errorf("%s, %d bytes: %+v (%v)", c.mode, len(c.text), o, err)
+		}
+	}
+}
+
 // TestMarkers keeps empty directories, and leaves the markers of other programs alone.
 func TestMarkers(t *testing.T) {
 	server := start(t)

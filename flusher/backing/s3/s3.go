@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -205,6 +206,8 @@ func (s *Store) object(info minio.ObjectInfo) backing.Object {
 	}
 	if mode, ok := parseMode(info.UserMetadata[keyMode], kind); ok {
 		o.Mode, o.HasMode = mode, true
+	} else if mode, ok := parseMode(info.UserMetadata[keyMode], linkType); ok && kind == fileType && 0 < info.Size && info.Size <= bb.MaxTarget {
+		o.Mode, o.HasMode = mode|fs.ModeSymlink, true
 	}
 	if when, ok := parseTime(info.UserMetadata[keyTime]); ok {
 		o.MTime = when
