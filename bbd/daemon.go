@@ -169,7 +169,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 		defer d.cfg.Steps.End()
 	}
 	if err := d.start(ctx); err != nil {
-		d.cfg.Steps.At("what had been started to end", nil)
+		d.cfg.Steps.At("the parts that were started to end", nil)
 		d.close()
 		return nil, err
 	}
@@ -429,7 +429,7 @@ func (d *Daemon) close() error {
 	var errs []error
 	if !endsWithin(&d.wg, stopGrace) {
 		errs = append(errs, bb.E(bb.Unavailable, "stop", "", "not all work has ended: a store does not answer").
-			WithRemedy("look after the file systems of the buffers"))
+			WithRemedy("check the file systems of the buffers"))
 	}
 	if d.flusher != nil {
 		errs = append(errs, d.flusher.Close())

@@ -178,7 +178,7 @@ func forgottenFileIsSetAside(t *testing.T, n *node) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(lost, func(e client.Entry) bool { return strings.HasPrefix(e.Path, ".lost+found/f~") })
-	if i < 0 || !strings.Contains(lost[i].Reason, "the namespace had forgotten it") {
+	if i < 0 || !strings.Contains(lost[i].Reason, "the namespace had lost its entry") {
 		t.Fatalf("what is lost: %+v", lost)
 	}
 	path := lost[i].Path
@@ -392,7 +392,7 @@ func TestClusterForgottenOpenFile(t *testing.T) {
 	if err := other.Remove(t.Context(), "removed"); err != nil {
 		t.Fatal(err)
 	}
-	if err := files["kept"].Close(); client.KindOf(err) != client.ErrUnavailable || !strings.Contains(err.Error(), "forgotten") {
+	if err := files["kept"].Close(); client.KindOf(err) != client.ErrUnavailable || !strings.Contains(err.Error(), "has lost the file's entry") {
 		t.Errorf("close of what was forgotten: %v", err)
 	}
 	if err := files["removed"].Close(); client.KindOf(err) != client.ErrNotFound {

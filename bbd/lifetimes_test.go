@@ -207,7 +207,7 @@ func TestLifetimeHurry(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := wantState(t, c, l.Key, admin.LifetimeGone)
-	if now.Bill.Total != 1 || now.Bill.Bytes != 1234 || !strings.Contains(now.Bill.Files[0].Reason, "given up") {
+	if now.Bill.Total != 1 || now.Bill.Bytes != 1234 || !strings.Contains(now.Bill.Files[0].Reason, "buffer was destroyed") {
 		t.Errorf("the bill: %+v", now.Bill)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // daemonsBuffer is buffer for requests that only daemons may make.
 func (d *Daemon) daemonsBuffer(ctx context.Context, r *rpc.Request, op, name string) (*buffer.Buffer, error) {
 	if !r.Caller().Relayed || !r.Caller().System {
-		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
+		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "send requests that only daemons send")
 	}
 	return d.buffer(ctx, name)
 }

@@ -59,7 +59,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 	d.store.Settle() // the losses of an earlier memory are recorded
 	if unread := d.meta.Stats().Garbage; unread > 0 {
 		// They may be of files that are here.
-		d.log.Error("memory of files without an entry is kept: records of the namespace cannot be read, which a newer release may be able to", "records", unread)
+		d.log.Error("memory of files without an entry is kept: some records of the namespace cannot be read; a newer release may read them", "records", unread)
 		return nil
 	}
 	for f := range d.store.Files() {

@@ -56,7 +56,7 @@ func TestNeverFits(t *testing.T) {
 			n := startNode(t, func(c *bbd.Config) { c.Store.RegionBytes, c.Store.Shares = 16<<20, shares })
 			c := n.dial()
 			b, _ := n.buffer(c, admin.BufferSpec{Name: "large"})
-			wantNoRoom(t, b.WriteFile(t.Context(), "f", random(100<<20), 0o644), "fill all that they can have of 64 MiB of memory, and an open file is not flushed (write smaller files")
+			wantNoRoom(t, b.WriteFile(t.Context(), "f", random(100<<20), 0o644), "fill their whole share of 64 MiB of memory, and an open file is not flushed (write smaller files")
 			content := random(30 << 20)
 			write(t, b, "g", content)
 			wantFile(t, b, "g", content)

@@ -34,5 +34,5 @@ func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
 	case ops.StageOut:
 		return d.work.stages.OutTask(l, b, c)
 	}
-	return ops.Tally{}, bb.E(bb.Unsupported, "job", string(j.Kind), "this daemon does not know such jobs")
+	return ops.Tally{}, bb.E(bb.Unsupported, "job", string(j.Kind), "this daemon does not support such jobs")
 }

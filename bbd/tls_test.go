@@ -95,7 +95,7 @@ func TestTLS(t *testing.T) {
 	}{
 		"key":                                    {plain, nil, "", fabricKey, ""},
 		"key of a daemon":                        {plain, nil, "n2", fabricKey, ""},
-		"another key":                            {plain, nil, "", other, "does not know the shared key"},
+		"another key":                            {plain, nil, "", other, "did not prove the shared key"},
 		"TLS where there is none":                {plain, user, "", fabricKey, "does not speak TLS"},
 		"no TLS":                                 {certified, nil, "", nil, "speaks TLS alone"},
 		"no TLS, with key":                       {both, nil, "", fabricKey, "speaks TLS alone"},
@@ -111,7 +111,7 @@ func TestTLS(t *testing.T) {
 		"either: certificate of a daemon's":      {both, user, "n2", nil, "sent no nonce"},
 		"either: certificate and key, of daemon": {both, user, "n2", fabricKey, ""},
 		"either: none":                           {both, bare, "", nil, "sent no nonce"},
-		"either: another key":                    {both, bare, "", other, "does not know the shared key"},
+		"either: another key":                    {both, bare, "", other, "did not prove the shared key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := greet(t, c.address, c.secure, &wire.Hello{Client: "test", Uid: 1, Gid: 1, Node: c.node, System: c.node != ""}, c.key)

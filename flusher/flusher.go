@@ -266,7 +266,7 @@ func (f *Flusher) left() error {
 		fl.overtake()
 	}
 	return bb.E(bb.Unavailable, "flush", "", bb.Count(len(f.mu.flying), "request to a store has", "requests to stores have")+" not ended").
-		WithRemedy("look after the stores that do not answer; what was on its way stays dirty")
+		WithRemedy("check the stores that do not answer; unfinished flushes leave their files dirty")
 }
 
 // Enqueue adds a file that has become dirty, or a new generation of one that is

@@ -17,7 +17,7 @@ import (
 //	flights to its store stall        → how many, since when, and the file of the oldest
 //	none of these                     → its flush has not begun
 
-const lookAfterStore = "look after the store; the file is flushed when it answers again"
+const lookAfterStore = "check the store; the file is flushed when it answers again"
 
 // stalledStore is what flights to one store that do not get on have in common.
 type stalledStore struct {

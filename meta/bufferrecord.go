@@ -66,7 +66,7 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, keptIn, error) 
 		}
 	}
 	if b.Replicas > maxReplicas {
-		return bb.Buffer{}, keptIn{}, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))
+		return bb.Buffer{}, keptIn{}, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("has %d replicas", b.Replicas))
 	}
 	in := keptIn{m.GetBucket(), cmp.Or(Engine(m.GetEngine()), EngineBuckets)}
 	if in.engine != EngineBuckets && in.engine != EngineLog {

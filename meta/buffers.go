@@ -99,7 +99,7 @@ func (m *Meta) makeLog(ctx context.Context, buffer string, in keptIn) (unmake fu
 	log := m.logOf(buffer, in)
 	return func() {
 		if err := log.Destroy(ctx); err != nil {
-			m.log.Warn("a log stays that no buffer has", "buffer", buffer, "err", err)
+			m.log.Warn("the log of a buffer that was not created stays", "buffer", buffer, "err", err)
 		}
 	}, log.Ensure(ctx)
 }
@@ -113,7 +113,7 @@ func checkBuffer(op string, b *bb.Buffer) error {
 		return bb.E(bb.Invalid, op, b.Name, "has a value that is negative, too long or out of range")
 	}
 	if b.Replicas < 0 || b.Replicas > maxReplicas {
-		return bb.E(bb.Invalid, op, b.Name, fmt.Sprintf("wants %d replicas, it can have 1 or %d", b.Replicas, maxReplicas))
+		return bb.E(bb.Invalid, op, b.Name, fmt.Sprintf("has %d replicas, 1 or %d are allowed", b.Replicas, maxReplicas))
 	}
 	return nil
 }
@@ -322,7 +322,7 @@ func (m *Meta) orphaned(ctx context.Context, name string, b stored) (bool, error
 func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[string]bool) error {
 	made, err := m.allStored(ctx, engine)
 	if err != nil {
-		m.log.Warn("could not look for buckets without a buffer", "err", err)
+		m.log.Warn("the search for buckets without a buffer failed", "err", err)
 		return nil
 	}
 	for _, name := range made {
@@ -332,7 +332,7 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 		b := m.stored(engine, name)
 		created, found, err := b.Created(ctx)
 		if err != nil {
-			m.log.Warn("could not look for buckets without a buffer", "err", err)
+			m.log.Warn("the search for buckets without a buffer failed", "err", err)
 			return nil
 		}
 		if !found || time.Since(created) <= m.orphanAge {

@@ -70,7 +70,7 @@ func (o *Options) validateEngine() error {
 		return bb.E(bb.Unsupported, "namespace engine", string(o.Engine), "a log is served only by a daemon that stands alone and runs its own NATS server").
 			WithRemedy("set namespace.engine to buckets")
 	}
-	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("say buckets or log")
+	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("use buckets or log")
 }
 
 // connection returns the options of the connection.

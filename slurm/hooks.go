@@ -378,9 +378,9 @@ func (h *Hooks) teardown(ctx context.Context, job string, how admin.EndOptions) 
 	})
 	switch {
 	case bb.KindOf(err) == bb.NotFound:
-		return Answer{State: stateDone, Message: "nothing is known of the job"}
+		return Answer{State: stateDone, Message: "the job has no record"}
 	case err != nil && told && ctx.Err() == nil:
-		said, err = "the daemons know that it is over, and go on", nil
+		said, err = "the daemons have the job's end, and continue", nil
 	}
 	return h.answer(ctx, job, "teardown", said, errors.Join(err, removeIfThere(h.envFile(job))))
 }

@@ -491,7 +491,7 @@ func hurried(l *luaCluster) func() {
 		l.Run(slurmtest.Alice, "scancel", "--hurry", job)
 		l.ended(job, "COMPLETED")
 		l.stored("locked/x", "")
-		if out := l.verb("status", "--job", job); !strings.Contains(out, "/x, 14 B: it was given up before it was ") {
+		if out := l.verb("status", "--job", job); !strings.Contains(out, "/x, 14 B: its buffer was destroyed before it was ") {
 			l.t.Errorf("what was given up is not in the bill: %s", out)
 		}
 	}

@@ -162,7 +162,7 @@ func measured(in *PlanInput, kind, store string) (rate float64, from string) {
 			rate += in.Flows[i].Rate
 		}
 	}
-	return rate, "what is flushed now"
+	return rate, "the current flushes"
 }
 
 func backingOf(flows []Flow, buffer string) string {

@@ -101,7 +101,7 @@ func (s *Settings) Validate() error {
 		bad("the default pool %q is not among the pools", s.Default)
 	}
 	if len(s.Bbctl) == 0 {
-		bad("it is not said how to run bbctl")
+		bad("the command of bbctl is not set")
 	}
 	if s.Granule < 1<<20 || s.Granule > 1<<40 {
 		bad("the granularity %d is not between 1 MiB and 1 TiB", s.Granule)

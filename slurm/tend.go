@@ -163,7 +163,7 @@ func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []admin.L
 		if h.finished[key] {
 			continue
 		}
-		h.log("job %s (%s) has nothing left to be saved, and is still in STAGE_OUT: Slurm is told to end it", job, key)
+		h.log("job %s (%s) has nothing left to be saved, and is still in STAGE_OUT: its end is requested from Slurm", job, key)
 		err = errors.Join(err, h.Slurm.Finish(ctx, job))
 	}
 	h.finished = finished

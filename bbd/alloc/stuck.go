@@ -118,7 +118,7 @@ func (c *claimant) count(w *waiter) {
 func (r *Allocator) stuckError(w *waiter, verdict admit.Verdict, p *admit.Pool) error {
 	at := address(w.Buffer)
 	if verdict == admit.Commit {
-		return bb.E(bb.Busy, "lease", at, "memory is full of what is written and not committed").WithRemedy("commit it, and ask again")
+		return bb.E(bb.Busy, "lease", at, "memory is full of bytes that were written and not committed").WithRemedy("commit them, and try again")
 	}
 	stats, spec := r.o.Store.Stats(), w.Buffer.Spec()
 	if spec.Capacity > 0 && spec.Capacity-stats.Buffers[spec.Name].Dirty < admit.Unit {
@@ -129,7 +129,7 @@ func (r *Allocator) stuckError(w *waiter, verdict admit.Verdict, p *admit.Pool) 
 	if p.DiskFree >= admit.Unit || stats.Disk.Used > 0 {
 		room, of = room+stats.Disk.Capacity, "memory and disk"
 	}
-	return bb.E(bb.NoSpace, "lease", at, "the files being written fill all that they can have of "+mebibytes(room)+" of "+of+
+	return bb.E(bb.NoSpace, "lease", at, "the open files fill their whole share of "+mebibytes(room)+" of "+of+
 		", and an open file is not flushed").
 		WithRemedy("write smaller files or fewer at once, or give the daemon more memory (memory.size) or a disk tier (disk.dir)")
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // ErrNoRoom is the error for memory that has not become free in time.
-var ErrNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: others use all of it")
+var ErrNoRoom error = bb.E(bb.NoSpace, "read", "", "no segment became free in time: all memory is leased, pinned or dirty")
 
 // MaxExtent is the longest run of bytes under one checksum: the unit that a damaged byte
 // makes unreadable, and that a reader verifies at once.

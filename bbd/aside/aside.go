@@ -149,7 +149,7 @@ func (l *List) Changed(name string, now *bb.Buffer) {
 func (l *List) drop(spec *bb.Buffer) {
 	l.o.Drop(spec.Name)
 	if err := l.o.Doubts.Forget(spec); err != nil {
-		l.o.Log.Warn("a note of a buffer that is gone stays", "buffer", spec.Name, "err", err)
+		l.o.Log.Warn("the note of a destroyed buffer was not removed", "buffer", spec.Name, "err", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,16 +169,16 @@ func refusal(name string, why error, rebuilds bool) *bb.Error {
 	address := bb.Address{Buffer: name}.String()
 	reason, remedy := (&bb.Error{Path: address, Err: why}).Why()
 	if remedy == "" {
-		remedy = "mend the cause"
+		remedy = "remove the cause"
 	}
 	remedy += ", and start the daemon again; its files stay in memory until then; "
 	if rebuilds {
-		remedy += "without a copy, put back what memory has: bbctl buffer rebuild " + name + "; "
+		remedy += "without a copy, rebuild the namespace from memory: bbctl buffer rebuild " + name + "; "
 	}
 	return &bb.Error{
 		Kind: bb.KindOf(why), Op: "buffer", Path: address,
 		Err:    fmt.Errorf("the buffer was set aside when the daemon started, since its namespace cannot be read: %s", reason),
-		Remedy: remedy + "or, if nothing of the buffer is wanted: bbctl buffer destroy --discard " + name,
+		Remedy: remedy + "or, if the buffer is not needed: bbctl buffer destroy --discard " + name,
 	}
 }
 

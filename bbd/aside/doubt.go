@@ -48,7 +48,7 @@ func (d Doubts) Of(spec *bb.Buffer) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return ""
 	case err != nil || len(why) == 0:
-		return "an earlier start has noted something that cannot be read"
+		return "a note of an earlier start cannot be read"
 	}
 	return string(why)
 }

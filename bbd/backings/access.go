@@ -52,7 +52,7 @@ func (s *Pool) use(c access.Caller, where bb.Backing) (use storerules.Use, err e
 		return use, err
 	}
 	if access.IsOwner(c.UID) && (use.Own || use.CA != "") {
-		return use, bb.E(bb.Permission, "backing", cmp.Or(use.CA, "credentials"), "for somebody elsewhere no files are read as this daemon's own user")
+		return use, bb.E(bb.Permission, "backing", cmp.Or(use.CA, "credentials"), "credentials and certificates in files are not read for remote clients of this daemon's own user")
 	}
 	rules := s.o.Rules
 	if rules == nil {

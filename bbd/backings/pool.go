@@ -95,7 +95,7 @@ const Patience = 5 * time.Second
 // NotAnswered is the error for a store that does not answer in time.
 func NotAnswered(url string) error {
 	return bb.E(bb.Unavailable, "open backing", url, fmt.Sprintf("it has not answered for %v", Patience)).
-		WithRemedy("look after the file system or the store; it goes on when it answers")
+		WithRemedy("check the file system or the store; work continues when it answers")
 }
 
 // Answered returns why a call's context ended, if that is why the call failed.

@@ -95,9 +95,9 @@ var errLeftNode = errors.New("the job has left the node")
 func lateReason(pace float64, now, by, due time.Time) string {
 	left := due.Sub(now).Round(time.Second)
 	if pace <= 0 {
-		return fmt.Sprintf("nothing gets to the store, and the job's time is up in %v", left)
+		return fmt.Sprintf("no bytes reach the store, and the job's time ends in %v", left)
 	}
-	return fmt.Sprintf("at %.0f bytes a second it will be on the store in %v, and the job's time is up in %v", pace, by.Sub(now).Round(time.Second), left)
+	return fmt.Sprintf("at %.0f bytes a second the data reaches the store in %v, and the job's time ends in %v", pace, by.Sub(now).Round(time.Second), left)
 }
 
 // Due notes by when a job's buffer should be saved, and that the job is being warned.

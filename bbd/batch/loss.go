@@ -74,7 +74,7 @@ func lossOf(l *bb.Lifetime, spec *bb.Buffer, e *bb.Entry, path string, discard b
 	case l.Governed && !l.Ran:
 		return "it was not flushed, as the job did not run", true
 	case discard:
-		return "it was given up before it was flushed", true
+		return "its buffer was destroyed before it was flushed", true
 	}
 	return "", true
 }

@@ -101,7 +101,7 @@ func (k *Controller) follow(changed chan<- []bb.Lifetime) {
 			}
 		})
 		if k.ctx.Err() == nil {
-			k.o.Log.Warn("following the lifetimes of jobs", "err", err)
+			k.o.Log.Warn("the watch of job records ended; it is started again", "err", err)
 			select {
 			case <-time.After(time.Second):
 			case <-k.ctx.Done():
@@ -188,7 +188,7 @@ func (k *Controller) step(l bb.Lifetime) (bb.Lifetime, bool) {
 	case bb.LifetimeGone:
 		if now.Sub(l.Gone) > recordKept {
 			if err := k.o.Records.Forget(ctx, l.Key); err != nil {
-				k.o.Log.Warn("forgetting a job", "job", l.Key, "err", err)
+				k.o.Log.Warn("the record of a job was not removed", "job", l.Key, "err", err)
 			}
 		}
 		return l, false
@@ -208,7 +208,7 @@ func (k *Controller) step(l bb.Lifetime) (bb.Lifetime, bool) {
 	case err != nil:
 		return k.failed(ctx, &l, err)
 	case done:
-		k.o.Log.Info("nothing is left of a job", "job", l.Key, "unsaved", l.Bill.Total)
+		k.o.Log.Info("a job's data is saved and its buffers are gone", "job", l.Key, "unsaved", l.Bill.Total)
 		return k.change(ctx, &l, func(now *bb.Lifetime) {
 			now.State, now.Gone, now.Reason, now.Next = bb.LifetimeGone, time.Now().Round(0).UTC(), "", time.Time{}
 		})
@@ -219,7 +219,7 @@ func (k *Controller) step(l bb.Lifetime) (bb.Lifetime, bool) {
 func (k *Controller) change(ctx context.Context, l *bb.Lifetime, change func(*bb.Lifetime)) (bb.Lifetime, bool) {
 	now, err := k.o.Records.Change(ctx, l.Key, func(l *bb.Lifetime) error { change(l); return nil })
 	if err != nil {
-		k.o.Log.Warn("noting what became of a job", "job", l.Key, "err", err)
+		k.o.Log.Warn("the record of a job was not changed", "job", l.Key, "err", err)
 		return *l, false
 	}
 	return now, true
@@ -231,7 +231,7 @@ func (k *Controller) stalled(ctx context.Context, l *bb.Lifetime, why error) (bb
 		return *l, false
 	}
 	if l.State != bb.LifetimeOrphan {
-		k.o.Log.Warn("what a job has left cannot be saved yet", "job", l.Key, "err", why)
+		k.o.Log.Warn("a job's remaining data cannot be saved yet", "job", l.Key, "err", why)
 		k.orphanOf(ctx, l)
 	}
 	return k.change(ctx, l, func(now *bb.Lifetime) {
@@ -244,7 +244,7 @@ func (k *Controller) stalled(ctx context.Context, l *bb.Lifetime, why error) (bb
 // failed makes an orphan of a lifetime, to be tried again.
 func (k *Controller) failed(ctx context.Context, l *bb.Lifetime, why error) (bb.Lifetime, bool) {
 	if l.Attempt == 0 {
-		k.o.Log.Warn("what a job has left cannot be saved yet", "job", l.Key, "err", why)
+		k.o.Log.Warn("a job's remaining data cannot be saved yet", "job", l.Key, "err", why)
 	}
 	k.orphanOf(ctx, l)
 	pause := min(retryMax, retryMin<<min(l.Attempt, 10))

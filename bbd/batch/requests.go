@@ -32,7 +32,7 @@ const (
 func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
 	switch {
 	case !r.Caller().System && !r.Caller().Governs:
-		return access.Denied(op, key, "say what becomes of jobs")
+		return access.Denied(op, key, "manage jobs")
 	case k.o.Cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
 	}
@@ -101,7 +101,7 @@ func checkLifetime(l *bb.Lifetime) error {
 		return bb.E(bb.Invalid, op, l.Buffer, "the buffer of job "+l.Key+" has its key for a name")
 	}
 	if len(l.In) > maxLifetimeStages || len(l.Out) > maxLifetimeStages || len(l.Uses)+len(l.Destroys) > maxLifetimeNames {
-		return bb.E(bb.Invalid, op, l.Key, fmt.Sprintf("asks for more than %d stages or buffers", maxLifetimeStages))
+		return bb.E(bb.Invalid, op, l.Key, fmt.Sprintf("has more than %d stages or buffers", maxLifetimeStages))
 	}
 	for _, s := range append(append([]bb.LifetimeStage{}, l.In...), l.Out...) {
 		if _, err := bb.CleanPath(s.Path); err != nil {
@@ -304,7 +304,7 @@ func (k *Controller) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why
 		}
 	}))
 	if err != nil {
-		k.o.Log.Warn("noting why a stage-in failed", "job", l.Key, "err", err)
+		k.o.Log.Warn("the reason of a failed stage-in was not recorded", "job", l.Key, "err", err)
 	}
 }
 

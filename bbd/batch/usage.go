@@ -125,7 +125,7 @@ func (k *Controller) noteUsage(ctx context.Context, lives []bb.Lifetime) {
 			continue
 		}
 		if err := k.noteUsageOf(ctx, spec.Job, b.Usage()); err != nil {
-			k.o.Log.Debug("noting what a buffer has done for its job", "buffer", spec.Name, "err", err)
+			k.o.Log.Debug("the usage of a job's buffer was not recorded", "buffer", spec.Name, "err", err)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (f migrateFiles) Fetch(ctx context.Context, e *bb.Entry) error {
 	return from.Read(ctx, []origin.Run{{From: 0, To: e.Size}}, func(ctx context.Context, _ origin.Run, from io.Reader) error {
 		same, err := b.cache.Absorb(ctx, w, from, e)
 		if err == nil && !same {
-			err = bb.E(bb.Checksum, "take", b.address(e.Name), "what came from the owner differs from the file's checksum")
+			err = bb.E(bb.Checksum, "take", b.address(e.Name), "data read from the owner does not match the file's checksum")
 		}
 		return err
 	})

@@ -43,17 +43,17 @@ func Check(spec *bb.Buffer) error {
 	case spec.DirtyAge < 0:
 		return bad("dirty age", spec.DirtyAge, "give a duration of 0 or more")
 	case spec.Durability != bb.DurabilityResident && spec.Durability != bb.DurabilityFlushed:
-		return bad("durability", spec.Durability, "say resident or flushed")
+		return bad("durability", spec.Durability, "use resident or flushed")
 	case spec.Durability == bb.DurabilityFlushed && spec.Backing == "":
 		return bb.E(bb.Invalid, "durability", string(spec.Durability), "needs a backing store").WithRemedy("give --backing")
 	case spec.Existing != bb.ExistingOverwrite && !spec.Existing.Keeps():
-		return bad("existing", spec.Existing, "say refuse, keep or overwrite")
+		return bad("existing", spec.Existing, "use refuse, keep or overwrite")
 	case spec.Replicas < 0 || spec.Replicas > 2:
 		return bad("replicas", spec.Replicas, "give 1 or 2")
 	case spec.Mode&^fs.ModePerm != 0:
 		return bad("mode", spec.Mode, "give permission bits only")
 	case spec.Mode&0o700 != 0o700: // its owner could neither change nor destroy it
-		return bad("mode", fmt.Sprintf("%#o", spec.Mode), "leave its owner all rights: 0700 and what others get")
+		return bad("mode", fmt.Sprintf("%#o", spec.Mode), "leave its owner all rights: 0700, and the rights of others")
 	}
 	if err := codec.Check(spec.Codec); err != nil {
 		return err
@@ -68,7 +68,7 @@ func Check(spec *bb.Buffer) error {
 			return err
 		}
 		if r.Tier > bb.TierDisk {
-			return bad("tier", uint8(r.Tier), "say memory or disk")
+			return bad("tier", uint8(r.Tier), "use memory or disk")
 		}
 	}
 	if err := checkFlush(spec); err != nil {
@@ -94,7 +94,7 @@ func checkFlush(spec *bb.Buffer) error {
 	case spec.Backing == "":
 		return refused("needs a backing store", "give --backing")
 	case spec.Durability == bb.DurabilityFlushed:
-		return refused("holds files back, and each close would wait for its flush", "say --durability resident")
+		return refused("holds files back, and each close would wait for its flush", "use --durability resident")
 	}
 	for _, r := range spec.Flush {
 		if err := r.Check(); err != nil {

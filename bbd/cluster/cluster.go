@@ -106,8 +106,8 @@ func (c *Cluster) Session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 	switch {
 	case !ok:
 		return nil, (&bb.Error{
-			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("no daemon of that name has been seen"),
-		}).WithRemedy(bb.DidYouMean(string(node), c.Names(), "see bbctl nodes; if it is gone for good: bbctl node forget "+string(node)))
+			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("no daemon of this name is known"),
+		}).WithRemedy(bb.DidYouMean(string(node), c.Names(), "see bbctl nodes; if it will not return: bbctl node forget "+string(node)))
 	case m.Session == "":
 		return nil, (&bb.Error{
 			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("the daemon is starting and takes no sessions yet"),
@@ -116,7 +116,7 @@ func (c *Cluster) Session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 		c.pool.Drop(node)
 		return nil, (&bb.Error{
 			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("the daemon is %s", m.State),
-		}).WithRemedy("it may come back; if it is gone for good: bbctl node forget " + string(node))
+		}).WithRemedy("it may return; if it will not: bbctl node forget " + string(node))
 	case !Compatible(&m):
 		return nil, c.Refusal(&m)
 	}
@@ -194,7 +194,7 @@ func Away(op, path string, node bb.NodeID) error {
 
 // AwayReason is why it cannot be reached.
 func AwayReason(node bb.NodeID) string {
-	return fmt.Sprintf("its home, node %s, does not answer", node)
+	return fmt.Sprintf("its owner, node %s, does not answer", node)
 }
 
 // TransferKind is the kind of a one-sided operation's failure.

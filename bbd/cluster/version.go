@@ -102,7 +102,7 @@ func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) er
 		why(e)
 		if said != e.Node {
 			said = e.Node
-			c.o.Log.Error("waiting, and serving nobody, as long as that daemon serves", "node", e.Node, "err", e)
+			c.o.Log.Error("the start waits, without clients, until that daemon stops or is upgraded", "node", e.Node, "err", e)
 		}
 		select {
 		case <-time.After(strangerLook):

@@ -50,8 +50,8 @@ func (s *Service) Flushed(ctx context.Context, b Buffer, as access.Caller, op, p
 // notFlushed is the error of a change that was made, and is not on the store.
 func (c scope) notFlushed(op string, why error) error {
 	return (&bb.Error{
-		Kind: bb.KindOf(why), Op: op, Path: c.address(c.below), Err: fmt.Errorf("it is done, and not on the store yet: %w", why),
-	}).WithRemedy("what is in the buffer is flushed when the store takes it: bbctl drain " + c.name)
+		Kind: bb.KindOf(why), Op: op, Path: c.address(c.below), Err: fmt.Errorf("the change was made, but is not on the store yet: %w", why),
+	}).WithRemedy("the buffer's files are flushed when the store accepts them: bbctl drain " + c.name)
 }
 
 // flushShares has each daemon flush its own files there, and returns why one of them was not saved.

@@ -83,7 +83,7 @@ func (s *Service) Node(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (
 		to = append(to, bb.NodeID(name))
 	}
 	if len(to) > 0 && len(s.o.Cluster.CandidatesAmong(0, to)) == 0 {
-		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to take what it holds is ready").WithRemedy("see bbctl nodes")
+		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to receive its files is ready").WithRemedy("see bbctl nodes")
 	}
 	p := transfer.ProgressTo(r)
 	s.o.State.Begin()

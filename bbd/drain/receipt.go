@@ -127,7 +127,7 @@ func splitReceipt(receipt []byte) (head receiptHead, lines []byte, err error) {
 		return receiptHead{}, receipt, nil
 	}
 	if head.Version > receiptVersion {
-		return head, nil, bb.E(bb.Unsupported, "verify", head.Backing, fmt.Sprintf("the receipt is of version %d, this daemon knows %d", head.Version, receiptVersion)).
+		return head, nil, bb.E(bb.Unsupported, "verify", head.Backing, fmt.Sprintf("the receipt is of version %d, this daemon reads versions up to %d", head.Version, receiptVersion)).
 			WithRemedy("upgrade it")
 	}
 	return head, rest, nil

@@ -142,13 +142,13 @@ func (c scope) carriedOut(ctx context.Context) error {
 				return bb.Wrap("drain", c.address(op.OldPath), err)
 			}
 		case !c.s.o.Cluster.Serves(op.By):
-			return away(", which has yet to rename or remove what the store has there, does not answer").
-				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(op.By))
+			return away(", whose rename or removal on the store is pending, does not answer").
+				WithRemedy("wait for it; if it will not return: bbctl node forget " + string(op.By))
 		}
 		select {
 		case <-time.After(opsEvery):
 		case <-ctx.Done():
-			return away(" has yet to rename or remove what the store has there")
+			return away(" has a rename or removal pending on the store")
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (pro
 	}
 	e := bb.Entry{Type: bb.EntryType(min(m.Type, math.MaxUint8)), Target: string(m.Target), Mode: fs.FileMode(m.Mode)}
 	if !e.Type.Special() {
-		return nil, bb.E(bb.Invalid, "mknod", b.address(m.Path), "what is "+e.Type.Noun()+" is not made so")
+		return nil, bb.E(bb.Invalid, "mknod", b.address(m.Path), e.Type.Noun()+" is not made with mknod")
 	}
 	if v.o.Cluster != nil {
 		if err := v.o.Cluster.AllSupport("symbolic links, FIFOs and sockets", wire.VersionSpecial); err != nil {

@@ -106,7 +106,7 @@ func chosen(want fi.Want) (fi.Offer, error) {
 	}
 	i, _ := fi.Choose(offers, want)
 	if i < 0 {
-		return fi.Offer{}, errors.New("none of what libfabric offers will do")
+		return fi.Offer{}, errors.New("no offer of libfabric can be used")
 	}
 	return offers[i], nil
 }
@@ -220,7 +220,7 @@ func (r *refusal) explain() error { return explain("register", "region "+r.regio
 
 // explain adds a kind and a remedy to an error of libfabric's.
 func explain(op, path string, err error) error {
-	kind, remedy := bb.KindOf(err), "see what there is with bbd fabric list, or set fabric.ofi to off"
+	kind, remedy := bb.KindOf(err), "list the offers with bbd fabric list, or set fabric.ofi to off"
 	short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN)
 	if short {
 		kind = bb.NoSpace
@@ -242,7 +242,7 @@ func (l *libfabric) gone(id bb.RegionID) {
 	l.mu.Unlock()
 	if region != nil {
 		if err := region.Close(); err != nil {
-			l.log.Error("a region could not be taken from libfabric", "region", id, "err", err)
+			l.log.Error("the registration of a region with libfabric was not removed", "region", id, "err", err)
 		}
 	}
 }

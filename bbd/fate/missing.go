@@ -48,7 +48,7 @@ func Missing(e *bb.Entry, f *Survived) string {
 	case !e.Open:
 		return unlike(e, f)
 	case f.MemoryLost:
-		return fmt.Sprintf("it was open when node %s lost its memory, and with it what was synced last: %s on its disk may be old or have holes", f.Node, f.left())
+		return fmt.Sprintf("it was open when node %s lost its memory, and with it the bytes synced last: %s on its disk may be old or have holes", f.Node, f.left())
 	case f.Adopted != nil:
 		return f.Adopted.Error()
 	case f.Damage != "":
@@ -74,9 +74,9 @@ func unlike(e *bb.Entry, f *Survived) string {
 // left names the rest of a file that was open.
 func (f *Survived) left() string {
 	if f.Unsummed != nil {
-		return "what is left"
+		return "the rest"
 	}
-	return fmt.Sprintf("what is left of bytes 0 to %d", f.Size)
+	return fmt.Sprintf("the rest of bytes 0 to %d", f.Size)
 }
 
 // CouldBeIn reports whether damage may have hit records of a buffer's files.

@@ -64,7 +64,7 @@ func (f *File) finishForNobody(ctx context.Context) {
 	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
 		return
 	}
-	f.in.o.Log.Warn("closing a file that nobody writes any more; it is tried again", "buffer", f.in.name, "path", f.path, "err", err)
+	f.in.o.Log.Warn("a file without writers was not closed; the close is retried", "buffer", f.in.name, "path", f.path, "err", err)
 	f.finishing = true
 	f.in.o.Go(f.finishLater)
 }
@@ -90,7 +90,7 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	if f.state.abandoned() {
 		err := f.finish(ctx, f.state.writers)
 		if err != nil && !f.state.phase.retired() {
-			f.in.o.Log.Debug("closing a file that nobody writes any more", "buffer", f.in.name, "path", f.path, "err", err)
+			f.in.o.Log.Debug("a file without writers was not closed", "buffer", f.in.name, "path", f.path, "err", err)
 			return false
 		}
 	}
@@ -215,7 +215,7 @@ func (f *File) Cancel(ctx context.Context) {
 	unpublished := f.state.cancels(f.published.Load())
 	if unpublished {
 		if err := f.in.o.Store.Void(f.file, f.generation); err != nil {
-			f.in.o.Log.Warn("giving up a generation", "path", f.path, "err", err)
+			f.in.o.Log.Warn("a generation was not voided", "path", f.path, "err", err)
 		}
 		f.state.writers = 0
 		f.retire()

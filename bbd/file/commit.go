@@ -103,7 +103,7 @@ func (f *File) publish(ctx context.Context) error {
 // name, content that was never acknowledged.
 func (f *File) identify() {
 	if err := f.in.identify(&f.entry, f.path, f.writer); err != nil {
-		f.in.o.Log.Warn("noting whose a file is: it cannot be put back if the namespace forgets it", "path", f.path, "err", err)
+		f.in.o.Log.Warn("the identity of a file was not written: the file cannot be restored if the namespace loses it", "path", f.path, "err", err)
 	}
 }
 
@@ -111,7 +111,7 @@ func (f *File) identify() {
 func (f *File) superseded(err error) error {
 	if errors.Is(err, ErrSuperseded) && f.state.phase != phaseSuperseded {
 		if err := f.in.o.Store.Void(f.file, f.generation); err != nil {
-			f.in.o.Log.Warn("giving up a generation", "path", f.path, "err", err)
+			f.in.o.Log.Warn("a generation was not voided", "path", f.path, "err", err)
 		}
 		f.advance(eventSuperseded)
 		f.in.forget(f)
@@ -169,8 +169,8 @@ func (f *File) taken(ctx context.Context, notFound error) error {
 	if err != nil || removed {
 		return cmp.Or(err, notFound)
 	}
-	return bb.E(bb.Unavailable, "commit", f.path, "the namespace has forgotten the file, which is kept, and put back").
-		WithRemedy("try again in a while; bbctl status names what is not put back")
+	return bb.E(bb.Unavailable, "commit", f.path, "the namespace has lost the file's entry; the file is kept, and its entry is restored").
+		WithRemedy("try again in a while; bbctl status lists files that are not restored")
 }
 
 // made reports whether the entry at a place is that of the file itself: a session that
@@ -192,7 +192,7 @@ func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, publi
 			return bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
 		case now.Generation == e.Generation && s.o.Owners.Of(now) == s.o.Owners.Of(&e) && !now.Lost:
 		case published:
-			return bb.E(bb.NotFound, "commit", e.Name, "this node's generation of the file was given up: "+now.Reason)
+			return bb.E(bb.NotFound, "commit", e.Name, "this node's generation of the file was replaced: "+now.Reason)
 		case now.Generation != old || now.Open && s.o.Owners.Of(now) != s.o.Owners.Of(&e):
 			return ErrSuperseded
 		}

@@ -34,7 +34,7 @@ func (s *Files) IdentifyAt(e *bb.Entry, path string) {
 		id.Revision = e.Revision
 	}
 	if err := s.o.Store.Identify(&id); err != nil {
-		s.o.Log.Warn("noting the new name of a file", "path", s.address(path), "err", err)
+		s.o.Log.Warn("the new name of a file was not recorded", "path", s.address(path), "err", err)
 	}
 }
 
@@ -46,6 +46,6 @@ func (s *Files) IdentifyFound(e *bb.Entry, path string) {
 		return
 	}
 	if err := s.identify(e, path, ""); err != nil {
-		s.o.Log.Warn("noting whose a file is", "path", s.address(path), "err", err)
+		s.o.Log.Warn("the identity of a file was not written", "path", s.address(path), "err", err)
 	}
 }

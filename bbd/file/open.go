@@ -169,7 +169,7 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 		f, err := s.Open(ctx, c, o)
 		return f, nil, err
 	}
-	return nil, nil, bb.E(bb.Lost, "open", o.Path, "the generation that was being written is not there any more")
+	return nil, nil, bb.E(bb.Lost, "open", o.Path, "the generation that was being written no longer exists")
 }
 
 // replaces reports whether the open begins from nothing where a file has the content of a generation, 0 if
@@ -199,7 +199,7 @@ type ElsewhereError struct {
 	Adoptable bool // it may be written here if that node does not answer
 }
 
-func (e *ElsewhereError) Error() string { return "its home is node " + string(e.Node) }
+func (e *ElsewhereError) Error() string { return "its owner is node " + string(e.Node) }
 
 // Owner returns the node.
 func (e *ElsewhereError) Owner() bb.NodeID { return e.Node }

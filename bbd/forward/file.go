@@ -121,7 +121,7 @@ func (r *File) connect(ctx context.Context) (*wire.Opened, error) {
 }
 
 // errClosed is the error of a generation that the owner has closed.
-var errClosed = errors.New("its home has closed the generation, since this node was away for too long")
+var errClosed = errors.New("the owner has closed the generation, since this node was away for too long")
 
 // closedError is errClosed with the owner's record of the file's commits.
 type closedError struct{ opened *wire.Opened }
@@ -282,6 +282,6 @@ func (r *File) Abandon(ctx context.Context) {
 	defer cancel()
 	m := &wire.Commit{Handle: r.handle, Close: true, Abort: true}
 	if _, err := r.session.Ask(ctx, wire.Type_TYPE_COMMIT, m, nil, nil); err != nil {
-		r.b.o.Log.Warn("leaving a file to its home", "path", r.open.Path, "node", r.node, "err", err)
+		r.b.o.Log.Warn("the close of a file did not reach its owner", "path", r.open.Path, "node", r.node, "err", err)
 	}
 }

@@ -62,7 +62,7 @@ func (b *Buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 		return nil
 	default:
 	}
-	const why = "what was written is committed, and not on the store, since the file is still open for writing"
+	const why = "the bytes are committed, but not on the store, since the file is still open for writing"
 	if own > 0 {
 		return bb.E(bb.Busy, "close", b.address(path), why+" by this client").WithRemedy("the last close of the file waits for the store: check that one")
 	}

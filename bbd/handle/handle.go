@@ -74,7 +74,7 @@ func (v *Service) Open(r *rpc.Request, m *wire.Open) (rpc.Ordered, func(context.
 		return nil, nil, bb.E(bb.Invalid, "open", m.Path, fmt.Sprintf("the session has %s open, no more are allowed", bb.Count(s.Held(Handles), "file")))
 	case !s.Take(v.o.Shares.Files, 1):
 		s.Drop(h.key())
-		return nil, nil, bb.E(bb.Busy, "open", m.Path, "this user has too many files open, and what is left is for others").
+		return nil, nil, bb.E(bb.Busy, "open", m.Path, "this user has too many files open, and the rest is reserved for others").
 			WithRemedy("close some, in this and other programs, or raise limits.open_files")
 	}
 	return h, func(ctx context.Context) (proto.Message, []byte, error) {

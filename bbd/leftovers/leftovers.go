@@ -83,7 +83,7 @@ func New(ctx context.Context, o Options) *Tracker {
 	file := filepath.Join(o.StateDir, instancesFile)
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		o.Log.Warn("reading the instances of earlier starts: what they left in stores stays", "err", err)
+		o.Log.Warn("the instances of earlier starts cannot be read: their leftovers in stores stay", "err", err)
 		return u
 	}
 	all := parseInstances(string(text))
@@ -97,7 +97,7 @@ func New(ctx context.Context, o Options) *Tracker {
 		return u
 	}
 	if err := appendLine(file, now.String()); err != nil {
-		o.Log.Warn("noting this instance: what it leaves in stores may stay", "err", err)
+		o.Log.Warn("this instance was not recorded: its leftovers in stores may stay", "err", err)
 	}
 	return u
 }
@@ -208,7 +208,7 @@ func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) b
 		w.log, err = os.CreateTemp(dir, "stage-out-*")
 	}
 	if err != nil { // the copy matters more than the leftovers of a possible crash
-		u.o.Log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", root, "err", err)
+		u.o.Log.Warn("the target of a stage-out was not recorded: leftovers of a crash may stay there", "url", root, "err", err)
 	}
 	return w
 }
@@ -238,7 +238,7 @@ func (w *sweptStore) enter(ctx context.Context, dir string) {
 			_, err = w.log.Write(append(line, '\n'))
 		}
 		if err != nil {
-			w.u.o.Log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", w.root, "err", err)
+			w.u.o.Log.Warn("the target of a stage-out was not recorded: leftovers of a crash may stay there", "url", w.root, "err", err)
 		}
 	}
 	if w.job != "" && !w.u.first(sweptDir{w.job, w.root, dir}) {
@@ -280,10 +280,10 @@ func (u *Tracker) report(where string, found []backing.Leftover, err error) {
 		}
 	}
 	if n > 0 {
-		u.o.Log.Info("removed what killed daemons left unfinished", "url", where, "files", n, "bytes", bytes)
+		u.o.Log.Info("removed unfinished work of killed daemons", "url", where, "files", n, "bytes", bytes)
 	}
 	if err != nil && u.ctx.Err() == nil {
-		u.o.Log.Warn("looking for what killed daemons left unfinished", "url", where, "err", err)
+		u.o.Log.Warn("the search for unfinished work of killed daemons failed", "url", where, "err", err)
 	}
 }
 
@@ -295,7 +295,7 @@ func (u *Tracker) SweepNoted(files []string) {
 			return
 		}
 		if err := u.sweepNote(file); err != nil {
-			u.o.Log.Warn("looking for what the last start's stage-outs left unfinished", "note", file, "err", err)
+			u.o.Log.Warn("the search for unfinished stage-outs of the last start failed", "note", file, "err", err)
 			continue
 		}
 		if err := os.Remove(file); err != nil {

@@ -103,7 +103,7 @@ func New(version string, stats func() Stats) *Collector {
 		}
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: buildInfo, Help: "Always 1; the label says which version runs.",
+		Name: buildInfo, Help: "Always 1; the label has the version that runs.",
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)

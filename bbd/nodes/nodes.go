@@ -140,7 +140,7 @@ func (s *Service) forget(ctx context.Context, system bool, m *wire.NodeName, eac
 		}
 	}
 	if s.member(node) == nil && answer.LostTotal+answer.KeptTotal == 0 {
-		return nil, bb.E(bb.NotFound, "node forget", m.Name, "no daemon of that name has been seen, and no file is on it").
+		return nil, bb.E(bb.NotFound, "node forget", m.Name, "no daemon of this name is known, and no file is on it").
 			WithRemedy(bb.DidYouMean(m.Name, s.o.Cluster.Names(), "see bbctl nodes"))
 	}
 	return answer, nil

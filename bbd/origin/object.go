@@ -105,7 +105,7 @@ func (o *Object) Layout(ctx context.Context) (extents []store.MirrorExtent, err 
 			extents, sum = append(extents, x), checksum.Combine(sum, x.Checksum, x.Length)
 		}
 		if sum != e.Checksum {
-			return bb.E(bb.Checksum, "read", o.Of.address(e.Name), "the store's object is not what was flushed to it")
+			return bb.E(bb.Checksum, "read", o.Of.address(e.Name), "the store's object differs from the flushed content")
 		}
 		return nil
 	})
@@ -165,7 +165,7 @@ func (o *Object) skipAndRead(p []byte, offset int64) error {
 
 func truncated(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return bb.E(bb.Checksum, "read", "", "the store's object is shorter than what was flushed to it")
+		return bb.E(bb.Checksum, "read", "", "the store's object is shorter than the flushed content")
 	}
 	return err
 }
@@ -230,8 +230,8 @@ func (o *Object) open(ctx context.Context, offset int64) (io.ReadCloser, error) 
 			if from, err := o.openFormer(ctx, path, names, offset); bb.KindOf(err) != bb.NotFound {
 				return from, err
 			}
-			return nil, bb.E(bb.Unavailable, "read", s.address(path), "node "+string(away)+", which has yet to rename what the store has of it, does not answer").
-				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(away))
+			return nil, bb.E(bb.Unavailable, "read", s.address(path), "node "+string(away)+", whose rename of its object on the store is pending, does not answer").
+				WithRemedy("wait for it; if it will not return: bbctl node forget " + string(away))
 		}
 		if len(names) == 0 {
 			missing = path // unless the rename has ended before this lookup

@@ -146,7 +146,7 @@ func (w *Owner) reach(ctx context.Context) (remote, error) {
 	}
 	if bb.Generation(opened.Generation) != w.entry.Generation || w.once {
 		r.close()
-		return remote{}, bb.E(bb.Unavailable, "read", w.of.address(w.entry.Name), "its home was restarted, and has another content of the file now").
+		return remote{}, bb.E(bb.Unavailable, "read", w.of.address(w.entry.Name), "its owner was restarted, and has another content of the file now").
 			WithRemedy("open the file again")
 	}
 	w.mu.first = r
@@ -298,7 +298,7 @@ func (w inline) fill(ctx context.Context, p []byte, off int64) error {
 			return err
 		}
 		if len(data) == 0 || len(data) > len(p) {
-			return bb.E(bb.Unavailable, "read", w.of.address(w.entry.Name), fmt.Sprintf("its home says nothing of byte %d", off))
+			return bb.E(bb.Unavailable, "read", w.of.address(w.entry.Name), fmt.Sprintf("the owner's answer lacks byte %d", off))
 		}
 		n := copy(p, data)
 		p, off = p[n:], off+int64(n)

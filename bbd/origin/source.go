@@ -90,7 +90,7 @@ func (at *source) locate(ctx context.Context, from, to int64) error {
 			next = max(next, e.FileOffset+e.Length)
 		}
 		if next <= from {
-			return bb.E(bb.Unavailable, "read", at.w.of.address(at.w.entry.Name), fmt.Sprintf("its home says nothing of byte %d", from))
+			return bb.E(bb.Unavailable, "read", at.w.of.address(at.w.entry.Name), fmt.Sprintf("the owner's answer lacks byte %d", from))
 		}
 		from = next
 	}
@@ -122,7 +122,7 @@ func (at *source) ops(dst []byte, x Run) (ops []rdma.Op, err error) {
 		}})
 	}
 	if covered != x.Size() {
-		return ops, bb.E(bb.Unavailable, "read", "", fmt.Sprintf("the home named %d of %d bytes", covered, x.Size()))
+		return ops, bb.E(bb.Unavailable, "read", "", fmt.Sprintf("the owner named %d of %d bytes", covered, x.Size()))
 	}
 	return ops, nil
 }

@@ -35,7 +35,7 @@ func ofAttempt(names []string) bool { return len(names) > depthAttempt && names[
 // MayChange refuses changes in the hidden tree but for those of an attempt's files.
 func (t *Tree) MayChange(op, path string) error {
 	if names := hiddenNames(path); names != nil && !ofAttempt(names) {
-		return bb.E(bb.Permission, op, t.address(path), "transactions alone change what is here").
+		return bb.E(bb.Permission, op, t.address(path), "only transactions change this directory").
 			WithRemedy("write below the directory of an attempt")
 	}
 	return nil
@@ -50,7 +50,7 @@ func (t *Tree) MayRename(from, to string) error {
 	if ofAttempt(x) && ofAttempt(y) && strings.Join(x[:depthAttempt], "/") == strings.Join(y[:depthAttempt], "/") {
 		return nil
 	}
-	return bb.E(bb.Permission, "rename", t.address(from), "what an attempt has written becomes visible with its transaction alone").
+	return bb.E(bb.Permission, "rename", t.address(from), "the files of an attempt become visible only with its transaction").
 		WithRemedy("adopt the attempt, and commit")
 }
 
@@ -83,7 +83,7 @@ func (t *Tree) undecided(ctx context.Context, op, path string, names []string) e
 	}
 	winner, err := t.names.TxnTask(ctx, id, names[3])
 	if err == nil && winner != "" {
-		return bb.E(bb.Cancelled, op, t.address(path), "attempt "+winner+" has won the task").WithRemedy("give this attempt up")
+		return bb.E(bb.Cancelled, op, t.address(path), "attempt "+winner+" has won the task").WithRemedy("abort this attempt")
 	}
 	return bb.Wrap(op, t.address(path), err)
 }

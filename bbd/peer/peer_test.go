@@ -138,7 +138,7 @@ func TestAskOfOneThatIsStopped(t *testing.T) {
 	r.quiet.Store(true)
 	_, err := ask(s, 30*time.Second)
 	var e *bb.Error
-	if !errors.As(err, &e) || e.Kind != bb.Unavailable || e.Node != "n2" || e.Remedy == "" || !strings.Contains(err.Error(), "said nothing") {
+	if !errors.As(err, &e) || e.Kind != bb.Unavailable || e.Node != "n2" || e.Remedy == "" || !strings.Contains(err.Error(), "no message from node") {
 		t.Errorf("the answer of one that is stopped: %v", err)
 	}
 	if !s.Broken() {

@@ -84,7 +84,7 @@ func (w *watch) look() {
 	}
 	w.mu.Unlock()
 	if gone {
-		w.session.fail(fmt.Errorf("node %s has said nothing for %v", w.session.node, looks*w.every))
+		w.session.fail(fmt.Errorf("no message from node %s has arrived for %v", w.session.node, looks*w.every))
 	}
 }
 

@@ -157,7 +157,7 @@ func (c *Cache) DropCopies(file bb.FileID) error {
 	defer c.copies.mu.Unlock()
 	for k, f := range c.copies.mu.byKey {
 		if k.file == file && f.users > 0 {
-			return bb.E(bb.Busy, "take", c.address(f.owner.Entry().Name), "somebody reads a copy of it here")
+			return bb.E(bb.Busy, "take", c.address(f.owner.Entry().Name), "a client reads a copy of it here")
 		}
 	}
 	for k := range c.copies.mu.byKey {

@@ -64,7 +64,7 @@ func (c *Cache) readBack(ctx context.Context, e *bb.Entry, path string, object *
 	return object.Read(ctx, []origin.Run{{From: 0, To: e.Size}}, func(ctx context.Context, _ origin.Run, from io.Reader) error {
 		same, err := c.Absorb(ctx, w, from, e)
 		if err == nil && !same {
-			err = bb.E(bb.Checksum, "read", c.address(path), "the store's object is not what was flushed to it")
+			err = bb.E(bb.Checksum, "read", c.address(path), "the store's object differs from the flushed content")
 		}
 		if err == nil {
 			err = c.o.Store.MarkClean(e.File, e.Generation)

@@ -270,14 +270,14 @@ func (b *Buffer) reassertOpen(ctx context.Context, f OpenFile, r *fate.Reasserti
 	case err != nil:
 		r.Left = append(r.Left, fate.Unexplained{File: e.File, Generation: e.Generation, Path: path, Reason: "it is being written, and its entry cannot be made again: " + err.Error()})
 	case e != nil:
-		b.publishFound(e, path, "the namespace had forgotten it while it was being written")
+		b.publishFound(e, path, "the namespace had lost its entry while it was being written")
 		r.Remade = append(r.Remade, path)
 	}
 }
 
 // publishFound publishes that a file has an entry again.
 func (b *Buffer) publishFound(e *bb.Entry, path, reason string) {
-	b.o.Log.Error("a file has an entry again that the namespace had forgotten", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", reason)
+	b.o.Log.Error("the entry of a file that the namespace had lost is restored", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", reason)
 	b.o.Emit(bb.Event{Kind: bb.EventFound, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: reason})
 }
 

@@ -28,11 +28,11 @@ func (b *Buffer) settle(ctx context.Context, sv *fate.Survey, h *fate.Held, beco
 		b.o.Store.Drop(h.File)
 		return nil, nil
 	case fate.Keep:
-		return left("part of it is on the store alone, or its entry is another node's")
+		return left("only the store has a part of it, or its entry is another node's")
 	case fate.Remake:
 		e, path, err := b.remakeEntry(ctx, sv, h)
 		if err == nil {
-			b.publishFound(&e, path, "the namespace had forgotten it")
+			b.publishFound(&e, path, "the namespace had lost its entry")
 			r.Remade = append(r.Remade, path)
 			return &e, nil
 		}
@@ -120,7 +120,7 @@ func remake(now, e *bb.Entry) error {
 func (b *Buffer) restoreParent(ctx context.Context, path string) (bb.DirID, error) {
 	names, err := bb.SplitPath(path)
 	if err != nil || len(names) == 0 {
-		return 0, bb.E(bb.NotFound, "reassert", path, "the directory is gone")
+		return 0, bb.E(bb.NotFound, "reassert", path, "the directory does not exist any more")
 	}
 	dir, err := b.names.MkdirAll(ctx, strings.Join(names[:len(names)-1], "/"), b.owner())
 	return dir.Dir, err
@@ -152,7 +152,7 @@ func (b *Buffer) setAside(ctx context.Context, h *fate.Held) (e bb.Entry, path s
 	}
 	if h.Acked != 0 {
 		e = b.entryOf(h)
-		e.Reason = fmt.Sprintf("the namespace had forgotten it, and %s is another file, or cannot be made again", b.address(h.Identity.Path))
+		e.Reason = fmt.Sprintf("the namespace had lost its entry, and %s is another file, or cannot be restored", b.address(h.Identity.Path))
 	} else if e, err = b.entryUnknown(h); err != nil {
 		return e, "", err
 	}

@@ -45,7 +45,7 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 			older++
 		case becomes == fate.Drop && fate.OnStoreAlone(h, k):
 			u := onStore(h)
-			b.o.Log.Warn("the store alone has a file that the namespace had forgotten", "buffer", b.name, "path", u.Path, "bytes", u.Bytes, "file", u.File, "generation", u.Generation)
+			b.o.Log.Warn("only the store has a file whose entry the namespace had lost", "buffer", b.name, "path", u.Path, "bytes", u.Bytes, "file", u.File, "generation", u.Generation)
 			all.add(&fate.Reassertion{OnStore: []fate.Unexplained{u}})
 		}
 		if becomes != fate.Keep && b.o.Unreadable() {
@@ -67,7 +67,7 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 		b.note(all.Was.Left)
 	}
 	if older > 0 {
-		b.o.Log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
+		b.o.Log.Warn("files without an entry were dropped: the release that wrote them kept no identities", "buffer", b.name, "files", older)
 	}
 	return all.Recovered, nil
 }
@@ -110,7 +110,7 @@ func (all *recovery) add(r *fate.Reassertion) {
 
 // onStore describes a file that is dropped here, as the store has all of it.
 func onStore(h *fate.Held) fate.Unexplained {
-	return fate.Unexplained{File: h.File, Generation: h.Acked, Path: h.Identity.Path, Bytes: h.Evicted, Reason: "all of it was evicted: the store alone has it"}
+	return fate.Unexplained{File: h.File, Generation: h.Acked, Path: h.Identity.Path, Bytes: h.Evicted, Reason: "all of it was evicted: only the store has it"}
 }
 
 // recoverFile settles one file, and recovers it if it gets an entry.
@@ -175,7 +175,7 @@ func SettleBufferless(o *Options, specs []bb.Buffer, files map[string]map[bb.Fil
 
 // bufferless logs and describes bytes of a buffer that the namespace does not have.
 func (o *Options) bufferless(buffer string, h *fate.Held) fate.Unexplained {
-	u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: "the namespace does not have the buffer that it is of"}
+	u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: "the namespace does not have its buffer"}
 	if h.Identity != nil {
 		u.Path = h.Identity.Path
 	}

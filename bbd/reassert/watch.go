@@ -83,7 +83,7 @@ func (b *Buffer) Mend(ctx context.Context) (left []fate.Unexplained, mended bool
 // Unasked returns the bytes that are dirty and in no queue, when an error has kept Mend from an answer.
 func (b *Buffer) Unasked(why error) (left []fate.Unexplained) {
 	for k, bytes := range b.unqueued() {
-		u := fate.Unexplained{File: k.file, Generation: k.generation, Bytes: bytes, Reason: "the namespace was not asked about them in time: " + why.Error()}
+		u := fate.Unexplained{File: k.file, Generation: k.generation, Bytes: bytes, Reason: "the namespace did not answer in time: " + why.Error()}
 		if id, ok := b.o.Store.IdentityOf(k.file); ok {
 			u.Path = id.Path
 		}
@@ -223,7 +223,7 @@ func (b *Buffer) look(ctx context.Context, last watched, again bool) watched {
 	if err != nil && ctx.Err() == nil {
 		// Clean files are no suspects, so nothing but another look would find them.
 		now.again = again
-		b.o.Log.Warn("looking for what the namespace has forgotten", "buffer", b.name, "err", err)
+		b.o.Log.Warn("the search for files without an entry failed", "buffer", b.name, "err", err)
 	}
 	return now
 }

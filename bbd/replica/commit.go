@@ -74,7 +74,7 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 			return false, nil
 		}
 		c.behind = true
-		b.o.Log.Warn("the second copy of a file", "path", g.Path, "node", at.Node, "err", err)
+		b.o.Log.Warn("a commit did not reach the second copy of a file", "path", g.Path, "node", at.Node, "err", err)
 	}
 	var now bb.NodeID
 	if at != nil {
@@ -95,13 +95,13 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 			c.behind = false
 			return true, nil
 		}
-		b.o.Log.Warn("a second copy of a file", "path", g.Path, "node", node, "err", err)
+		b.o.Log.Warn("a second copy of a file was not made", "path", g.Path, "node", node, "err", err)
 	}
 	if err == nil {
 		err = fmt.Errorf("no other node has room")
 	}
 	return false, &bb.Error{
-		Kind: bb.Unavailable, Op: "commit", Path: g.Path, Err: fmt.Errorf("the second copy that the buffer wants cannot be made: %w", err),
+		Kind: bb.Unavailable, Op: "commit", Path: g.Path, Err: fmt.Errorf("the second copy of the file cannot be made: %w", err),
 		Remedy: "see bbctl nodes",
 	}
 }
@@ -211,7 +211,7 @@ func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Repli
 	if in = memoryOf(s); !holds(to, in) {
 		return in, &bb.Error{
 			Kind: bb.Lost, Op: "replicate", Path: b.address(""), Node: to.Node,
-			Err: fmt.Errorf("the node has another memory than the one with the copy, which has nothing of it"),
+			Err: fmt.Errorf("the node's memory is new and has nothing of the copy"),
 		}
 	}
 	m.Buffer, m.File, m.Generation = b.name, uint64(e.File), uint64(e.Generation)
@@ -314,7 +314,7 @@ func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.
 	}
 	// The copy that readers have here is forgotten, before the second copy takes its place.
 	if m.Whole && !b.files.ForgetIdle(file, n) {
-		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("somebody reads a copy of file %v here", file))
+		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("a client reads a copy of file %v here", file))
 	}
 	c := store.Commit{File: file, Generation: n, Whole: m.Whole, Buffer: b.name, Extents: extents}
 	err = b.o.Store.Commit(c)

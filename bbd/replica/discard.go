@@ -52,7 +52,7 @@ func (b *Buffer) mayDrop(ctx context.Context, asks bb.NodeID, file bb.FileID, n 
 	if !x.counts() {
 		return nil
 	}
-	b.o.Log.Warn("refused to discard bytes that count", "path", b.address(id.Path), "file", file, "generation", n, "asked by", asks)
+	b.o.Log.Warn("the discard of needed bytes was refused", "path", b.address(id.Path), "file", file, "generation", n, "asked by", asks)
 	return bb.E(bb.Busy, "discard", b.address(id.Path), "the namespace does not have these bytes anywhere else").
 		WithRemedy("none is needed: this node keeps the file")
 }
@@ -111,6 +111,6 @@ func (b *Buffer) DiscardReplaced(ctx context.Context, e *bb.Entry) {
 	defer cancel()
 	err := b.o.Cluster.Ask(ctx, b.o.Owners.Of(e), access.Daemon(), wire.Type_TYPE_DISCARD, &wire.Discard{Buffer: b.name, File: uint64(e.File)}, nil)
 	if err != nil {
-		b.o.Log.Warn("telling a file's home that it was replaced", "file", e.File, "node", b.o.Owners.Of(e), "err", err)
+		b.o.Log.Warn("the message to a file's owner that the file was replaced failed", "file", e.File, "node", b.o.Owners.Of(e), "err", err)
 	}
 }

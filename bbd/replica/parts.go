@@ -86,7 +86,7 @@ func (b *Buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Re
 		return []*wire.Replicate{m}, nil
 	}
 	if !mayPart {
-		return nil, bb.E(bb.Unsupported, "replicate", b.address(""), bb.Count(len(m.Extents), "extent is", "extents are")+" more than the other daemon takes").
+		return nil, bb.E(bb.Unsupported, "replicate", b.address(""), bb.Count(len(m.Extents), "extent is", "extents are")+" more than the other daemon accepts").
 			WithRemedy("upgrade it: see bbctl nodes")
 	}
 	if len(m.Extents) > maxPartsExtents {

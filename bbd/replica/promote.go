@@ -34,7 +34,7 @@ func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool,
 	if failed == nil {
 		return true, nil
 	}
-	b.o.Log.Error("the second copy of a file of a dead node", "file", e.File, "node", second, "err", failed)
+	b.o.Log.Error("the second copy of a dead node's file was not promoted", "file", e.File, "node", second, "err", failed)
 	m, ok := b.o.Cluster.Member(second)
 	if answered(failed) == copyLost || second != b.o.Owners.Self && !(ok && cluster.Reachable(&m)) {
 		return false, nil
@@ -46,7 +46,7 @@ func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool,
 	return false, &bb.Error{
 		Kind: bb.KindOf(failed), Op: "node forget", Path: b.address(e.Name), Node: second,
 		Err:    fmt.Errorf("its second copy cannot take its place now: %w", failed),
-		Remedy: fmt.Sprintf("try again; what only %s has is lost if it is stopped before", second),
+		Remedy: fmt.Sprintf("try again; bytes that only %s has are lost if it is stopped before", second),
 	}
 }
 
@@ -113,11 +113,11 @@ func (b *Buffer) PromoteLater(e *bb.Entry) {
 				return
 			case copyLost:
 				if err := b.files.ReportLost(b.ctx, e); err != nil && b.ctx.Err() == nil {
-					b.o.Log.Error("reporting a lost file", "file", e.File, "err", err)
+					b.o.Log.Error("the loss of a file was not recorded", "file", e.File, "err", err)
 				}
 				return
 			case unclear:
-				b.o.Log.Warn("asking for the second copy of a file", "file", e.File, "node", owner.Replica(e), "err", err)
+				b.o.Log.Warn("the state of a second copy is not known", "file", e.File, "node", owner.Replica(e), "err", err)
 			case away:
 			}
 			select {

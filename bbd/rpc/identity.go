@@ -38,7 +38,7 @@ func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error
 		return err
 	}
 	if hello.Node != "" && proven < clustercert.Daemon {
-		return bb.E(bb.Permission, "handshake", hello.Client, "the client says that it is node "+hello.Node+", and has not proven to be a daemon").
+		return bb.E(bb.Permission, "handshake", hello.Client, "the client claims to be node "+hello.Node+", and has not proven to be a daemon").
 			WithRemedy("give it the cluster key, or a daemon's certificate")
 	}
 	s.caller = access.Of(hello.Uid, hello.Gid)
@@ -78,7 +78,7 @@ func (s *Session) proven(in *wire.Reader, r *Request, hello *wire.Hello) (cluste
 // challenge makes the client prove that it holds a shared key, and proves the same to it.
 func (s *Session) challenge(in *wire.Reader, r *Request, hello *wire.Hello, keys [][]byte) error {
 	if len(hello.Nonce) != wire.NonceSize {
-		return bb.E(bb.Permission, "handshake", hello.Client, "the client sent no nonce, and this daemon asks for a proof of the shared key").
+		return bb.E(bb.Permission, "handshake", hello.Client, "the client sent no nonce, and this daemon requires a proof of the shared key").
 			WithRemedy("give the client the daemon's key file")
 	}
 	nonce := make([]byte, wire.NonceSize)
@@ -100,7 +100,7 @@ func (s *Session) challenge(in *wire.Reader, r *Request, hello *wire.Hello, keys
 		if len(hello.Token) > 0 {
 			return bb.E(bb.Permission, "handshake", hello.Client, "the token is not of this cluster, or the key that it was made with is gone")
 		}
-		return bb.E(bb.Permission, "handshake", hello.Client, "the client does not know the shared key").
+		return bb.E(bb.Permission, "handshake", hello.Client, "the client has another shared key").
 			WithRemedy("give the client the daemon's key file")
 	}
 	return nil

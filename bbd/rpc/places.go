@@ -77,7 +77,7 @@ func (p *places) enterUser(s *Session) error {
 		return nil
 	}
 	has, _ := p.users.Of(s.caller.UID)
-	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %s with the daemon, and what is left is for others", bb.Count(has, "session"))).
+	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %s with the daemon, and the rest is reserved for others", bb.Count(has, "session"))).
 		WithRemedy("end some of this user's programs, or raise limits.sessions")
 	p.mu.Lock()
 	defer p.mu.Unlock()

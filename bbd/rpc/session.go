@@ -195,7 +195,7 @@ func (s *Session) start(in *wire.Reader, head wire.Header, message []byte) error
 	s.requests.Add(1)
 	r.counted = s.Take(s.server.requests, 1)
 	if !known {
-		r.Fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not know it").WithRemedy("upgrade it; see bbctl nodes"))
+		r.Fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not support it").WithRemedy("upgrade it; see bbctl nodes"))
 		r.done()
 		return nil
 	}
@@ -216,14 +216,14 @@ func (s *Session) start(in *wire.Reader, head wire.Header, message []byte) error
 	}
 	if !r.counted && head.Type != wire.Type_TYPE_CANCEL {
 		defer r.done()
-		r.Fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests of this user are in flight, and what is left is for others").
+		r.Fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests of this user are in flight, and the rest is reserved for others").
 			WithRemedy("wait for replies, in this and other programs"))
 		return nil
 	}
 	if s.requests.Load() > int64(s.server.o.Limits.InFlight) {
 		defer r.done()
 		r.Fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests are in flight").
-			WithRemedy("wait for replies; Welcome.max_in_flight says how many may be sent"))
+			WithRemedy("wait for replies; Welcome.max_in_flight is the limit"))
 		return nil
 	}
 	h.start(r, m)

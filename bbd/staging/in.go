@@ -199,8 +199,8 @@ func (s *job) Create(ctx context.Context, target string, o backing.Object) (stag
 	if elsewhere := NotOwner(nil); errors.As(err, &elsewhere) && !s.of.o.Cluster.Reachable(elsewhere.Owner()) {
 		return nil, cluster.Away("stage-in", s.address(target), elsewhere.Owner())
 	} else if elsewhere != nil && s.direct {
-		return nil, bb.E(bb.Busy, "stage-in", s.address(target), "it is dirty at its home, node "+string(elsewhere.Owner())+", and only a job can replace it there").
-			WithRemedy("drain the buffer first, or upgrade the daemons that know of no jobs: see bbctl nodes")
+		return nil, bb.E(bb.Busy, "stage-in", s.address(target), "it is dirty at its owner, node "+string(elsewhere.Owner())+", and only a job can replace it there").
+			WithRemedy("drain the buffer first, or upgrade the daemons that do not support jobs: see bbctl nodes")
 	}
 	if err != nil {
 		return nil, err

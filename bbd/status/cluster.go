@@ -199,7 +199,7 @@ func withHoldings(nodes []Node, found census, sees func(buffer string) bool) []N
 	}
 	for _, node := range slices.Sorted(maps.Keys(found.held)) {
 		if !known[node] && len(holdings(found.held[node], sees)) > 0 {
-			nodes = append(nodes, Node{Node: node, State: "unknown", Reason: "no daemon of that name has been seen since this one was started"})
+			nodes = append(nodes, Node{Node: node, State: "unknown", Reason: "no daemon of this name has been known since this one was started"})
 		}
 	}
 	for i := range nodes {

@@ -115,8 +115,8 @@ func Check(rules []Rule, site Site, u Use, isUser func(string) (bool, error)) er
 			continue
 		}
 		if unsaid {
-			return bb.E(bb.Unavailable, "backing", step.what+"="+step.value, "the system does not say which users the administrator's rules are for").
-				WithRemedy("look after the system's user database; see the daemon's log")
+			return bb.E(bb.Unavailable, "backing", step.what+"="+step.value, "the system's user database cannot resolve the names in the administrator's rules").
+				WithRemedy("check the system's user database; see the daemon's log")
 		}
 		return bb.E(bb.Permission, "backing", step.what+"="+step.value, why(u)).
 			WithRemedy(remedies[step.what])
@@ -127,9 +127,9 @@ func Check(rules []Rule, site Site, u Use, isUser func(string) (bool, error)) er
 // why names no more than the parts of the user's request.
 func why(u Use) string {
 	if u.Own {
-		return "this daemon's administrator does not let this user use it"
+		return "no rule of this daemon's administrator allows this user to use it"
 	}
-	return "this daemon's administrator does not let this user use it with the site's credentials"
+	return "no rule of this daemon's administrator allows this user to use it with the site's credentials"
 }
 
 var remedies = map[string]string{

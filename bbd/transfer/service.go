@@ -87,7 +87,7 @@ func (s *Service) Follow(ctx context.Context, r *rpc.Request, id string) (ops.St
 // maxJobs is how many jobs a list names: the newest.
 const maxJobs = 1000
 
-var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: what it is asked to do it does at once")
+var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: it keeps no jobs, but carries requests out at once")
 
 // List lists the operations of the buffers that the user may enter.
 func (s *Service) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {

@@ -85,11 +85,11 @@ func (r *reaper) round() {
 	}
 	all, err := s.o.Existing(s.ctx)
 	if err != nil && s.ctx.Err() == nil {
-		s.o.Log.Warn("looking after transactions", "err", err)
+		s.o.Log.Warn("the check of expired transactions failed", "err", err)
 	}
 	for _, b := range all {
 		if err := r.check(s.ctx, b); err != nil && s.ctx.Err() == nil && bb.KindOf(err) != bb.NotFound {
-			s.o.Log.Warn("looking after transactions", "buffer", b.Spec().Name, "err", err)
+			s.o.Log.Warn("the check of expired transactions failed", "buffer", b.Spec().Name, "err", err)
 		}
 	}
 }

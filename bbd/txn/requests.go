@@ -296,7 +296,7 @@ func (s *Service) Abort(ctx context.Context, r *rpc.Request, m *wire.TxnName) (p
 	if err != nil {
 		return nil, err
 	}
-	if t, err = s.abort(ctx, b, t.ID, "somebody asked for it"); err != nil {
+	if t, err = s.abort(ctx, b, t.ID, "it was aborted on request"); err != nil {
 		return nil, err
 	}
 	return message(b, &t), nil
@@ -317,7 +317,7 @@ func (s *Service) abort(ctx context.Context, b Buffer, id bb.TxnID, reason strin
 		s.o.Emit(bb.Event{Kind: bb.EventTxnAborted, Buffer: b.Spec().Name, Path: t.Destination, Reason: t.ID.String() + ": " + reason})
 	}
 	if err := b.Tree().CleanTxn(ctx, id, b.Mover()); err != nil {
-		s.o.Log.Warn("removing what an aborted transaction has left", "buffer", b.Spec().Name, "transaction", id, "err", err)
+		s.o.Log.Warn("the files of an aborted transaction were not removed", "buffer", b.Spec().Name, "transaction", id, "err", err)
 	}
 	return t, nil
 }

@@ -136,11 +136,11 @@ func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	case isStored:
 		return e, path, bb.E(bb.Exists, "flush", b.address(path), "it is on the store")
 	case superseded:
-		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "this generation need not be flushed any more")
+		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "this generation no longer needs a flush")
 	case isForeign:
 		b.dirty.Forget(e.File, e.Generation)
 		b.o.Store.DropGeneration(e.File, e.Generation)
-		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "its home is node "+string(b.o.Owners.Of(&e))+" now")
+		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "its owner is node "+string(b.o.Owners.Of(&e))+" now")
 	}
 	return e, path, nil
 }
@@ -205,11 +205,11 @@ func (j *flushJob) Current(ctx context.Context) error {
 	b := j.b
 	at, ok := b.dirtyAt(j.entry.File)
 	if !ok {
-		return bb.E(bb.Busy, "flush", b.address(j.path), "it need not be flushed any more")
+		return bb.E(bb.Busy, "flush", b.address(j.path), "it no longer needs a flush")
 	}
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
 	if err == nil && (e.File != j.entry.File || e.Lost || b.o.Owners.Foreign(&e)) {
-		err = bb.E(bb.Busy, "flush", b.address(j.path), "it is not this node's any more")
+		err = bb.E(bb.Busy, "flush", b.address(j.path), "this node no longer owns it")
 	}
 	return err // the retry finds out the next step
 }

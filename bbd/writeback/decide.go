@@ -9,7 +9,7 @@ import (
 // their arguments alone.
 
 // fileGone is why a file is not flushed that has no entry any more.
-const fileGone = "the file is gone"
+const fileGone = "the file does not exist any more"
 
 // verdict is the fate of a generation that is queued.
 type verdict uint8
@@ -54,7 +54,7 @@ func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) 
 		// It was declared lost with this node, whose flush has ended all the same.
 		e.Lost, e.Reason = false, ""
 	case owners.Of(e) != owners.Self:
-		return "its home is node " + string(owners.Of(e)) + " now"
+		return "its owner is node " + string(owners.Of(e)) + " now"
 	case f.Generation < e.Flushed.Generation:
 		return "a newer generation of it has been flushed"
 	}

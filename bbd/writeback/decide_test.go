@@ -57,8 +57,8 @@ func TestRecord(t *testing.T) {
 	}{
 		"as it was":                            {entry: file("n1")},
 		"open again":                           {entry: changed(file("n1"), func(e *bb.Entry) { e.Open, e.Generation = true, 6 })},
-		"another file":                         {entry: changed(file("n1"), func(e *bb.Entry) { e.File = 8 }), want: "gone"},
-		"another file, alone":                  {entry: changed(file("n1"), func(e *bb.Entry) { e.File = 8 }), alone: true, want: "gone"},
+		"another file":                         {entry: changed(file("n1"), func(e *bb.Entry) { e.File = 8 }), want: "does not exist"},
+		"another file, alone":                  {entry: changed(file("n1"), func(e *bb.Entry) { e.File = 8 }), alone: true, want: "does not exist"},
 		"another node's":                       {entry: file("n2"), want: "n2"},
 		"another node's, alone":                {entry: file("n2"), alone: true},
 		"lost with this content":               {entry: changed(file("n2"), lost)},

@@ -116,7 +116,7 @@ func (b *Buffer) reconcileAll() {
 		failed := false
 		for what, removed := range todo {
 			if err := b.reconcileNow(b.ctx, what, removed); err != nil && b.ctx.Err() == nil {
-				b.o.Log.Warn("looking whether the store has what it should", "buffer", b.name, "path", what.Path, "err", err)
+				b.o.Log.Warn("the check of a file on the store failed", "buffer", b.name, "path", what.Path, "err", err)
 				b.reconcile(what, removed)
 				failed = true
 			}
@@ -219,7 +219,7 @@ func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Doubt) er
 	}
 	err := b.o.Cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: b.name, Path: what.Path, Tree: what.Tree}, nil)
 	if bb.KindOf(err) == bb.Unsupported {
-		b.o.Log.Error("a daemon of an older version cannot look whether its file is on the store", "node", node, "path", b.address(what.Path))
+		b.o.Log.Error("a daemon of an older version cannot check that its file is on the store", "node", node, "path", b.address(what.Path))
 		return nil
 	}
 	return err
@@ -285,7 +285,7 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 		return b.reconcileEvicted(ctx, e, path, &o)
 	}
 	if err == nil {
-		b.o.Log.Warn("the store does not have what was flushed to it: flushing it again", "path", b.address(path), "file", e.File, "generation", e.Generation)
+		b.o.Log.Warn("the store lacks a file that was flushed to it: the file is flushed again", "path", b.address(path), "file", e.File, "generation", e.Generation)
 	}
 	return err
 }
@@ -400,7 +400,7 @@ func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string,
 	case err != nil && kind != bb.NotFound && kind != bb.Checksum:
 		return err
 	}
-	e.Reason = fmt.Sprintf("what the store had of it was replaced by a node that had been declared dead, after memory of node %s had let go of it", b.o.Owners.Self)
+	e.Reason = fmt.Sprintf("its object on the store was replaced by a node that had been declared dead, after node %s had evicted it", b.o.Owners.Self)
 	return b.files.ReportLost(ctx, e)
 }
 

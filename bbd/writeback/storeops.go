@@ -90,7 +90,7 @@ func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
 		return err
 	}
 	if op := b.pending.concerning(path); op != nil {
-		return bb.E(bb.Busy, "flush", b.address(path), "node "+string(op.By)+" has yet to rename or remove what the store has there")
+		return bb.E(bb.Busy, "flush", b.address(path), "node "+string(op.By)+" has a rename or removal pending on the store")
 	}
 	return nil
 }

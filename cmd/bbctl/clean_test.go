@@ -46,7 +46,7 @@ func TestDoctorClean(t *testing.T) {
 	apptest.WantLine(t, out, "would be removed")
 	apptest.WantLine(t, out, url+"/sub/"+left)
 	apptest.WantLine(t, out, url+"/"+user)
-	apptest.WantLine(t, out, "no daemon here knows who made it")
+	apptest.WantLine(t, out, "no daemon here has a record of it")
 	if _, err := os.Stat(filepath.Join(dir, "sub", left)); err != nil {
 		t.Errorf("--dry-run has removed it: %v", err)
 	}

@@ -229,7 +229,7 @@ func (f *flood) packets(c *client.Client, n int) string {
 			f.t.Errorf("after packets with another key %s is %s", node, state)
 		}
 	}
-	if lines := regexp.MustCompile(`(?m)^.*a member is gone.*$`).FindAllString(f.d.Log(), -1); len(lines) > 0 {
+	if lines := regexp.MustCompile(`(?m)^.*a member left or failed.*$`).FindAllString(f.d.Log(), -1); len(lines) > 0 {
 		changed += len(lines)
 		f.t.Errorf("after packets with another key: %q", lines)
 	}

@@ -22,7 +22,7 @@ func newFabricCommand() *cobra.Command {
 	var file string
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "Print what libfabric offers on this machine, what the daemon would take, and why",
+		Short: "Print libfabric's offers on this machine, the daemon's choice, and why",
 		Long: "Reads the configuration as the daemon would. The offer that would be taken is marked with *.\n" +
 			"Fails where there is none, and in a bbd that was built without libfabric: use bbd-ofi.",
 		Args:          cobra.NoArgs,

@@ -81,7 +81,7 @@ func TestNamespaceSetBack(t *testing.T) {
 			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(want), err)
 		}
 	}
-	if !strings.Contains(d.Log(), "a file has an entry again that the namespace had forgotten") {
+	if !strings.Contains(d.Log(), "the entry of a file that the namespace had lost is restored") {
 		t.Error("the log does not name the file")
 	}
 	if report, err := admin.Drain(ctx, c, "b", time.Minute, nil); err != nil {

@@ -25,7 +25,7 @@ files that were never flushed. Drain first what you want to keep.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !discard {
-				return bb.E(bb.Invalid, "purge", dir, "this deletes what was never flushed, too").WithRemedy("give --discard to say that you mean it")
+				return bb.E(bb.Invalid, "purge", dir, "this also deletes bytes that were never flushed").WithRemedy("give --discard to confirm")
 			}
 			if dir == "" {
 				dir = defaultDevDir()
@@ -34,7 +34,7 @@ files that were never flushed. Drain first what you want to keep.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the folder of the daemon (default "+defaultDevDir()+")")
-	cmd.Flags().BoolVar(&discard, "discard", false, "delete also what was never flushed")
+	cmd.Flags().BoolVar(&discard, "discard", false, "also delete bytes that were never flushed")
 	return cmd
 }
 

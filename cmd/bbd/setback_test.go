@@ -518,7 +518,7 @@ func saysWhy(log string) bool {
 func tail(log string) string {
 	var lines []string
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "has an entry again") {
+		if !strings.Contains(line, "namespace had lost is restored") {
 			lines = append(lines, line)
 		}
 	}

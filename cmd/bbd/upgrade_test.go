@@ -400,7 +400,7 @@ func TestStranger(t *testing.T) {
 	}
 	waits := func(d *bbdtest.Daemon, parts ...string) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.Log(), "waiting, and serving nobody"); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.Log(), "the start waits, without clients"); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it does not wait:\n%s", d.Log())
 			}

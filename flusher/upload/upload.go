@@ -235,7 +235,7 @@ type watched struct {
 func (w *watched) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	w.w.Progress()
 	if w.w.GivenUp() { // its bytes are not asked for any more: Close does not wait for them
-		return dst, bb.E(bb.Cancelled, "flush", "", "the flush was given up")
+		return dst, bb.E(bb.Cancelled, "flush", "", "the flush was abandoned")
 	}
 	return w.Source.Slices(dst, off, n)
 }

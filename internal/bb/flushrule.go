@@ -83,7 +83,7 @@ func ParseFlushRule(text string) (r FlushRule, err error) {
 		said = append(said, kind)
 	}
 	if slices.Equal(said, []string{clauseComplete}) {
-		return r, invalid("does not say which steps are flushed")
+		return r, invalid("names no steps to flush")
 	}
 	return r, r.Check()
 }

@@ -50,7 +50,7 @@ func TestParseFlushRule(t *testing.T) {
 		"s*/=every 1234567890123456789": "no number",
 		"s*/=every 5,every 6":           "twice",
 		"s*/=every 5,sometimes":         "no clause",
-		"s*/=complete with x":           "which steps",
+		"s*/=complete with x":           "no steps",
 		"s*/=every 5,complete with ":    "no clause",
 		"s*/=every 5,complete with a/":  "not the name",
 		"s*/=every 5,complete-with-":    "no clause",

@@ -40,5 +40,5 @@ func ask(ctx context.Context, program string, args ...string) (out string, found
 
 func silent(program string, args []string) error {
 	return bb.E(bb.Unavailable, "look up", strings.Join(args, " "), program+" does not answer").
-		WithRemedy("look after the system's user database")
+		WithRemedy("check the system's user database")
 }

@@ -86,7 +86,7 @@ func (n *Names) renew(q query, before answer) answer {
 	n.known[q] = a
 	n.mu.Unlock()
 	if err != nil && n.Log != nil && bb.KindOf(err) != bb.KindOf(before.said) {
-		n.Log.Warn("a name of the configuration is not known", q.in.what, q.name, "err", err)
+		n.Log.Warn("a name in the configuration cannot be resolved", q.in.what, q.name, "err", err)
 	}
 	return a
 }

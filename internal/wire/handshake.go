@@ -71,7 +71,7 @@ func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byt
 		return Header{}, nil, err
 	}
 	if len(keys) == 0 {
-		return Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon asks for a proof of the shared key").
+		return Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon requires a proof of the shared key").
 			WithRemedy("give the key file, a token or a certificate")
 	}
 	x, err := NewExchange(conn, hello.Nonce, c.Nonce)
@@ -80,9 +80,9 @@ func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byt
 	}
 	key := x.Common(c.Proof, keys)
 	if len(c.Nonce) != NonceSize || key == nil {
-		e := bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").WithRemedy("give both sides the same key file; a daemon of the first release proves that it knows it another way: upgrade that")
+		e := bb.E(bb.Permission, "dial", address, "the daemon did not prove the shared key").WithRemedy("give both sides the same key file; a daemon of the first release uses another proof: upgrade it")
 		if len(hello.Token) > 0 {
-			e = bb.E(bb.Permission, "dial", address, "the daemon does not know the token").
+			e = bb.E(bb.Permission, "dial", address, "the daemon did not prove the token").
 				WithRemedy("make one with bbctl token at a daemon of this cluster; the key that it was made with may have been replaced")
 		}
 		return Header{}, nil, e
@@ -101,7 +101,7 @@ func notADaemon(address string, err error) error {
 		return clustercert.Refused(address, err)
 	}
 	if errors.As(err, &malformed) {
-		return &bb.Error{Kind: bb.Invalid, Op: "dial", Path: address, Err: fmt.Errorf("what answers is no daemon: %w", err)}
+		return &bb.Error{Kind: bb.Invalid, Op: "dial", Path: address, Err: fmt.Errorf("the server is not a daemon: %w", err)}
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func ShowTicket(stream io.ReadWriter, session uint64, ticket []byte) error {
 	}
 	nonce, theirs := answer[:NonceSize], answer[NonceSize:]
 	if len(ticket) != TicketSize || !hmac.Equal(theirs, proof(ticket, "listener", first[8:], nonce, first[:8])) {
-		return bb.E(bb.Permission, "dial", "", "what listens for one-sided transfers does not know this session's ticket")
+		return bb.E(bb.Permission, "dial", "", "the listener for one-sided transfers does not have this session's ticket")
 	}
 	_, err := stream.Write(proof(ticket, "dialer", first[8:], nonce, first[:8]))
 	return err

@@ -75,7 +75,7 @@ func ReadTokenClaims(public []byte) (*TokenClaims, error) {
 	return c, bb.CheckBufferName(c.Buffer)
 }
 
-var errNoToken = bb.E(bb.Invalid, "token", "", "it is not a token that this release knows").WithRemedy("make one: bbctl token BUFFER")
+var errNoToken = bb.E(bb.Invalid, "token", "", "it is not a token of a version that this release supports").WithRemedy("make one: bbctl token BUFFER")
 
 // TokenText writes a token as text.
 func TokenText(token []byte) string { return tokenText + base64.RawURLEncoding.EncodeToString(token) }

@@ -113,7 +113,7 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 	case Type_TYPE_REPLICATE:
 		return VersionReplicas, "second copies"
 	case Type_TYPE_RECHECK:
-		return VersionRechecks, "looking at the store again"
+		return VersionRechecks, "checking the store again"
 	case Type_TYPE_NODE_DRAIN:
 		if drain, ok := m.(*NodeDrain); ok && len(drain.To) > 0 {
 			return VersionDrainTo, "draining a node to others"
@@ -132,7 +132,7 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		}
 	case Type_TYPE_OPEN:
 		if open, ok := m.(*Open); ok && open.Fence {
-			return VersionFences, "ending what others write"
+			return VersionFences, "ending other writers"
 		}
 	}
 	return 1, ""
@@ -150,5 +150,5 @@ func Speakable(version uint32, other string, typ Type, m proto.Message) error {
 // not speak yet.
 func Lacks(what string, since uint32, other string, version uint32) *bb.Error {
 	return bb.E(bb.Unsupported, "request", what, fmt.Sprintf("came with protocol version %d, and %s speaks version %d here", since, other, version)).
-		WithRemedy(fmt.Sprintf("upgrade whoever speaks less than version %d: see bbctl nodes", since))
+		WithRemedy(fmt.Sprintf("upgrade the side below version %d: see bbctl nodes", since))
 }

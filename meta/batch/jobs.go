@@ -113,7 +113,7 @@ func (j *Jobs) Get(ctx context.Context, key string) (bb.Lifetime, error) {
 }
 
 func notFound(op, key string) error {
-	return bb.E(bb.NotFound, op, key, "no such job is known").WithRemedy("what is known of a job is forgotten a week after its buffers are gone")
+	return bb.E(bb.NotFound, op, key, "no such job is known").WithRemedy("the record of a job is removed a week after its buffers")
 }
 
 // List returns all batch jobs, the newest first.

@@ -156,7 +156,7 @@ func (c *Conn) connect(ctx context.Context, opts Options) error {
 		case time.Since(refused) >= refusedFor:
 			return &bb.Error{
 				Kind: bb.Permission, Op: "connect", Path: c.server, Err: fmt.Errorf("the namespace server refuses this daemon's certificate: %w", err),
-				Remedy: "set nats.tls.cert and nats.tls.key to a certificate of an authority that the server trusts, and look at the server's log",
+				Remedy: "set nats.tls.cert and nats.tls.key to a certificate of an authority that the server trusts, and see the server's log",
 			}
 		}
 		if kind := dialKind(err); kind != bb.Unavailable {

@@ -26,7 +26,7 @@ var (
 // Wrap translates the connection's errors into those of an operation.
 func Wrap(op, path string, err error) error {
 	if errors.Is(err, ErrUncertain) && bb.KindOf(err) == bb.Internal {
-		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "look whether it was done"}
+		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "check whether it was done"}
 	}
 	return bb.Wrap(op, path, err)
 }

@@ -109,7 +109,7 @@ func (o *Options) Validate() error {
 		if host, _, err := split(addr); err != nil {
 			errs = append(errs, err)
 		} else if !secure && !loopback(host) {
-			add(addr, "is not a loopback address, and nobody is asked who they are").
+			add(addr, "is not a loopback address, and has no authentication").
 				WithRemedy("give a cluster key, or TLS that asks for certificates")
 		}
 	}
@@ -126,7 +126,7 @@ func (o *Options) Validate() error {
 	if c := o.Cluster; c != nil {
 		check(c.Listen)
 		if o.Name == "" {
-			add("", "has no name, by which the others of the cluster know it")
+			add("", "has no name for the other servers of the cluster")
 		}
 		if len(c.Routes) != 3 && len(c.Routes) != 5 {
 			add(fmt.Sprint(len(c.Routes)), "is not how many servers make a cluster").WithRemedy("name 3 or 5, with this one")

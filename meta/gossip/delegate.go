@@ -103,7 +103,7 @@ func (g *Gossip) learn(n *memberlist.Node) {
 	}
 	if s.State.Gone() || isNew {
 		g.mu.there++
-		g.log.Info("gossip: a member is there", "node", node, "state", m.State.String(), "address", n.Address())
+		g.log.Info("gossip: a member joined", "node", node, "state", m.State.String(), "address", n.Address())
 	}
 	u := usageOf(&m, at)
 	if s.Instance == m.Instance && m.State != Starting && newer(s.usage.at, at) { // its bytes were overtaken
@@ -128,7 +128,7 @@ func (g *Gossip) lose(node bb.NodeID) {
 	}
 	g.become(s, state)
 	g.mu.there--
-	g.log.Info("gossip: a member is gone", "node", node, "state", state.String())
+	g.log.Info("gossip: a member left or failed", "node", node, "state", state.String())
 	g.forget(time.Now())
 }
 
@@ -199,7 +199,7 @@ func (g *Gossip) conflict(existing, other *memberlist.Node) {
 	g.mu.Unlock()
 	if m, _, err := decode(node, other.Meta); err == nil && m.Instance == instance && instance != 0 {
 		// Our own life before, at another address: it will be found dead.
-		g.log.Info("gossip: others still know an older address of this daemon", "address", other.Address())
+		g.log.Info("gossip: other members have an older address of this daemon", "address", other.Address())
 		return
 	}
 	if g.joining.Load() {

@@ -249,7 +249,7 @@ func (g *Gossip) create(ctx context.Context) error {
 	}
 	if g.list, err = memberlist.Create(c); err != nil {
 		return errors.Join((&bb.Error{Kind: bb.Unavailable, Op: "gossip", Path: o.Listen, Err: err}).
-			WithRemedy("if it listens on every address, say which one to advertise"), c.Transport.Shutdown())
+			WithRemedy("if it listens on every address, set the one to advertise"), c.Transport.Shutdown())
 	}
 	g.address = g.list.LocalNode().Address() // memberlist may write to it from here on
 	return nil
@@ -471,7 +471,7 @@ func (g *Gossip) refuse(other string) {
 	defer g.mu.Unlock()
 	if g.mu.err == nil {
 		g.mu.err = bb.E(bb.Exists, "gossip", string(g.options.Node), "another daemon has this name, at "+other).
-			WithRemedy("give one of them another name; if the other is gone, start again in a minute")
+			WithRemedy("give one of them another name; if the other has stopped, start again in a minute")
 		g.log.Error("gossip: refused", "error", g.mu.err)
 	}
 	g.cancel()

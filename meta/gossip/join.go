@@ -145,7 +145,7 @@ func (g *Gossip) seeds() []string {
 			addresses, err := s.expand()
 			all = append(all, addresses...)
 			if err != nil {
-				g.log.Warn("gossip: a place to look for members is not read", "join", j, "error", err)
+				g.log.Warn("gossip: a source of members cannot be read", "join", j, "error", err)
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func (g *Gossip) joinAny(addresses []string) (answered int) {
 		}
 	}
 	if answered == 0 && last != nil && g.ctx.Err() == nil {
-		g.log.Debug("gossip: nobody answers", "tried", tried, "error", last)
+		g.log.Debug("gossip: no member answers", "tried", tried, "error", last)
 	}
 	return answered
 }

@@ -73,7 +73,7 @@ func encode(m *Member, at uint32) ([]byte, error) {
 	}
 	size := len(m.Node) + len(w.b) + recordTail
 	if w.tooLong || size > MaxRecord {
-		return nil, bb.E(bb.Invalid, "gossip", string(m.Node), fmt.Sprintf("what it says of itself takes %d bytes, of %d", size, MaxRecord)).
+		return nil, bb.E(bb.Invalid, "gossip", string(m.Node), fmt.Sprintf("its record has %d bytes, at most %d are allowed", size, MaxRecord)).
 			WithRemedy("shorten the node's name or the host names in its addresses")
 	}
 	binary.BigEndian.PutUint16(w.b[2:], uint16(len(w.b)-recordHead))
@@ -155,7 +155,7 @@ func decode(node bb.NodeID, b []byte) (m Member, at uint32, err error) {
 		return fail(bb.Invalid, fmt.Sprintf("a record of %d bytes", len(b)))
 	}
 	if n := int(binary.BigEndian.Uint16(b[2:])); n != len(b)-recordHead-recordTail {
-		return fail(bb.Invalid, fmt.Sprintf("a record of %d bytes that says its body has %d", len(b), n))
+		return fail(bb.Invalid, fmt.Sprintf("a record of %d bytes whose head gives its body %d", len(b), n))
 	}
 	body := b[recordHead : len(b)-recordTail]
 	if binary.BigEndian.Uint32(b[len(b)-recordTail:]) != checksum(node, b[:len(b)-recordTail]) {

@@ -92,7 +92,7 @@ func (s *Source) Raise(ctx context.Context, block uint64) error {
 		if last.GetBlock() >= block {
 			return nil
 		}
-		s.b.Logger().Error("the namespace has forgotten that ids are in use: an older copy of its files may have been put back", "block", last.GetBlock(), "in use", block)
+		s.b.Logger().Error("the namespace has lost the record of ids in use: an older copy of its files may have been restored", "block", last.GetBlock(), "in use", block)
 		data, err := kv.Seal(countersKey, &metapb.Counter{Block: block, Nonce: kv.Random64()})
 		if err != nil {
 			return err

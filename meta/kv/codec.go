@@ -48,7 +48,7 @@ func Open(key string, b []byte, m proto.Message) error {
 		return bb.E(bb.Checksum, "decode", key, fmt.Sprintf("a record of %d bytes", len(b)))
 	}
 	if b[0] < FormatFirst || b[0] > NewestFormat {
-		return bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("record format %d, this release knows %d to %d", b[0], FormatFirst, NewestFormat)).
+		return bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("record format %d, this release reads %d to %d", b[0], FormatFirst, NewestFormat)).
 			WithRemedy("use the release that wrote it, or a newer one")
 	}
 	if binary.LittleEndian.Uint64(b[1:]) != Sum(key, b[RecordHeader:]) {

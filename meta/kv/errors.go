@@ -26,7 +26,7 @@ func Wrap(op, path string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrRevision):
-		return &bb.Error{Kind: bb.Busy, Op: op, Path: path, Err: ErrConflict, Remedy: "look it up and try again"}
+		return &bb.Error{Kind: bb.Busy, Op: op, Path: path, Err: ErrConflict, Remedy: "read it again and retry"}
 	case errors.Is(err, ErrNoBucket):
 		return bb.E(bb.NotFound, op, path, "the namespace has no entries of the buffer: it has been destroyed, or the namespace's server has lost them").
 			WithRemedy("if bbctl buffer list shows the buffer, put a copy of the server's folder back: nodes keep what they hold")
@@ -36,7 +36,7 @@ func Wrap(op, path string, err error) error {
 
 // ErrConflict is in the chain of the bb.Busy error of a change that was refused
 // because another writer changed the same record first.
-var ErrConflict = errors.New("it was changed by somebody else meanwhile")
+var ErrConflict = errors.New("it was changed by another writer meanwhile")
 
 // IgnoreConflict ignores a conflict: another writer has changed or deleted the key.
 func IgnoreConflict(_ uint64, err error) error {

@@ -51,7 +51,7 @@ func Keep(ctx context.Context, c *conn.Conn, server Server, ours func(stream str
 			continue
 		}
 		if moved, err := Even(ctx, c, ours); err != nil && ctx.Err() == nil {
-			c.Logger().Debug("spreading what servers lead", "moved", moved, "err", err)
+			c.Logger().Debug("the leaders of streams were not spread evenly", "moved", moved, "err", err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func CheckEntry(e *bb.Entry) error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
 	switch {
 	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory && !e.Type.Special():
-		return invalid("has " + e.Type.String() + ", which this release does not know")
+		return invalid("has " + e.Type.String() + ", unknown to this release")
 	case e.Type != bb.TypeDirectory && e.File == 0:
 		return invalid("is " + e.Type.Noun() + " without an id")
 	case (e.Type == bb.TypeSymlink) != (e.Target != ""):

@@ -312,7 +312,7 @@ func (o *Operations) operation(ctx context.Context, b *kv.Bucket, op, id string)
 }
 
 func notFound(op, id string) error {
-	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are forgotten a day after they ended")
+	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are removed a day after their end")
 }
 
 // Cancel ends an operation: waiting tasks are dropped, and workers of running ones notice it

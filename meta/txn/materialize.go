@@ -190,7 +190,7 @@ func (f *materializer) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID)
 		}
 		f.x.ns.Refresh(to, e.Name)
 	}
-	return bb.E(bb.Busy, "transaction", e.Name, "others keep changing what it is merged with")
+	return bb.E(bb.Busy, "transaction", e.Name, "its destination keeps changing")
 }
 
 func (f *materializer) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {

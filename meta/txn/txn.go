@@ -222,7 +222,7 @@ func (x *Transactions) Txn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	}
 	if !r.Live() {
 		return bb.Txn{}, bb.E(bb.NotFound, op, id.String(), "there is no such transaction").
-			WithRemedy("one that is over is forgotten after a day")
+			WithRemedy("finished transactions are removed after a day")
 	}
 	return openTxn(&r)
 }

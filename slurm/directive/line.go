@@ -124,7 +124,7 @@ func (p *parser) text(rest string, start int) (string, bool) {
 		return "", false
 	}
 	if i := strings.IndexByte(rest, '\t'); i >= 0 {
-		p.report(start+i+1, "a tab: Slurm takes it for a part of the word before it", "write blanks")
+		p.report(start+i+1, "a tab: to Slurm it is a part of the word before it", "write blanks")
 		rest = strings.ReplaceAll(rest, "\t", " ")
 	}
 	for i := range len(rest) {
@@ -179,7 +179,7 @@ func (p *parser) option(s *said, w option) {
 	_, twice := s.get(o.key)
 	switch {
 	case strings.Contains(value, "capacity=") || strings.Contains(value, "pool="):
-		p.report(o.valueAt, "Slurm looks for capacity= and pool= anywhere in the line, and would find them here", "use another name")
+		p.report(o.valueAt, "Slurm searches the whole line for capacity= and pool=, and would find them here", "use another name")
 	case slices.Contains(ignoredKeys, key):
 		p.warn(w.column, key+" is ignored: it has no meaning here", "")
 	case !slices.Contains(s.command.options, o.key):

@@ -131,7 +131,7 @@ function parser:text(rest, start)
 	end
 	local tab = rest:find("\t", 1, true)
 	if tab then
-		self:report(start + tab, "a tab: Slurm takes it for a part of the word before it", "write blanks")
+		self:report(start + tab, "a tab: to Slurm it is a part of the word before it", "write blanks")
 		rest = rest:gsub("\t", " ")
 	end
 	for i = 1, #rest do
@@ -162,7 +162,7 @@ function parser:option(said, w)
 	end
 	local o = { key = key_aliases[key] or key, value = value, column = w.column, value_at = w.column + #key + 1 }
 	if value:find("capacity=", 1, true) or value:find("pool=", 1, true) then
-		self:report(o.value_at, "Slurm looks for capacity= and pool= anywhere in the line, and would find them here", "use another name")
+		self:report(o.value_at, "Slurm searches the whole line for capacity= and pool=, and would find them here", "use another name")
 	elseif ignored_keys[key] then
 		self:warn(w.column, key .. " is ignored: it has no meaning here")
 	elseif not said.command.has[o.key] then

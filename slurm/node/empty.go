@@ -45,7 +45,7 @@ func Empty(ctx context.Context, c *Config, d *client.Client, list string, to []a
 	}
 	_ = group.Wait()
 	if len(empty) < len(nodes) {
-		err = bb.E(bb.Busy, "empty", list, "some nodes still hold what is on no store")
+		err = bb.E(bb.Busy, "empty", list, "some nodes still hold files that are on no store")
 	}
 	return empty, err
 }

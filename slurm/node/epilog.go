@@ -67,7 +67,7 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 	}
 	d, err := dial(ctx, c.Epilog)
 	if err != nil {
-		c.Log("job %s: the daemon will be told later that it has left: %v", e.Job, err)
+		c.Log("job %s: its end will be reported to the daemon later: %v", e.Job, err)
 		return true
 	}
 	defer d.Close()
@@ -82,10 +82,10 @@ func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later boo
 		c.Log("detached: job %s (%s)", n.Job, n.Key)
 	case kind == bb.NotFound: // it was never opened, or is forgotten
 	case kind == bb.Unavailable || kind == bb.Cancelled || kind == bb.Busy || kind == bb.Internal:
-		c.Log("job %s: the daemon will be told later that it has left: %v", n.Job, err)
+		c.Log("job %s: its end will be reported to the daemon later: %v", n.Job, err)
 		return true
 	default:
-		c.Log("job %s: the daemon does not take it that it has left: %v", n.Job, err)
+		c.Log("job %s: the daemon refused the report of its end: %v", n.Job, err)
 		return true
 	}
 	if err := os.Remove(c.file(n.Key, leftSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -43,7 +43,7 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 	}
 	j, script, err := askJob(ctx, e.Job)
 	if bb.KindOf(err) == bb.NotFound {
-		c.Log("job %s is gone already", e.Job)
+		c.Log("job %s has ended already", e.Job)
 		return nil
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error 
 		return bb.Wrap("prolog", e.Job, err)
 	}
 	if err != nil || !l.Governed || l.UID != e.UID || l.State != admin.LifetimeOpen || !l.Over.IsZero() {
-		c.Log("job %s has a buffer of burst_buffer/lua's that no daemon knows: is its --cluster %s?", e.Job, e.Cluster)
+		c.Log("job %s has a buffer of burst_buffer/lua's that no daemon has a record of: is its --cluster %s?", e.Job, e.Cluster)
 		return c.leaveEnv(e, nil)
 	}
 	if err := c.noteRun(e, l.Key); err != nil {
@@ -240,7 +240,7 @@ func TaskProlog(ctx context.Context, c *Config, job string) (string, error) {
 			began = time.Now()
 		}
 		if time.Since(began) > prologBegins {
-			c.Log("the prolog has left nothing for job %s: is it bbctl's?", job)
+			c.Log("the prolog has left no notes for job %s: is it bbctl's?", job)
 			return "", nil
 		}
 		select {

@@ -412,13 +412,13 @@ while :; do sleep 0.2; done
 	}
 	select {
 	case e := <-told:
-		if e.Buffer != l.Key || e.Bytes == 0 || !strings.Contains(e.Reason, "time is up in") {
+		if e.Buffer != l.Key || e.Bytes == 0 || !strings.Contains(e.Reason, "time ends in") {
 			t.Errorf("the event: %+v", e)
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("no event told of it")
 	}
-	s.Until("its output says so after a step", func() bool { return strings.Contains(s.Output(job), "forebay: what is in bb://"+l.Key) })
+	s.Until("its output says so after a step", func() bool { return strings.Contains(s.Output(job), "forebay: the data of bb://"+l.Key) })
 	s.Run("root", "scontrol", "update", "JobId="+job, "TimeLimit=60")
 	s.Until("it is late no more", func() bool {
 		l := s.runs(t, job)[0]

@@ -47,6 +47,6 @@ func (c *Config) end(ctx context.Context, d *client.Client, e slurm.Ending) erro
 	if _, err := admin.EndLifetime(ctx, d, e.Key, e.EndOptions); err != nil {
 		return err
 	}
-	c.Log("job %s (%s) is over for Slurm, and not all of its nodes have said so: what it has left is being saved", e.Job, e.Key)
+	c.Log("job %s (%s) is over for Slurm, and not all of its nodes have reported it: its remaining data is being saved", e.Job, e.Key)
 	return nil
 }

@@ -85,7 +85,7 @@ func troubles(l *admin.Lifetime, lost int) (lines []string) {
 		say("bb://%s: %s lost with a node: bbctl lost %s", l.Buffer, bb.Count(lost, "file is", "files are"), l.Buffer)
 	}
 	if by := l.Late(); !by.IsZero() {
-		say("what is in bb://%s will be on its store at %s, and should be at %s", l.Buffer, by.Local().Format(time.DateTime), l.Due.Local().Format(time.DateTime))
+		say("the data of bb://%s will be on its store at %s, and is due at %s", l.Buffer, by.Local().Format(time.DateTime), l.Due.Local().Format(time.DateTime))
 	}
 	f := l.Total()
 	if f.Failures > 0 {

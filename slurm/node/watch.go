@@ -25,7 +25,7 @@ func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error
 	for {
 		err := w.look(ctx, every, dial)
 		if err != nil && ctx.Err() == nil && (failed == nil || failed.Error() != err.Error()) {
-			c.Log("looking after jobs: %v", err)
+			c.Log("watching jobs failed: %v", err)
 		}
 		failed = err
 		select {
@@ -136,7 +136,7 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime,
 	if err != nil || !warn {
 		return err
 	}
-	w.c.Log("job %s is warned (%s): what it has written will be saved by %s, and its time is up before", j.Ref(), l.Warn, l.Late().Format(time.DateTime))
+	w.c.Log("job %s is warned (%s): its data will be saved by %s, after the end of its time", j.Ref(), l.Warn, l.Late().Format(time.DateTime))
 	return warnJob(ctx, j.Ref(), warning)
 }
 

@@ -88,7 +88,7 @@ func Find(text, id string) (Job, error) {
 			return j, nil
 		}
 	}
-	return Job{}, bb.E(bb.NotFound, "job", id, "Slurm does not know it")
+	return Job{}, bb.E(bb.NotFound, "job", id, "Slurm has no such job")
 }
 
 // ClusterName returns it from what "scontrol show config" prints; "": it is not there.

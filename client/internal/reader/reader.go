@@ -119,7 +119,7 @@ func (r *Reader) adopt(s *session.Session, handle uint64, m *wire.Opened, data [
 	e.Generation = m.Generation
 	if !first && (e.File != r.Entry.File || e.Generation != r.Entry.Generation || e.Size < r.Size) {
 		s.CloseHandle(handle)
-		return bb.E(bb.Unavailable, "read", r.Address(r.path), "the connection broke, and meanwhile the file got other content").
+		return bb.E(bb.Unavailable, "read", r.Address(r.path), "the connection broke, and the file has other content since").
 			WithRemedy("open it again")
 	}
 	if first {

@@ -180,7 +180,7 @@ func unknown(err error) error {
 	if !errors.Is(err, bb.ErrUnknownOutcome) {
 		return err
 	}
-	e := &bb.Error{Kind: bb.KindOf(err), Err: fmt.Errorf("outcome unknown: it may have been carried out: %w", err), Remedy: "look whether it was done", Unknown: true}
+	e := &bb.Error{Kind: bb.KindOf(err), Err: fmt.Errorf("outcome unknown: it may have been carried out: %w", err), Remedy: "check whether it was done", Unknown: true}
 	if b := (*BrokenError)(nil); errors.As(err, &b) {
 		// No broken session: the request is not sent again.
 		e.Err = fmt.Errorf("outcome unknown: it may have been carried out: %s before the answer came", b.Error())

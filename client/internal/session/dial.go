@@ -72,7 +72,7 @@ func newDialer(o *Options) (*dialer, error) {
 		}
 		far = far || network == "tcp"
 		if o.User != nil && network != "tcp" {
-			return nil, bb.E(bb.Invalid, "dial", a, "on a unix socket the kernel says who a client is").
+			return nil, bb.E(bb.Invalid, "dial", a, "on a unix socket the kernel identifies the client").
 				WithRemedy("to act for another user, write tcp://host:port and give the cluster key")
 		}
 	}
@@ -112,7 +112,7 @@ func (d *dialer) readSecrets(o *Options, far bool) (err error) {
 	case files == clustercert.Files{}:
 		return nil
 	case files.CA == "":
-		return bb.E(bb.Invalid, "dial", files.Cert, "without the authority's certificate nobody can tell who the daemon is").
+		return bb.E(bb.Invalid, "dial", files.Cert, "without the authority's certificate the daemon cannot be authenticated").
 			WithRemedy("give --tls-ca too")
 	}
 	d.tls, err = clustercert.Load(files)

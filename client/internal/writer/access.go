@@ -22,7 +22,7 @@ type access interface {
 	committed(w *Writer)
 }
 
-var errFull = bb.E(bb.Busy, "write", "", "what waits for a commit fills its bound")
+var errFull = bb.E(bb.Busy, "write", "", "the bytes that wait for a commit have reached their limit")
 
 // leased is access to leased segments, which the daemon has in its memory already: where
 // they are mapped at once, else when they have been transferred.

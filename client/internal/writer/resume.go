@@ -108,7 +108,7 @@ func (w *Writer) resolve(ctx context.Context, size int64) error {
 func (w *Writer) unknownCommit() error {
 	err := bb.E(bb.Unavailable, commitOp(w.commits.closing), w.Address(w.path),
 		"outcome unknown: the connection broke before the daemon answered, and the file has other content since").
-		WithRemedy("look what the file holds, and write it again if need be")
+		WithRemedy("check the file's content, and write it again if needed")
 	err.Unknown = true
 	return w.fail(err)
 }
@@ -135,7 +135,7 @@ func (w *Writer) opensOnce() bool { return w.file.id == 0 && (w.o.Exclusive || w
 
 // unknown is the error of an open that cannot be repeated.
 func (w *Writer) unknown() error {
-	op, remedy := "create", "look whether the file is there"
+	op, remedy := "create", "check whether the file exists"
 	if w.o.Fence {
 		op, remedy = "recover", "do it again: it does no harm where nobody writes"
 	}

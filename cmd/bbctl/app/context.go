@@ -71,7 +71,7 @@ func readContexts() (contexts, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, &client.Error{Kind: client.ErrInvalid, Op: "context", Path: file, Err: err, Remedy: "mend the file, or remove it"}
+		return c, &client.Error{Kind: client.ErrInvalid, Op: "context", Path: file, Err: err, Remedy: "correct the file, or remove it"}
 	}
 	if c.Contexts == nil { // the key is there, and has nothing
 		c.Contexts = map[string]reached{}
@@ -212,7 +212,7 @@ func newContextShowCommand(a *App) *cobra.Command {
 
 func newContextAddCommand(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "add NAME --socket ADDRESS", Short: "Name what --socket, --key-file, --token-file and --tls-… say", Args: cobra.ExactArgs(1),
+		Use: "add NAME --socket ADDRESS", Short: "Name the values of --socket, --key-file, --token-file and --tls-…", Args: cobra.ExactArgs(1),
 		Long:    "Adds a context, or replaces one. The first one is used from then on.\n\n" + contextHelp,
 		Example: "  bbctl context add hpc --socket tcp://login1:7481 --token-file ~/hpc.token --tls-ca ~/hpc-ca.pem",
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ func (a *App) match(ctx context.Context, arg string) ([]Found, error) {
 	names, err := doublestar.Glob(b.FS(ctx), at.Path, doublestar.WithFailOnIOErrors())
 	switch {
 	case errors.Is(err, doublestar.ErrBadPattern):
-		return nil, &client.Error{Kind: client.ErrInvalid, Op: "match", Path: at.String(), Err: err, Remedy: "put a backslash before what is no pattern, or give --no-glob"}
+		return nil, &client.Error{Kind: client.ErrInvalid, Op: "match", Path: at.String(), Err: err, Remedy: "put a backslash before characters that are no pattern, or give --no-glob"}
 	case err != nil:
 		return nil, err
 	case len(names) == 0:

@@ -56,7 +56,7 @@ func timedOut(cmd *cobra.Command, limit time.Duration, err error) error {
 	return &client.Error{
 		Kind: client.ErrCancelled, Op: strings.TrimPrefix(cmd.CommandPath(), "bbctl "),
 		Err:    fmt.Errorf("the timeout of %v passed: %w", limit, err),
-		Remedy: "look after the daemon and the store, then try again or wait longer",
+		Remedy: "check the daemon and the store, then try again or wait longer",
 	}
 }
 

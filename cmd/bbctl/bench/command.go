@@ -81,7 +81,7 @@ func NewCommand(f Front) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&size, "size", "", "bytes in the buffer at most (default: a tenth of what it may hold)")
 	cmd.Flags().DurationVar(&o.Time, "time", time.Minute, "how long to measure, about")
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only say what would be measured, where, and with how many bytes")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only print what would be measured, where, and with how many bytes")
 	return cmd
 }
 

@@ -293,8 +293,8 @@ drain the buffer, and remove the files that bbctl lost lists, or give --discard.
 			return a.Print(map[string]string{"destroyed": args[0]}, func() { fmt.Fprintln(a.Out, "destroyed", args[0]) })
 		}),
 	}
-	cmd.Flags().BoolVar(&discard, "discard", false, "also lose what was never flushed, and forget what is lost")
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store, which keeps the buffer or would be lost")
+	cmd.Flags().BoolVar(&discard, "discard", false, "also discard bytes that were never flushed, and the list of lost files")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list files that are not on the store: they keep the buffer, or would be lost")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files are lost")
 	return cmd
 }

@@ -97,7 +97,7 @@ func printRebuilt(a *app.App, name string, r *admin.Rebuilt) {
 		{"committed transactions that go on", r.Committed},
 		{"files below " + bb.LostDir + ", as their names are not free", r.Aside},
 		{"files that stay in memory without an entry", r.Kept},
-		{"files that the store alone has (bbctl stage-in)", r.OnStore},
+		{"files that only the store has (bbctl stage-in)", r.OnStore},
 		{"files that miss something (bbctl lost)", r.Lost},
 	} {
 		if row.n > 0 {

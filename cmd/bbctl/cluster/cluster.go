@@ -66,7 +66,7 @@ ca.key where no daemon runs.`,
 	}
 	f.add(cmd)
 	cmd.Flags().StringSliceVar(&f.hosts, "hosts", []string{"localhost"}, "names and addresses to put into the daemons' certificate, for other programs; daemons and clients do not compare them")
-	cmd.Flags().BoolVar(&f.force, "force", false, "overwrite what is there: a running cluster goes on with the old key until its daemons are told the new one")
+	cmd.Flags().BoolVar(&f.force, "force", false, "overwrite existing files: a running cluster uses the old key until its daemons have the new one")
 	return cmd
 }
 

@@ -84,7 +84,7 @@ may be stopped. What could not be saved is listed, and the exit code says so.`,
 			})
 		}),
 	}
-	cmd.Flags().StringSliceVar(&to, "to", nil, "nodes that are to have what is not on a store")
+	cmd.Flags().StringSliceVar(&to, "to", nil, "nodes that are to receive files that are not on a store")
 	return cmd
 }
 
@@ -105,7 +105,7 @@ it is. A restart of its daemon does the same.`,
 func newNodeForgetCommand(a *app.App) *cobra.Command {
 	var dryRun, yes bool
 	cmd := &cobra.Command{
-		Use: "forget NODE", Short: "Declare a node dead, and list what was lost with it", Args: cobra.ExactArgs(1),
+		Use: "forget NODE", Short: "Declare a node dead, and list the files lost with it", Args: cobra.ExactArgs(1),
 		Long: `Says that a node will not come back with its memory. Files that it alone held are lost
 from then on, and listed; files that are on the store go on without it. Until then they
 are unavailable, and come back with the node. A node whose daemon answers is refused.
@@ -138,7 +138,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 		}),
 	}
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be lost")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, whatever is lost")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, even if files are lost")
 	return cmd
 }
 

@@ -90,8 +90,8 @@ type limits struct {
 }
 
 func (l *limits) flags(cmd *cobra.Command) {
-	cmd.Flags().Var(ruleFlag{&l.filter, true}, "include", "copy what matches this pattern, whatever a later one says")
-	cmd.Flags().Var(ruleFlag{&l.filter, false}, "exclude", "leave out what matches this pattern, unless an earlier --include does")
+	cmd.Flags().Var(ruleFlag{&l.filter, true}, "include", "copy names that match this pattern, even if a later one excludes them")
+	cmd.Flags().Var(ruleFlag{&l.filter, false}, "exclude", "leave out names that match this pattern, unless an earlier --include does")
 	cmd.Flags().StringVar(&l.rate, "limit-rate", "", "at most so many bytes a second, such as 100MiB")
 }
 

@@ -35,7 +35,7 @@ in a buffer. What a filter excludes is neither copied nor removed.
 			return sync(cmd.Context(), a, args[0], args[1], o)
 		},
 	}
-	cmd.Flags().BoolVar(&o.delete, "delete", false, "remove what the first directory has not")
+	cmd.Flags().BoolVar(&o.delete, "delete", false, "remove names that the first directory lacks")
 	cmd.Flags().BoolVarP(&o.sums, "checksum", "c", false, "compare contents by their checksums, not times")
 	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "only list what would be done")
 	cmd.Flags().IntVarP(&o.workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")

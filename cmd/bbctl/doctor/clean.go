@@ -58,7 +58,7 @@ func (e *ends) why(instance bb.InstanceID) string {
 	case e.living[id]:
 		return "its daemon is there, and removes what it does not need"
 	default:
-		return "no daemon here knows who made it: it may be another cluster's, or a user's"
+		return "no daemon here has a record of it: it may be another cluster's, or a user's"
 	}
 }
 
@@ -129,7 +129,7 @@ func cleanStores(ctx context.Context, a *app.App, stores []string, dryRun bool) 
 		return err
 	}
 	if failed > 0 {
-		return app.Partly(fmt.Errorf("doctor --clean: %s could not be looked at as a whole", bb.Count(int64(failed), "store")))
+		return app.Partly(fmt.Errorf("doctor --clean: %s could not be read completely", bb.Count(int64(failed), "store")))
 	}
 	return nil
 }

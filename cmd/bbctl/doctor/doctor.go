@@ -51,7 +51,7 @@ func newDoctorCommand(a *app.App) *cobra.Command {
 	var stores []string
 	var clean, dryRun bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look whether this node is set up well, and say how to mend what is not", Args: cobra.NoArgs,
+		Use: "doctor", Short: "Check the setup of this node, and print remedies for its faults", Args: cobra.NoArgs,
 		Long: `Looks at the daemon, its versions, memory limits and huge pages, the namespace, the
 cluster's addresses and fabric, the stores behind buffers (and those of --store, by making
 and destroying an empty buffer: reachable, writable, credentials), the clock, what mounting
@@ -93,8 +93,8 @@ and of users are listed, and stay. The command works with your own rights and cr
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVar(&stores, "store", nil, "look at this store too: file:///path or s3://bucket/prefix?…")
-	cmd.Flags().BoolVar(&clean, "clean", false, "remove what killed daemons left unfinished in stores, and look at nothing else")
+	cmd.Flags().StringArrayVar(&stores, "store", nil, "check this store too: file:///path or s3://bucket/prefix?…")
+	cmd.Flags().BoolVar(&clean, "clean", false, "remove unfinished work of killed daemons from stores, and check nothing else")
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "with --clean: only list it")
 	return cmd
 }
@@ -198,7 +198,7 @@ func statusFindings(s *status.Daemon) []finding {
 	case s.NATS.Connected:
 		all = append(all, finding{"namespace", isOK, "answers, at " + s.NATS.URL, ""})
 	default: // as an older daemon has it
-		all = append(all, finding{"namespace", isFailed, s.NATS.URL + " cannot be reached", "start the daemons that nats.servers names, or mend nats.url"})
+		all = append(all, finding{"namespace", isFailed, s.NATS.URL + " cannot be reached", "start the daemons that nats.servers names, or correct nats.url"})
 	}
 	for _, d := range s.Damaged {
 		all = append(all, finding{"memory", isFailed, "damaged: " + d, "see docs/operations.md"})
@@ -219,14 +219,14 @@ func statusFindings(s *status.Daemon) []finding {
 	}
 	for _, b := range s.Buffers {
 		if line := b.Store.Line(); line != "" {
-			all = append(all, finding{"store", isFailed, b.Name + ": " + line, "look after the store at " + b.Backing})
+			all = append(all, finding{"store", isFailed, b.Name + ": " + line, "check the store at " + b.Backing})
 		} else if b.Stalled > 0 {
-			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %s had no answer for %s", b.Name, bb.Count(b.Stalled, "flush has", "flushes have"), app.Age(b.StalledFor)), "look after the store at " + b.Backing})
+			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %s had no answer for %s", b.Name, bb.Count(b.Stalled, "flush has", "flushes have"), app.Age(b.StalledFor)), "check the store at " + b.Backing})
 		} else if b.Conflicts > 0 {
 			what := b.Name + ": " + bb.Count(b.Conflicts, "file is", "files are") + " in conflict with files of the store that the buffer did not write"
 			all = append(all, finding{"store", isFailed, what, "bbctl drain " + b.Name + " lists them; bbctl drain --overwrite bb://" + b.Name + "/PATH replaces the store's, bbctl stage-in takes it"})
 		} else if b.LastError != nil {
-			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "mend the store at " + b.Backing + ": flushes go on being tried"})
+			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "repair the store at " + b.Backing + ": flushes go on being tried"})
 		} else if b.Backing != "" {
 			all = append(all, finding{"store", isOK, b.Name + ": no failures", ""})
 		}
@@ -273,7 +273,7 @@ func daemonPid(address string) int {
 func limitFindings(pid int, read func(string) ([]byte, error)) []finding {
 	text, err := read(fmt.Sprintf("/proc/%d/limits", pid))
 	if pid == 0 || err != nil {
-		return []finding{{"limits", isSkipped, "the daemon's process cannot be looked at from here", "run it on the node, as root"}}
+		return []finding{{"limits", isSkipped, "the daemon's process cannot be inspected from here", "run it on the node, as root"}}
 	}
 	var all []finding
 	for _, l := range []struct {
@@ -333,7 +333,7 @@ func hugeFinding(pid int, read func(string) ([]byte, error)) finding {
 	maps, err := read(fmt.Sprintf("/proc/%d/maps", pid))
 	mounts, err2 := read(fmt.Sprintf("/proc/%d/mounts", pid))
 	if pid == 0 || err != nil || err2 != nil {
-		return finding{about, isSkipped, "the daemon's process cannot be looked at from here", "run it on the node, as root"}
+		return finding{about, isSkipped, "the daemon's process cannot be inspected from here", "run it on the node, as root"}
 	}
 	for line := range strings.Lines(string(mounts)) {
 		f := strings.Fields(line)
@@ -374,10 +374,10 @@ func nodeFindings(nodes []admin.Node, self string, reach func(string) error) []f
 		name := string(n.Name)
 		switch {
 		case n.Refused != "":
-			all = append(all, finding{"cluster", isFailed, name + " is not asked: " + n.Refused, "upgrade whoever is older: see bbctl nodes"})
+			all = append(all, finding{"cluster", isFailed, name + " is not asked: " + n.Refused, "upgrade the older side: see bbctl nodes"})
 			continue
 		case n.State == "dead" || n.State == "suspect":
-			all = append(all, finding{"cluster", isFailed, name + " is " + n.State, "start it; if it is gone for good: bbctl node forget " + name})
+			all = append(all, finding{"cluster", isFailed, name + " is " + n.State, "start it; if it will not return: bbctl node forget " + name})
 			continue
 		case n.Server != own:
 			all = append(all, finding{"cluster", isWarning, name + " runs " + n.Server + ", and this node " + own, "finish the upgrade"})
@@ -387,7 +387,7 @@ func nodeFindings(nodes []admin.Node, self string, reach func(string) error) []f
 				continue
 			}
 			if err := reach(address); err != nil {
-				all = append(all, finding{what, isFailed, name + ": " + app.OneLineOf(err), "open " + address + " between the nodes, or mend listen." + map[string]string{"sessions": "tcp", "fabric": "fabric"}[what] + " there"})
+				all = append(all, finding{what, isFailed, name + ": " + app.OneLineOf(err), "open " + address + " between the nodes, or correct listen." + map[string]string{"sessions": "tcp", "fabric": "fabric"}[what] + " there"})
 			} else {
 				good++
 			}
@@ -404,7 +404,7 @@ func nodeFindings(nodes []admin.Node, self string, reach func(string) error) []f
 func examineStore(ctx context.Context, c *client.Client, url string) finding {
 	name := "doctor-" + strings.ToLower(rand.Text()[:12])
 	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: name, Backing: url, Shared: true}); err != nil {
-		fix := "mend the store, or the credentials that the daemon finds: see docs/configuration.md, s3"
+		fix := "repair the store, or correct the credentials that the daemon finds: see docs/configuration.md, s3"
 		var e *bb.Error
 		if errors.As(err, &e) && e.Remedy != "" {
 			fix = e.Remedy
@@ -448,16 +448,16 @@ func storeClock(ctx context.Context, endpoint string) finding {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, endpoint, nil)
 	if err != nil {
-		return finding{"clock", isFailed, app.OneLineOf(err), "mend the endpoint"}
+		return finding{"clock", isFailed, app.OneLineOf(err), "correct the endpoint"}
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return finding{"store", isFailed, app.OneLineOf(err), "mend the way to " + endpoint}
+		return finding{"store", isFailed, app.OneLineOf(err), "repair the network to " + endpoint}
 	}
 	answer.Body.Close()
 	said, err := http.ParseTime(answer.Header.Get("Date"))
 	if err != nil {
-		return finding{"clock", isSkipped, endpoint + " tells no time", ""}
+		return finding{"clock", isSkipped, endpoint + " sends no time", ""}
 	}
 	return skewFinding(endpoint, time.Until(said))
 }
@@ -476,7 +476,7 @@ func clockFinding(state int, err error) finding {
 	case err != nil:
 		return finding{"clock", isSkipped, app.OneLineOf(err), ""}
 	case state == unix.TIME_ERROR:
-		return finding{"clock", isWarning, "nothing keeps it right", "run chrony or another NTP service"}
+		return finding{"clock", isWarning, "no time service keeps it right", "run chrony or another NTP service"}
 	}
 	return finding{"clock", isOK, "it is kept right", ""}
 }
@@ -494,7 +494,7 @@ func examineSlurm(ctx context.Context) []finding {
 	}
 	all := slurmFindings(slurmConfig(string(out)), os.ReadFile)
 	if left, _ := filepath.Glob(filepath.Join(node.DefaultDir, "*.left")); len(left) > 0 {
-		all = append(all, finding{"slurm", isWarning, fmt.Sprintf("the daemon has not been told of %d jobs that have left this node", len(left)), "bbctl slurm deliver"})
+		all = append(all, finding{"slurm", isWarning, fmt.Sprintf("the daemon has not received the end of %d jobs on this node", len(left)), "bbctl slurm deliver"})
 	}
 	return all
 }
@@ -535,7 +535,7 @@ func slurmFindings(c map[string]string, read func(string) ([]byte, error)) []fin
 		case strings.Contains(string(text), hook.verb):
 			calls++
 		default:
-			all = append(all, finding{"slurm", isWarning, hook.name + "=" + value + " does not call bbctl " + hook.verb + " itself", "see that what it calls does, or " + install})
+			all = append(all, finding{"slurm", isWarning, hook.name + "=" + value + " does not call bbctl " + hook.verb + " itself", "check that its own scripts do, or " + install})
 		}
 	}
 	switch {

@@ -55,7 +55,7 @@ func newJobsListCommand(a *app.App) *cobra.Command {
 
 func newJobsShowCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show a job: how far it is, what failed, who does it", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "Show a job: its progress, failures and nodes", Args: cobra.ExactArgs(1),
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			j, err := admin.JobByID(ctx, c, args[0])
 			if err != nil {
@@ -153,7 +153,7 @@ was cancelled.`,
 
 func newJobsCancelCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel ID", Short: "End a job: what it has done stays", Args: cobra.ExactArgs(1),
+		Use: "cancel ID", Short: "Cancel a job; its finished work stays", Args: cobra.ExactArgs(1),
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			j, err := admin.JobByID(ctx, c, args[0])
 			if err != nil {

@@ -28,7 +28,7 @@ type orphan struct {
 
 func newOrphansCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "orphans", Short: "List what jobs that are gone have left and that cannot be saved yet, with the reasons", Args: cobra.NoArgs,
+		Use: "orphans", Short: "List data of finished jobs that cannot be saved yet, with the reasons", Args: cobra.NoArgs,
 		Long: `Lists buffers whose job is gone and that could not be drained and destroyed, or whose
 stage-outs failed. Nothing of them is dropped: they go on being tried. Who would rather
 lose what is in one: bbctl buffer destroy NAME --discard.`,
@@ -117,7 +117,7 @@ func lifetimesJSON(list []admin.Lifetime) []lifetimeJSON {
 func NoRuns(job string) error {
 	return &client.Error{
 		Kind: client.ErrNotFound, Op: "status", Path: "job " + job, Err: fmt.Errorf("no such job of this user has, or had, a buffer"),
-		Remedy: "what is known of a job is forgotten a week after its buffers are gone",
+		Remedy: "the record of a job is removed a week after its buffers",
 	}
 }
 

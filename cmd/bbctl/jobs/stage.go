@@ -236,7 +236,7 @@ func newStageCommand(a *app.App, cmd *cobra.Command, store int, do stageFunc) *c
 			}, show)
 		})
 	}
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only say what would be copied")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only print what would be copied")
 	cmd.Flags().IntVarP(&parallel, "jobs", "j", 0, "pieces at the same time (default: the daemon chooses)")
 	return cmd
 }

@@ -75,7 +75,7 @@ func newTxnShowCommand(a *app.App) *cobra.Command {
 
 func newTxnAbortCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "abort BUFFER ID", Short: "Abort a transaction: what was written under it is removed", Args: cobra.ExactArgs(2),
+		Use: "abort BUFFER ID", Short: "Abort a transaction, and remove the files written under it", Args: cobra.ExactArgs(2),
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			t, err := c.Buffer(args[0]).Txn(args[1]).Abort(ctx)
 			if err != nil {

@@ -98,7 +98,7 @@ func Program() (string, error) {
 func newUmountCommand(a *app.App) *cobra.Command {
 	var lazy bool
 	cmd := &cobra.Command{
-		Use: "umount DIR", Short: "Take a buffer's mount away", Args: cobra.ExactArgs(1),
+		Use: "umount DIR", Short: "Unmount a buffer", Args: cobra.ExactArgs(1),
 		Long: `Takes the mount of a buffer away, also one whose process was killed. What programs have
 closed or synced is in the buffer. While programs have files open there it fails, unless
 --lazy: then the mount is not seen any more, and ends when they have closed them.`,
@@ -125,7 +125,7 @@ func mountedAt(name string) (string, error) {
 	}
 	_, mounted, err := mounts.At(dir)
 	if err == nil && !mounted {
-		err = &client.Error{Kind: client.ErrNotFound, Op: "umount", Path: dir, Err: errors.New("not found: no buffer is mounted there"), Remedy: "findmnt -t fuse." + mounts.Subtype + " lists what is"}
+		err = &client.Error{Kind: client.ErrNotFound, Op: "umount", Path: dir, Err: errors.New("not found: no buffer is mounted there"), Remedy: "findmnt -t fuse." + mounts.Subtype + " lists the mounts"}
 	}
 	return dir, err
 }

@@ -32,17 +32,17 @@ const maxScript = 64 << 20
 func luaCommands(a *app.App) []*cobra.Command {
 	l := &luaApp{App: a}
 	commands := []*cobra.Command{
-		l.newSetup(), l.newStage("data-in", "Copy in what the job needs", (*slurm.Hooks).DataIn),
-		l.newVerb("real-size", "Say how many bytes of its pool the job has", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.RealSize(ctx, l.job) }),
+		l.newSetup(), l.newStage("data-in", "Copy in the job's input", (*slurm.Hooks).DataIn),
+		l.newVerb("real-size", "Print how many bytes of its pool the job has", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.RealSize(ctx, l.job) }),
 		l.newVerb("paths", "Print the job's variables", func(_ context.Context, h *slurm.Hooks) slurm.Answer { return h.Paths(l.job) }),
-		l.newVerb("pre-run", "Look whether all is there that the job is to find", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.PreRun(ctx, l.job) }),
+		l.newVerb("pre-run", "Check that the job will find all its files", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.PreRun(ctx, l.job) }),
 		l.newVerb("post-run", "Wait until nothing of the job runs any more", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.PostRun(ctx, l.job) }),
-		l.newStage("data-out", "Copy out what the job has asked for, and drain its buffer", (*slurm.Hooks).DataOut),
-		l.newTeardown(), l.newVerb("status", "Tell how far a job's buffer is", l.status),
+		l.newStage("data-out", "Copy out the job's output, and drain its buffer", (*slurm.Hooks).DataOut),
+		l.newTeardown(), l.newVerb("status", "Print the state of a job's buffer", l.status),
 		l.newPools(), l.newReap(), l.newTend(), l.newInstall(),
 	}
 	for _, c := range commands {
-		c.Flags().StringVar(&l.folder, "folder", defaultFolder, "where settings and what is remembered of jobs lie")
+		c.Flags().StringVar(&l.folder, "folder", defaultFolder, "folder of the settings and the records of jobs")
 	}
 	return commands
 }
@@ -109,7 +109,7 @@ func (l *luaApp) newVerb(use, short string, do func(context.Context, *slurm.Hook
 func (l *luaApp) newStage(use, short string, do func(*slurm.Hooks, context.Context, string, time.Duration) slurm.Answer) *cobra.Command {
 	var wait time.Duration
 	cmd := l.newVerb(use, short, func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return do(h, ctx, l.job, wait) })
-	cmd.Flags().DurationVar(&wait, "wait", 0, `wait for so long at most, and say "busy" then; the daemons go on (default: until it is done)`)
+	cmd.Flags().DurationVar(&wait, "wait", 0, `wait for so long at most, and answer "busy" then; the daemons continue (default: until it is done)`)
 	return cmd
 }
 
@@ -142,7 +142,7 @@ func (l *luaApp) newSetup() *cobra.Command {
 	f := cmd.Flags()
 	f.Uint32Var(&q.UID, "uid", 0, "the job's user")
 	f.Uint32Var(&q.GID, "gid", 0, "the job's group")
-	f.StringVar(&q.Pool, "pool", "", "the pool that Slurm has counted the capacity from")
+	f.StringVar(&q.Pool, "pool", "", "the pool of the capacity, as Slurm has counted it")
 	f.Int64Var(&q.Bytes, "bytes", 0, "how much that is")
 	f.StringVar(&script, "script", "", "file with the job's script")
 	f.BoolVar(&q.Expanded, "expanded", false, "Slurm has replaced %j, %u and the like in it")
@@ -174,7 +174,7 @@ func (l *luaApp) newTeardown() *cobra.Command {
 		}
 		return h.Teardown(ctx, l.job)
 	})
-	cmd.Flags().BoolVar(&hurry, "hurry", false, "drop what is not on the store")
+	cmd.Flags().BoolVar(&hurry, "hurry", false, "drop bytes that are not on the store")
 	return cmd
 }
 
@@ -216,7 +216,7 @@ func (l *luaApp) statusText(ctx context.Context, h *slurm.Hooks) (string, error)
 
 func (l *luaApp) newPools() *cobra.Command {
 	return &cobra.Command{
-		Use: "pools", Short: "Count what jobs may ask for, and write it where slurmctld reads it", Args: cobra.NoArgs,
+		Use: "pools", Short: "Count the capacity that jobs may request, and write it for slurmctld", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := l.hooks()
 			if err != nil {
@@ -245,8 +245,8 @@ func (l *luaApp) answerPools(pools []slurm.Pool) error {
 
 func (l *luaApp) newReap() *cobra.Command {
 	return &cobra.Command{
-		Use: "reap", Short: "End what is left of jobs that Slurm has forgotten", Args: cobra.NoArgs,
-		Long: "Compares the jobs that daemons know of with those that Slurm does, once, and ends what belongs to none. What is not saved is saved first.",
+		Use: "reap", Short: "End jobs in the daemons that Slurm has forgotten", Args: cobra.NoArgs,
+		Long: "Compares the daemons' jobs with Slurm's once, and ends those that Slurm does not have. Unsaved data is saved first.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := l.hooks()
 			if err != nil {
@@ -304,8 +304,8 @@ the user that slurmctld runs as. What fails is said, and tried again.`,
 		},
 	}
 	cmd.Flags().DurationVar(&pools, "pools", 10*time.Second, "time between two counts")
-	cmd.Flags().DurationVar(&reap, "reap", time.Minute, "time between two looks for forgotten jobs")
-	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "how long Slurm must have known nothing of a job before it is ended")
+	cmd.Flags().DurationVar(&reap, "reap", time.Minute, "time between two searches for forgotten jobs")
+	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "how long a job must be absent from Slurm before it is ended")
 	cmd.Flags().DurationVar(&figures, "figures", time.Minute, "time between two notes in the record of a job, the first of which comes within 10 seconds; 0: none")
 	return cmd
 }
@@ -332,7 +332,7 @@ func (l *luaApp) newInstall() *cobra.Command {
 	var profiles []string
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "install-lua", Short: "Write burst_buffer.lua and what belongs to it", Args: cobra.NoArgs,
+		Use: "install-lua", Short: "Write burst_buffer.lua and its settings", Args: cobra.NoArgs,
 		Long: `Writes burst_buffer.lua, burst_buffer.conf and forebay_submit.lua beside slurm.conf,
 and the settings into --folder, which must belong to the user that slurmctld runs as
 (and lie where all controllers see it). The options --socket, --key-file and --tls-…
@@ -386,7 +386,7 @@ commas, and the cluster key or a client's certificate, since hooks act for jobs'
 	f := cmd.Flags()
 	f.StringVar(&conf, "conf-dir", "/etc/slurm", "where slurm.conf lies")
 	f.StringVar(&bbctl, "bbctl", "", "the bbctl that hooks run (default: this one)")
-	f.StringVar(&owner, "slurm-user", "slurm", "the user that slurmctld runs as, who gets the folder")
+	f.StringVar(&owner, "slurm-user", "slurm", "the user that slurmctld runs as; the folder becomes its own")
 	f.StringVar(&s.Cluster, "cluster", "", "Slurm's ClusterName")
 	f.StringVar(&word, "directive", "BB", "lines that begin with # and this are directives: BB or DW")
 	f.StringSliceVar(&s.Pools, "pool", []string{"memory"}, "pools that jobs may ask for: memory, disk")
@@ -396,7 +396,7 @@ commas, and the cluster key or a client's certificate, since hooks act for jobs'
 	f.Int64Var(&s.Granule, "granularity", 64<<20, "bytes to which capacities are rounded up")
 	f.IntVar(&s.StageInLimit, "stage-in-limit", 0, "seconds that a stage-in is tried while its store does not answer (default 3600)")
 	f.BoolVar(&s.Poll, "poll", false, "Slurm is 24.05 or later, and asks how far a stage is")
-	f.BoolVar(&dryRun, "dry-run", false, "only say what would be written")
+	f.BoolVar(&dryRun, "dry-run", false, "only print what would be written")
 	cmd.MarkFlagRequired("cluster")
 	return cmd
 }

@@ -41,7 +41,7 @@ func newNodeApp(a *app.App) *nodeApp {
 
 // flags are those that a site sets for all of its hooks.
 func (n *nodeApp) flags(f *pflag.FlagSet) {
-	f.StringVar(&n.c.Dir, "dir", n.c.Dir, "where prologs leave what tasks and epilogs need; root's")
+	f.StringVar(&n.c.Dir, "dir", n.c.Dir, "folder of the prologs' notes for tasks and epilogs; root's")
 	f.StringVar(&n.c.Socket, "job-socket", "", "FOREBAY_SOCKET of jobs (default: the daemon's that the prolog finds)")
 	f.StringVar(&n.c.Feature, "feature", n.c.Feature, `feature of nodes whose --constraint gives a job a buffer; "": none`)
 	f.StringVar(&n.c.Default, "default", n.c.Default, "options of that buffer, as in #BB jobbb")
@@ -94,7 +94,7 @@ if it is interactive), with the reason in its AdminComment.`,
 func newEpilogCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
-		Use: "epilog", Short: "Say that a job has left the node (Slurm's Epilog)", Args: cobra.NoArgs,
+		Use: "epilog", Short: "Report the end of a job on the node (Slurm's Epilog)", Args: cobra.NoArgs,
 		Long: `Runs as root on each node of a job, with the environment that Slurm gives an Epilog. Tells
 the daemon that the job has left and takes its token away. It waits for no data: what is
 dirty is drained, and what is to be copied out is, when the job has left all its nodes. If
@@ -146,8 +146,8 @@ const deliverTime = 24 * time.Hour
 func newDeliverCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
-		Use: "deliver", Short: "Tell the daemon of jobs that have left while it did not answer", Args: cobra.NoArgs,
-		Long: "Goes on until the daemon knows of all. Epilogs start it; by hand it does no harm.",
+		Use: "deliver", Short: "Report jobs that ended while the daemon did not answer", Args: cobra.NoArgs,
+		Long: "Continues until the daemon has all reports. Epilogs start it; by hand it does no harm.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// One at a time is enough: it finds new ones itself.
 			lock, err := os.OpenFile(filepath.Join(n.c.Dir, ".deliver"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -170,7 +170,7 @@ func newDeliverCommand(a *app.App) *cobra.Command {
 func newSweepCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	return &cobra.Command{
-		Use: "sweep", Short: "End what is left of jobs that Slurm does not know any more", Args: cobra.NoArgs,
+		Use: "sweep", Short: "End jobs in the daemons that Slurm does not list any more", Args: cobra.NoArgs,
 		Long: `Compares the jobs that seem to be on nodes with those that slurmctld knows, and ends those
 that are over without an epilog having said so: a node was down, or slurmctld has lost its
 state. What they left is drained then, as after any job. For root, on one node, from time
@@ -189,7 +189,7 @@ func newWatchCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	every := 10 * time.Second
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Keep what the daemons know of jobs in step with Slurm, as long as it runs", Args: cobra.NoArgs,
+		Use: "watch", Short: "Keep the daemons' records of jobs in step with Slurm, as long as it runs", Args: cobra.NoArgs,
 		Long: `Tells the daemons when jobs end whose time limit was changed, so that they flush in time.
 Sends jobs that asked for it (warn=) their signal if what they have written will not be on
 its store when they end. Ends what is left of jobs that Slurm has forgotten, as sweep does.
@@ -204,7 +204,7 @@ have buffers.`,
 			return node.Watch(cmd.Context(), &n.c, every, a.Connect)
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", every, "how often to look")
+	cmd.Flags().DurationVar(&every, "every", every, "how often to compare")
 	return cmd
 }
 
@@ -214,7 +214,7 @@ func newEmptyCommand(a *app.App) *cobra.Command {
 	var then string
 	limit := 10 * time.Minute
 	cmd := &cobra.Command{
-		Use: "empty [NODES]", Short: "Empty nodes that are about to go, and run what takes them (Slurm's SuspendProgram, RebootProgram)", Args: cobra.MaximumNArgs(1),
+		Use: "empty [NODES]", Short: "Empty nodes before they stop, and run the command that stops them (Slurm's SuspendProgram, RebootProgram)", Args: cobra.MaximumNArgs(1),
 		Long: `Drains nodes, by a list as Slurm writes it (n[1-3],n7), or the daemon's own: what they hold
 that is on no store is moved to the nodes in --to, as far as these have room, and else
 flushed, or moved elsewhere. Then runs the program in --then, with the nodes that are empty
@@ -245,8 +245,8 @@ by now as its argument (none, if none were named). A node that could not be empt
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&to, "to", nil, "nodes that are to have what is on no store")
-	f.StringVar(&then, "then", "", "what to run when the nodes are empty")
+	f.StringSliceVar(&to, "to", nil, "nodes that are to receive files that are on no store")
+	f.StringVar(&then, "then", "", "command to run when the nodes are empty")
 	f.DurationVar(&limit, "limit", limit, "how long it may take")
 	return cmd
 }
@@ -271,7 +271,7 @@ FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
 func newTaskEpilogCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
-		Use: "task-epilog", Short: "Say what a job's buffer has done, and what is wrong with it (Slurm's TaskEpilog)", Args: cobra.NoArgs,
+		Use: "task-epilog", Short: "Report a job's use of its buffer, and its problems (Slurm's TaskEpilog)", Args: cobra.NoArgs,
 		Long: `Runs as the job's user after each task; the first task of a step says it for all. What it
 prints appears in the job's output: that files of the job's buffer are lost, will not be on
 their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
@@ -309,7 +309,7 @@ func newSlurmInstallCommand(a *app.App) *cobra.Command {
 	var to, bbctl, path string
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "install", Short: "Write the scripts that Slurm calls on nodes, and say what slurm.conf needs", Args: cobra.NoArgs,
+		Use: "install", Short: "Write the scripts that Slurm calls on nodes, and print the lines for slurm.conf", Args: cobra.NoArgs,
 		Long: `Writes prolog, epilog, task-prolog and task-epilog into --to, with the flags that are given
 here, and a unit of systemd for watch; prints the lines for slurm.conf. The folder has to be on every node: run it on
 each, or where it is shared. A site with scripts of its own calls these from them.`,

@@ -24,7 +24,7 @@ import (
 func newPlanCommand(a *app.App) *cobra.Command {
 	var word string
 	cmd := &cobra.Command{
-		Use: "plan SCRIPT", Short: "Say whether a job's buffer will fit, and how long its data will take", Args: cobra.ExactArgs(1),
+		Use: "plan SCRIPT", Short: "Predict whether a job's buffer fits, and how long its data takes", Args: cobra.ExactArgs(1),
 		Long: `Reads the directives of a job script, as Slurm's hooks would, and says what is wrong
 with them; whether the capacity is there; and how long copying in, copying out and
 draining will take, at the rates that the daemons have measured with the same store: in
@@ -36,7 +36,7 @@ It changes nothing.`,
 			return plan(cmd.Context(), a, args[0], word)
 		},
 	}
-	cmd.Flags().StringVar(&word, "directive", "", "BB or DW: what directives begin with (default: either)")
+	cmd.Flags().StringVar(&word, "directive", "", "prefix of directives: BB or DW (default: either)")
 	return cmd
 }
 

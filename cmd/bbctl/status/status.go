@@ -208,7 +208,7 @@ func newStatusCommand(a *app.App) *cobra.Command {
 		every     time.Duration
 	)
 	cmd := &cobra.Command{
-		Use: "status [BUFFER]", Short: "Show what is dirty, how fast it drains, and what is in the way", Args: cobra.MaximumNArgs(1),
+		Use: "status [BUFFER]", Short: "Show dirty bytes, how fast they drain, and the obstacles", Args: cobra.MaximumNArgs(1),
 		Long: `Shows all nodes of the cluster, and what each buffer has on all of them together. A node that
 does not answer is shown with what it holds that is not on a store, as the namespace knows
 it: AWAY is the sum for a buffer. What gossip said last of it has a question mark. STORE says how
@@ -248,7 +248,7 @@ daemon does not answer, its last status stays, with since when.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&job, "job", "", "show what is known of a batch job instead: its buffers, its nodes, what it left, and its figures")
+	cmd.Flags().StringVar(&job, "job", "", "show a batch job instead: its buffers, nodes, remaining data and figures")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it until q is pressed, on a terminal")
 	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch asks")
 	cmd.Flags().StringVar(&node, "node", "", "show only the daemon of this node")
@@ -498,7 +498,7 @@ func newEventsCommand(a *app.App) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use: "events [BUFFER]", Short: "Print events as they happen", Args: cobra.MaximumNArgs(1),
-		Long:    "Prints what happens to files and buffers from now on. Without -f it ends after the first event.",
+		Long:    "Prints events of files and buffers from now on. Without -f it ends after the first event.",
 		Example: "  bbctl events -f ckpt --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, name, err := dialFor(cmd.Context(), a, args)

@@ -37,7 +37,7 @@ func TestStatusOfOlderDaemon(t *testing.T) {
 	apptest.WantRow(t, out, "n2 dead 4.0 MiB 3.0 MiB? 2.0 MiB?")
 	apptest.WantRow(t, out, "n3 ready 4.0 MiB 0 B? 0 B?")
 	apptest.WantLine(t, out, "n3: not asked, since node n1 is too old to")
-	apptest.WantLine(t, out, "n2: what it holds may be more: node n1 is too old to count it")
+	apptest.WantLine(t, out, "n2: its content may be more: node n1 is too old to count it")
 	apptest.WantRow(t, out, "b active 10 B - file:///s")
 }
 

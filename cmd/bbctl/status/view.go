@@ -382,7 +382,7 @@ func (n *NodeView) messages(now time.Time) (all []layout.Message) {
 	}
 	all = append(all, layout.Message{Text: "does not answer: " + orDash(app.OneLine(n.Reason)), Style: layout.Bad})
 	if n.Memory != nil && n.Status == nil && !n.Since.IsZero() {
-		all = append(all, layout.Message{Text: "figures with ? are what it said last, more than " + app.Age(now.Sub(n.Since).Seconds()) + " ago", Style: layout.Warning})
+		all = append(all, layout.Message{Text: "figures with ? are its last report, more than " + app.Age(now.Sub(n.Since).Seconds()) + " ago", Style: layout.Warning})
 	}
 	if len(n.Holds) > 0 {
 		var files, seconds, open int64
@@ -401,7 +401,7 @@ func (n *NodeView) messages(now time.Time) (all []layout.Message) {
 		all = append(all, layout.Message{Text: text, Style: layout.Bad})
 	}
 	if n.HoldsUnknown != "" {
-		all = append(all, layout.Message{Text: "what it holds may be more: " + app.OneLine(n.HoldsUnknown), Style: layout.Warning})
+		all = append(all, layout.Message{Text: "its content may be more: " + app.OneLine(n.HoldsUnknown), Style: layout.Warning})
 	}
 	return all
 }

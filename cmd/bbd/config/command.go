@@ -25,7 +25,7 @@ func newCheckCommand() *cobra.Command {
 		Short: "Report every problem of the configuration at once",
 		Long: "Reads the file, FOREBAY_* of the environment and flags as the daemon would, prints\n" +
 			"every problem on a line of its own, and exits non-zero if there is one. A warning is none:\n" +
-			"a name of a user or group that the system does not know, which may come.",
+			"a name of a user or group that the system does not have yet.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

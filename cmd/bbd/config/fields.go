@@ -33,8 +33,8 @@ var sections = []struct{ key, usage string }{
 	{"memory", "The memory tier: where bursts land."},
 	{"disk", "The disk tier: where full segments are spilled when memory is used up. None if dir is empty."},
 	{"listen", "Addresses. An empty one is not listened on; one beyond loopback needs key_file, or tls."},
-	{"fabric", "One-sided transfers over libfabric (InfiniBand, RoCE and others), beside those over TCP at listen.fabric: for clients and daemons that have it too. Needs bbd-ofi. What there is, and what would be taken, shows bbd fabric list."},
-	{"tls", "Mutual TLS for listen.tcp and listen.fabric, and for what this daemon asks of others. With it, nothing else is spoken there. bbctl cluster init makes the files; SIGHUP reads them again."},
+	{"fabric", "One-sided transfers over libfabric (InfiniBand, RoCE and others), beside those over TCP at listen.fabric: for clients and daemons that have it too. Needs bbd-ofi. bbd fabric list shows the offers, and the one that would be used."},
+	{"tls", "Mutual TLS for listen.tcp and listen.fabric, and for this daemon's requests to others. With it, nothing else is spoken there. bbctl cluster init makes the files; SIGHUP reads them again."},
 	{"cluster", "How daemons find each other. Without listen, this one is alone."},
 	{"nats", "Where the namespace is kept: on NATS servers at url, or in the embedded server if url is empty."},
 	{"namespace", "How the directories and names of a buffer are kept on the NATS server."},
@@ -47,11 +47,11 @@ var sections = []struct{ key, usage string }{
 
 var fields = []field{
 	{"name", "The node's name in the namespace and to its peers. Empty: the host name.", func(c *Config) any { return &c.Name }},
-	{"state_dir", "Folder for what the daemon keeps beside regions: its identity, locks, the embedded NATS server.", func(c *Config) any { return &c.StateDir }},
-	{"key_file", "File with the cluster key, which remote clients and peers prove that they know. Readable by the daemon's user only. While the key is changed, it holds several, one a line: the first encrypts, all are accepted. SIGHUP reads it again.", func(c *Config) any { return &c.KeyFile }},
+	{"state_dir", "Folder for the daemon's files beside regions: its identity, locks, the embedded NATS server.", func(c *Config) any { return &c.StateDir }},
+	{"key_file", "File with the cluster key. Remote clients and peers prove that they have it. Readable by the daemon's user only. While the key is changed, it holds several, one a line: the first encrypts, all are accepted. SIGHUP reads it again.", func(c *Config) any { return &c.KeyFile }},
 	{"insecure", "Listen beyond loopback without a cluster key or certificates. Anybody who reaches the node can then read and write everything.", func(c *Config) any { return &c.Insecure }},
 
-	{"stores", "Which object stores users may have the daemon use, and with whose credentials: a list of {endpoints, buckets, profiles, ca, users}, of which one has to fit. Each is a list of patterns (*, ?, [a-z]); users are names (as getent knows them), uids, @group or @gid. Left out, they mean: endpoints s3.endpoint, buckets all, profiles default (of s3.credentials_file; []: users bring credentials of their own), ca none but s3.ca, users everybody. http:// is used only where endpoints say so. Without the list: s3.endpoint with the site's credentials, and every https:// endpoint with the user's own (credentials=/path in the URL). Root and the daemon's user may use everything. See security.md.", func(c *Config) any { return &c.Stores }},
+	{"stores", "Which object stores users may have the daemon use, and with whose credentials: a list of {endpoints, buckets, profiles, ca, users}, of which one has to fit. Each is a list of patterns (*, ?, [a-z]); users are names (as getent lists them), uids, @group or @gid. Left out, they mean: endpoints s3.endpoint, buckets all, profiles default (of s3.credentials_file; []: users bring credentials of their own), ca none but s3.ca, users everybody. http:// is used only where endpoints name it. Without the list: s3.endpoint with the site's credentials, and every https:// endpoint with the user's own (credentials=/path in the URL). Root and the daemon's user may use everything. See security.md.", func(c *Config) any { return &c.Stores }},
 
 	{"memory.dir", "Folder for the memory tier's regions, on a tmpfs. Empty: a folder in /dev/shm. It is not used for them where the daemon mounts a tmpfs of its own below state_dir, as root does with memory.mount auto: then set memory.mount to off.", func(c *Config) any { return &c.Memory.Dir }},
 	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
@@ -63,7 +63,7 @@ var fields = []field{
 	{"disk.dir", "Folder for the disk tier's regions, on a local disk. Empty: no disk tier.", func(c *Config) any { return &c.Disk.Dir }},
 	{"disk.size", "Size of the disk tier: bytes, or a share of the file system's size.", func(c *Config) any { return &c.Disk.Size }},
 
-	{"listen.socket", "Unix socket for clients on this node. Its users are who the kernel says they are.", func(c *Config) any { return &c.Listen.Socket }},
+	{"listen.socket", "Unix socket for clients on this node. The kernel identifies its users.", func(c *Config) any { return &c.Listen.Socket }},
 	{"listen.tcp", "host:port for clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
 	{"listen.fabric", "host:port at which clients elsewhere write and read the memory itself. Empty: the port after listen.tcp's, or any if that one is taken; off: none, bytes travel in messages.", func(c *Config) any { return &c.Listen.Fabric }},
 	{"listen.ofi", "host:port of the TCP connections that accompany transfers over libfabric. Empty: any port at the host of listen.fabric.", func(c *Config) any { return &c.Listen.OFI }},
@@ -80,7 +80,7 @@ var fields = []field{
 	{"tls.cert", "File with this daemon's certificate, which has the URI forebay:daemon among its names.", func(c *Config) any { return &c.TLS.Cert }},
 	{"tls.key", "File with the key of that certificate. Readable by the daemon's user only.", func(c *Config) any { return &c.TLS.Key }},
 
-	{"cluster.listen", "host:port of gossip, TCP and UDP, such as 0.0.0.0:7483. Needs key_file, and listen.tcp for what daemons ask of each other.", func(c *Config) any { return &c.Cluster.Listen }},
+	{"cluster.listen", "host:port of gossip, TCP and UDP, such as 0.0.0.0:7483. Needs key_file, and listen.tcp for requests between daemons.", func(c *Config) any { return &c.Cluster.Listen }},
 	{"cluster.advertise", "Host name or address that other nodes reach this one at. Empty: the address of the interface that leads out.", func(c *Config) any { return &c.Cluster.Advertise }},
 	{"cluster.join", "Where any member may be: host:port,host:port; dns:name:port; file:/path; slurm:NODELIST:port. Empty: wait for others to join.", func(c *Config) any { return &c.Cluster.Join }},
 	{"cluster.wan", "Gossip at the pace of links with delays of tens of milliseconds.", func(c *Config) any { return &c.Cluster.WAN }},
@@ -94,32 +94,32 @@ var fields = []field{
 	{"nats.tls.key", "File with the key of the client's certificate.", func(c *Config) any { return &c.NATS.TLS.Key }},
 	{"nats.embedded.dir", "Folder of the embedded server. Empty: nats below state_dir.", func(c *Config) any { return &c.NATS.Embedded.Dir }},
 	{"nats.embedded.listen", "host:port on which the embedded server takes other NATS clients. Empty: none.", func(c *Config) any { return &c.NATS.Embedded.Listen }},
-	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo what is younger, and leave the last change of several entries half done.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
+	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo younger changes, and leave the last change of several entries half done.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
 
 	{"namespace.engine", "Of buffers that are made from now on; one that exists keeps its own. buckets: a key-value bucket with a key for each name. log: a log, and a table of all names in this daemon's memory; only for a daemon that stands alone with its embedded server, and no older release reads it. A daemon that joins a cluster does not serve a buffer with a log: drain and destroy it before.", func(c *Config) any { return &c.Namespace.Engine }},
 
 	{"flush.workers", "Files flushed at the same time. Of at most 64 KiB, 24 to a directory count as one, or 8 to S3.", func(c *Config) any { return &c.Flush.Workers }},
-	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
+	{"flush.dirty_age", "Age at which a dirty byte is flushed, even if there are reasons to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
 	{"flush.limit", "Bytes a second to all stores together. 0: no limit.", func(c *Config) any { return &c.Flush.Limit }},
 	{"flush.cluster_limit", "Bytes a second to all stores of all daemons of the cluster together, the same in each one's configuration. 0: no limit.", func(c *Config) any { return &c.Flush.ClusterLimit }},
 	{"flush.high_watermark", "Share of the tiers in use above which everything dirty is flushed and clean segments are evicted.", func(c *Config) any { return &c.Flush.HighWatermark }},
 	{"flush.low_watermark", "Share of the tiers in use down to which eviction goes.", func(c *Config) any { return &c.Flush.LowWatermark }},
-	{"flush.drain_on_stop", "Drain everything before the daemon stops. Without it, regions keep what is dirty until the next start.", func(c *Config) any { return &c.Flush.DrainOnStop }},
+	{"flush.drain_on_stop", "Drain everything before the daemon stops. Without it, regions keep dirty bytes until the next start.", func(c *Config) any { return &c.Flush.DrainOnStop }},
 	{"flush.drain_timeout", "How long a stop waits for that drain.", func(c *Config) any { return &c.Flush.DrainTimeout }},
 
 	{"s3.endpoint", "URL of the store, such as https://s3.example.org:9000. Empty: the public store of the region.", func(c *Config) any { return &c.S3.Endpoint }},
 	{"s3.region", "Region to sign requests for.", func(c *Config) any { return &c.S3.Region }},
-	{"s3.path_style", "Address buckets as a path instead of a host name, as many stores on premises want.", func(c *Config) any { return &c.S3.PathStyle }},
+	{"s3.path_style", "Address buckets as a path instead of a host name, as many stores on premises require.", func(c *Config) any { return &c.S3.PathStyle }},
 	{"s3.ca", "File with the certificates that sign the store's. Empty: the system's.", func(c *Config) any { return &c.S3.CA }},
 	{"s3.credentials_file", "Shared credentials file. Empty: AWS_* in the environment, ~/.aws/credentials, instance role, in that order.", func(c *Config) any { return &c.S3.CredentialsFile }},
 
 	{"lustre.stripes", "Layouts of files on Lustre from 1 MiB on, by file size, smallest first; none: each file has the layout of its directory. Each has below (bytes; absent in the last: any size), count of targets (-1: all) and size (bytes to a target before the next), or in place of both layout (options of lfs setstripe: -E, -c, -S, -p). A buffer overrides it by its backing's layout.", func(c *Config) any { return &c.Lustre.Stripes }},
 
 	{"limits.sessions", "Sessions of users at the same time. A user has as many of them as are left for all others: alone half, of two each a third. Root, the daemon's user and other daemons always get in.", func(c *Config) any { return &c.Limits.Sessions }},
-	{"limits.unproven", "Connections over TCP that have not proved yet who they are. One more takes the place of the oldest.", func(c *Config) any { return &c.Limits.Unproven }},
+	{"limits.unproven", "Connections over TCP that are not authenticated yet. One more takes the place of the oldest.", func(c *Config) any { return &c.Limits.Unproven }},
 	{"limits.in_flight_per_session", "Requests of one session that have no answer yet.", func(c *Config) any { return &c.Limits.InFlightPerSession }},
 	{"limits.in_flight", "Requests of all users that have no answer yet. Each user has a share, as of sessions; beyond it the kind of error is busy.", func(c *Config) any { return &c.Limits.InFlight }},
-	{"limits.request_memory", "Memory for what users' requests carry until it is where it belongs: 16MiB or more. Each user has a share, as of sessions; beyond it nothing more is read from the user until there is some.", func(c *Config) any { return &c.Limits.RequestMemory }},
+	{"limits.request_memory", "Memory for the data of users' requests until it is stored: 16MiB or more. Each user has a share, as of sessions; beyond it nothing more is read from the user until there is some.", func(c *Config) any { return &c.Limits.RequestMemory }},
 	{"limits.open_files", "Files that all users have open. Each user has a share, as of sessions; beyond it the kind of error is busy. A client that creates a file does not wait for the answer: it gets the error from Sync or Close at the latest.", func(c *Config) any { return &c.Limits.OpenFiles }},
 	{"limits.lease_min", "Smallest lease: 1MiB to lease_max.", func(c *Config) any { return &c.Limits.LeaseMin }},
 	{"limits.lease_max", "Largest lease, to which leases grow with use: at most 64MiB.", func(c *Config) any { return &c.Limits.LeaseMax }},

@@ -108,7 +108,7 @@ func (c *Config) validateStores(p *Problems) {
 	for i := range c.Stores {
 		s, name := &c.Stores[i], fmt.Sprintf("stores[%d].", i)
 		for _, l := range storeLists(s) {
-			p.check(*l.list == nil || len(*l.list) > 0 || l.key == "profiles", name+l.key, "", "an empty list fits nothing", "leave it out, or say what fits")
+			p.check(*l.list == nil || len(*l.list) > 0 || l.key == "profiles", name+l.key, "", "an empty list fits nothing", "leave it out, or name patterns")
 			if l.key == "users" {
 				continue
 			}
@@ -148,9 +148,9 @@ func (c *Config) unknownUsers(ctx context.Context) Problems {
 			if err == nil {
 				continue
 			}
-			why, remedy := "the system does not know the name, so the rule is nobody's by it", "see getent passwd and getent group, or write a number"
+			why, remedy := "the system has no such name, so the rule applies to nobody by it", "see getent passwd and getent group, or write a number"
 			if bb.KindOf(err) != bb.NotFound {
-				why, remedy = "the system does not say whether it knows the name; until it does, the rule is nobody's by it", "look after the system's user database"
+				why, remedy = "the system's user database does not answer for the name; until it does, the rule applies to nobody by it", "check the system's user database"
 			}
 			p.add(fmt.Sprintf("stores[%d].users", i), name, why, remedy)
 		}

@@ -64,7 +64,7 @@ func TestUnknownUsers(t *testing.T) {
 		if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), "no problem found") {
 			t.Errorf("%v\n%s%s", err, &out, &stderr)
 		}
-		const why = "the system does not know the name, so the rule is nobody's by it (see getent passwd and getent group, or write a number)\n"
+		const why = "the system has no such name, so the rule applies to nobody by it (see getent passwd and getent group, or write a number)\n"
 		if got, want := stderr.String(), "warning: stores[1].users: \"nobody-has-this\": "+why+"warning: stores[1].users: \"@nor-this\": "+why; got != want {
 			t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 		}

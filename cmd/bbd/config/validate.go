@@ -184,7 +184,7 @@ func (c *Config) address(p *Problems, key, address string, with guarded) {
 	switch {
 	case !beyondLoopback(address) || c.Insecure || with == public:
 	case with == withNothing:
-		p.add(key, address, "it is beyond loopback and asks nobody who they are", "listen on 127.0.0.1, or set insecure: true")
+		p.add(key, address, "it is beyond loopback and has no authentication", "listen on 127.0.0.1, or set insecure: true")
 	case with == withKey:
 		p.check(c.KeyFile != "", key, address, "it is beyond loopback and there is no cluster key",
 			"set key_file, listen on 127.0.0.1, or set insecure: true")

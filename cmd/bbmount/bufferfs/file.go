@@ -413,7 +413,7 @@ func (h *handle) Release(context.Context) syscall.Errno {
 	c := n.current()
 	if n.writers == 0 {
 		if err := n.changed(c.release(ctx)); err != nil {
-			n.fsys.log.Error("closing a file: what was written last is not saved", "err", err)
+			n.fsys.log.Error("closing a file failed: its last writes are not saved", "err", err)
 		}
 	}
 	if n.handles == 0 {

@@ -413,7 +413,7 @@ func (w *worker) kill(why string) {
 func (w *worker) goneError(m *protocol.Message) error {
 	return &bb.Error{
 		Kind: bb.Unavailable, Op: m.Op.String(), Path: m.Name, Err: errGone,
-		Remedy: "look after the file system; it goes on by itself",
+		Remedy: "check the file system; work continues by itself",
 	}
 }
 

@@ -209,7 +209,7 @@ func (p *pool) get() (*worker, *start, error) {
 
 func (p *pool) hangs() error {
 	return bb.E(bb.Unavailable, "open backing", p.key.dir, fmt.Sprintf("the store does not answer: %d store workers of uid %d hang in it", len(p.left), p.key.uid)).
-		WithRemedy("look after the file system or the store; it goes on when it answers")
+		WithRemedy("check the file system or the store; work continues when it answers")
 }
 
 // begin starts the worker that others wait for.

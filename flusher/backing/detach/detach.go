@@ -48,7 +48,7 @@ func Do[T any](ctx context.Context, c *Calls, op, name string, fn func(context.C
 	}
 	if n := c.Left(); n >= MaxLeft {
 		return none, bb.E(bb.Unavailable, op, name, fmt.Sprintf("the store does not answer: %s not ended", bb.Count(n, "call has", "calls have"))).
-			WithRemedy("look after the file system or the store; it goes on when it answers")
+			WithRemedy("check the file system or the store; work continues when it answers")
 	}
 	one, done := &call[T]{}, make(chan struct{})
 	go func() {

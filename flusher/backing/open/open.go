@@ -116,7 +116,7 @@ func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store
 			layout, err := lustre.Parse(where.Layout)
 			if err != nil {
 				return nil, bb.E(bb.Invalid, "open backing", where.Path, "the layout is refused: "+err.Error()).
-					WithRemedy("write what lfs setstripe has for options, such as ?layout=-c+4+-S+4M")
+					WithRemedy("write options of lfs setstripe, such as ?layout=-c+4+-S+4M")
 			}
 			opts.POSIX.Layouts = []lustre.Rule{{Layout: layout}}
 		}

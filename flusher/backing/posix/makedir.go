@@ -41,7 +41,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 		}
 		fallthrough
 	case !info.IsDir():
-		return bb.E(bb.Exists, op, name, "the store has something there that is no directory").WithRemedy("rename the directory, or what lies there")
+		return bb.E(bb.Exists, op, name, "the store has something there that is no directory").WithRemedy("rename the directory, or the entry there")
 	case !fresh && opts.Keep && !s.marked(root, name):
 		return nil
 	}

@@ -122,7 +122,7 @@ func (p *Pending) Finish() error {
 	if err == nil {
 		p.readLayout() // now that all of its objects exist
 		if p.info, err = p.f.Stat(); err == nil && p.info.Size() != p.size {
-			err = bb.E(bb.Checksum, "put", p.name, "file has another size than what was written to it")
+			err = bb.E(bb.Checksum, "put", p.name, "the file's size differs from the bytes written to it")
 		}
 	}
 	return p.failed(errors.Join(err, p.close())) // a network file system may report a lost write only here

@@ -256,7 +256,7 @@ func isObject(f *os.File, op, name string) error {
 	case info.IsDir():
 		return bb.E(bb.NotFound, op, name, "is a directory, not an object")
 	case !info.Mode().IsRegular():
-		return bb.E(bb.Invalid, op, name, "is no file").WithRemedy("remove what lies there")
+		return bb.E(bb.Invalid, op, name, "is no file").WithRemedy("remove the entry there")
 	}
 	return nil
 }

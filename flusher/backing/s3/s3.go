@@ -64,9 +64,9 @@ func Open(where bb.Backing, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{client: client, bucket: where.Bucket, opts: opts, idle: idle}
-	s.puts.ignored = "the store does not compare conditions of PUTs: late ones are looked after, not refused"
-	s.removals.ignored = "the store does not compare conditions of DELETEs: what is removed is looked at right before"
-	s.copies.ignored = "the store does not compare what a copy replaces: that is looked at right before"
+	s.puts.ignored = "the store does not compare conditions of PUTs: late ones are detected and repaired, not refused"
+	s.removals.ignored = "the store does not compare conditions of DELETEs: objects are checked right before their removal"
+	s.copies.ignored = "the store does not compare the target of copies: it is checked right before"
 	s.doubts = doubt.New(doubt.Options{
 		Life: opts.requestLife, Shortest: opts.watch[0], Longest: opts.watch[1], Look: s.lookAt, Logger: opts.Logger,
 	})

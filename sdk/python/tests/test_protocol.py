@@ -140,7 +140,7 @@ def test_what_is_no_daemon(tmp_path: Path) -> None:
     def speak(r: _frames.Reader, conn: socket.socket) -> None:
         conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with pytest.raises(ValueError, match="no daemon"):
+    with pytest.raises(ValueError, match="not a daemon"):
         forebay.connect(serve(tmp_path / "s", speak))
 
 

@@ -82,7 +82,7 @@ def test_no_proof(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     wrong = tmp_path / "key"
     wrong.touch(0o600)
     wrong.write_text("x" * 64)
-    with pytest.raises(PermissionError, match="does not know the shared key"):
+    with pytest.raises(PermissionError, match="did not prove the shared key"):
         forebay.connect(daemon.tcp, key_file=wrong)
     wrong.chmod(0o644)
     with pytest.raises(PermissionError, match="chmod 600"):

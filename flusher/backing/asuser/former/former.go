@@ -140,7 +140,7 @@ func (f *Workers) Wait(uid uint32, root string, closing <-chan struct{}) error {
 			return bb.E(bb.Unavailable, "open backing", root, fmt.Sprintf(
 				"the store does not answer: %s an earlier start of the daemon, of uid %d for %s, and may change it yet",
 				bb.Count(n, "store worker hangs in it since", "store workers hang in it since"), uid, bb.Printable(of))).
-				WithRemedy("look after the file system or the store; it goes on when it answers")
+				WithRemedy("check the file system or the store; work continues when it answers")
 		}
 		select {
 		case <-time.After(2 * time.Millisecond):

@@ -178,7 +178,7 @@ func (l *Line) opened(f Frame) error {
 	delete(l.mu.asked, f.Request)
 	l.mu.Unlock()
 	if answer == nil || f.Status == target.OK && f.Size > 1<<62 {
-		return fmt.Errorf("an answer that nobody asked for, or out of range: %w", rdma.ErrProtocol)
+		return fmt.Errorf("an unsolicited answer, or one out of range: %w", rdma.ErrProtocol)
 	}
 	if f.Status == target.OK {
 		l.handler.Opened(f)

@@ -343,7 +343,7 @@ func (l *Loop) request(e fi.Event) {
 	if l.announced(e) {
 		return
 	}
-	l.log.Warn("a connection on the fabric that nobody announced, refused")
+	l.log.Warn("an unannounced connection on the fabric was refused")
 	l.dev.Reject(e)
 }
 

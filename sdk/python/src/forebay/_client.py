@@ -360,7 +360,7 @@ class Client:
                 if not e.sent:
                     raise
                 why = f"it may have been carried out: {e} before the answer came"
-                raise unknown("", "", why, "look whether it was done") from e
+                raise unknown("", "", why, "check whether it was done") from e
             except Error as e:
                 raise saying_outcome(e) from e
 

@@ -157,7 +157,7 @@ class Dialer:
             raise Invalid(
                 "dial",
                 address,
-                "without the authority's certificate nobody can tell who the daemon is",
+                "without the authority's certificate the daemon cannot be authenticated",
                 "give the file of that, too",
             )
         try:
@@ -198,7 +198,7 @@ class Dialer:
             if reader.has(_frames.MORE):
                 self._prove(conn, reader, hello, address)
         except _frames.MalformedFrame as e:
-            raise Invalid("dial", address, f"what answers is no daemon: {e}") from e
+            raise Invalid("dial", address, f"the server is not a daemon: {e}") from e
         except ssl.SSLError as e:
             raise _refused(address, e) from e
         except TimeoutError as e:
@@ -223,7 +223,7 @@ class Dialer:
             raise PermissionDenied(
                 "dial",
                 address,
-                "the daemon asks for a proof of the shared key",
+                "the daemon requires a proof of the shared key",
                 "give the key file, a token or a certificate",
             )
         if isinstance(conn, ssl.SSLSocket):
@@ -242,11 +242,11 @@ class Dialer:
                 raise PermissionDenied(
                     "dial",
                     address,
-                    "the daemon does not know the token",
+                    "the daemon did not prove the token",
                     "make one with bbctl token at a daemon of this cluster; its key may have been replaced",
                 )
             remedy = "give both sides the same key file"
-            raise PermissionDenied("dial", address, "the daemon does not know the shared key", remedy)
+            raise PermissionDenied("dial", address, "the daemon did not prove the shared key", remedy)
         prove = _wire.Prove(proof=exchange.prove(key, hello))
         conn.sendall(_frames.encode(_wire.TYPE_PROVE, 2, prove))
         reader.next()

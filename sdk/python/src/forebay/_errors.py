@@ -259,4 +259,4 @@ def saying_outcome(e: Error) -> Error:
     if not e.outcome_unknown or e.reason.startswith("outcome unknown"):
         return e
     why = f"outcome unknown: it may have been carried out: {e.reason}"
-    return type(e)(e.op, e.path, why, "look whether it was done", node=e.node, outcome_unknown=True)
+    return type(e)(e.op, e.path, why, "check whether it was done", node=e.node, outcome_unknown=True)

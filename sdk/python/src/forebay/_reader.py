@@ -146,7 +146,7 @@ class Reader:
             raise Unavailable(
                 "read",
                 self.address,
-                "the connection broke, and meanwhile the file got other content",
+                "the connection broke, and the file has other content since",
                 "open it again",
             )
         if was is None:

@@ -91,7 +91,7 @@ def since(typ: int, m: Message | None) -> tuple[int, str]:
     if isinstance(m, w.Buffer) and typ == w.TYPE_BUFFER_CREATE and m.replicas > 1:
         return 2, "second copies"
     if isinstance(m, w.Open) and m.fence:
-        return 2, "ending what others write"
+        return 2, "ending other writers"
     return _SINCE.get(typ, (1, ""))
 
 

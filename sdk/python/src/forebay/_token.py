@@ -60,7 +60,7 @@ class Token:
             raise Invalid(
                 "token",
                 "",
-                "it is not a token that this release knows",
+                "it is not a token of a version that this release supports",
                 "make one: bbctl token BUFFER",
             )
         return cls(claims, secret)

@@ -154,7 +154,7 @@ class Writer:
             "recover" if fence else "create",
             self.address,
             "the connection broke before the daemon answered",
-            "do it again: it does no harm where nobody writes" if fence else "look whether the file is there",
+            "do it again: it does no harm where nobody writes" if fence else "check whether the file exists",
         )
 
     def _open(self, s: Session, create: bool, exclusive: bool, truncate: bool) -> bool:
@@ -281,7 +281,7 @@ class Writer:
             "close" if self._closing else "sync",
             self.address,
             "the connection broke before the daemon answered, and the file has other content since",
-            "look what the file holds, and write it again if need be",
+            "check the file's content, and write it again if needed",
         )
 
     def _fail(self, e: Error) -> Error:

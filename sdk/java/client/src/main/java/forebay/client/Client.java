@@ -302,7 +302,7 @@ public final class Client implements Closeable {
               throw e;
             }
             String why = "it may have been carried out: " + e.getMessage() + " before the answer came";
-            throw ForebayException.unknown("", "", why, "look whether it was done", e.getCause());
+            throw ForebayException.unknown("", "", why, "check whether it was done", e.getCause());
           } catch (ForebayException e) {
             throw e.sayingOutcome();
           }

@@ -46,7 +46,7 @@ final class Credentials {
           Kind.INVALID,
           "dial",
           String.valueOf(cert),
-          "without the authority's certificate nobody can tell who the daemon is",
+          "without the authority's certificate the daemon cannot be authenticated",
           "give the file of that, too");
     }
     try {

@@ -290,7 +290,7 @@ final class Dialer {
       return new Session(transport, in, out, last, welcome, address);
     } catch (Frames.MalformedException e) {
       throw new ForebayException(
-          Kind.INVALID, "dial", address, "what answers is no daemon: " + e.getMessage());
+          Kind.INVALID, "dial", address, "the server is not a daemon: " + e.getMessage());
     } catch (ForebayException e) {
       throw e;
     } catch (IOException e) {
@@ -316,7 +316,7 @@ final class Dialer {
           Kind.PERMISSION,
           "dial",
           address,
-          "the daemon asks for a proof of the shared key",
+          "the daemon requires a proof of the shared key",
           "give the key file, a token or a certificate");
     }
     if (channel == null) {
@@ -335,7 +335,7 @@ final class Dialer {
           Kind.PERMISSION,
           "dial",
           address,
-          "the daemon does not know the " + (token ? "token" : "shared key"),
+          "the daemon did not prove the " + (token ? "token" : "shared key"),
           token
               ? "make one with bbctl token at a daemon of this cluster; its key may have been replaced"
               : "give both sides the same key file");

@@ -58,7 +58,7 @@ public class ForebayException extends IOException {
       return this;
     }
     String why = "outcome unknown: it may have been carried out: " + reason;
-    return new ForebayException(kind, op, path, node, why, "look whether it was done", this, true);
+    return new ForebayException(kind, op, path, node, why, "check whether it was done", this, true);
   }
 
   private static String text(

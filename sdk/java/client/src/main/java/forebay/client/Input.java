@@ -116,7 +116,7 @@ public final class Input implements Closeable {
           Kind.UNAVAILABLE,
           "read",
           address(),
-          "the connection broke, and meanwhile the file got other content",
+          "the connection broke, and the file has other content since",
           "open it again");
     }
     if (was == null) {

@@ -133,7 +133,7 @@ public final class Output implements Closeable {
         fence ? "recover" : "create",
         address(),
         "the connection broke before the daemon answered",
-        fence ? "do it again: it does no harm where nobody writes" : "look whether the file is there",
+        fence ? "do it again: it does no harm where nobody writes" : "check whether the file exists",
         null);
   }
 
@@ -292,7 +292,7 @@ public final class Output implements Closeable {
         closing ? "close" : "sync",
         address(),
         "the connection broke before the daemon answered, and the file has other content since",
-        "look what the file holds, and write it again if need be",
+        "check the file's content, and write it again if needed",
         null);
   }
 

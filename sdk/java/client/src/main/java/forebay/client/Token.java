@@ -58,7 +58,7 @@ public final class Token {
         Kind.INVALID,
         "token",
         "",
-        "it is not a token that this release knows",
+        "it is not a token of a version that this release supports",
         "make one: bbctl token BUFFER");
   }
 
