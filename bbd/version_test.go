@@ -78,7 +78,7 @@ func TestOlderMember(t *testing.T) {
 	}
 	write(t, nodes[2].dial().Buffer("kept"), "in/fn1", []byte("dirty"))
 	report, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "kept", Path: "in", URL: "file://" + to + "/out"}, nil)
-	if len(report.Failed) != 1 || report.Failed[0].Kind != client.ErrBusy || !strings.Contains(report.Failed[0].Reason, "its home, node n3, and only a job can replace it there (drain the buffer first, or upgrade") {
+	if len(report.Failed) != 1 || report.Failed[0].Kind != client.ErrBusy || !strings.Contains(report.Failed[0].Reason, "its owner, node n3, and only a job can replace it there (drain the buffer first, or upgrade") {
 		t.Errorf("stage-in over what is dirty elsewhere: %+v %v", report, err)
 	}
 	if jobs, err := admin.Jobs(t.Context(), c); err != nil || len(jobs) != 0 {

@@ -88,7 +88,7 @@ func printRebuilt(a *app.App, name string, r *admin.Rebuilt) {
 		{"directories read of the damaged log", strconv.FormatInt(r.Directories, 10)},
 		{"files read of it that memory still has", strconv.FormatInt(r.Read, 10)},
 		{"symbolic links, FIFOs and sockets read of it", strconv.FormatInt(r.Links, 10)},
-		{"files that memory alone knows, or has newer", strconv.FormatInt(r.Files, 10)},
+		{"files that only memory has, or has newer", strconv.FormatInt(r.Files, 10)},
 	}
 	for _, row := range []struct {
 		what string
