@@ -31,7 +31,8 @@ import (
 
 // fake is a small daemon in memory: it speaks the real protocol on a real socket and
 // keeps real region files, and it is stricter than a daemon has to be: it checks every
-// extent's checksum and that no commit's data and records meet.
+// extent's checksum and that no commit's data and records meet. As a daemon does, it carries
+// no request of a session out once the next one of the same client has begun.
 type fake struct {
 	t      testing.TB
 	dir    string
@@ -40,6 +41,7 @@ type fake struct {
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]struct{}
+	sessions map[string]*fakeConn // the last one of each client, by Hello.connection
 	wg       sync.WaitGroup
 
 	epoch, instance uint64
@@ -102,6 +104,9 @@ type fakeConn struct {
 	data    []byte // of the request that is being handled
 	stop    chan struct{}
 	wg      sync.WaitGroup
+
+	replaced bool          // the client's next session has begun
+	ended    chan struct{} // closed at the session's end
 }
 
 type fakeHandle struct {
@@ -118,7 +123,7 @@ const fakeRegionSize = 64 << 20
 func newFake(t testing.TB) *fake {
 	f := &fake{
 		t: t, dir: t.TempDir(), epoch: 1, instance: 7, inlineThreshold: 32 << 10, maxInFlight: 1024,
-		conns: map[net.Conn]struct{}{}, buffers: map[string]*wire.Buffer{}, entries: map[string]*fakeEntry{},
+		conns: map[net.Conn]struct{}{}, sessions: map[string]*fakeConn{}, buffers: map[string]*wire.Buffer{}, entries: map[string]*fakeEntry{},
 		leases: map[uint64]*fakeLease{}, counts: map[wire.Type]int{},
 	}
 	f.socket = filepath.Join(f.dir, "bbd.sock")
@@ -201,7 +206,7 @@ func (f *fake) id() uint64 { f.last++; return f.last }
 func (f *fake) serve(conn net.Conn) {
 	c := &fakeConn{
 		f: f, conn: conn, in: wire.NewReader(conn), out: wire.NewWriter(conn), handles: map[uint64]*fakeHandle{},
-		pins: map[uint64]bool{}, stop: make(chan struct{}),
+		pins: map[uint64]bool{}, stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	defer c.end()
 	for {
@@ -218,7 +223,14 @@ func (f *fake) serve(conn net.Conn) {
 			return
 		}
 		c.data = data
+		if hello, ok := m.(*wire.Hello); ok {
+			c.replace(string(hello.Connection))
+		}
 		f.mu.Lock()
+		if c.replaced {
+			f.mu.Unlock()
+			return
+		}
 		f.counts[h.Type]++
 		hook := f.onRequest
 		f.mu.Unlock()
@@ -226,6 +238,25 @@ func (f *fake) serve(conn net.Conn) {
 			continue
 		}
 		c.handle(h, m, data)
+	}
+}
+
+// replace waits for the end of the client's session before this one.
+func (c *fakeConn) replace(connection string) {
+	f := c.f
+	if connection == "" {
+		return
+	}
+	f.mu.Lock()
+	old := f.sessions[connection]
+	f.sessions[connection] = c
+	if old != nil {
+		old.replaced = true
+		old.conn.Close()
+	}
+	f.mu.Unlock()
+	if old != nil {
+		<-old.ended
 	}
 }
 
@@ -828,6 +859,7 @@ func (c *fakeConn) lease(m *wire.LeaseRequest) (proto.Message, error) {
 }
 
 func (c *fakeConn) end() {
+	defer close(c.ended)
 	c.conn.Close()
 	close(c.stop)
 	c.wg.Wait()

@@ -59,6 +59,10 @@ func Waiting[M any, P Message[M]](run func(context.Context, *Request, P) (proto.
 			ctx, finish := r.track()
 			r.session.wg.Go(func() {
 				defer finish()
+				if err := r.inTurn(ctx, m); err != nil {
+					r.Fail(err)
+					return
+				}
 				r.Answer(run(ctx, r, m.(P)))
 			})
 		},
@@ -108,7 +112,12 @@ func Opening[M any, P Message[M]](open func(*Request, P) (of Ordered, run func(c
 			}
 			q := of.Order()
 			q.enqueue(r, func() bool { return false }, func(ctx context.Context) {
-				answer, data, err := run(ctx)
+				var answer proto.Message
+				var data []byte
+				err := r.inTurn(ctx, m)
+				if err == nil {
+					answer, data, err = run(ctx)
+				}
 				if err != nil {
 					r.Fail(err)
 					return

@@ -67,7 +67,8 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		all    map[uint64]*Session
-		last   uint64
+		number uint64
+		last   map[connection]*Session
 		closed bool
 	}
 }
@@ -79,6 +80,7 @@ func New(o Options) *Server {
 		requests: share.NewPool(int64(o.Limits.Requests)), bytes: share.NewPool(o.Limits.Bytes),
 	}
 	s.mu.all = make(map[uint64]*Session)
+	s.mu.last = make(map[connection]*Session)
 	return s
 }
 
@@ -109,13 +111,14 @@ func (s *Server) welcome(ctx context.Context, conn net.Conn) {
 		conn.Close()
 		return
 	}
-	s.mu.last++
-	n.id = s.mu.last
+	s.mu.number++
+	n.id = s.mu.number
 	s.mu.all[n.id] = n
 	s.o.Go(func() {
 		err := n.serve(ctx)
 		s.mu.Lock()
 		delete(s.mu.all, n.id)
+		s.departed(n)
 		s.mu.Unlock()
 		s.places.leave(n)
 		if err != nil && n.refused == nil {

@@ -32,6 +32,7 @@ type Session struct {
 	conn   net.Conn
 	out    *wire.Writer
 	identity
+	succession
 	since time.Time
 	state Resource // of Options.Welcome; nil: none
 
@@ -123,7 +124,7 @@ func (s *Session) serve(ctx context.Context) error {
 	}
 	for {
 		head, message, err := in.Next()
-		if err != nil {
+		if err != nil || s.ctx.Err() != nil { // what was read ahead does not count when the session is over
 			return ending(err)
 		}
 		if err := s.start(in, head, message); err != nil {
@@ -268,6 +269,9 @@ func (s *Session) handshake(in *wire.Reader) error {
 	}
 	if err = s.identify(in, r, &hello); err == nil {
 		err = s.server.places.proven(s)
+	}
+	if err == nil {
+		err = s.server.succeed(s, &hello)
 	}
 	if err != nil {
 		r.Fail(err)

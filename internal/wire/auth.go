@@ -13,6 +13,9 @@ import (
 // NonceSize is the length of the nonces of a handshake, in bytes.
 const NonceSize = 32
 
+// ConnectionSize is the length of Hello.connection, in bytes.
+const ConnectionSize = 16
+
 // maxProofs bounds a daemon's proofs, one for each of its keys.
 const maxProofs = 16
 

@@ -316,11 +316,13 @@ type Hello struct {
 	Pid           uint32                 `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"` // used on TCP after authentication; on a unix socket the kernel says who it is
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
-	Nonce         []byte                 `protobuf:"bytes,8,opt,name=nonce,proto3" json:"nonce,omitempty"`         // on TCP: 32 random bytes
-	Node          string                 `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`           // of a daemon that serves its own clients through this session: its name
-	Instance      uint64                 `protobuf:"varint,10,opt,name=instance,proto3" json:"instance,omitempty"` // of that daemon
-	System        bool                   `protobuf:"varint,11,opt,name=system,proto3" json:"system,omitempty"`     // of that daemon: its client is the system's (root, or the daemon's own user)
-	Token         []byte                 `protobuf:"bytes,12,opt,name=token,proto3" json:"token,omitempty"`        // on TCP, instead of the proof of the shared key: see Token
+	Nonce         []byte                 `protobuf:"bytes,8,opt,name=nonce,proto3" json:"nonce,omitempty"`             // on TCP: 32 random bytes
+	Node          string                 `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`               // of a daemon that serves its own clients through this session: its name
+	Instance      uint64                 `protobuf:"varint,10,opt,name=instance,proto3" json:"instance,omitempty"`     // of that daemon
+	System        bool                   `protobuf:"varint,11,opt,name=system,proto3" json:"system,omitempty"`         // of that daemon: its client is the system's (root, or the daemon's own user)
+	Token         []byte                 `protobuf:"bytes,12,opt,name=token,proto3" json:"token,omitempty"`            // on TCP, instead of the proof of the shared key: see Token
+	Connection    []byte                 `protobuf:"bytes,13,opt,name=connection,proto3" json:"connection,omitempty"`  // of a client: 16 random bytes, the same in its next session if this one breaks; empty: none follows
+	Succession    uint64                 `protobuf:"varint,14,opt,name=succession,proto3" json:"succession,omitempty"` // of the session among those of the connection: 1, and more in each later one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +439,20 @@ func (x *Hello) GetToken() []byte {
 		return x.Token
 	}
 	return nil
+}
+
+func (x *Hello) GetConnection() []byte {
+	if x != nil {
+		return x.Connection
+	}
+	return nil
+}
+
+func (x *Hello) GetSuccession() uint64 {
+	if x != nil {
+		return x.Succession
+	}
+	return 0
 }
 
 // Challenge answers Hello, with MORE, on a connection whose client must prove that
@@ -6510,7 +6526,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"\x1binternal/wire/forebay.proto\x12\n" +
 	"forebay.v1\"\a\n" +
-	"\x05Empty\"\xaf\x02\n" +
+	"\x05Empty\"\xef\x02\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vmin_version\x18\x01 \x01(\rR\n" +
 	"minVersion\x12\x1f\n" +
@@ -6526,7 +6542,13 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\binstance\x18\n" +
 	" \x01(\x04R\binstance\x12\x16\n" +
 	"\x06system\x18\v \x01(\bR\x06system\x12\x14\n" +
-	"\x05token\x18\f \x01(\fR\x05token\"7\n" +
+	"\x05token\x18\f \x01(\fR\x05token\x12\x1e\n" +
+	"\n" +
+	"connection\x18\r \x01(\fR\n" +
+	"connection\x12\x1e\n" +
+	"\n" +
+	"succession\x18\x0e \x01(\x04R\n" +
+	"succession\"7\n" +
 	"\tChallenge\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05proof\x18\x02 \x01(\fR\x05proof\"\x1d\n" +

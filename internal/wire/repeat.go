@@ -106,6 +106,19 @@ func MayRepeat(typ Type, m proto.Message) bool {
 	return false
 }
 
+// Changes reports whether a request changes more than what its session has: it creates,
+// writes or removes.
+func Changes(typ Type, m proto.Message) bool {
+	switch repetitions[typ] {
+	case onceOnly:
+		return true
+	case resumed:
+		open, ok := m.(*Open)
+		return !ok || open.Write
+	}
+	return false
+}
+
 // saysOutcome reports whether daemons mark the errors of requests of a type after which it may
 // have been carried out.
 func saysOutcome(typ Type) bool {

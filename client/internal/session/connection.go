@@ -23,8 +23,9 @@ type Connection struct {
 	retryFor time.Duration
 	changed  func() // called after the session was replaced
 
-	current atomic.Pointer[Session]
-	dialing chan struct{} // holds one token: its holder may replace current
+	current  atomic.Pointer[Session]
+	dialing  chan struct{} // holds one token: its holder may replace current
+	sessions *succession   // the same holder's
 
 	mu struct {
 		sync.Mutex
@@ -39,11 +40,11 @@ func Connect(ctx context.Context, o *Options, changed func()) (*Connection, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Connection{dialer: d, retryFor: o.RetryFor, changed: changed, dialing: make(chan struct{}, 1)}
+	c := &Connection{dialer: d, retryFor: o.RetryFor, changed: changed, dialing: make(chan struct{}, 1), sessions: newSuccession()}
 	if c.retryFor == 0 {
 		c.retryFor = defaultRetry
 	}
-	s, address, err := d.dial(ctx)
+	s, address, err := d.dial(ctx, c.sessions)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func (c *Connection) Session(ctx context.Context) (*Session, error) {
 	if c.isClosed() {
 		return nil, ErrClosed
 	}
-	s, address, err := c.dialer.redial(ctx, time.Now().Add(c.retryFor))
+	s, address, err := c.dialer.redial(ctx, time.Now().Add(c.retryFor), c.sessions)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +194,7 @@ func unknown(err error) error {
 // daemon notices at once. Each is called for every reply, on this goroutine; its error
 // ends the request. A connection that ends before the last reply has broken.
 func (c *Connection) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {
-	s, _, err := c.dialer.redial(ctx, time.Now().Add(c.retryFor))
+	s, _, err := c.dialer.redial(ctx, time.Now().Add(c.retryFor), nil)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -166,11 +167,33 @@ func splitAddress(a string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// dial opens a session with the first daemon that answers, and returns its address.
-func (d *dialer) dial(ctx context.Context) (*Session, string, error) {
+// succession names the sessions that a connection has one after the other: the daemon carries no request of
+// one out once the next one has begun. Its holder alone dials.
+type succession struct {
+	connection [wire.ConnectionSize]byte
+	last       uint64
+}
+
+func newSuccession() *succession {
+	n := new(succession)
+	rand.Read(n.connection[:]) // never fails (crypto/rand)
+	return n
+}
+
+// introduce names the next session. A session of no succession has no successor.
+func (n *succession) introduce(m *wire.Hello) {
+	if n == nil {
+		return
+	}
+	n.last++
+	m.Connection, m.Succession = n.connection[:], n.last
+}
+
+// dial opens a session, the next one of n, with the first daemon that answers, and returns its address.
+func (d *dialer) dial(ctx context.Context, n *succession) (*Session, string, error) {
 	errs := make([]error, 0, len(d.addresses))
 	for _, a := range d.addresses {
-		s, err := d.dialOne(ctx, a)
+		s, err := d.dialOne(ctx, a, n)
 		if err == nil {
 			return s, a, nil
 		}
@@ -217,7 +240,7 @@ func installed() bool {
 	return false
 }
 
-func (d *dialer) dialOne(ctx context.Context, a string) (*Session, error) {
+func (d *dialer) dialOne(ctx context.Context, a string, n *succession) (*Session, error) {
 	network, address, err := splitAddress(a)
 	if err != nil {
 		return nil, err
@@ -233,7 +256,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*Session, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	s, err := d.handshake(ctx, conn)
+	s, err := d.handshake(ctx, conn, n)
 	if !stop() {
 		conn.Close()
 		return nil, Cancelled(ctx)
@@ -246,7 +269,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*Session, error) {
 }
 
 // handshake introduces the client, and proves possession of the key at the daemon's request.
-func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*Session, error) {
+func (d *dialer) handshake(ctx context.Context, conn net.Conn, n *succession) (*Session, error) {
 	var token []byte
 	if conn.LocalAddr().Network() == "tcp" {
 		var err error
@@ -258,9 +281,9 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*Session, error)
 	}
 	src := &resumable{Conn: conn}
 	in := wire.NewReader(src)
-	welcome, err := wire.Handshake(conn, in, &wire.Hello{
-		Client: d.name, Pid: uint32(os.Getpid()), Uid: d.user.UID, Gid: d.user.GID, Token: token,
-	}, d.keys...)
+	hello := &wire.Hello{Client: d.name, Pid: uint32(os.Getpid()), Uid: d.user.UID, Gid: d.user.GID, Token: token}
+	n.introduce(hello)
+	welcome, err := wire.Handshake(conn, in, hello, d.keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -275,10 +298,10 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// redial dials until a daemon answers, ctx ends, or the deadline is over.
-func (d *dialer) redial(ctx context.Context, deadline time.Time) (*Session, string, error) {
+// redial dials the next session of n until a daemon answers, ctx ends, or the deadline is over.
+func (d *dialer) redial(ctx context.Context, deadline time.Time, n *succession) (*Session, string, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		s, address, err := d.dial(ctx)
+		s, address, err := d.dial(ctx, n)
 		if err == nil || bb.KindOf(err) != bb.Unavailable || !time.Now().Before(deadline) {
 			return s, address, err
 		}

@@ -31,13 +31,21 @@ class Proxy:
         self._early = False
         self._broke = False
         self._when: tuple[int, Callable[[], object]] | None = None
+        self._unnoticed = False
+        self._kept: list[socket.socket] = []
         self.requests = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def lose(self, typ: int | None, then: Callable[[], object] | None = None) -> None:
-        """Lose the reply to the next request of a type, after calling then."""
+    def lose(
+        self, typ: int | None, then: Callable[[], object] | None = None, unnoticed: bool = False
+    ) -> None:
+        """Lose the reply to the next request of a type, after calling then.
+
+        The connection breaks at both ends; unnoticed: at the client's alone.
+        """
         with self._lock:
             self._type, self._then, self.requests, self._early = typ, then, 0, False
+            self._unnoticed = unnoticed
 
     def break_twice(self, typ: int, at: int, then: Callable[[], object]) -> None:
         """Lose the next request of a type, and the at-th of a writer that follows; each time call then."""
@@ -77,6 +85,8 @@ class Proxy:
                 message, data, _, typ = struct.unpack_from("<IIQH", head)
                 body = _receive(source, message + data)
                 if self._loses(typ, request):
+                    if self._unnoticed:
+                        self._kept.append(source)
                     break
                 target.sendall(head + body)
                 with self._lock:
@@ -84,9 +94,11 @@ class Proxy:
                         (_, then), self._when = self._when, None
                         then()
         for s in (source, target):
-            with contextlib.suppress(OSError):
-                s.shutdown(socket.SHUT_RDWR)
-        source.close()
+            if s not in self._kept:
+                with contextlib.suppress(OSError):
+                    s.shutdown(socket.SHUT_RDWR)
+        if source not in self._kept:
+            source.close()
 
     def _loses(self, typ: int, request: bool) -> bool:
         with self._lock:
@@ -119,6 +131,8 @@ class Proxy:
         """Accept no more."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for s in self._kept:
+            s.close()
 
 
 def _receive(s: socket.socket, n: int) -> bytes:

@@ -59,6 +59,23 @@ def test_changes_are_sent_once(name: str, proxy: Proxy, far: forebay.Buffer, buf
     assert proxy.requests == 1
 
 
+@pytest.mark.parametrize("synced", [False, True])
+def test_writers_end_of_which_the_daemon_has_not_heard(
+    synced: bool, proxy: Proxy, far: forebay.Buffer, buffer: forebay.Buffer
+) -> None:
+    """The client goes on in another session, which ends the one that the daemon has still."""
+    with far.open("f", "wb") as f:
+        if synced:
+            f.write(b"first ")
+            f.flush()
+        f.write(b"second ")
+        proxy.lose(w.TYPE_COMMIT, unnoticed=True)
+        f.flush()
+        f.write(b"third")
+    assert buffer.read_bytes("f") == (b"first " if synced else b"") + b"second third"
+    assert buffer.stat("f").state is not forebay.State.OPEN
+
+
 def test_reads_are_sent_again(proxy: Proxy, far: forebay.Buffer, buffer: forebay.Buffer) -> None:
     buffer.write_bytes("f", b"text")
     proxy.lose(w.TYPE_STAT)

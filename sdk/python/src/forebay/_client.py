@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from . import _fork, _scope, _wire
 from ._buffer import Buffer
-from ._dial import Dialer, TLSFiles, addresses
+from ._dial import Dialer, Succession, TLSFiles, addresses
 from ._errors import (
     Broken,
     Busy,
@@ -115,7 +115,8 @@ class Client:
         self._files: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._closed = False
         self._new_locks()
-        self._current = self._dialer.dial()
+        self._sessions = Succession()
+        self._current = self._dialer.dial(self._sessions)
         _fork.register(self)
 
     def _new_locks(self) -> None:
@@ -124,6 +125,7 @@ class Client:
 
     def _after_fork(self) -> None:
         self._new_locks()
+        self._sessions = Succession()  # the child's sessions end none of the parent's
         self._files = weakref.WeakSet()
         self.atlas.after_fork()
         for leases in self._leases.values():
@@ -313,7 +315,7 @@ class Client:
             if s.alive():
                 return s
             s.fail(s.broken or "the daemon closed it")
-            s = self._dialer.redial(self._retry_for)
+            s = self._dialer.redial(self._retry_for, self._sessions)
             with self._lock:
                 if self._closed:
                     s.fail("the client is closed")

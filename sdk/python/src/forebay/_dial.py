@@ -18,6 +18,7 @@ from ._session import Session
 from ._token import NONCE, Exchange, Secrets
 
 _HANDSHAKE_SECONDS = 10.0
+_CONNECTION = 16  # bytes of Hello.connection
 _FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.5
 _DAEMON_URI = ("URI", "forebay:daemon")
@@ -72,6 +73,22 @@ def _is_private(directory: str) -> bool:
     return stat.S_ISDIR(s.st_mode) and s.st_uid == os.getuid() and not s.st_mode & 0o077
 
 
+class Succession:
+    """Names the sessions that a client has one after the other.
+
+    Once one has begun, the daemon carries out no further request of those before.
+    """
+
+    def __init__(self) -> None:
+        self._connection = random.token_bytes(_CONNECTION)
+        self._last = 0
+
+    def introduce(self, hello: _wire.Hello) -> None:
+        """Name the next session. One caller at a time may do so."""
+        self._last += 1
+        hello.connection, hello.succession = self._connection, self._last
+
+
 @dataclass(frozen=True)
 class Dialer:
     """Opens sessions. It may be used concurrently.
@@ -92,12 +109,12 @@ class Dialer:
                 remedy = "write unix:///path or tcp://host:port"
                 raise Invalid("dial", a, "it is no address of a daemon", remedy)
 
-    def dial(self) -> Session:
-        """Open a session with the first daemon that answers."""
+    def dial(self, of: Succession | None = None) -> Session:
+        """Open a session, the next one of a succession, with the first daemon that answers."""
         last: Exception | None = None
         for a in self.addresses:
             try:
-                return self._dial_one(a)
+                return self._dial_one(a, of)
             except Unavailable as e:
                 last = e
             except Error:
@@ -115,13 +132,13 @@ class Dialer:
             "start one: bbd --dev",
         ) from last
 
-    def redial(self, seconds: float) -> Session:
+    def redial(self, seconds: float, of: Succession | None = None) -> Session:
         """Dial until a daemon answers or the time is over."""
         deadline = time.monotonic() + seconds
         pause = _FIRST_PAUSE
         while True:
             try:
-                return self.dial()
+                return self.dial(of)
             except Unavailable:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -129,7 +146,7 @@ class Dialer:
             _scope.sleep(min(pause, left))
             pause = min(2 * pause, _LAST_PAUSE)
 
-    def _dial_one(self, address: str) -> Session:
+    def _dial_one(self, address: str, of: Succession | None) -> Session:
         unix = address.startswith("unix://")
         if unix:
             conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -142,7 +159,7 @@ class Dialer:
             else:
                 conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 conn = self._secured(conn, address)
-            session = self._handshake(conn, address)
+            session = self._handshake(conn, address, of)
             conn.settimeout(None)
             return session
         except BaseException:
@@ -176,7 +193,7 @@ class Dialer:
             raise PermissionDenied("dial", address, "TLS: the certificate is not a daemon's")
         return secure
 
-    def _handshake(self, conn: socket.socket, address: str) -> Session:
+    def _handshake(self, conn: socket.socket, address: str, of: Succession | None) -> Session:
         """Introduce the client, and prove that it knows a key if that is asked for."""
         hello = _wire.Hello(
             min_version=MIN_VERSION,
@@ -191,6 +208,8 @@ class Dialer:
                 hello.token = self.secrets.token.claims
             if self.secrets.keys:
                 hello.nonce = random.token_bytes(NONCE)
+        if of is not None:
+            of.introduce(hello)
         reader = _frames.Reader(conn)
         try:
             conn.sendall(_frames.encode(_wire.TYPE_HELLO, 1, hello))

@@ -83,7 +83,9 @@ class Hello(Message):
     instance: int
     system: bool
     token: bytes
-    def __init__(self, *, min_version: int | None = ..., max_version: int | None = ..., capabilities: Iterable[str] | None = ..., client: str | None = ..., pid: int | None = ..., uid: int | None = ..., gid: int | None = ..., nonce: bytes | None = ..., node: str | None = ..., instance: int | None = ..., system: bool | None = ..., token: bytes | None = ...) -> None: ...
+    connection: bytes
+    succession: int
+    def __init__(self, *, min_version: int | None = ..., max_version: int | None = ..., capabilities: Iterable[str] | None = ..., client: str | None = ..., pid: int | None = ..., uid: int | None = ..., gid: int | None = ..., nonce: bytes | None = ..., node: str | None = ..., instance: int | None = ..., system: bool | None = ..., token: bytes | None = ..., connection: bytes | None = ..., succession: int | None = ...) -> None: ...
 
 class Challenge(Message):
     nonce: bytes
