@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -102,9 +103,26 @@ func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 			return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
 		}
 	}
-	call.timer.Reset(AttemptTimeout)
-	return c.answer(ctx, call)
+	patience := AttemptTimeout
+	changes := !strings.HasPrefix(msgs[len(msgs)-1].Subject, apiPrefix)
+	if changes && c.opts.full() != nil {
+		patience = fullPatience
+	}
+	call.timer.Reset(patience)
+	answer, err := c.answer(ctx, call)
+	if errors.Is(err, ErrUncertain) && changes {
+		if full := c.opts.full(); full != nil {
+			err = fmt.Errorf("%w: %w", full, err)
+		}
+	}
+	return answer, err
 }
+
+// apiPrefix begins the subjects of requests that no stream stores.
+const apiPrefix = "$JS.API."
+
+// fullPatience is how long an answer is waited for of a server whose disk is full: it has none to a change.
+const fullPatience = time.Second
 
 // Answers sends a message that has up to n answers, and calls fn with each until fn reports
 // the last one, or fails. It does not try again.

@@ -14,6 +14,18 @@ type InProcess interface {
 	InProcessConn() (net.Conn, error)
 }
 
+// filled is a server in this process that reports whether its disk is full: it does not answer changes then, and goes
+// on with reads.
+type filled interface{ Full() error }
+
+// full returns the error of changes while the disk of the server in this process is full; nil: it is not.
+func (o *Options) full() error {
+	if server, ok := o.InProcess.(filled); ok {
+		return server.Full()
+	}
+	return nil
+}
+
 // Options name the server and the connection to it.
 type Options struct {
 	URLs        []string // nats://host:port or tls://host:port; ignored with InProcess

@@ -73,7 +73,7 @@ func runBenchServer() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var led []string
 		for _, name := range s.streams() {
-			if len(o.Routes) < 2 || s.s.JetStreamIsStreamLeader("$G", name) {
+			if len(o.Routes) < 2 || s.server().JetStreamIsStreamLeader("$G", name) {
 				led = append(led, name)
 			}
 		}

@@ -82,7 +82,7 @@ func (c *trio) leader(stream string) int {
 	c.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for i, s := range c.servers {
-			if s != nil && (stream == "" && s.s.JetStreamIsLeader() || stream != "" && s.s.JetStreamIsStreamLeader("$G", stream)) {
+			if s != nil && (stream == "" && s.server().JetStreamIsLeader() || stream != "" && s.server().JetStreamIsStreamLeader("$G", stream)) {
 				return i
 			}
 		}
@@ -321,7 +321,7 @@ func TestClusterLeaders(t *testing.T) {
 	for deadline := time.Now().Add(40 * time.Second); lead()[0] < buffers-1; time.Sleep(200 * time.Millisecond) {
 		for _, stream := range c.servers[0].streams() {
 			if i := c.leader(stream); i > 0 {
-				_ = c.servers[i].s.JetStreamStepdownStream("$G", stream)
+				_ = c.servers[i].server().JetStreamStepdownStream("$G", stream)
 			}
 		}
 		if time.Now().After(deadline) {
@@ -401,7 +401,7 @@ func mustNamespaceOf(writers []*writer, m *meta.Meta) *txn.Tree {
 }
 
 func (e *Server) streams() (names []string) {
-	info, err := e.s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	info, err := e.server().Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
 		return nil // it starts or stops
 	}

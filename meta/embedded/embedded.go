@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -161,14 +162,23 @@ func loopback(host string) bool {
 
 // Server is a running server. It is safe for concurrent use.
 type Server struct {
-	s      *server.Server
-	dir    string
+	o      Options
 	settle time.Duration
-	mover  *batches.Mover // nil: batches are beside their streams
-	stop   func()         // end, once
+	log    *slog.Logger
+	full   fullness
+
+	mu  sync.RWMutex // guards now
+	now *life        // there is always one
+}
+
+// life is a server from its start to its end.
+type life struct {
+	s     *server.Server // nil: it was never started
+	mover *batches.Mover // nil: batches are beside their streams
 
 	cancel context.CancelFunc // of what moves batches; nil: it does not run
 	moving sync.WaitGroup
+	ending sync.Once
 }
 
 // Start starts a server and waits until it serves, at most until ctx ends.
@@ -179,64 +189,86 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, bb.Wrap("embedded server", o.Dir, err)
 	}
-	so, err := o.server()
+	e := &Server{o: o, settle: o.settle(), log: o.Logger}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.full.begin()
+	now, err := e.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	log := o.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	e := &Server{dir: o.Dir, settle: settleOf(so)}
-	if o.BatchDir != "" && !o.SyncAlways {
-		if e.mover, err = batches.New(batches.Options{Streams: o.streams(), Memory: o.BatchDir, Log: log}); err != nil {
-			return nil, err
-		}
-	}
-	if err := e.start(ctx, so, o, log); err != nil {
-		e.Shutdown()
-		return nil, err
+	e.now = now
+	if o.Cluster == nil {
+		e.full.mending.Go(e.mend)
 	}
 	return e, nil
 }
 
-func (e *Server) start(ctx context.Context, so *server.Options, o Options, log *slog.Logger) (err error) {
-	e.stop = sync.OnceFunc(e.end)
-	if e.mover != nil {
-		if err := e.mover.Restore(); err != nil {
+// start starts a server.
+func (e *Server) start(ctx context.Context) (*life, error) {
+	so, err := e.o.server()
+	if err != nil {
+		return nil, err
+	}
+	l := &life{}
+	if e.o.BatchDir != "" && !e.o.SyncAlways {
+		if l.mover, err = batches.New(batches.Options{Streams: e.o.streams(), Memory: e.o.BatchDir, Log: e.log}); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.start(ctx, so, &logger{log: e.log, full: e.full.note}); err != nil {
+		l.end()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *life) start(ctx context.Context, so *server.Options, log *logger) (err error) {
+	if l.mover != nil {
+		if err := l.mover.Restore(); err != nil {
 			return err
 		}
 	}
-	if e.s, err = server.NewServer(so); err != nil {
-		return &bb.Error{Kind: bb.Invalid, Op: "embedded server", Path: o.Dir, Err: err}
+	if l.s, err = server.NewServer(so); err != nil {
+		return &bb.Error{Kind: bb.Invalid, Op: "embedded server", Path: so.StoreDir, Err: err}
 	}
-	e.s.SetLoggerV2(&logger{log: log}, false, false, false)
-	e.s.Start()
-	if err := e.ready(ctx, o, log); err != nil {
+	l.s.SetLoggerV2(log, false, false, false)
+	l.s.Start()
+	if err := l.ready(ctx, so.StoreDir, log.log); err != nil {
 		return err
 	}
-	if e.mover != nil {
-		e.mover.Look(time.Now())
+	if l.mover != nil {
+		l.mover.Look(time.Now())
 		moving, cancel := context.WithCancel(context.Background())
-		e.cancel = cancel
-		e.moving.Go(func() { e.mover.Run(moving) })
+		l.cancel = cancel
+		l.moving.Go(func() { l.mover.Run(moving) })
 	}
 	return nil
 }
 
 // end stops what start has begun.
-func (e *Server) end() {
-	if e.cancel != nil {
-		e.cancel()
-		e.moving.Wait()
+func (l *life) end() { l.ending.Do(l.stop) }
+
+func (l *life) stop() {
+	if l.cancel != nil {
+		l.cancel()
+		l.moving.Wait()
 	}
-	if e.s != nil {
-		e.s.Shutdown()
-		e.s.WaitForShutdown()
+	if l.s != nil {
+		l.s.Shutdown()
+		l.s.WaitForShutdown()
 	}
-	if e.mover != nil {
-		e.mover.Close()
+	if l.mover != nil {
+		l.mover.Close()
 	}
+}
+
+// server returns the server of now.
+func (e *Server) server() *server.Server {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.now.s
 }
 
 // streams is where the server has the folders of streams.
@@ -249,8 +281,9 @@ func (o *Options) server() (*server.Options, error) {
 		ServerName: cmp.Or(o.Name, "forebay"), JetStream: true, StoreDir: o.Dir, DontListen: o.Listen == "",
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways, NoSigs: true, NoLog: false,
 		MaxPayload: 1 << 20, WriteDeadline: 10 * time.Second,
-		// The server's own bounds follow the memory and the disk that it finds.
-		JetStreamMaxMemory: -1, JetStreamMaxStore: -1,
+		// The bound of what is in memory follows what the server finds. On the disk it would be a share of what is
+		// free at the start, and stay that whatever is freed later: the disk itself is the bound.
+		JetStreamMaxMemory: -1, JetStreamMaxStore: math.MaxInt64,
 	}
 	if so.SyncInterval == 0 {
 		so.SyncInterval = defaultSyncInterval
@@ -294,19 +327,19 @@ func (o *Options) server() (*server.Options, error) {
 const sayAfter = 5 * time.Second
 
 // ready waits until the server accepts connections and JetStream is up.
-func (e *Server) ready(ctx context.Context, o Options, log *slog.Logger) error {
+func (l *life) ready(ctx context.Context, dir string, log *slog.Logger) error {
 	began := time.Now()
 	said := began
-	for !e.s.ReadyForConnections(50*time.Millisecond) || !e.s.JetStreamEnabled() {
-		if !e.s.Running() {
-			return bb.E(bb.Unavailable, "embedded server", o.Dir, "it did not start").WithRemedy("see its log: the directory may be in use or unreadable")
+	for !l.s.ReadyForConnections(50*time.Millisecond) || !l.s.JetStreamEnabled() {
+		if !l.s.Running() {
+			return bb.E(bb.Unavailable, "embedded server", dir, "it did not start").WithRemedy("see its log: the directory may be in use or unreadable")
 		}
 		if ctx.Err() != nil {
-			return bb.Wrap("embedded server", o.Dir, fmt.Errorf("it did not start: %w", ctx.Err()))
+			return bb.Wrap("embedded server", dir, fmt.Errorf("it did not start: %w", ctx.Err()))
 		}
 		if time.Since(said) >= sayAfter {
 			said = time.Now()
-			log.Warn("waiting for the namespace server of this daemon to start", "folder", o.Dir, "for", time.Since(began).Round(time.Second),
+			log.Warn("waiting for the namespace server of this daemon to start", "folder", dir, "for", time.Since(began).Round(time.Second),
 				"remedy", "a large folder takes a while; see the errors of the server (nats:) above")
 		}
 	}
@@ -314,10 +347,10 @@ func (e *Server) ready(ctx context.Context, o Options, log *slog.Logger) error {
 }
 
 // InProcessConn makes a connection to the server without a socket.
-func (e *Server) InProcessConn() (net.Conn, error) { return e.s.InProcessConn() }
+func (e *Server) InProcessConn() (net.Conn, error) { return e.server().InProcessConn() }
 
 // Leads reports whether it leads its cluster.
-func (e *Server) Leads() bool { return e.s.JetStreamIsLeader() }
+func (e *Server) Leads() bool { return e.server().JetStreamIsLeader() }
 
 // Settle returns the time after which the server's stored messages survive a loss of power.
 func (e *Server) Settle() time.Duration { return e.settle }
@@ -325,21 +358,21 @@ func (e *Server) Settle() time.Duration { return e.settle }
 // Sync returns when all that the server has stored survives a loss of power. It syncs the whole file system of the
 // server's folder.
 func (e *Server) Sync() error {
-	dir, err := os.Open(e.dir)
+	dir, err := os.Open(e.o.Dir)
 	if err != nil {
-		return bb.Wrap("sync", e.dir, err)
+		return bb.Wrap("sync", e.o.Dir, err)
 	}
 	defer dir.Close()
-	return bb.Wrap("sync", e.dir, unix.Syncfs(int(dir.Fd())))
+	return bb.Wrap("sync", e.o.Dir, unix.Syncfs(int(dir.Fd())))
 }
 
-// settleOf allows for a message that comes while its stream is being synced: that of the next
+// settle allows for a message that comes while its stream is being synced: that of the next
 // interval counts, and the disk may be slow.
-func settleOf(so *server.Options) time.Duration {
-	if so.SyncAlways {
+func (o *Options) settle() time.Duration {
+	if o.SyncAlways {
 		return 0
 	}
-	return 2*so.SyncInterval + syncPatience
+	return 2*cmp.Or(o.SyncInterval, defaultSyncInterval) + syncPatience
 }
 
 // syncPatience is how long two syncs of a stream's files may take.
@@ -348,15 +381,21 @@ const syncPatience = 10 * time.Second
 // URL returns where other processes may connect; "" if nowhere. They need the Key or
 // the TLS of Options, if it has one.
 func (e *Server) URL() string {
-	if e.s.Addr() == nil {
+	at := e.server().Addr()
+	if at == nil {
 		return ""
 	}
-	return "nats://" + e.s.Addr().String()
+	return "nats://" + at.String()
 }
 
 // Shutdown stops the server, which ends its connections and syncs its files, and
 // waits until it is done. It may be called again.
-func (e *Server) Shutdown() { e.stop() }
+func (e *Server) Shutdown() {
+	e.full.stop()
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	e.now.end()
+}
 
 // repeatEvery is the shortest time between equal messages of the server in the log: one that waits for
 // others repeats its message every two seconds, and one that cannot reach them more often, for each of its routes.
@@ -364,7 +403,8 @@ const repeatEvery = 30 * time.Second
 
 // logger turns the server's log into ours. It is safe for concurrent use.
 type logger struct {
-	log *slog.Logger
+	log  *slog.Logger
+	full func() // is called when a message tells of a full disk; nil: nothing is
 
 	mu     sync.Mutex
 	logged map[string]time.Time // messages of the last repeatEvery, without the number of an attempt
@@ -402,7 +442,11 @@ func (l *logger) isNew(text string) bool {
 var attempt = regexp.MustCompile(` \(attempt \d+\)`)
 
 func (l *logger) Errorf(format string, v ...any) {
-	if text := message(format, v); l.isNew(text) {
+	text := message(format, v)
+	if l.full != nil && tellsFull(text) {
+		l.full()
+	}
+	if l.isNew(text) {
 		l.log.Error(text)
 	}
 }

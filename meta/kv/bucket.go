@@ -231,6 +231,8 @@ func (b *Bucket) Get(ctx context.Context, key string) (Record, error) {
 // retry returns nil if a request that failed with err should be sent again.
 func (b *Bucket) retry(ctx context.Context, err error) error {
 	switch {
+	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until somebody frees room
+		return err
 	case ctx.Err() != nil && errors.Is(err, ErrUncertain):
 		return b.c.Unavailable(ctx, "namespace server", err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrUncertain):

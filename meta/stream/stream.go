@@ -176,6 +176,8 @@ func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fenc
 // retry returns nil if a request that failed with err should be sent again.
 func (s *Stream) retry(ctx context.Context, try int, err error) error {
 	switch {
+	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until somebody frees room
+		return err
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, conn.ErrUncertain):
 		if found, ferr := s.Exists(ctx); ferr != nil {
 			return ferr

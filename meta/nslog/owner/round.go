@@ -287,7 +287,7 @@ func answerPlain(plain []outcome, err error) []outcome {
 }
 
 // append appends the record of a round to the log, and applies it. After an error that is not
-// fatal, nothing was appended.
+// fatal, nothing was appended, or the next append finds it.
 func (w *Owner) append(b *Round) (fatal bool, err error) {
 	began := now()
 	seq, err := w.log.Append(w.ctx, logSubject, record.Seal(b.buf), stream.Fence{Subject: logSubject, Last: w.at.last})
@@ -326,6 +326,10 @@ func (w *Owner) refused(err error) (fatal bool, _ error) {
 		return true, kv.ErrNoBucket
 	case w.ctx.Err() != nil:
 		return true, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errClosed, Unknown: errors.Is(err, kv.ErrUncertain)}
+	case bb.KindOf(err) == bb.NoSpace:
+		// The server goes on with reads, and so does the table. If the record is in the log after all, it is above the
+		// fence of the next append, which ends the ownership.
+		return false, bb.Wrap("change", w.o.Buffer, err)
 	}
 	return errors.Is(err, kv.ErrUncertain), bb.Wrap("change", w.o.Buffer, err)
 }
