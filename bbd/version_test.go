@@ -189,5 +189,5 @@ func TestReceiptOfALaterRelease(t *testing.T) {
 	n := startNode(t, nil)
 	lines := strings.NewReader(`{"forebay_receipt":2,"buffer":"b","backing":"file:///nowhere"}` + "\n")
 	_, err := admin.Verify(t.Context(), n.dial(), lines, admin.VerifyOptions{})
-	wantSaid(t, "verify", err, bb.Unsupported, "the receipt is of version 2, this daemon knows 1", "upgrade it")
+	wantSaid(t, "verify", err, bb.Unsupported, "the receipt is of version 2, this daemon reads versions up to 1", "upgrade it")
 }

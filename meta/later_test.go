@@ -61,7 +61,7 @@ func TestRecordsOfNewerFormats(t *testing.T) {
 	}
 	_, err := m.Buffer(ctx, "two")
 	wantKind(t, "a buffer of a newer format", err, bb.Unsupported)
-	if err == nil || !strings.Contains(err.Error(), "record format 4, this release knows 1 to 3") || !strings.Contains(err.Error(), "use the release that wrote it") {
+	if err == nil || !strings.Contains(err.Error(), "record format 4, this release reads 1 to 3") || !strings.Contains(err.Error(), "use the release that wrote it") {
 		t.Errorf("it says %v", err)
 	}
 	_, err = m.Namespace(ctx, "two")
