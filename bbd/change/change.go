@@ -1,6 +1,6 @@
 // Package change carries out renames and removals in a buffer, of clients and of transactions, at this daemon or at
-// the one that owns the file, with the flushes that they would meet at rest. It must never know what a flush does,
-// nor how the namespace keeps names.
+// the one that owns the file, and pauses conflicting flushes meanwhile. It does not depend on how a file is flushed,
+// nor on how the namespace keeps names.
 package change
 
 import (
@@ -22,14 +22,14 @@ import (
 	"forebay/meta/namespace"
 )
 
-// Renames and removals change the backing store too (contract 8). Each holds the
-// flushes under the names that it changes, changes the namespace and notes the
-// store's share of it in one atomic step, and lets the flusher carry that out, in
-// order, before later flushes of the same names. What was noted survives a crash.
+// Renames and removals change the backing store too (contract 8). Each pauses the
+// flushes under the names that it changes. One atomic step changes the namespace and notes the
+// operation on the store. The flusher carries that out, in
+// order, before later flushes of the same names. The note survives a crash.
 //
 // From the change of the namespace on, the daemon's context is used: the change is
-// carried through although the client that asked for it may be gone, since what the
-// daemon knows of places must follow it.
+// completed even if its client disconnects, since the daemon's own records of places
+// must follow it.
 
 // Rename renames a file or directory.
 func (v *Service) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
@@ -40,7 +40,7 @@ func (v *Service) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (p
 	if err := b.rename(ctx, *r.Caller(), m.From, m.To, !m.NoReplace); err != nil {
 		return nil, err
 	}
-	if !r.Caller().Relayed { // else the daemon that asks waits
+	if !r.Caller().Relayed { // else the requesting daemon waits
 		if err := b.p.Flushed(ctx, *r.Caller(), "rename", paths.Clean(m.To)); err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (b *Buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath s
 	})
 }
 
-// renameHere renames a directory, or a file whose home is this node.
+// renameHere renames a directory, or a file that this node owns.
 func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target bb.Place, replace bool) (err error) {
 	const op = "rename"
 	defer func() { err = b.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
@@ -97,7 +97,7 @@ func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	defer release()
-	// What readers need is saved before the places are locked: that may wait for room,
+	// Bytes for readers are saved before the places are locked: that may wait for room,
 	// which the writers of these files may have to make.
 	if err := b.saveReadersAt(ctx, target); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
@@ -147,7 +147,7 @@ func (b *Buffer) saveReadersAt(ctx context.Context, at bb.Place) error {
 	return b.p.Cache.SaveReaders(ctx, e.File, 0)
 }
 
-// moved follows a rename in what the daemon knows of places. Open files at both are locked.
+// moved updates the daemon's records of places after a rename. Open files at both are locked.
 func (b *Buffer) moved(at, target bb.Place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
 	b.p.Files.Move(at, target, path)
@@ -170,7 +170,7 @@ func (b *Buffer) pathOrName(at bb.Place) string {
 	return path
 }
 
-// dropped ends a removal, or a rename that may have replaced a file: what is on the disk tier does not
+// dropped ends a removal, or a rename that may have replaced a file: bytes on the disk tier do not
 // come back after a loss of power.
 func (b *Buffer) dropped(op, address string, err error) error {
 	if err != nil {
@@ -179,8 +179,8 @@ func (b *Buffer) dropped(op, address string, err error) error {
 	return bb.MaybeDone(bb.Wrap(op, address, b.o.Store.SyncDrops(b.ctx)))
 }
 
-// DropFile forgets the bytes of a file that has no entry any more. Those who have it
-// open for reading keep them.
+// DropFile drops the bytes of a file without an entry. Readers that have it open
+// keep them.
 func (b *Buffer) DropFile(e *bb.Entry) {
 	b.p.Cache.Removed(e.File)
 	b.p.Dirty.Forget(e.File, e.Generation)
@@ -214,7 +214,7 @@ func (v *Service) Remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (p
 	return &wire.Empty{}, nil
 }
 
-// Remove removes a file or an empty directory, whatever node owns it, with the rights of a caller.
+// Remove removes a file or an empty directory of any owner, with the rights of a caller.
 func (b *Buffer) Remove(ctx context.Context, c access.Caller, path string) error {
 	const op = "remove"
 	dir, name, err := b.p.Paths.Parent(ctx, c, op, path)
@@ -233,7 +233,7 @@ func (b *Buffer) Remove(ctx context.Context, c access.Caller, path string) error
 	})
 }
 
-// removeHere removes an empty directory, or a file whose home is this node, if it is the expected one.
+// removeHere removes an empty directory, or a file that this node owns, if it is the expected one.
 func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, want expected) (err error) {
 	const op = "remove"
 	defer func() { err = b.dropped(op, b.address(path), err) }() // once nothing is held any more
@@ -297,7 +297,7 @@ func (b *Buffer) removeAll(ctx context.Context, c access.Caller, path string, p 
 			if err := b.p.Transactions.Wait(ctx, e.Txn); err != nil {
 				return err
 			}
-			continue // to what it holds now
+			continue // to its present entries
 		}
 		if isDir = e.IsDir(); !isDir {
 			break
@@ -348,7 +348,7 @@ func (b *Buffer) removeEntries(ctx context.Context, c access.Caller, dir string,
 	return err
 }
 
-// ifPresent is the error of a removal that has nothing to do for what is not there.
+// ifPresent is the error of a removal that ignores absent files.
 func ifPresent(err error) error {
 	if bb.KindOf(err) == bb.NotFound {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Hold rests flushes while another daemon renames or removes names.
+// Hold pauses flushes while another daemon renames or removes names.
 func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
 	b, err := v.o.Daemons(ctx, r, "hold", m.Buffer)
 	if err != nil {
@@ -37,10 +37,10 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 		return nil, err
 	}
 	defer held.Release()
-	// An object that a cancelled flush left should be removed before the other daemon may
-	// have one there. If the store does not answer, the other one does not wait for that:
-	// whether it may be removed is asked again when it comes to it (writeback.Catalog.OrphanObject). Renames and
-	// removals that are still to be carried out are kept in order by the namespace.
+	// An object of a cancelled flush should be removed before the other daemon may
+	// have one there. If the store does not answer, the other daemon does not wait for that:
+	// the right to remove the object is checked again right before (writeback.Catalog.OrphanObject). The namespace
+	// keeps pending renames and removals in order.
 	patience, cancel := context.WithTimeout(ctx, sweptPatience)
 	err = held.Swept(patience)
 	cancel()
@@ -54,11 +54,11 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 	return &wire.Empty{}, nil
 }
 
-// sweptPatience is how long a hold that another daemon asks for waits for the store.
+// sweptPatience bounds the wait for the store of a hold for another daemon.
 const sweptPatience = time.Second
 
-// holdOthers makes other daemons rest the flushes that a rename would meet, until release is called: of a
-// directory, all of them; of a file, the owner of what it replaces.
+// holdOthers pauses the flushes of other daemons that conflict with a rename, until release is called: of a
+// directory, at all of them; of a file, at the owner of the file that it replaces.
 func (b *Buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
 	nodes, paths, err := b.concernedByRename(ctx, at, target, from, to)
 	if err != nil || len(nodes) == 0 {
@@ -71,7 +71,7 @@ func (b *Buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to s
 	return there.Release, nil
 }
 
-// concernedByRename returns the other daemons whose flushes a rename would meet, under some paths.
+// concernedByRename returns the other daemons whose flushes conflict with a rename, under some paths.
 func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, from, to string) ([]bb.NodeID, []string, error) {
 	if b.o.Cluster == nil || b.p.Spec().Backing == "" {
 		return nil, nil, nil
@@ -81,7 +81,7 @@ func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, fro
 		return nil, nil, err
 	}
 	if e.IsDir() {
-		// One that serves, and cannot be asked to rest, fails the rename.
+		// If a serving daemon cannot be paused, the rename fails.
 		return freeze.Serving(b.o.Cluster), []string{from, to}, nil
 	}
 	replaced, err := b.p.Names.Lookup(ctx, target.Dir, target.Name)
@@ -91,8 +91,8 @@ func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, fro
 	return nil, nil, nil
 }
 
-// thawLater ends a freeze that another daemon asked for whose session broke. That one may
-// not know yet, and act on what it has found: it finds out when this one has been silent
+// thawLater ends a freeze for another daemon whose session broke. That daemon may not have
+// noticed yet, and may act on its findings: it notices when this one has been silent
 // for long enough.
 func (b *Buffer) thawLater(thaw func()) {
 	b.o.Go(func() {

@@ -17,7 +17,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// A transaction's files are moved by their homes, like all files (owner.go), but named by
+// A transaction's files are moved by their owners, like all files (owner.go), but named by
 // the ids of their directories: a path may lead to another file of the same name while
 // readers see a union.
 
@@ -29,7 +29,7 @@ var (
 	_ txn.Merger = Mover{}
 )
 
-// Rename has an entry's home give it another place.
+// Rename gives an entry another place, at its owner.
 func (m Mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	at, target := e.Place(), bb.Place{Dir: dir, Name: name}
 	if !m.Of().o.Owners.Foreign(e) {
@@ -54,7 +54,7 @@ func (m Mover) Merge(ctx context.Context, from, to bb.DirID) error {
 // mergeAtOnce is how many entries are locked for one change.
 const mergeAtOnce = 512
 
-// mergeSome is moveHere of some of what lies in a directory and has no other entry in its way. It
+// mergeSome is moveHere of some entries of a directory whose new places are free. It
 // returns how many entries were moved.
 func (b *Buffer) mergeSome(ctx context.Context, from, to bb.DirID) (int, error) {
 	const op = "merge"
@@ -131,12 +131,12 @@ func (b *Buffer) identifyBelow(dir bb.DirID, path string) {
 	}
 }
 
-// Replace has a file's home put it in the place of another one.
+// Replace puts a file in the place of another one, at its owner.
 func (m Mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	return m.Of().renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
 }
 
-// Folded has all daemons look at the transaction's files again, which they have not
+// Folded makes all daemons check the transaction's files again: they were not
 // flushed while they were hidden.
 func (m Mover) Folded(ctx context.Context, id bb.TxnID) error {
 	b := m.Of()
@@ -159,13 +159,13 @@ func (m Mover) Folded(ctx context.Context, id bb.TxnID) error {
 	return err
 }
 
-// Remove has an entry's home remove it.
+// Remove removes an entry, at its owner.
 func (m Mover) Remove(ctx context.Context, e *bb.Entry) error {
 	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), expected{id: idOfEntry(e)})
 }
 
-// RemoveUnchanged has the owner of an entry that was found at a path remove it, if it lies there still, and is
-// of the same generation, which nobody writes. bb.NotFound: it is another one, or elsewhere.
+// RemoveUnchanged removes an entry that was found at a path, at its owner, if it still lies there with
+// the same generation and without a writer. bb.NotFound: it is another one, or elsewhere.
 func (b *Buffer) RemoveUnchanged(ctx context.Context, path string, e *bb.Entry) error {
 	want := expected{id: idOfEntry(e), path: path}
 	if !e.IsDir() {
@@ -174,10 +174,10 @@ func (b *Buffer) RemoveUnchanged(ctx context.Context, path string, e *bb.Entry) 
 	return b.removePlace(ctx, access.Daemon(), e.Place(), want)
 }
 
-// expected is what an entry has to be for a change of it. The zero value is any.
+// expected is the condition on an entry for a change of it. The zero value allows any.
 type expected struct {
 	id         uint64
-	generation bb.Generation // of a file that nobody writes; 0: any
+	generation bb.Generation // of a file without a writer; 0: any
 	path       string        // "": anywhere
 }
 
@@ -194,7 +194,7 @@ func (x *expected) fits(e *bb.Entry, path string) bool {
 	return x.id == idOfEntry(e)
 }
 
-// idOfEntry is what tells an entry from another one of the same name.
+// idOfEntry distinguishes an entry from another one of the same name.
 func idOfEntry(e *bb.Entry) uint64 {
 	if e.IsDir() {
 		return uint64(e.Dir)
@@ -236,8 +236,8 @@ func (b *Buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb
 	})
 }
 
-// moveHere moves an entry out of a hidden tree, or within it, to where nothing is. The store
-// has nothing to do with that: it knows neither of the two, and the flusher looks at the
+// moveHere moves an entry out of a hidden tree, or within it, to a free place. The store
+// is not involved: it has neither of the two, and the flusher checks the
 // entry when all is folded (Folded).
 func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
 	const op = "rename"

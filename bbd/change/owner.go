@@ -11,8 +11,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// atHome carries an operation on a name out where the home of what has the name is:
-// there with ask, or here with local. A clean file whose home does not answer is
+// atHome carries an operation on a name out at the owner of its entry:
+// there with ask, or here with local. A clean file whose owner does not answer is
 // changed here.
 func (b *Buffer) atHome(ctx context.Context, c access.Caller, op, path string, at bb.Place, ask func(*peer.Session) error, local func() error) error {
 	if b.o.Cluster == nil {
@@ -40,7 +40,7 @@ func (b *Buffer) atHome(ctx context.Context, c access.Caller, op, path string, a
 		case c.Relayed:
 			return owner.Changed(op, b.address(path))
 		case b.o.Owners.Of(&e) == asked:
-			return refused // it is there still, and busy
+			return refused // it is still there, and busy
 		}
 		s, err := b.o.Cluster.Session(ctx, b.o.Owners.Of(&e), cluster.Who(c))
 		if bb.KindOf(err) == bb.Unavailable && ctx.Err() == nil && owner.Adoptable(&e) {

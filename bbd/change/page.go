@@ -9,8 +9,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// removePage is a part of a tree's removal: so many entries, and then its client hears of them and
-// asks for the next. Nil is the whole tree. Its methods may be called concurrently.
+// removePage is a part of a tree's removal: after so many entries its client gets an answer and
+// requests the next part. Nil is the whole tree. Its methods may be called concurrently.
 type removePage struct {
 	most        int64
 	files, dirs atomic.Int64 // removed
@@ -19,10 +19,10 @@ type removePage struct {
 // errPage ends the removal of a page. It is no failure.
 var errPage = errors.New("the page is full")
 
-// maxPage is how many entries of a directory are looked at at a time.
+// maxPage bounds the entries of a directory that are read at a time.
 const maxPage = 2000
 
-// room returns how many entries of a directory to look at next; 0: the page is full.
+// room returns how many entries of a directory to read next; 0: the page is full.
 func (p *removePage) room() int {
 	if p == nil {
 		return maxPage

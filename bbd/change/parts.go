@@ -21,7 +21,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// Names is what is needed of a buffer's namespace with its transactions, whose contracts these are.
+// Names is the part of a buffer's namespace, with its transactions, that changes use.
 type Names interface {
 	Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error)
 	ListUnion(ctx context.Context, v txn.UnionDir, after string, limit int) (entries []bb.Entry, more bool, err error)
@@ -32,31 +32,31 @@ type Names interface {
 	Movable(ctx context.Context, from, to bb.DirID, atMost int) ([]txn.Move, error)
 }
 
-// Log is what a namespace that is a log does besides.
+// Log is the additional part of a namespace that is a log.
 type Log interface {
 	// MergeDir moves many entries in one change.
 	MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []nslog.Merged, more bool, err error)
 }
 
-// Flusher is what is needed of the flusher, whose contracts these are.
+// Flusher is the part of the flusher that changes use.
 type Flusher interface {
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
 	HoldRename(ctx context.Context, buffer, from, to string) (*flusher.Held, error)
 	Forget(flusher.Key)
 }
 
-// Memory is what is needed of memory, whose contracts these are.
+// Memory is the part of package store that changes use.
 type Memory interface {
 	Drop(file bb.FileID)
 	SyncDrops(ctx context.Context) error
 }
 
-// Cache has what is read of the buffer's files. Its methods may be called concurrently.
+// Cache has the buffer's files that are being read. Its methods may be called concurrently.
 type Cache interface {
-	// SaveReaders brings into memory what the readers of a file need of the store's object, unless they read
-	// generation newer.
+	// SaveReaders brings the bytes into memory that readers of a file need from the store's object, unless they
+	// read generation newer.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
-	// Renamed notes where a file lies now that may be read.
+	// Renamed notes the new place of a file that may be read.
 	Renamed(file bb.FileID, dir bb.DirID, name string)
 	// Removed notes that a file has no entry any more.
 	Removed(file bb.FileID)
@@ -64,21 +64,21 @@ type Cache interface {
 
 // Replicas are the second copies of the buffer's files. Its methods may be called concurrently.
 type Replicas interface {
-	// Discard drops what a node has of a generation, 0 for all of the file, later; a node "" is none.
+	// Discard drops a node's bytes of a generation (0: of the whole file) in the background; node "": none.
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
-	// DiscardReplaced drops what other nodes have of a file that another one has replaced; nil: none.
+	// DiscardReplaced drops other nodes' bytes of a replaced file; nil: none.
 	DiscardReplaced(ctx context.Context, e *bb.Entry)
 }
 
 // StoreOps carries the buffer's renames and removals out on its store.
 type StoreOps interface {
-	// ReplayStoreOps submits what the namespace has noted, in order.
+	// ReplayStoreOps submits the operations that the namespace has noted, in order.
 	ReplayStoreOps(ctx context.Context) error
 }
 
 // Transactions are those of the buffer. Its methods may be called concurrently.
 type Transactions interface {
-	// Do calls do, and once more after what was materialized meanwhile was in its way.
+	// Do calls do, and calls it again if files that were materialized meanwhile were in its way.
 	Do(ctx context.Context, do func() error) error
 	// Wait waits until a decided transaction is in its place.
 	Wait(ctx context.Context, id bb.TxnID) error
@@ -91,7 +91,7 @@ type Gate interface {
 	Freeze(ctx context.Context) (thaw func(), err error)
 }
 
-// Options are what changes of all buffers use. Its functions may be called concurrently.
+// Options are the environment of the changes of all buffers. Its functions may be called concurrently.
 type Options struct {
 	// Enter returns a buffer that the session's user may enter.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
@@ -101,13 +101,13 @@ type Options struct {
 	Cluster freeze.Cluster // nil: this daemon is alone
 	Flusher Flusher
 	Store   Memory
-	Silence time.Duration // of another daemon, after which nobody waits for it any more
+	Silence time.Duration // of another daemon, after which it is not waited for
 	Emit    func(bb.Event)
 	Log     *slog.Logger
-	Go      func(func()) // starts what ends soon, or with the daemon
+	Go      func(func()) // starts a goroutine that ends soon, or with the daemon
 }
 
-// Parts are what changes of a buffer need of the rest of it.
+// Parts are the parts of a buffer that its changes use.
 type Parts struct {
 	Spec         func() bb.Buffer // its record
 	Names        Names
@@ -118,17 +118,17 @@ type Parts struct {
 	Cache        Cache
 	Replicas     Replicas
 	Store        StoreOps
-	Follows      func(e *bb.Entry, path string) bool // the store has what is renamed or removed, or is about to
+	Follows      func(e *bb.Entry, path string) bool // the store has the renamed or removed file, or will have it
 	Transactions Transactions
 	Gate         Gate
-	// Flushed waits until the store has what lies at a path and below it, in a buffer that wants that.
+	// Flushed waits until a path and everything below it is on the store, in a buffer with durability flushed.
 	Flushed func(ctx context.Context, c access.Caller, op, path string) error
 }
 
 // Service answers requests that change names. Its methods may be called concurrently.
 type Service struct{ o Options }
 
-// New returns what answers requests that change names.
+// New returns the service for requests that change names.
 func New(o Options) *Service { return &Service{o} }
 
 // Buffer changes the names of one buffer. Its methods may be called concurrently.
@@ -140,7 +140,7 @@ type Buffer struct {
 	directories lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
 }
 
-// NewBuffer returns what changes the names of a buffer until ctx ends.
+// NewBuffer returns the changer of a buffer's names, until ctx ends.
 func NewBuffer(ctx context.Context, o Options, name string, p Parts) *Buffer {
 	return &Buffer{o: o, ctx: ctx, name: name, p: p}
 }

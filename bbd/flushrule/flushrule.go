@@ -1,5 +1,5 @@
-// Package flushrule holds back the steps that a buffer's flush rules keep in memory, and drops those that newer
-// ones have superseded when memory is needed. It must never know how a file is flushed, nor where its bytes are.
+// Package flushrule holds back the steps that a buffer's flush rules keep in memory. When memory is needed, it drops
+// steps that newer ones have superseded. It does not depend on how a file is flushed, nor on where its bytes are.
 package flushrule
 
 import (
@@ -24,45 +24,45 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// What becomes of a step is decided by the namespace alone (plan.JudgeSteps), so that all daemons of a cluster decide
-// alike, and a restart or another owner changes nothing. Each daemon does so for the series of which it holds
+// The fate of a step follows from the namespace alone (plan.JudgeSteps). So all daemons of a cluster decide
+// alike, and a restart or another owner changes nothing. Each daemon decides for the series of which it holds
 // back files:
 //
 //	flusher ──a file is held back──▶ Note ──▶ pass: survey the series, judge ──▶ Steps ──▶ flusher
 //	                                           │
 //	                                           └─ memory is short: drop the oldest superseded step
 //
-// A series of which nothing is noted is read less and less often (refresh), and one of which this daemon holds back
-// nothing is not read at all. What lists and looks at files ask is answered from one reading for a while (looks.go).
+// A series without new notes is read less and less often (refresh). A series without files that this daemon holds
+// back is not read at all. Requests that list or describe files share one reading for a while (looks.go).
 //
-// A step is dropped by removing its files as a user would, the file that completes it first: what is left of a
-// removal that was cut off is no complete step.
+// A step is dropped by removing its files as a user would, the file that completes it first: the rest of an
+// interrupted removal is no complete step.
 
-// Paths is what is needed of the paths of a buffer, as readers see them, whose contracts these are.
+// Paths is the part of package paths that flush rules use: the paths of a buffer, as readers see them.
 type Paths interface {
 	List(ctx context.Context, c access.Caller, path, after string, limit int) (entries []bb.Entry, more bool, err error)
 	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names is the part of a buffer's namespace that flush rules use.
 type Names interface {
 	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 }
 
-// Options are what the steps of a buffer are judged with. Its functions may be called concurrently.
+// Options are the environment of a Buffer. Its functions may be called concurrently.
 type Options struct {
 	Owners   owner.Node
-	Serves   func(node bb.NodeID) bool // whether a node's daemon can be asked, as far as is known
+	Serves   func(node bb.NodeID) bool // whether a node's daemon answers, as far as is known
 	Short    func() bool               // memory is short
 	DirtyAge time.Duration             // of buffers that have none of their own; 0: 5 min
 	Dropped  func(files, bytes int64)
 	Emit     func(bb.Event)
 	Warn     func(text string, args ...any)
-	// Remove removes a file or an empty directory, whatever node owns it, if it lies at the path still and is of the
-	// generation of e, which nobody writes; else bb.NotFound. Readers that have it open keep it.
+	// Remove removes a file or an empty directory of any owner, if it still lies at the path, has the
+	// generation of e and no writer; else bb.NotFound. Readers that have it open keep it.
 	Remove func(ctx context.Context, path string, e *bb.Entry) error
-	// Reconsider has the flusher look again at files that it holds back, at some paths and below them.
+	// Reconsider makes the flusher judge its held files again, at some paths and below them.
 	Reconsider func(paths []string)
 }
 
@@ -77,18 +77,18 @@ type Buffer struct {
 	names Names
 
 	steps   atomic.Pointer[plan.Steps]
-	judging *semaphore.Weighted // of one: a pass, or what comes in its place
-	looking *semaphore.Weighted // of one: a reading for what asks about states
+	judging *semaphore.Weighted // of one: a pass, or a drain's reading in its place
+	looking *semaphore.Weighted // of one: a reading for requests about states
 
 	mu struct {
 		lockorder.Mutex[lockrank.Leaf]
 		series map[string]series // of the directories with files that are held back
 		drains map[string]int    // paths that are drained, and how often
 		pins   map[string]int    // steps that drains have begun to flush, and how many
-		// superseded are surveys of steps that are superseded and of which no file was noted since.
+		// superseded are surveys of superseded steps without a noted file since.
 		superseded map[string]surveyed
-		noted      map[string]bool // steps of which a file was noted, or which was pinned, since the pass began
-		looks      map[string]look // of directories, the last readings
+		noted      map[string]bool // steps with a noted file, or a pin, since the pass began
+		looks      map[string]look // the last readings of directories
 		heard      uint64          // how many files were noted in all
 		// since is when passes first found dirty files in steps that are held back.
 		since map[string]time.Time
@@ -104,7 +104,7 @@ type Stats struct {
 	DroppedBytes    int64 // of them
 }
 
-// defaultDirtyAge is how long the flusher leaves a file dirty if nothing else is said.
+// defaultDirtyAge is the dirty age of buffers without one of their own.
 const defaultDirtyAge = 5 * time.Minute
 
 // New returns the steps of a buffer, whose rules do not change. Dirty are the files of this node that wait for
@@ -121,7 +121,7 @@ func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names
 	return b
 }
 
-// Steps returns what is known of the steps; nil: the buffer has no flush rules. It is quick.
+// Steps returns the last judgement of the steps; nil: the buffer has no flush rules. It does not block.
 func (b *Buffer) Steps() *plan.Steps { return b.steps.Load() }
 
 // Stats returns the counts of this node.
@@ -152,16 +152,16 @@ func (b *Buffer) Note(file string) {
 // dirOf returns the directory that a path lies in, "" for the root.
 func dirOf(p string) string { return strings.TrimPrefix(path.Dir("/"+p), "/") }
 
-// Drain is a drain of what flush rules hold back at a path and below it.
+// Drain is a drain of the held files at a path and below it.
 type Drain struct {
 	b     *Buffer
 	below string
-	// pinned are the steps that it has begun to flush. It goes on with them when newer ones are completed: else it could
+	// pinned are the steps that it has begun to flush. It finishes them even if newer ones are completed: else it could
 	// end with neither on the store.
 	pinned map[string]bool
 }
 
-// Drain has all steps flushed at a path and below it that are not superseded, until the drain is ended.
+// Drain releases the flushes of all steps at a path and below it that are not superseded, until the drain ends.
 func (b *Buffer) Drain(ctx context.Context, below string) (*Drain, error) {
 	d := &Drain{b, below, map[string]bool{}}
 	if len(b.rules) == 0 {
@@ -198,7 +198,7 @@ func (d *Drain) End() {
 	}
 }
 
-// pin has a step flushed until the drain is ended, whatever supersedes it.
+// pin keeps a step released for its flush until the drain ends, even if a newer step supersedes it.
 func (d *Drain) pin(step string) {
 	if d.pinned[step] {
 		return
@@ -211,7 +211,8 @@ func (d *Drain) pin(step string) {
 	delete(d.b.mu.superseded, step)
 }
 
-// Flush has files flushed that were not superseded a moment ago, with all of their steps that this node owns.
+// Flush releases files for their flush that were not superseded at the last reading, with all files of their steps that
+// this node owns.
 func (d *Drain) Flush(ctx context.Context, files []string) error {
 	b := d.b
 	for _, f := range files {
@@ -228,8 +229,8 @@ func (d *Drain) Flush(ctx context.Context, files []string) error {
 	return err
 }
 
-// Release has those files flushed that wait for their flush now, those too that came since the drain began, and reports
-// whether there are any in steps that are drained.
+// Release releases the files that wait for their flush now, also those closed since the drain began. It reports
+// whether any of them is in a drained step.
 func (d *Drain) Release(ctx context.Context) (more bool, err error) {
 	b := d.b
 	if len(b.rules) == 0 {
@@ -260,13 +261,13 @@ func (d *Drain) Release(ctx context.Context) (more bool, err error) {
 // Superseded is the step of a file, and the newer one that has superseded it.
 type Superseded struct{ Step, By string }
 
-// Superseded returns those of some paths that lie in steps that are superseded, or name such a step with a slash at
-// its end. It goes by the namespace as it is now.
+// Superseded returns those of some paths that lie in superseded steps, or name such a step with a slash at
+// the end. It reads the namespace anew.
 func (b *Buffer) Superseded(ctx context.Context, paths []string) (map[string]Superseded, error) {
 	return b.Look().Superseded(ctx, paths)
 }
 
-// Look is a look at the steps that reads each series once, when it is first asked about. It is not used concurrently.
+// Look is a view of the steps that reads each series once, at its first use. It must not be used concurrently.
 type Look struct {
 	b      *Buffer
 	series map[string][]judged
@@ -275,7 +276,7 @@ type Look struct {
 // Look begins one.
 func (b *Buffer) Look() *Look { return &Look{b, map[string][]judged{}} }
 
-// Superseded is Buffer.Superseded, by the namespace as it was when a series was read.
+// Superseded is Buffer.Superseded by the view's reading of a series.
 func (l *Look) Superseded(ctx context.Context, paths []string) (map[string]Superseded, error) {
 	b, found, series := l.b, map[string]Superseded{}, l.series
 	for _, p := range paths {
@@ -300,14 +301,14 @@ func (l *Look) Superseded(ctx context.Context, paths []string) (map[string]Super
 	return found, nil
 }
 
-// unsaved is a file that the store does not have as it is.
+// unsaved is a file whose content is not on the store.
 type unsaved struct {
 	bb.Entry
 	path string     // "": it was removed meanwhile
 	old  Superseded // where it is in a superseded step, and not lost
 }
 
-// unsaved returns the files of all nodes that the store does not have as they are.
+// unsaved returns the files of all nodes whose content is not on the store.
 func (b *Buffer) unsaved(ctx context.Context) (all []unsaved, err error) {
 	var paths []string
 	err = b.names.ScanAll(ctx, func(e bb.Entry) error {
@@ -337,8 +338,8 @@ func (b *Buffer) unsaved(ctx context.Context) (all []unsaved, err error) {
 	return all, err
 }
 
-// Unsaved visits the files of all nodes that the store does not have as they are, but for those that are
-// superseded. One that has no path any more, since it was removed meanwhile, has the path "".
+// Unsaved visits the files of all nodes whose content is not on the store, except superseded ones.
+// A file that was removed meanwhile has the path "".
 func (b *Buffer) Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error {
 	all, err := b.unsaved(ctx)
 	for i := 0; i < len(all) && err == nil; i++ {
@@ -370,7 +371,7 @@ func (b *Buffer) SupersededSteps(ctx context.Context) ([]bb.SupersededStep, erro
 	return steps, nil
 }
 
-// describe counts what of this node is superseded.
+// describe counts this node's superseded files.
 func (b *Buffer) describe(all []judged) (s Stats) {
 	for i := range all {
 		if all[i].StepState == plan.StepSuperseded {

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// lookAge is how long what was read of a directory's steps answers what is asked about their files, if nothing is
-	// noted of them.
+	// lookAge is the time for which a reading of a directory's steps answers requests about their files, if no
+	// file of them is noted.
 	lookAge = time.Second
-	// maxLooks is of how many directories that is kept.
+	// maxLooks bounds the directories whose readings are kept.
 	maxLooks = 64
-	// knownAge is how long a survey of a superseded step counts, of which nothing was noted: another daemon may own the
-	// file of it that is written again.
+	// knownAge is the time for which a survey of a superseded step counts, if no file of it is noted: a file of it
+	// may be written again by another daemon.
 	knownAge = 30 * time.Second
-	// knownAgain is how many such steps are read again at a time.
+	// knownAgain bounds such steps that are read again at a time.
 	knownAgain = 8
 )
 
-// look is what superseded steps of a directory were superseded by, when they were read.
+// look is a reading of a directory: its superseded steps, each with the newer step that superseded it.
 type look struct {
 	at time.Time
 	by map[string]string
@@ -36,7 +36,7 @@ type surveyed struct {
 	at time.Time // when it was read
 }
 
-// keepLook keeps what was read of a directory, if nothing was noted since a moment at which so many files had been.
+// keepLook keeps a reading of a directory, if no file was noted since the count of noted files was heard.
 func (b *Buffer) keepLook(dir string, steps []judged, heard uint64) look {
 	l := look{time.Now(), map[string]string{}}
 	for i := range steps {
@@ -62,7 +62,7 @@ func (b *Buffer) keepLook(dir string, steps []judged, heard uint64) look {
 	return l
 }
 
-// lookOf returns what is known of a directory's steps; not ok: it is too old. Heard is for keepLook.
+// lookOf returns the reading of a directory; not ok: it is too old. Heard is for keepLook.
 func (b *Buffer) lookOf(dir string) (l look, heard uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,8 +70,8 @@ func (b *Buffer) lookOf(dir string) (l look, heard uint64, ok bool) {
 	return l, b.mu.heard, ok && time.Since(l.at) < lookAge
 }
 
-// supersededBy returns the path of what has superseded the step that a directory with a slash at its end is, or is
-// part of, as it was a moment ago; "": nothing has, as far as is known.
+// supersededBy returns the path of the newer step that has superseded the step of a directory (with a slash at its
+// end), by a recent reading; "": none is known.
 func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
 	step, rule, number, ok := bb.StepOf(b.rules, dir)
 	if !ok || rule.Due(number) {
@@ -85,7 +85,7 @@ func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
 		}
 		defer b.looking.Release(1)
 		var heard uint64
-		if l, heard, fresh = b.lookOf(series); !fresh { // nobody else has read it meanwhile
+		if l, heard, fresh = b.lookOf(series); !fresh { // no other request has read it meanwhile
 			steps, err := b.judgeHeld(ctx, series, false)
 			if err != nil {
 				return ""
@@ -96,8 +96,8 @@ func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
 	return l.by[step]
 }
 
-// MarkEntries gives entries of a directory their state that lie in a superseded step, as far as that can be found
-// out. It goes by what was read of the step within the last second, if nothing was noted of it since.
+// MarkEntries sets the state of a directory's entries in superseded steps, as far as known. It uses a
+// reading of the last second, if no file of the step was noted since.
 func (b *Buffer) MarkEntries(ctx context.Context, dir string, entries ...*wire.Entry) {
 	by, known := "", len(b.rules) == 0
 	for _, e := range entries {
@@ -113,7 +113,7 @@ func (b *Buffer) MarkEntries(ctx context.Context, dir string, entries ...*wire.E
 	}
 }
 
-// knownSteps returns the surveys of superseded steps that need not be read again, but one. Of those that are old, a few
+// knownSteps returns the surveys of superseded steps that need not be read again, except one. A few of the old ones
 // are left out, the oldest first.
 func (b *Buffer) knownSteps(but string) map[string]surveyed {
 	b.mu.Lock()

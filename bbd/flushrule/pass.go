@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// every is how often the steps are judged again of which files are held back: what changes them is not
-	// always seen by this daemon.
+	// every is the interval at which steps with held files are judged again: this daemon does not
+	// see all changes of them.
 	every = time.Second
 	// whileShort is how often they are judged while memory is short.
 	whileShort = 100 * time.Millisecond
 	// nextDrop is the wait after a step was dropped, until it is known whether memory is still short.
 	nextDrop = 5 * time.Millisecond
-	// patience is how long memory is short, with nothing to drop, until what rules keep is flushed.
+	// patience is the time of short memory without a step to drop, after which held files are flushed.
 	patience = time.Second
-	// everySeldom is how often at least the steps of a series are read of which nothing is noted: files of it that other
-	// daemons own change unheard.
+	// everySeldom is the longest interval between readings of a series without notes: this daemon gets no note of
+	// files that other daemons own.
 	everySeldom = 8 * time.Second
-	// rest is how many times as long as a round the wait after it is at least.
+	// rest is the least wait after a round, as a multiple of the round's time.
 	rest = 3
 )
 
-// Wake tells Run that memory has become short.
+// Wake wakes Run when memory has become short.
 type Wake chan struct{}
 
-// NewWake returns a wake that nobody has set.
+// NewWake returns a wake that is not set.
 func NewWake() Wake { return make(Wake, 1) }
 
-// Set wakes Run, once for all that set it meanwhile.
+// Set wakes Run. Calls before the wake are joined into one.
 func (w Wake) Set() {
 	select {
 	case w <- struct{}{}:
@@ -86,8 +86,8 @@ func Run(ctx context.Context, short func() bool, wake Wake, buffers func() []*Bu
 	}
 }
 
-// pass judges the steps of which files are held back. If memory is short, it drops the oldest superseded one; if there is
-// none and memory is strained, it has what rules keep flushed.
+// pass judges the steps with held files. If memory is short, it drops the oldest superseded one; if there is
+// none and memory is strained, it releases held files for their flush.
 func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err error) {
 	if len(b.rules) == 0 {
 		return false, nil
@@ -111,16 +111,16 @@ func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err err
 	return dropped, err
 }
 
-// reading says which series a refresh reads.
+// reading is the choice of series that a refresh reads.
 type reading uint8
 
 const (
-	ifDue   reading = iota // those of which a file was noted, and those whose turn it is
+	ifDue   reading = iota // those with a noted file, and those that are due
 	anew                   // all
-	pressed                // all, and what rules keep is to be flushed, since memory is short
+	pressed                // all, and held files are released, since memory is short
 )
 
-// series is what is known of a directory's steps of which files are held back.
+// series is the last reading of a directory's steps with held files.
 type series struct {
 	noted uint64        // how many files were noted
 	read  uint64        // how many were before the steps were read
@@ -132,8 +132,9 @@ type series struct {
 // due reports whether the steps are to be read.
 func (s *series) due(now time.Time) bool { return s.read != s.noted || !now.Before(s.next) }
 
-// wait sets when the steps are read again that were read now, if nothing is noted: after twice the last pause if they are
-// as they were, and no later than what is due by time. What depends on other nodes' being there is read each time.
+// wait sets the time of the next reading of the steps that were read now, if no file is noted. If they did not
+// change, it is twice the last pause, but no later than the next event that is due by time. Steps that depend on
+// other nodes' presence are read each time.
 func (s *series) wait(steps []judged, dirtyAge time.Duration, now time.Time) {
 	same := slices.EqualFunc(s.steps, steps, func(x, y judged) bool { return x.Path == y.Path && x.Judgement == y.Judgement && x.Files == y.Files })
 	s.pause = min(2*s.pause, everySeldom)
@@ -152,7 +153,7 @@ func (s *series) wait(steps []judged, dirtyAge time.Duration, now time.Time) {
 	}
 }
 
-// readSoon has the next pass read a series. mu is held.
+// readSoon makes the next pass read a series. mu is held.
 func (b *Buffer) readSoon(dir string) {
 	if s, ok := b.mu.series[dir]; ok {
 		s.next = time.Time{}
@@ -160,8 +161,8 @@ func (b *Buffer) readSoon(dir string) {
 	}
 }
 
-// refresh judges the steps of which files are held back, and has the flusher go by that. Judging is held.
-// It returns all that there are.
+// refresh judges the steps with held files, and publishes the result to the flusher. Judging is held.
+// It returns all of them.
 func (b *Buffer) refresh(ctx context.Context, how reading) (all []judged, err error) {
 	b.mu.Lock()
 	held := maps.Clone(b.mu.series)
@@ -184,7 +185,7 @@ func (b *Buffer) refresh(ctx context.Context, how reading) (all []judged, err er
 	return all, nil
 }
 
-// keep keeps what was read of a series. One of which nothing is held back is forgotten, unless a file was noted since.
+// keep keeps the reading of a series. A series without held files is dropped, unless a file was noted since.
 func (b *Buffer) keep(dir string, s series, steps []judged) {
 	held := slices.ContainsFunc(steps, func(s judged) bool { return s.Files > 0 && !s.Rule.Due(s.Number) })
 	s.wait(steps, b.o.DirtyAge, time.Now())
@@ -217,7 +218,7 @@ func (b *Buffer) judgeHeld(ctx context.Context, dir string, pressure bool) ([]ju
 		for i := range all {
 			s := &all[i]
 			if _, ok := known[s.Path]; ok && s.StepState != plan.StepSuperseded {
-				delete(b.mu.superseded, s.Path) // what had superseded it is gone
+				delete(b.mu.superseded, s.Path) // the step that superseded it was removed
 				again = true
 			}
 		}
@@ -228,7 +229,7 @@ func (b *Buffer) judgeHeld(ctx context.Context, dir string, pressure bool) ([]ju
 	}
 }
 
-// publish makes judgements those that the flusher goes by.
+// publish makes judgements the ones that the flusher uses.
 func (b *Buffer) publish(all []judged) {
 	next := &plan.Steps{Rules: b.rules, States: map[string]plan.StepState{}}
 	var flushed []string
@@ -245,7 +246,7 @@ func (b *Buffer) publish(all []judged) {
 		case s.StepState == plan.StepSuperseded && b.mu.noted[s.Path]: // it has changed since it was read
 		case s.StepState == plan.StepSuperseded:
 			known := s.Step
-			known.Marked = 0 // what is not read supersedes nothing
+			known.Marked = 0 // a step that is not read supersedes none
 			b.mu.superseded[s.Path] = surveyed{known, s.at}
 		case s.StepState == plan.StepFlushed && s.Files > 0:
 			flushed = append(flushed, s.Path)
@@ -260,7 +261,7 @@ func (b *Buffer) publish(all []judged) {
 	}
 }
 
-// dropOldest drops the step that has been superseded the longest, of those of which this node has bytes.
+// dropOldest drops the step that has been superseded the longest, among those with bytes on this node.
 func (b *Buffer) dropOldest(ctx context.Context, all []judged) (dropped bool, err error) {
 	slices.SortStableFunc(all, func(x, y judged) int { return cmp.Compare(x.Written, y.Written) })
 	for i := range all {
@@ -276,7 +277,7 @@ func (b *Buffer) dropOldest(ctx context.Context, all []judged) (dropped bool, er
 // removals is how many files of a step are removed at a time.
 const removals = 16
 
-// drop removes a step, if it is superseded still.
+// drop removes a step, if it is still superseded.
 func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 	all, err := b.judge(ctx, dirOf(step), b.knownSteps(step), plan.Circumstances{Now: time.Now()})
 	i := slices.IndexFunc(all, func(s judged) bool { return s.Path == step })
@@ -286,12 +287,12 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 	s := plan.Step{Path: step, Number: all[i].Number, Rule: all[i].Rule}
 	c, err := b.contents(ctx, &s)
 	if err != nil || s.Open || s.Stored || s.Written > all[i].Written {
-		return false, err // it is looked at again
+		return false, err // it is judged again
 	}
 	marks := func(f file) bool { return dirOf(f.path) == step && s.Rule.Completes(path.Base(f.path)) }
 	gone := &removed{}
 	if err = b.remove(ctx, c.files, marks, marks, gone); bb.KindOf(err) == bb.Unavailable {
-		return false, nil // what is left would look complete without its other files
+		return false, nil // the rest would look complete without its other files
 	}
 	if err == nil {
 		err = b.remove(ctx, c.files, func(f file) bool { return !marks(f) }, marks, gone)
@@ -301,7 +302,7 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 			break
 		}
 		if err = ifPresent(b.o.Remove(ctx, d.path, &d.entry)); bb.KindOf(err) == bb.NotEmpty {
-			err = nil // of what is lost, or another node's that does not answer
+			err = nil // of a lost file, or one of a node that does not answer
 		}
 	}
 	if gone.files.Load() > 0 {
@@ -313,7 +314,7 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 // removed counts files that were removed.
 type removed struct{ files, bytes atomic.Int64 }
 
-// remove removes the files that complete a step, or the others. The owner of one of these that does not answer drops it
+// remove removes the files that complete a step, or the others. An owner that does not answer drops its files
 // when it needs memory.
 func (b *Buffer) remove(ctx context.Context, files []file, fits, marks func(file) bool, gone *removed) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -354,7 +355,7 @@ func (b *Buffer) dropped(step, by string, gone *removed) {
 	})
 }
 
-// ifPresent is the error of a removal that has nothing to do for what is not there.
+// ifPresent is the error of a removal that ignores absent files.
 func ifPresent(err error) error {
 	if bb.KindOf(err) == bb.NotFound {
 		return nil

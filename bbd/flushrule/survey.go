@@ -23,7 +23,7 @@ type judged struct {
 // page is how many entries of a directory are read at a time.
 const page = 2000
 
-// judge surveys and judges the steps in a directory. Of those in known, nothing is read; they supersede none.
+// judge surveys and judges the steps in a directory. Steps in known are not read, and supersede none.
 func (b *Buffer) judge(ctx context.Context, dir string, known map[string]surveyed, c plan.Circumstances) (all []judged, err error) {
 	now := time.Now()
 	series, err := b.series(ctx, dir)
@@ -43,8 +43,8 @@ func (b *Buffer) judge(ctx context.Context, dir string, known map[string]surveye
 	return all, err
 }
 
-// series returns the steps in a directory by the rules that are about them and by what stands before the number
-// in their names, those of the highest number first.
+// series returns the steps in a directory by their rules and by the part of their names before the number,
+// the highest number first.
 func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, err error) {
 	type key struct {
 		rule int
@@ -86,7 +86,7 @@ func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, 
 	return series, nil
 }
 
-// survey reads what is in the steps of a series. It leaves out those without a file, and those whose number is due
+// survey reads the steps of a series. It leaves out steps without a file, and steps whose number is due
 // behind a complete one: their files are flushed, and they are not needed to supersede others.
 func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string]surveyed) (read []plan.Step, err error) {
 	complete := false
@@ -112,7 +112,7 @@ func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string
 	return read, nil
 }
 
-// age ages the dirty files of a step by what passes have seen of it: its modification times may be any.
+// age sets the age of a step's dirty files by the passes that found them: their modification times may be any.
 func (b *Buffer) age(s *plan.Step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +134,7 @@ type file struct {
 	entry bb.Entry
 }
 
-// contents reads what is in a step. One that is gone has nothing.
+// contents reads the files and directories of a step. A removed step has none.
 func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err error) {
 	empty := *s
 	err = b.paths.Walk(ctx, access.Daemon(), "flush rule", s.Path, walk.Visitor{
@@ -157,7 +157,7 @@ func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err er
 	return c, err
 }
 
-// add adds a file to what is known of its step.
+// add adds a file to the survey of its step.
 func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
 	state := e.State()
 	closed := e.ClosedAt()

@@ -9,12 +9,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// Held is memory as the files that it has, with the contract of store.Store.
+// Held lists the files in memory; package store has the contract.
 type Held interface {
 	Files() iter.Seq[store.FileInfo]
 }
 
-// HeldFiles returns what memory holds, by buffer and file. The caller may change the maps.
+// HeldFiles returns the files in memory, by buffer and file. The caller may change the maps.
 func HeldFiles(s Held) map[string]map[bb.FileID]*fate.Held {
 	all := make(map[string]map[bb.FileID]*fate.Held)
 	for f := range s.Files() {
@@ -27,7 +27,7 @@ func HeldFiles(s Held) map[string]map[bb.FileID]*fate.Held {
 	return all
 }
 
-// HeldOf returns what memory holds of a buffer's files, and of none of another buffer of its name.
+// HeldOf returns the files of a buffer in memory, without those of another buffer of its name.
 func HeldOf(s Held, spec *bb.Buffer) map[bb.FileID]*fate.Held {
 	files := HeldFiles(s)[spec.Name]
 	maps.DeleteFunc(files, func(_ bb.FileID, h *fate.Held) bool {
@@ -36,7 +36,7 @@ func HeldOf(s Held, spec *bb.Buffer) map[bb.FileID]*fate.Held {
 	return files
 }
 
-// heldOf describes a file by its acknowledged generation, or by the newest one where that is not here.
+// heldOf describes a file by its acknowledged generation, or, where that is absent, by the newest one.
 func heldOf(f *store.FileInfo) *fate.Held {
 	h := &fate.Held{File: f.File, Buffer: f.Buffer, Identity: f.Identity, Origin: f.Origin}
 	for i := range f.Generations {
@@ -65,8 +65,8 @@ func NewestBlock(s Held) (block uint64) {
 	return block
 }
 
-// NewestRevision returns the highest revision that identities in memory name of a buffer's entries, and not of another
-// buffer's of its name.
+// NewestRevision returns the highest revision of a buffer's entries in identities in memory. Identities of another
+// buffer of its name do not count.
 func NewestRevision(s Held, spec *bb.Buffer) (revision uint64) {
 	for f := range s.Files() {
 		if id := f.Identity; id != nil && id.Buffer == spec.Name && id.Made == spec.Created.UnixNano() {

@@ -1,6 +1,6 @@
-// Package reassert restores what the namespace has acknowledged and forgotten, from the bytes and identities
-// of files in this node's memory. It must never know how a file is written or flushed, nor decide by itself
-// what becomes of bytes, which package fate does.
+// Package reassert restores entries that the namespace has acknowledged and lost, from the bytes and identities
+// of files in this node's memory. It does not depend on how a file is written or flushed. Package fate decides
+// the fate of bytes.
 package reassert
 
 import (
@@ -23,28 +23,28 @@ type Files interface {
 	Spec() bb.Buffer
 	// Open returns a file that is being written; nil: it is not.
 	Open(file bb.FileID) OpenFile
-	// Lock waits until nothing is under way at a place, and keeps it so until unlock.
+	// Lock locks a place: it waits for operations there, and excludes others until unlock.
 	Lock(at bb.Place) (unlock func())
 	// Queued reports whether a file waits for its flush, or is being flushed.
 	Queued(file bb.FileID) bool
 	// Requeue queues a dirty file for its flush.
 	Requeue(ctx context.Context, e *bb.Entry)
-	// Reopen makes a file open again whose writer may come back.
+	// Reopen makes a file open again, for a writer that may reconnect.
 	Reopen(e *bb.Entry)
-	// Recover is called at a start instead of Requeue and Reopen. It compares what memory has of a file with
-	// its entry, and returns what is missing; nothing: "".
+	// Recover is called at a start instead of Requeue and Reopen. It compares a file's bytes in memory with
+	// its entry, and describes missing ones; "": none.
 	Recover(ctx context.Context, e *bb.Entry) (missing string)
 }
 
 // OpenFile is a file that is being written. Its methods may be called concurrently.
 type OpenFile interface {
-	// RestoreEntry makes the entry again of the generation that is being written, which the namespace had. It
-	// returns that entry, with an error the one that could not be made; nil: the file is closed or removed by
+	// RestoreEntry restores the entry of the generation that is being written, if the namespace had it. It
+	// returns that entry, with an error if it could not be made; nil: the file is closed or removed by
 	// now, or the namespace never had the generation.
 	RestoreEntry(ctx context.Context) (e *bb.Entry, path string, err error)
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names is the part of a buffer's namespace that restoring entries uses.
 type Names interface {
 	ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error
 	Distrust()
@@ -55,13 +55,13 @@ type Names interface {
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 }
 
-// Log is what is needed besides of a namespace that is a log.
+// Log is the additional part of a namespace that is a log.
 type Log interface {
 	// Covers reports whether the namespace has all changes since a revision that an entry had.
 	Covers(ctx context.Context, revision uint64) (bool, error)
 }
 
-// Store is what is needed of memory, whose contracts these are.
+// Store is the part of package store that restoring entries uses.
 type Store interface {
 	Held
 	IdentityOf(file bb.FileID) (store.Identity, bool)
@@ -71,17 +71,17 @@ type Store interface {
 	Drop(file bb.FileID)
 }
 
-// Options are what all buffers of a daemon use. Its functions may be called concurrently.
+// Options are the environment of all buffers of a daemon. Its functions may be called concurrently.
 type Options struct {
 	Owners     owner.Node
 	Store      Store
-	RaiseIDs   func(context.Context) error // makes the namespace count those ids as claimed that this daemon uses
+	RaiseIDs   func(context.Context) error // marks this daemon's ids as claimed in the namespace
 	Unreadable func() bool                 // the namespace has records that cannot be read
 	Emit       func(bb.Event)
 	Log        *slog.Logger
 }
 
-// Buffer compares what memory holds of one buffer's files with the namespace. Its methods may be called
+// Buffer compares one buffer's files in memory with the namespace. Its methods may be called
 // concurrently.
 type Buffer struct {
 	o     Options
@@ -97,7 +97,7 @@ type Buffer struct {
 	}
 }
 
-// New returns what restores entries of a buffer. Log is nil where its namespace is none; closed has the files
+// New returns the restorer of a buffer's entries. Log is nil where its namespace is none; closed has the files
 // that wait for their flush.
 func New(o Options, name string, files Files, names Names, log Log, closed *dirty.Files) *Buffer {
 	return &Buffer{o: o, name: name, files: files, names: names, log: log, dirty: closed}
@@ -105,8 +105,8 @@ func New(o Options, name string, files Files, names Names, log Log, closed *dirt
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
 
-// Scan reads the namespace for a survey, and calls fn with each entry and whether it is behind what
-// memory holds of its file.
+// Scan reads the namespace for a survey. It calls fn with each entry, and whether the entry is older than the
+// file's content in memory.
 func (b *Buffer) Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error {
 	if err := b.names.ScanMarks(ctx, func(e bb.Entry) error { fn(&e, sv.See(&e)); return nil }, sv.Gone); err != nil || b.log == nil {
 		return err
@@ -126,17 +126,17 @@ func (b *Buffer) Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry,
 	return nil
 }
 
-// known returns what fate.Decide asks of a file.
+// known returns the facts about a file that fate.Decide uses.
 func (b *Buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
 	return sv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.Foreign(e) || owner.Adoptable(e) })
 }
 
-// Reassert compares what memory holds of a buffer's files with the namespace, read from
-// its server rather than from a cache, and puts back what the namespace has forgotten:
-// those files are dirty and queued when it returns. Files for which nothing could be done are in
+// Reassert compares a buffer's files in memory with the namespace, read from
+// its server rather than from a cache, and restores lost entries:
+// their files are dirty and queued when it returns. Files that could not be restored are in
 // Left. It reads all entries of the buffer once. It may be called while files are written,
-// renamed and removed: where others change an entry between the look at it and its repair, it looks
-// again, some times, and returns bb.Busy then.
+// renamed and removed. If an entry is changed between its reading and its repair, it is read
+// again, at most tries times; then the error is bb.Busy.
 func (b *Buffer) Reassert(ctx context.Context) (r fate.Reassertion, err error) {
 	for range tries {
 		r.Left = nil
@@ -147,10 +147,10 @@ func (b *Buffer) Reassert(ctx context.Context) (r fate.Reassertion, err error) {
 	return r, err
 }
 
-// tries is how often Reassert looks.
+// tries bounds the readings of Reassert.
 const tries = 3
 
-// reassertOnce is one look. It goes on with the others after a file that others change.
+// reassertOnce is one reading. A file that is changed meanwhile does not stop the repair of others.
 func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 	files := HeldFiles(b.o.Store)[b.name]
 	for file, h := range files {
@@ -173,7 +173,7 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 			continue
 		}
 		if !distrusted {
-			// The cache has the state that the namespace has forgotten.
+			// The cache has the state that the namespace has lost.
 			b.names.Distrust()
 			if err := b.o.RaiseIDs(ctx); err != nil {
 				return err
@@ -210,7 +210,7 @@ func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held
 	return b.resume(ctx, &now, unlock)
 }
 
-// stray reports whether the flush of the generation of an entry, or its end, is due here and nothing waits for it.
+// stray reports whether the flush of an entry's generation, or its close, is due here but not queued.
 func (b *Buffer) stray(e *bb.Entry, h *fate.Held) bool {
 	due := e.State() == bb.StateDirty || e.State() == bb.StateOpen
 	return due && e.Generation == h.Acked && !b.o.Owners.Foreign(e) && b.files.Spec().Backing != "" &&
@@ -234,7 +234,7 @@ func (b *Buffer) resume(ctx context.Context, e *bb.Entry, unlock func()) error {
 	return nil
 }
 
-// reassertFile settles one file, unless somebody has changed or removed it since the look.
+// reassertFile settles one file, unless it was changed or removed since the reading.
 func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
 	id := h.Identity
 	if f := b.files.Open(h.File); f != nil {
@@ -250,7 +250,7 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 		return nil
 	}
 	if becomes == fate.Remake || becomes == fate.SetAside {
-		// Perhaps it was flushed, of which the namespace has no record any more.
+		// It may have been flushed, and the namespace may have lost the record of it.
 		if err := b.o.Store.MarkDirty(h.File, h.Acked); err != nil {
 			becomes = fate.Keep
 		}
@@ -263,7 +263,7 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 	return b.resume(ctx, e, unlock)
 }
 
-// reassertOpen makes the entry of a file again that is being written.
+// reassertOpen restores the entry of a file that is being written.
 func (b *Buffer) reassertOpen(ctx context.Context, f OpenFile, r *fate.Reassertion) {
 	e, path, err := f.RestoreEntry(ctx)
 	switch {
@@ -275,7 +275,7 @@ func (b *Buffer) reassertOpen(ctx context.Context, f OpenFile, r *fate.Reasserti
 	}
 }
 
-// publishFound publishes that a file has an entry again.
+// publishFound publishes the restored entry of a file.
 func (b *Buffer) publishFound(e *bb.Entry, path, reason string) {
 	b.o.Log.Error("the entry of a file that the namespace had lost is restored", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", reason)
 	b.o.Emit(bb.Event{Kind: bb.EventFound, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: reason})

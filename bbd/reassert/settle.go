@@ -66,8 +66,8 @@ func (b *Buffer) entryOf(h *fate.Held) bb.Entry {
 	}
 }
 
-// remakeEntry makes an entry again, or changes it to the generation that memory holds. A
-// directory that the namespace has forgotten too is made again from the path. Exists,
+// remakeEntry restores an entry, or changes it to the generation in memory. A lost
+// directory is made again from the path. Exists,
 // NotDirectory, NotFound: it cannot have its name.
 func (b *Buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held) (e bb.Entry, path string, err error) {
 	e, path = b.entryOf(h), h.Identity.Path
@@ -89,7 +89,7 @@ func (b *Buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held)
 	return e, path, err
 }
 
-// create makes an entry. One that exists is it where an earlier attempt had made it, and the answer was lost.
+// create makes an entry. An existing one may be its own: an earlier attempt made it, and the answer was lost.
 func (b *Buffer) create(ctx context.Context, e *bb.Entry) (err error) {
 	e.Revision, err = b.names.Create(ctx, *e)
 	if bb.KindOf(err) != bb.Exists {
@@ -101,7 +101,7 @@ func (b *Buffer) create(ctx context.Context, e *bb.Entry) (err error) {
 	return err
 }
 
-// remake changes an entry to the generation that memory holds. An entry that names it already
+// remake changes an entry to the generation in memory. An entry that names it already
 // stays as it is: the namespace carried an earlier attempt out, and its answer was lost.
 func remake(now, e *bb.Entry) error {
 	switch {
@@ -141,8 +141,8 @@ func (b *Buffer) owner() namespace.Owner {
 	return namespace.Owner{UID: spec.UID, GID: spec.GID, Mode: spec.Mode.Perm()}
 }
 
-// setAside makes an entry of a file below bb.LostDir. Its name there has its id, so nothing
-// else can have it.
+// setAside makes an entry of a file below bb.LostDir. Its name there has its id, so it is
+// unique.
 func (b *Buffer) setAside(ctx context.Context, h *fate.Held) (e bb.Entry, path string, err error) {
 	private := b.owner()
 	private.Mode = 0o700
@@ -162,7 +162,7 @@ func (b *Buffer) setAside(ctx context.Context, h *fate.Held) (e bb.Entry, path s
 	return e, bb.LostDir + "/" + e.Name, err
 }
 
-// entryUnknown makes an entry of bytes whose place is not known to anybody.
+// entryUnknown makes an entry of bytes whose place is unknown.
 func (b *Buffer) entryUnknown(h *fate.Held) (e bb.Entry, err error) {
 	spec, node := b.files.Spec(), b.o.Owners.Self
 	e = bb.Entry{

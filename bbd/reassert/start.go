@@ -17,17 +17,17 @@ import (
 // repairsAtOnce bounds the repairs of entries that are in flight at a start.
 const repairsAtOnce = 16
 
-// Recovered is what a start has made of the files of a buffer that no entry explains.
+// Recovered is a start's result for the files of a buffer that no entry explains.
 type Recovered struct {
 	Kept []bb.FileID // may not be dropped
-	Gone []bb.Entry  // entries that were made again of files that miss something, with what as their reason
+	Gone []bb.Entry  // restored entries of incomplete files, with the missing bytes as their reason
 	Was  fate.Reassertion
 }
 
 // Recover settles the files that no entry explains, and recovers those that get one.
 //
 // Many are settled at once: each costs some calls of the namespace, and all are settled before
-// the daemon serves anybody. They are not left for later: until then a client would find the
+// the daemon serves clients. A later repair would be too late: until then a client would find the
 // name of an acknowledged file absent, or could make another file of that name, neither with an
 // error (contract 9a). A file's directories are made by its own repair, before its entry; one that
 // another repair has made meanwhile is used.
@@ -96,9 +96,9 @@ func newestFirst(files []settling) (parts [2][]settling) {
 	return parts
 }
 
-// recovery gathers what becomes of files that are settled at once.
+// recovery gathers the results of files that are settled at once.
 type recovery struct {
-	mu lockorder.Mutex[lockrank.Leaf] // guards what follows
+	mu lockorder.Mutex[lockrank.Leaf] // guards the fields below
 	Recovered
 }
 

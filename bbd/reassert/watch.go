@@ -12,12 +12,12 @@ import (
 )
 
 // Dirty bytes whose file has no entry, or an older one, are on no store and in no listing:
-// the namespace has forgotten what it acknowledged. They are found where they must not be:
+// the namespace has lost an acknowledged entry. They are found where they must not be:
 // dirty, of a file that was closed here, and in no queue. Reassert restores their entries; those that
 // it cannot restore fail drains, and are named in status.
 const (
 	watchEvery   = 5 * time.Second // between looks for them
-	watchAgain   = time.Minute     // between tries to mend the same
+	watchAgain   = time.Minute     // between tries to restore the same entries
 	confirmAfter = time.Second     // a file that is being removed has no entry for a moment
 )
 
@@ -27,9 +27,9 @@ type suspect struct {
 	generation bb.Generation
 }
 
-// unqueued returns the bytes of the suspects: what this node has acknowledged and holds dirty, and what is neither
-// being written nor waits for its flush. In a healthy buffer with a store there is none, but
-// for files that are between two states.
+// unqueued returns the bytes of the suspects: contents that this node has acknowledged and holds dirty, and that are
+// neither being written nor queued for a flush. A healthy buffer with a store has none, except
+// files that are between two states.
 func (b *Buffer) unqueued() map[suspect]int64 {
 	found := make(map[suspect]int64)
 	for f := range b.o.Store.Files() {
@@ -51,7 +51,7 @@ func (b *Buffer) acknowledged(f *store.FileInfo) bool {
 	return closed || f.Identity != nil
 }
 
-// Mend restores the entries of dirty files that the namespace has forgotten. Mended: files are
+// Mend restores the entries of dirty files that the namespace has lost. Mended: files are
 // queued again. Files whose entry cannot be restored are noted, and returned.
 func (b *Buffer) Mend(ctx context.Context) (left []fate.Unexplained, mended bool, err error) {
 	suspects := b.unqueued()
@@ -80,7 +80,7 @@ func (b *Buffer) Mend(ctx context.Context) (left []fate.Unexplained, mended bool
 	return left, mended, nil
 }
 
-// Unasked returns the bytes that are dirty and in no queue, when an error has kept Mend from an answer.
+// Unasked returns the bytes that are dirty and in no queue, after an error of Mend.
 func (b *Buffer) Unasked(why error) (left []fate.Unexplained) {
 	for k, bytes := range b.unqueued() {
 		u := fate.Unexplained{File: k.file, Generation: k.generation, Bytes: bytes, Reason: "the namespace did not answer in time: " + why.Error()}
@@ -116,7 +116,7 @@ func (b *Buffer) note(left []fate.Unexplained) {
 	}
 }
 
-// Unexplained returns the bytes that no entry explained at the last look.
+// Unexplained returns the bytes that no entry explained at the last check.
 func (b *Buffer) Unexplained() []fate.Unexplained {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,8 +129,8 @@ type Connection struct {
 	Reconnects uint64 // how often it was made again
 }
 
-// Watch looks from time to time for entries that the namespace has forgotten, and whenever
-// its server has been reached again: it may be another one, or have lost its files. It returns when ctx ends. Now
+// Watch searches for entries that the namespace has lost: at intervals, and after each reconnection to
+// its server, which may be another one, or have lost its files. It returns when ctx ends. Now
 // returns the connection at this moment, and all the buffers.
 func Watch(ctx context.Context, now func() Connection, all func() []*Buffer) {
 	reconnects := now().Reconnects
@@ -160,14 +160,14 @@ func pause(ctx context.Context, t time.Duration) bool {
 	}
 }
 
-// watched is what the last look at a buffer has found.
+// watched is the result of the last check of a buffer.
 type watched struct {
 	suspects map[suspect]int64
 	tried    time.Time
 	again    bool // the namespace's server may have gone back, and that look failed
 }
 
-// step is what a look at a buffer does.
+// step is the action of a check of a buffer.
 type step uint8
 
 const (
@@ -177,7 +177,7 @@ const (
 	stepAll               // clean files are compared, too: they are no suspects
 )
 
-// next decides what a look does that finds suspects. Again says that the namespace's server may have gone back.
+// next decides the action for suspects. Again: the namespace's server may have gone back.
 //
 //	server      suspects                      step
 //	went back   any                           all
@@ -185,7 +185,7 @@ const (
 //	stayed      others                        none
 //	stayed      none                          clear
 func (last *watched) next(suspects map[suspect]int64, again bool, now time.Time) step {
-	stay := false // what has been in no queue at two looks is not between two states
+	stay := false // a file in no queue at two checks is not between two states
 	for k := range suspects {
 		_, known := last.suspects[k]
 		stay = stay || known
@@ -201,7 +201,7 @@ func (last *watched) next(suspects map[suspect]int64, again bool, now time.Time)
 	return stepNone
 }
 
-// look is one look. Again says that the namespace's server may have gone back.
+// look is one check. Again: the namespace's server may have gone back.
 func (b *Buffer) look(ctx context.Context, last watched, again bool) watched {
 	now := watched{tried: last.tried}
 	if b.files.Spec().Backing != "" {
@@ -221,7 +221,7 @@ func (b *Buffer) look(ctx context.Context, last watched, again bool) watched {
 		b.note(nil)
 	}
 	if err != nil && ctx.Err() == nil {
-		// Clean files are no suspects, so nothing but another look would find them.
+		// Clean files are no suspects, so only another check would find them.
 		now.again = again
 		b.o.Log.Warn("the search for files without an entry failed", "buffer", b.name, "err", err)
 	}

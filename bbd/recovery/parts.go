@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Store is what is needed of memory, whose contracts these are.
+// Store is the part of package store that recovery uses.
 type Store interface {
 	Adopt(file bb.FileID, n bb.Generation) error
 	AdoptClean(file bb.FileID, n bb.Generation) error
@@ -25,7 +25,7 @@ type Store interface {
 	Damage() []store.Damage
 }
 
-// Open has the files of a buffer that are being written, whose contracts these are.
+// Open has the open files of a buffer; package file has the contracts.
 type Open interface {
 	Reopen(e *bb.Entry)
 	Remake(e *bb.Entry) error
@@ -36,7 +36,7 @@ type Open interface {
 type Queue interface {
 	// Enqueue queues a dirty file for its flush.
 	Enqueue(e bb.Entry, item flusher.Item)
-	// ReconcileStale settles what is dirty here of files that are another node's by now. Old has the
+	// ReconcileStale settles dirty bytes here of files that another node owns by now. Old has the
 	// generations.
 	ReconcileStale(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation)
 }
@@ -48,22 +48,22 @@ type Replicas interface {
 	PromoteLater(e *bb.Entry)
 }
 
-// Entries reads the entries of a buffer, and restores those that the namespace has forgotten. Its methods
+// Entries reads the entries of a buffer, and restores those that the namespace has lost. Its methods
 // are called once each at a start, by one goroutine.
 type Entries interface {
-	// Scan calls fn with each entry, and whether it is behind what memory has of its file.
+	// Scan calls fn with each entry, and whether it is older than the file's content in memory.
 	Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error
-	// Recover settles the files that Scan has found no entry of.
+	// Recover settles the files without an entry in Scan.
 	Recover(ctx context.Context, sv *fate.Survey) (reassert.Recovered, error)
 }
 
-// Names is what is needed of a buffer's namespace, whose contracts these are.
+// Names is the part of a buffer's namespace that recovery uses.
 type Names interface {
 	Put(ctx context.Context, e bb.Entry) (uint64, error)
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 }
 
-// Options are what the recoveries of all buffers use. Its functions may be called concurrently.
+// Options are the environment of the recoveries of all buffers. Its functions may be called concurrently.
 type Options struct {
 	Owners owner.Node
 	Store  Store
@@ -72,7 +72,7 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Parts are what the recovery of a buffer needs of the rest of it.
+// Parts are the parts of a buffer that its recovery uses.
 type Parts struct {
 	Spec     func() bb.Buffer // its record
 	Open     Open
@@ -90,7 +90,7 @@ type Buffer struct {
 	doubt string // see Suspect
 }
 
-// New returns what recovers the files of a buffer.
+// New returns the recovery of a buffer.
 func New(o Options, name string, p Parts) *Buffer { return &Buffer{o: o, name: name, p: p} }
 
 // pathAt returns the path of a place now.

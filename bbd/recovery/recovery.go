@@ -1,6 +1,6 @@
-// Package recovery compares what a start finds in memory of a buffer's files with their entries, and
-// opens, queues, keeps or reports each file. It must never know which buffers a daemon serves, nor decide
-// by itself what is missing of a file, which package fate does.
+// Package recovery compares the bytes of a buffer's files that a start finds in memory with their entries, and
+// opens, queues, keeps or reports each file. It does not depend on the daemon's other buffers. Package fate
+// decides which bytes of a file are missing.
 package recovery
 
 import (
@@ -18,18 +18,18 @@ import (
 	"forebay/internal/bb"
 )
 
-// Start is what the recoveries of all buffers share at one start. It is used by one goroutine at a time.
+// Start is the state that the recoveries of all buffers share at one start. It is used by one goroutine at a time.
 type Start struct {
 	Known map[bb.FileID]struct{}      // files that stay in memory
-	Dirty map[bb.FileID]bb.Generation // of each file what DirtyGenerations returns; nil: this daemon is alone
-	Was   fate.Reassertion            // what became of files that the namespace had forgotten
+	Dirty map[bb.FileID]bb.Generation // the result of DirtyGenerations; nil: this daemon is alone
+	Was   fate.Reassertion            // files whose entries the namespace had lost
 }
 
 // Keep keeps a file in memory.
 func (s *Start) Keep(file bb.FileID) { s.Known[file] = struct{}{} }
 
-// DirtyGenerations returns the newest generation of each file that memory has something of which is not
-// known to be on the store.
+// DirtyGenerations returns, for each file with bytes that are not known to be on the store, its newest
+// generation in memory.
 func DirtyGenerations(files iter.Seq[store.FileInfo]) map[bb.FileID]bb.Generation {
 	newest := make(map[bb.FileID]bb.Generation)
 	for f := range files {
@@ -45,8 +45,8 @@ func DirtyGenerations(files iter.Seq[store.FileInfo]) map[bb.FileID]bb.Generatio
 // reportsAtOnce bounds the entries that are marked lost at once at a start.
 const reportsAtOnce = 16
 
-// Recover leaves all files of a buffer where the last life of the daemon left them. Files are what memory
-// has of the buffer. It is called once, before anybody else uses the buffer.
+// Recover restores the state of all files of a buffer at the end of the last instance of the daemon. Files are
+// the buffer's files in memory. It is called once, before any other use of the buffer.
 //
 //	entry    memory has it        memory has it not
 //	open     open again, waits    lost (empty: made again)
@@ -57,15 +57,14 @@ const reportsAtOnce = 16
 //
 // A symbolic link is in its entry; a dirty one is queued.
 //
-// An entry that names an older generation than the one that memory holds and knows to be
-// acknowledged is as good as none (package fate).
+// An entry of a generation older than the acknowledged one in memory counts as none (package fate).
 //
-// Of an open file "has it" means all that was committed, which only memory that was never
-// lost can tell (package fate).
+// Of an open file "has it" means all committed bytes. Only memory that was never lost is proof of
+// that (package fate).
 //
-// Files whose owner is another node are left to it, and copies of them dropped, except
-// second copies of what is dirty. What is missing here and has a second copy at another
-// node gets that for its owner.
+// Files of other owners are left to them, and copies of them dropped, except
+// second copies of dirty files. If bytes of a file are missing here and another node has its
+// second copy, that node becomes the owner.
 func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *Start) error {
 	var gone, elsewhere []bb.Entry
 	sv := fate.NewSurvey(files)
@@ -110,7 +109,7 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	return b.settleGone(ctx, gone)
 }
 
-// settleGone leaves files that miss something to their second copies, and reports those that have none.
+// settleGone leaves incomplete files to their second copies, and reports those without one.
 func (b *Buffer) settleGone(ctx context.Context, gone []bb.Entry) error {
 	reports, reporting := errgroup.WithContext(ctx)
 	reports.SetLimit(reportsAtOnce)
@@ -127,7 +126,7 @@ func (b *Buffer) settleGone(ctx context.Context, gone []bb.Entry) error {
 	return reports.Wait()
 }
 
-// RecoverFile recovers one file, and returns what is missing of it; nothing: "".
+// RecoverFile recovers one file, and describes its missing bytes; "": none.
 func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) {
 	s := b.o.Store
 	state := e.State()
@@ -136,7 +135,7 @@ func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 		return "" // known already
 	}
 	missing = b.missing(e)
-	empty := e.Size == 0 && state != bb.StateOpen // the entry of an open file knows no size
+	empty := e.Size == 0 && state != bb.StateOpen // the entry of an open file has no size
 	if missing != "" && (state == bb.StateClean || empty) {
 		s.Drop(e.File)
 	}
@@ -145,7 +144,7 @@ func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	}
 	switch {
 	case state == bb.StateClean:
-		return "" // what is missing was evicted
+		return "" // the missing bytes were evicted
 	case missing != "":
 		return missing
 	case state == bb.StateOpen:
@@ -159,7 +158,7 @@ func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	return ""
 }
 
-// missing compares what this node has of a file with its entry; nothing missing: "".
+// missing compares a file's bytes on this node with its entry; "": none are missing.
 func (b *Buffer) missing(e *bb.Entry) string {
 	s := b.o.Store
 	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: cmp.Or(damage(s, b.name), b.doubt)}
@@ -174,7 +173,7 @@ func (b *Buffer) missing(e *bb.Entry) string {
 	return fate.Missing(e, &f)
 }
 
-// damage returns what recovery could not read that may have been about files of a buffer; "": nothing.
+// damage describes records that recovery could not read and that may be of a buffer's files; "": none.
 func damage(s Store, buffer string) string {
 	for _, found := range s.Damage() {
 		if fate.CouldBeIn(&found, buffer) {
@@ -184,8 +183,8 @@ func damage(s Store, buffer string) string {
 	return ""
 }
 
-// Doubt returns why files of a buffer that are open may be old or have holes, for all that memory tells: a later
-// start finds less. "": they are whole.
+// Doubt returns the reason why open files of a buffer may be old or have holes. It is recorded, since a later
+// start may not find it. "": they are whole.
 func Doubt(s Store, buffer string) string {
 	if s.MemoryLost() {
 		return "the memory was lost before the buffer was set aside"
@@ -193,16 +192,16 @@ func Doubt(s Store, buffer string) string {
 	return damage(s, buffer)
 }
 
-// Suspect has files that Recover finds open count as damaged, for a Doubt of an earlier start; "": it does not.
+// Suspect makes open files in Recover count as damaged, for a Doubt of an earlier start; "": none.
 func (b *Buffer) Suspect(doubt string) { b.doubt = doubt }
 
-// Requeue queues a dirty file that was found in memory. The last life of the daemon may have been flushing
-// it, so the flusher gets to know where an object of it may be.
+// Requeue queues a dirty file that was found in memory. The last instance of the daemon may have been flushing
+// it, so the flusher gets the path of a possible object.
 func (b *Buffer) Requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, e.Place())
 	object := ""
 	if e.Type == bb.TypeSymlink {
-		object = path // whatever the buffer's codec is
+		object = path // with any codec of the buffer
 	} else {
 		b.p.Open.IdentifyFound(e, path)
 	}
@@ -234,10 +233,9 @@ func (b *Buffer) recoverReplica(e *bb.Entry) bool {
 	return err == nil
 }
 
-// yield drops what this node has left of a file, in favour of the second copy at another
-// node: what is left would be read here. Of a generation that was open it is struck out,
-// since a later start would not know that something is missing; of a closed one, size and
-// checksum tell at each start.
+// yield drops the rest of a file on this node, in favour of the second copy at another
+// node: else the rest would be read here. An open generation is struck out, since a later start could not
+// detect that bytes are missing. The size and checksum of a closed one prove it at each start.
 func (b *Buffer) yield(e *bb.Entry) (err error) {
 	if e.Open {
 		err = b.o.Store.Void(e.File, e.Generation)
@@ -246,7 +244,7 @@ func (b *Buffer) yield(e *bb.Entry) (err error) {
 	return err
 }
 
-// ReportLost marks a file lost whose bytes are gone, with the reason, and publishes that (contract 9).
+// ReportLost marks a file as lost, with the reason, and publishes that (contract 9).
 func (b *Buffer) ReportLost(ctx context.Context, e *bb.Entry) error {
 	e.Lost, e.Open = true, false
 	if _, err := b.p.Names.Put(ctx, *e); err != nil {

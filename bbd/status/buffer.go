@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Buffer is how one buffer stands towards its store.
+// Buffer is the state of one buffer, with its store.
 type Buffer struct {
 	Name        string `json:"name"`
 	State       string `json:"state"`
@@ -26,19 +26,19 @@ type Buffer struct {
 	Stalls
 	Ruled
 	Held        int          `json:"held"`                  // files held back by a keep pattern
-	Conflicts   int          `json:"conflicts,omitempty"`   // files under whose name the store has what the buffer did not write
+	Conflicts   int          `json:"conflicts,omitempty"`   // files whose name has another file on the store
 	InConflict  []InConflict `json:"in_conflict,omitempty"` // the first of them
 	Rate        float64      `json:"rate"`                  // bytes a second to the store
 	ETA         float64      `json:"eta,omitempty"`
 	OldestDirty float64      `json:"oldest_dirty_age,omitempty"`
 	StoreOps    int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
-	Lacking     int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
+	Lacking     int          `json:"under_replicated,omitempty"` // files that lack their second copy
 	LastError   *FlushError  `json:"last_error,omitempty"`
 	Store       *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
 	Unexplained []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
 }
 
-// Stalls are the flushes on their way that do not get on.
+// Stalls are flushes in progress that do not advance.
 type Stalls struct {
 	Stalled      int     `json:"stalled,omitempty"`           // files that the store has not answered for long
 	StalledFor   float64 `json:"stalled_for,omitempty"`       // seconds since it answered one of them
@@ -54,17 +54,17 @@ type Ruled struct {
 	DroppedBytes    int64 `json:"dropped_bytes,omitempty"`    // of them
 }
 
-// InConflict is a file under whose name the store has what the buffer did not write.
+// InConflict is a file whose name has a file on the store that the buffer did not write.
 type InConflict struct {
 	Path   string `json:"path"`
 	Bytes  int64  `json:"bytes"`
 	Reason string `json:"reason"`
 }
 
-// MaxConflicts bounds Buffer.InConflict: a status is asked for again and again.
+// MaxConflicts bounds Buffer.InConflict: a status is read often.
 const MaxConflicts = 100
 
-// NoEntry is a file whose bytes are here, and that the namespace does not know.
+// NoEntry is a file with bytes here and without an entry in the namespace.
 type NoEntry struct {
 	File       string `json:"file"`
 	Generation uint64 `json:"generation"`
@@ -73,7 +73,7 @@ type NoEntry struct {
 	Reason     string `json:"reason"`
 }
 
-// StoreHealth is how a backing store answers all that the daemon asks of it for a buffer:
+// StoreHealth is the state of a backing store, by its answers to a buffer's
 // flushes, renames, removals and reads.
 type StoreHealth struct {
 	State    string    `json:"state"` // answers, failing (calls fail), silent (calls have no answer)
@@ -97,14 +97,14 @@ type FlushError struct {
 	Attempts int       `json:"attempts"`
 }
 
-// Facts are what the status of a buffer is made of.
+// Facts are the data for the status of a buffer.
 type Facts struct {
 	Spec        bb.Buffer
 	Stored      store.BufferStats
 	Open        int // files
 	Flushes     flusher.BufferStats
 	Conflicts   []flusher.Conflict // at most MaxConflicts
-	Lacking     int                // files that want a second copy and have none
+	Lacking     int                // files that lack their second copy
 	Ruled       flushrule.Stats
 	Unexplained []fate.Unexplained
 	Health      health.Status // of the backing store

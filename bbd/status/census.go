@@ -20,11 +20,11 @@ type Entries interface {
 	Scan(ctx context.Context, buffer string, visit func(e *bb.Entry, owner, replica bb.NodeID)) error
 }
 
-// census is what the namespace knows of where files are that are not on a store.
+// census counts, by the entries of the namespace, the files that are not on a store, by node.
 type census struct {
 	held  map[bb.NodeID]map[string]Holding // by owner and buffer
 	specs map[string]bb.Buffer
-	lacks string // why it may lack something; "": it does not
+	lacks string // why it may be incomplete; "": it is complete
 }
 
 // takeCensus reads all entries.
@@ -101,7 +101,7 @@ const (
 // fresh reports whether a count of some age is new enough.
 func fresh(age, took time.Duration) bool { return age < max(censusFresh, censusShare*took) }
 
-// newest returns the newest census, after waiting a little for one that is new enough.
+// newest returns the newest census, after a short wait for a fresh one.
 func (c *counter) newest(ctx context.Context) census {
 	c.mu.Lock()
 	if !c.mu.at.IsZero() && fresh(time.Since(c.mu.at), c.mu.took) {

@@ -22,7 +22,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Node is one node of the cluster, as the daemon that is asked knows it.
+// Node is one node of the cluster, as the answering daemon sees it.
 type Node struct {
 	Node    bb.NodeID `json:"node"`
 	State   string    `json:"state"` // as gossip has it; unknown: entries name the node, and gossip does not
@@ -30,26 +30,26 @@ type Node struct {
 	Server  string    `json:"server,omitempty"`
 	Answers bool      `json:"answers"`
 	Reason  string    `json:"reason,omitempty"` // why it does not
-	// Memory and Disk are what gossip said last: of a dead node, before its death.
+	// Memory and Disk are the last figures from gossip: of a dead node, before its death.
 	Memory *GossipTier `json:"memory,omitempty"`
 	Disk   *GossipTier `json:"disk,omitempty"`
-	// Status is what the node's daemon answers to GET /status, without sessions.
+	// Status is the answer of the node's daemon to GET /status, without sessions.
 	Status json.RawMessage `json:"status,omitempty"`
-	// Holds is what the namespace knows of a node that does not answer: files that it owns
-	// and that are not on a store.
+	// Holds are, of a node that does not answer, the files that it owns and that are not on a
+	// store, by the namespace.
 	Holds []Holding `json:"holds,omitempty"`
-	// HoldsUnknown is why Holds may lack something.
+	// HoldsUnknown is the reason why Holds may be incomplete.
 	HoldsUnknown string `json:"holds_unknown,omitempty"`
 }
 
-// GossipTier is how full a tier is, as gossip has it: in whole MiB.
+// GossipTier is the use of a tier, by gossip: in whole MiB.
 type GossipTier struct {
 	Capacity int64 `json:"capacity"`
 	Free     int64 `json:"free"`
 	Dirty    int64 `json:"dirty"`
 }
 
-// Holding is what one node owns, in one buffer, and what is not on a store.
+// Holding counts the files of one buffer that one node owns and that are not on a store.
 type Holding struct {
 	Buffer  string `json:"buffer"`
 	Files   int64  `json:"files"`
@@ -58,12 +58,12 @@ type Holding struct {
 	Seconds int64  `json:"seconds,omitempty"` // of Files: another node has a second copy
 }
 
-// Options are what a Service uses. Its functions may be called concurrently.
+// Options are the environment of a Service. Its functions may be called concurrently.
 type Options struct {
 	Node    bb.NodeID
 	Cluster *cluster.Cluster // nil: this daemon is alone
 	Entries Entries
-	// Own describes this daemon without what a user has no right to see; buffer: that one alone,
+	// Own describes this daemon, as far as a user has the right to see it; buffer: only that one,
 	// if it is not "".
 	Own func(c access.Caller, buffer string) Status
 	// Enter is the error of a session whose user may not enter a buffer.
@@ -77,7 +77,7 @@ type Service struct {
 	counts *counter
 }
 
-// New returns a service; what it does by itself ends with ctx.
+// New returns a service; its background work ends with ctx.
 func New(ctx context.Context, o Options) *Service {
 	return &Service{o: o, counts: &counter{ctx: ctx, from: o.Entries, run: o.Go}}
 }
@@ -115,8 +115,8 @@ func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.StatusRequest
 	return &wire.StatusReply{Json: text}, nil
 }
 
-// nodes asks every daemon for its status, and the namespace for what the nodes hold
-// whose daemons do not answer.
+// nodes requests the status of every daemon, and reads the files of nodes without an answer from
+// the namespace.
 func (s *Service) nodes(ctx context.Context, c access.Caller, only string) []Node {
 	members := s.o.Cluster.Members()
 	nodes := make([]Node, len(members))
@@ -131,7 +131,7 @@ func (s *Service) nodes(ctx context.Context, c access.Caller, only string) []Nod
 	})
 }
 
-// node asks one daemon for its status.
+// node requests the status of one daemon.
 func (s *Service) node(ctx context.Context, c access.Caller, only string, m *gossip.Member) Node {
 	n := Node{
 		Node: m.Node, State: m.State.String(), Since: m.Since, Server: m.Server, Memory: gossipTier(m.Memory), Disk: gossipTier(m.Disk),
@@ -191,7 +191,7 @@ func gossipTier(t gossip.Tier) *GossipTier {
 	return &GossipTier{t.Capacity, t.Free, t.Dirty}
 }
 
-// withHoldings adds what nodes hold that do not answer, and the nodes that only entries name.
+// withHoldings adds the files of nodes that do not answer, and the nodes that only entries name.
 func withHoldings(nodes []Node, found census, sees func(buffer string) bool) []Node {
 	known := make(map[bb.NodeID]bool)
 	for i := range nodes {
@@ -211,7 +211,7 @@ func withHoldings(nodes []Node, found census, sees func(buffer string) bool) []N
 	return nodes
 }
 
-// holdings returns what a user may see of what a node holds, by buffer.
+// holdings returns a node's holdings that a user may see, by buffer.
 func holdings(held map[string]Holding, sees func(string) bool) []Holding {
 	var list []Holding
 	for _, buffer := range slices.Sorted(maps.Keys(held)) {

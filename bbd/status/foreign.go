@@ -36,7 +36,7 @@ func OfForeign(regions []store.ForeignRegion, own store.Owner) (list []Foreign) 
 	return list
 }
 
-// foreignRemedy says what to do with a region of another owner.
+// foreignRemedy is the remedy for a region of another owner.
 func foreignRemedy(f *store.ForeignRegion, own store.Owner) string {
 	var how []string
 	if f.Owner.Node != own.Node && !own.AnyNode {
@@ -48,7 +48,7 @@ func foreignRemedy(f *store.ForeignRegion, own store.Owner) string {
 	return "start this daemon " + strings.Join(how, " and ") + " and drain it; or, if nothing of it is wanted, stop the daemon and delete the file"
 }
 
-// WithoutBuffer is what memory holds of a buffer that the namespace does not have. It is
+// WithoutBuffer describes files in memory of a buffer that the namespace does not have. They are
 // kept until the namespace has the buffer again, or the memory is deleted.
 type WithoutBuffer struct {
 	Buffer string `json:"buffer"`
@@ -73,7 +73,7 @@ func OfBufferless(files map[string][]fate.Unexplained) (list []WithoutBuffer) {
 }
 
 // SetAside is a buffer whose namespace could not be read when the daemon started. Calls for it fail,
-// and what memory has of its files stays, until the daemon starts again.
+// and its files in memory stay, until the daemon starts again.
 type SetAside struct {
 	Buffer string `json:"buffer"`
 	Files  int    `json:"files"` // in memory

@@ -1,5 +1,5 @@
 // Package status describes a daemon, and all daemons of a cluster, for GET /status and bbctl status. Its
-// types are what JSON shows. It must never know how the daemon comes by the figures.
+// types define the JSON. It does not depend on how the daemon gets the figures.
 package status
 
 import (
@@ -11,7 +11,7 @@ import (
 	"forebay/meta/conn"
 )
 
-// Status is what GET /status and bbctl status show. Sizes are bytes, ages seconds.
+// Status is the content of GET /status and bbctl status. Sizes are bytes, ages seconds.
 type Status struct {
 	Node     bb.NodeID        `json:"node"`
 	Instance string           `json:"instance"`
@@ -27,19 +27,19 @@ type Status struct {
 	Sessions []Session        `json:"sessions"`
 	Waiting  alloc.WaitStatus `json:"waiting"`
 	NATS     Namespace        `json:"nats"`
-	Damaged  []string         `json:"damaged,omitempty"` // what recovery could not read
-	Foreign  []Foreign        `json:"foreign,omitempty"` // what is another node's, or of another namespace
+	Damaged  []string         `json:"damaged,omitempty"` // records that recovery could not read
+	Foreign  []Foreign        `json:"foreign,omitempty"` // regions of another node, or of another namespace
 	Counters Counters         `json:"counters"`
 
 	// StoreWorkers are the processes that reach stores as their users; nil: this daemon has none.
 	StoreWorkers *Workers `json:"store_workers,omitempty"`
-	// WithoutBuffer is what memory holds of buffers that the namespace does not have.
+	// WithoutBuffer are files in memory of buffers that the namespace does not have.
 	WithoutBuffer []WithoutBuffer `json:"without_buffer,omitempty"`
 	// SetAside are the buffers whose namespace could not be read when the daemon started.
 	SetAside []SetAside `json:"set_aside,omitempty"`
 }
 
-// Tier is how full a tier is.
+// Tier is the use of a tier.
 type Tier struct {
 	Capacity   int64 `json:"capacity"`
 	Populated  int64 `json:"populated"`
@@ -69,7 +69,7 @@ type Session struct {
 	InFlight int64     `json:"in_flight"`
 }
 
-// Namespace is how the namespace's server answers.
+// Namespace is the state of the namespace's server.
 type Namespace struct {
 	Connected bool     `json:"connected"` // to a server, which may be one without a majority
 	URL       string   `json:"url"`
@@ -77,7 +77,7 @@ type Namespace struct {
 	Trouble   *Trouble `json:"trouble,omitempty"` // nil: the namespace answers
 }
 
-// Trouble is why the namespace does not answer.
+// Trouble is the reason why the namespace does not answer.
 type Trouble struct {
 	Since  time.Time `json:"since"`
 	For    float64   `json:"for"` // seconds since then
@@ -103,7 +103,7 @@ func OfTier(t store.TierStats) Tier {
 	}
 }
 
-// OfNamespace describes how the namespace answers at a time.
+// OfNamespace describes the state of the namespace at a time.
 func OfNamespace(s conn.Status, now time.Time) Namespace {
 	n := Namespace{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
 	if t := s.Trouble(); t != nil {

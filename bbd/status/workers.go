@@ -25,8 +25,8 @@ type HungWorker struct {
 	For   float64   `json:"for"` // seconds since then
 }
 
-// OfWorkers describes store workers at a time. It leaves out other users' workers, but for the
-// administrator.
+// OfWorkers describes store workers at a time. Only the administrator sees other users'
+// workers.
 func OfWorkers(counts asuser.Counts, processes []asuser.Process, c access.Caller, now time.Time) *Workers {
 	s := &Workers{Restarts: counts.Restarts, Kills: counts.Kills}
 	for _, p := range processes {
