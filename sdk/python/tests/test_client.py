@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import pickle
 import threading
 import time
@@ -233,6 +234,27 @@ def test_directories(buffer: forebay.Buffer) -> None:
     assert (e.mode, e.mtime_ns) == (0o600, 1_500_000_000)
     buffer.rmtree("z")
     assert buffer.listdir() == []
+
+
+def test_symlinks(buffer: forebay.Buffer, store: Path) -> None:
+    for name, target in {"l": "nowhere", "odd": os.fsdecode(b"\xff"), "out": "/etc/passwd"}.items():
+        buffer.symlink(target, name)
+        assert buffer.readlink(name) == target
+        e = buffer.stat(name)
+        assert (e.is_symlink, e.is_directory, e.size) == (True, False, len(os.fsencode(target)))
+        with pytest.raises(forebay.Unsupported):
+            buffer.read_bytes(name)
+    with pytest.raises(FileExistsError):
+        buffer.symlink("x", "l")
+    with pytest.raises(forebay.Invalid):
+        buffer.symlink("", "empty")
+    buffer.write_bytes("f", b"f")
+    with pytest.raises(forebay.Invalid):
+        buffer.readlink("f")
+    assert [e.target for e in buffer.listdir()] == ["", "nowhere", os.fsdecode(b"\xff"), "/etc/passwd"]
+    buffer.drain()
+    assert os.readlink(store / "l") == "nowhere"
+    assert buffer.stat("l").state == forebay.State.CLEAN
 
 
 def test_drain_and_stage(buffer: forebay.Buffer, store: Path) -> None:

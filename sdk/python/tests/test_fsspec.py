@@ -81,6 +81,18 @@ def test_flush_commits(fs: ForebayFileSystem, buffer: forebay.Buffer) -> None:
         assert f.read() == "one two drei: ß\n"
 
 
+def test_links(fs: ForebayFileSystem, buffer: forebay.Buffer) -> None:
+    buffer.symlink("f", "l")
+    buffer.write_bytes("f", b"f")
+    info = fs.info(f"{buffer.name}/l")
+    assert (info["type"], info["islink"], info["destination"]) == ("link", True, "f")
+    assert fs.info(f"{buffer.name}/f")["type"] == "file"
+    assert not fs.isfile(f"{buffer.name}/l")
+    assert not fs.isdir(f"{buffer.name}/l")
+    fs.rm(f"{buffer.name}/l")
+    assert fs.ls(buffer.name, detail=False) == [f"{buffer.name}/f"]
+
+
 def test_ranges(fs: ForebayFileSystem, buffer: forebay.Buffer) -> None:
     data = np.random.default_rng(1).bytes(3_000_000)
     path = f"{buffer.name}/f"

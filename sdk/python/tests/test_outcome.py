@@ -40,6 +40,7 @@ def restart(daemon: Daemon) -> None:
 CHANGES: dict[str, tuple[int, Callable[[forebay.Buffer], object]]] = {
     "mkdir": (w.TYPE_MKDIR, lambda b: b.mkdir("d")),
     "makedirs": (w.TYPE_MKDIR, lambda b: b.makedirs("e/f")),
+    "symlink": (w.TYPE_MKNOD, lambda b: b.symlink("f", "l")),
     "rename": (w.TYPE_RENAME, lambda b: b.rename("f", "g")),
     "remove": (w.TYPE_REMOVE, lambda b: b.remove("f")),
     "rmtree": (w.TYPE_REMOVE, lambda b: b.rmtree("f")),

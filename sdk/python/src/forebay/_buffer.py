@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import Message
 
 from . import _wire
-from ._errors import Error, Exists, IsDirectory, NotDirectory, NotFound
+from ._errors import Error, Exists, Invalid, IsDirectory, NotDirectory, NotFound
 from ._file import File
 from ._token import Token
 from ._txn import Txn
-from ._types import Entry, Progress, TxnInfo
+from ._types import _SYMLINK, Entry, Progress, TxnInfo
 from ._writer import OpenFlags, Writer
 
 if TYPE_CHECKING:
@@ -122,6 +123,27 @@ class Buffer:
     def _mkdir(self, path: str, mode: int, parents: bool) -> None:
         m = _wire.Mkdir(buffer=self.name, path=clean(path), mode=mode, parents=parents)
         self._ask("mkdir", path, _wire.TYPE_MKDIR, m, _wire.Entry)
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make a symbolic link, as os.symlink does. Exists if the name is taken.
+
+        No method follows it: programs on a mount do.
+
+        Args:
+            target: where it leads, which need not be there: at most 4095 bytes.
+            path: of the link.
+        """
+        m = _wire.Mknod(
+            buffer=self.name, path=clean(path), type=_SYMLINK, target=os.fsencode(target), mode=0o777
+        )
+        self._ask("symlink", path, _wire.TYPE_MKNOD, m, _wire.Entry)
+
+    def readlink(self, path: str) -> str:
+        """Return where a symbolic link leads. Invalid if it is none."""
+        e = self.stat(path)
+        if not e.is_symlink:
+            raise Invalid("readlink", self.address(path), "it is no symbolic link")
+        return e.target
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
         """Rename a file or directory, whatever its size in one step.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from . import _wire
 from ._errors import Kind
 
 _DIRECTORY = 2
+_SYMLINK = 3
 
 
 class State(IntEnum):
@@ -35,7 +37,7 @@ def _enum(cls: type[IntEnum], n: int) -> Any:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or directory of a buffer, as it was when it was asked for.
+    """One file, directory or symbolic link of a buffer, as it was when it was asked for.
 
     Attributes:
         path: in the buffer, without slashes at its ends: "" is the root.
@@ -51,6 +53,7 @@ class Entry:
         state: towards the backing store.
         reason: why it is lost, or why its last flush failed.
         holders: nodes that hold its bytes, the owner first.
+        target: where a symbolic link leads, as os.readlink returns it; "": it is none.
     """
 
     path: str
@@ -66,6 +69,12 @@ class Entry:
     state: State
     reason: str
     holders: tuple[str, ...]
+    target: str = ""
+
+    @property
+    def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
+        return bool(self.target)
 
     @property
     def name(self) -> str:
@@ -89,6 +98,7 @@ class Entry:
             state=_enum(State, m.state),
             reason=m.reason,
             holders=tuple(m.holders),
+            target=os.fsdecode(m.target) if m.type == _SYMLINK else "",
         )
 
 

@@ -288,6 +288,14 @@ class Buffer:
         """Make a directory and those above it, as far as they are missing."""
         await self._threads.run(lambda: self.sync.makedirs(path, mode, exist_ok=exist_ok))
 
+    async def symlink(self, target: str, path: str) -> None:
+        """Make a symbolic link, which no method follows. Exists if the name is taken."""
+        await self._threads.run(lambda: self.sync.symlink(target, path))
+
+    async def readlink(self, path: str) -> str:
+        """Return where a symbolic link leads. Invalid if it is none."""
+        return await self._threads.run(lambda: self.sync.readlink(path))
+
     async def rename(self, source: str, target: str, *, replace: bool = True) -> None:
         """Rename a file or directory, whatever its size in one step."""
         await self._threads.run(lambda: self.sync.rename(source, target, replace=replace))

@@ -189,7 +189,10 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return buffer, rest
 
     def info(self, path: Any, **_: Any) -> dict[str, Any]:
-        """Describe a file or directory: name, size, type, mode, mtime, uid, gid and state."""
+        """Describe a file or directory: name, size, type, mode, mtime, uid, gid and state.
+
+        A symbolic link has the type "link", and its target as destination: it is not followed.
+        """
         if not self._strip_protocol(path):
             return {"name": "", "size": 0, "type": "directory"}
         buffer, rest = self._split(path, "stat")
@@ -425,17 +428,20 @@ def _range(f: File, start: int | None, end: int | None) -> bytes:
 
 
 def _info(buffer: str, e: Entry) -> dict[str, Any]:
-    return {
+    info: dict[str, Any] = {
         "name": f"{buffer}/{e.path}" if e.path else buffer,
         "size": 0 if e.is_directory else e.size,
-        "type": "directory" if e.is_directory else "file",
+        "type": "link" if e.is_symlink else "directory" if e.is_directory else "file",
         "mode": e.mode,
         "uid": e.uid,
         "gid": e.gid,
         "mtime": e.mtime_ns / 1e9,
         "state": e.state.name.lower(),
-        "islink": False,
+        "islink": e.is_symlink,
     }
+    if e.is_symlink:
+        info["destination"] = e.target
+    return info
 
 
 def _buffer_info(b: BufferInfo) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 package forebay.client;
 
+import com.google.protobuf.ByteString;
 import com.google.protobuf.MessageLite;
 import com.google.protobuf.Parser;
 import forebay.v1.Forebay;
@@ -15,6 +16,8 @@ import java.util.UUID;
  * means nothing, ".." is refused. It may be used concurrently and needs no closing.
  */
 public final class Buffer {
+  private static final int SYMLINK = 3; // of the types of entries
+
   private final Client client;
   private final String name;
 
@@ -118,6 +121,40 @@ public final class Buffer {
             .setParents(parents)
             .build();
     ask("mkdir", p, Type.TYPE_MKDIR, m, Forebay.Entry.parser(), Forebay.Entry.class);
+  }
+
+  /**
+   * Makes a symbolic link. No method follows it: programs on a mount do.
+   *
+   * @param target where it leads, which need not be there: at most 4095 bytes of UTF-8
+   * @param path of the link, whose parent is there
+   */
+  public void symlink(String target, String path) throws IOException {
+    String p = clean(path);
+    Forebay.Mknod m =
+        Forebay.Mknod.newBuilder()
+            .setBuffer(name)
+            .setPath(p)
+            .setType(SYMLINK)
+            .setTarget(ByteString.copyFromUtf8(target))
+            .setMode(0777)
+            .build();
+    ask("symlink", p, Type.TYPE_MKNOD, m, Forebay.Entry.parser(), Forebay.Entry.class);
+  }
+
+  /** Returns where a symbolic link leads. Invalid if it is none, or if its target is no UTF-8. */
+  public String readlink(String path) throws IOException {
+    String p = clean(path);
+    Forebay.PathRequest m = Forebay.PathRequest.newBuilder().setBuffer(name).setPath(p).build();
+    Forebay.Entry e =
+        ask("readlink", p, Type.TYPE_STAT, m, Forebay.Entry.parser(), Forebay.Entry.class);
+    if (e.getType() != SYMLINK) {
+      throw new ForebayException(Kind.INVALID, "readlink", address(p), "it is no symbolic link");
+    }
+    if (!e.getTarget().isValidUtf8()) {
+      throw new ForebayException(Kind.INVALID, "readlink", address(p), "its target is no UTF-8");
+    }
+    return e.getTarget().toStringUtf8();
   }
 
   /** Renames a file or directory, whatever its size in one step. What is there is replaced. */

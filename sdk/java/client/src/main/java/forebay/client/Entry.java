@@ -4,7 +4,7 @@ import forebay.v1.Forebay;
 import java.util.List;
 
 /**
- * One file or directory of a buffer, as it was when it was asked for.
+ * One file, directory or symbolic link of a buffer, as it was when it was asked for.
  *
  * @param path in the buffer, clean: "" is the root
  * @param directory whether it is a directory
@@ -17,6 +17,8 @@ import java.util.List;
  * @param holders nodes that hold its bytes, the file's home first
  * @param mode permission bits
  * @param modified nanoseconds since the Unix epoch
+ * @param target where a symbolic link leads; "": it is none. Bytes that are no UTF-8 are replaced: see {@link
+ *     Buffer#readlink}
  */
 public record Entry(
     String path,
@@ -31,7 +33,8 @@ public record Entry(
     int mode,
     int uid,
     int gid,
-    long modified) {
+    long modified,
+    String target) {
 
   /** The state of a file towards its backing store. */
   public enum State {
@@ -43,6 +46,11 @@ public record Entry(
     LOST,
     /** A flush rule does not flush the file any more, since a newer step is complete. */
     SUPERSEDED
+  }
+
+  /** Reports whether it is a symbolic link. */
+  public boolean symlink() {
+    return !target.isEmpty();
   }
 
   /** Returns the last name of the path. */
@@ -66,6 +74,7 @@ public record Entry(
         m.getMode(),
         m.getUid(),
         m.getGid(),
-        m.getMtimeNs());
+        m.getMtimeNs(),
+        m.getTarget().toStringUtf8());
   }
 }

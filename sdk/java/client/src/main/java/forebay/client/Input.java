@@ -166,7 +166,8 @@ public final class Input implements Closeable {
         e.mode(),
         e.uid(),
         e.gid(),
-        e.modified());
+        e.modified(),
+        e.target());
   }
 
   private ForebayException closedFile() {

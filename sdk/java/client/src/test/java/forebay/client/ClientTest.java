@@ -337,6 +337,25 @@ class ClientTest {
     assertTrue(client.buffers().stream().anyMatch(b -> b.name().equals(name)));
   }
 
+  @Test
+  void symbolicLinks() throws Exception {
+    buffer.symlink("nowhere/ü", "l");
+    assertEquals("nowhere/ü", buffer.readlink("l"));
+    Entry e = buffer.stat("l");
+    assertTrue(e.symlink());
+    assertEquals("nowhere/ü", e.target());
+    assertEquals(10, e.size());
+    kind(Kind.UNSUPPORTED, () -> buffer.open("l"));
+    kind(Kind.EXISTS, () -> buffer.symlink("x", "l"));
+    kind(Kind.INVALID, () -> buffer.symlink("", "empty"));
+    buffer.create("f").close();
+    assertEquals("", buffer.stat("f").target());
+    kind(Kind.INVALID, () -> buffer.readlink("f"));
+    kind(Kind.NOT_FOUND, () -> buffer.readlink("missing"));
+    buffer.rename("l", "moved");
+    assertEquals("nowhere/ü", buffer.list("").get(1).target());
+  }
+
   private interface Action {
     void run() throws IOException;
   }

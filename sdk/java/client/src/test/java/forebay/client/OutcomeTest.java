@@ -226,6 +226,7 @@ class OutcomeTest {
     Map<String, Change> changes = new TreeMap<>();
     changes.put("MKDIR", b -> b.mkdir("d", 0755));
     changes.put("MKDIR all", b -> b.mkdirs("e/f", 0755));
+    changes.put("MKNOD", b -> b.symlink("f1", "l"));
     changes.put("RENAME", b -> b.rename("f1", "g1"));
     changes.put("REMOVE", b -> b.remove("f2", false));
     changes.put("REMOVE all", b -> b.remove("f3", true));
