@@ -185,7 +185,8 @@ var layers = []struct {
 	{"cmd/bbbench/stores", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "flusher/backing/s3", "client/...", "internal/..."}},
 	{"cmd/bbbench/...", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "internal/..."}},
 	{"cmd/bbmount/bufferfs", []string{"cmd/bbmount/errno", "cmd/bbmount/killed", "cmd/bbmount/room", "client/...", "internal/..."}},
-	{"cmd/bbmount", []string{"cmd/bbmount/bufferfs", "client/...", "internal/..."}},
+	{"cmd/bbmount/fstab", []string{"internal/bb"}},
+	{"cmd/bbmount", []string{"cmd/bbmount/bufferfs", "cmd/bbmount/fstab", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }
@@ -225,7 +226,7 @@ var libraries = []struct {
 	{"github.com/spf13/viper", []string{"cmd/bbd/..."}},
 	{"github.com/go-viper/mapstructure/v2", []string{"cmd/bbd/..."}},
 	{"go.yaml.in/yaml/v3", []string{"cmd/bbctl/app", "cmd/bbd/..."}},
-	{"github.com/coreos/go-systemd/v22/daemon", []string{"cmd/bbd/..."}},
+	{"github.com/coreos/go-systemd/v22/daemon", []string{"cmd/bbd/...", "cmd/bbmount"}},
 	{"github.com/spf13/cobra/...", []string{"cmd/...", "internal/cli"}},
 	{"github.com/spf13/pflag", []string{"cmd/...", "internal/cli"}},
 	{"github.com/schollz/progressbar/v3", []string{"cmd/..."}},

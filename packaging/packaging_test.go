@@ -162,7 +162,9 @@ var formats = []format{
 var modes = map[string]fs.FileMode{
 	"/usr/bin/bbd": 0o755, "/usr/bin/bbctl": 0o755, "/usr/bin/bbmount": 0o755,
 	"/etc/forebay": fs.ModeDir | 0o755, "/etc/forebay/bbd.yaml": 0o644,
+	"/usr/sbin/mount.forebay":                         fs.ModeSymlink | 0o777,
 	"/usr/lib/systemd/system/forebay-bbd.service":     0o644,
+	"/usr/lib/systemd/system/forebay-mount@.service":  0o644,
 	"/usr/share/man/man1/bbctl.1.gz":                  0o644,
 	"/usr/share/man/man1/bbctl-stage-in.1.gz":         0o644,
 	"/usr/share/bash-completion/completions/bbctl":    0o644,
@@ -213,7 +215,7 @@ func TestPackages(t *testing.T) {
 			d.stop()
 
 			do(f.remove(m.root))
-			m.systemctl("disable --now forebay-bbd.service\ndaemon-reload\n")
+			m.systemctl("stop forebay-mount@*.service\ndisable --now forebay-bbd.service\ndaemon-reload\n")
 			for name, mode := range modes {
 				if _, err := os.Lstat(filepath.Join(m.root, name)); err == nil && mode.IsRegular() && name != "/etc/forebay/bbd.yaml" {
 					t.Errorf("%s is left after a removal", name)

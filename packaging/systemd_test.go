@@ -31,6 +31,25 @@ func TestUnitExposure(t *testing.T) {
 	}
 }
 
+// TestMountUnit: the unit of a mount has no setting that systemd does not know.
+func TestMountUnit(t *testing.T) {
+	require(t)
+	unit, err := os.ReadFile("../docs/forebay-mount@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance := filepath.Join(t.TempDir(), "forebay-mount@scratch.service")
+	if err := os.WriteFile(instance, unit, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := exec.CommandContext(t.Context(), "systemd-analyze", "verify", instance).CombinedOutput()
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "forebay-mount@scratch.service:") && !strings.Contains(line, "is not executable") {
+			t.Error(line)
+		}
+	}
+}
+
 // booted is a machine with the programs of this one, an /etc, /usr and /var of its own, and systemd.
 type booted struct {
 	*machine

@@ -31,7 +31,9 @@ stage=$(mktemp -d "$dist/.stage.XXXXXX")
 trap 'rm -rf "$stage"' EXIT
 cp "$bin/bbd" "$bin/bbctl" "$bin/bbmount" "$stage"
 cp packaging/bbd.yaml packaging/postinst packaging/prerm packaging/postrm docs/alerts.yaml docs/grafana.json LICENSE "$stage"
-sed 's|/usr/local/bin/|/usr/bin/|' docs/forebay-bbd.service | sed '/^# The daemon of/,/^$/d' >"$stage/forebay-bbd.service"
+for unit in forebay-bbd.service forebay-mount@.service; do
+	sed '1,/^$/d; s|/usr/local/bin/|/usr/bin/|' "docs/$unit" >"$stage/$unit"
+done
 "$bin/bbd" config defaults >"$stage/defaults.yaml"
 "$bin/bbctl" man "$stage/man1" >/dev/null
 gzip -9n "$stage"/man1/*

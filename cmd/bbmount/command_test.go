@@ -2,12 +2,14 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +38,45 @@ func says(t *testing.T, text, want string) {
 	if !strings.Contains(text, want) {
 		t.Errorf("%q does not say %q", text, want)
 	}
+}
+
+// TestHelper mounts as mount(8) does for a line of /etc/fstab, and as systemd does.
+func TestHelper(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "umount")
+	m := newBuffer(t)
+	helper := filepath.Join(t.TempDir(), "mount.forebay")
+	check(t, os.Symlink(bbdtest.Bbmount(t), helper))
+	t.Cleanup(func() { unix.Unmount(m.dir, unix.MNT_DETACH) })
+	socket := "socket=" + m.Socket
+	says(t, exits(t, 2, helper, "forebay", m.dir, "-o", "rw,"+socket), "names no buffer")
+	says(t, exits(t, 2, helper, "forebay", m.dir, "-o", "rw,buffer=b,ro,"+socket), "for reading and writing")
+	exits(t, 0, helper, "forebay", m.dir, "-f", "-o", "buffer=b") // a fake mount
+	exits(t, 0, helper, "forebay", m.dir, "-n", "-o", "rw,_netdev,x-systemd.automount,buffer=b,"+socket)
+	file := filepath.Join(m.dir, "f")
+	write(t, file, "hello")
+	if text, err := m.b.ReadFile(t.Context(), "f"); string(text) != "hello" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	exits(t, 0, "umount", m.dir)
+
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(t.TempDir(), "notify")})
+	check(t, err)
+	defer notify.Close()
+	cmd := exec.Command(bbdtest.Bbmount(t), "--foreground", "--socket", m.Socket, "bb://b", m.dir)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify.LocalAddr().String())
+	check(t, cmd.Start())
+	p := make([]byte, 100)
+	check(t, notify.SetReadDeadline(time.Now().Add(2*time.Minute)))
+	n, err := notify.Read(p)
+	if string(p[:n]) != "READY=1" || err != nil {
+		t.Errorf("systemd is notified of %q, %v", p[:n], err)
+	}
+	if text, err := os.ReadFile(file); string(text) != "hello" || err != nil { // it serves by then
+		t.Errorf("%q, %v", text, err)
+	}
+	check(t, cmd.Process.Signal(syscall.SIGTERM))
+	check(t, cmd.Wait())
 }
 
 // TestCommands mounts and unmounts with bbctl.

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/fstab"
 	"forebay/internal/cli"
 	"forebay/internal/mounts"
 )
@@ -22,10 +25,22 @@ var version = "devel"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bbmount:", err)
 		os.Exit(cli.CodeOf(err))
 	}
+}
+
+// run runs the command. As the helper of mount(8) it has another command line.
+func run(ctx context.Context) error {
+	if filepath.Base(os.Args[0]) == fstab.Helper {
+		line, err := fstab.Parse(os.Args[1:])
+		if err != nil || line.Fake {
+			return err
+		}
+		os.Args = append(os.Args[:1], line.Args...)
+	}
+	return newCommand().ExecuteContext(ctx)
 }
 
 func newCommand() *cobra.Command {
@@ -84,7 +99,12 @@ func runForeground(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	o.ready = func() { tell("") }
+	o.ready = func() {
+		tell("")
+		if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+			o.log.Warn("notifying systemd", "err", err)
+		}
+	}
 	err = serve(ctx, o)
 	if err != nil {
 		tell(err.Error())

@@ -65,6 +65,10 @@ func TestDoctorStatus(t *testing.T) {
 		mountFinding(true, true, true, false), mountFinding(true, true, false, true),
 		mountFinding(false, true, true, true), mountFinding(true, false, true, true), mountFinding(true, true, false, false),
 	}, 2, 3, 0)
+	table := "# forebay /x forebay buffer=x 0 0\nproc /proc proc defaults 0 0\nforebay /a forebay buffer=a 0 0\nforebay /b forebay buffer=b,_netdev 0 0\n"
+	wantStates(t, "fstab", fstabFinding(table, true), 0, 1, 0)
+	wantStates(t, "fstab without a helper", fstabFinding(table, false), 0, 1, 0)
+	wantStates(t, "fstab without buffers", fstabFinding("proc /proc proc defaults 0 0\n", false), 0, 0, 0)
 	wantStates(t, "clocks", []finding{skewFinding("x", time.Minute), skewFinding("x", -time.Hour), clockFinding(0, nil), clockFinding(unix.TIME_ERROR, nil)}, 2, 1, 1)
 }
 

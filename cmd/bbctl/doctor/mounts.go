@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 
 	"forebay/cmd/bbctl/app"
 	"forebay/cmd/bbctl/mount"
@@ -16,6 +18,10 @@ func examineMounts() []finding {
 	_, noProgram := mount.Program()
 	_, noHelper := exec.LookPath("fusermount3")
 	all := []finding{mountFinding(noDevice == nil, noProgram == nil, os.Geteuid() == 0, noHelper == nil)}
+	if table, err := os.ReadFile("/etc/fstab"); err == nil {
+		_, noHelper := os.Stat("/sbin/mount.forebay")
+		all = append(all, fstabFinding(string(table), noHelper == nil)...)
+	}
 	there, err := mounts.List()
 	if err != nil {
 		return append(all, finding{"mount", isSkipped, app.OneLineOf(err), ""})
@@ -25,6 +31,23 @@ func examineMounts() []finding {
 			all = append(all, finding{"mount", isWarning, fmt.Sprintf("the process that mounted %s on %s has ended", m.Source, m.Dir), "bbctl umount " + m.Dir + ", and mount it again"})
 		} else {
 			all = append(all, finding{"mount", isOK, m.Source + " is mounted on " + m.Dir, ""})
+		}
+	}
+	return all
+}
+
+// fstabFinding returns what the lines of fstab(5) lack that mount buffers.
+func fstabFinding(table string, helper bool) (all []finding) {
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || strings.HasPrefix(fields[0], "#") || fields[2] != mounts.Subtype {
+			continue
+		}
+		if !helper {
+			return []finding{{"mount", isWarning, "/etc/fstab mounts a buffer on " + fields[1] + ", and there is no /sbin/mount.forebay", "ln -s $(command -v bbmount) /sbin/mount.forebay"}}
+		}
+		if !slices.Contains(strings.Split(fields[3], ","), "_netdev") {
+			all = append(all, finding{"mount", isWarning, "/etc/fstab mounts a buffer on " + fields[1] + " before the daemon may be reached", "add the options _netdev,nofail,x-systemd.requires=forebay-bbd.service"})
 		}
 	}
 	return all
