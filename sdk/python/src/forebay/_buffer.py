@@ -57,7 +57,7 @@ class Buffer:
             raise e._about(op, self.address(path)) from e
 
     def open(self, path: str, mode: str = "rb", *, permissions: int = 0o644) -> File:
-        """Open a file: "rb" what it holds at this moment, "wb" to replace it, "xb" to make it.
+        """Open a file: "rb" to read its content of this moment, "wb" to replace it, "xb" to make it.
 
         Args:
             path: in the buffer.
@@ -146,7 +146,7 @@ class Buffer:
         return e.target
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Rename a file or directory, whatever its size in one step.
+        """Rename a file or directory of any size in one step.
 
         Without replace it fails with Exists if the name is taken.
         """
@@ -174,7 +174,7 @@ class Buffer:
         gid: int | None = None,
         mtime_ns: int | None = None,
     ) -> Entry:
-        """Change what is given of a file's or directory's attributes."""
+        """Change the given attributes of a file or directory."""
         p = clean(path)
         m = _wire.SetAttr(buffer=self.name, path=p, mode=mode, uid=uid, gid=gid, mtime_ns=mtime_ns)
         return Entry.of(p, self._ask("setattr", p, _wire.TYPE_SETATTR, m, _wire.Entry))
@@ -188,9 +188,9 @@ class Buffer:
         return got
 
     def recover(self, path: str) -> None:
-        """End the writing of a file by others: what they committed is its content.
+        """End the writing of a file by others: its content is what they committed.
 
-        Whatever they do to it later fails, also those that do not know of it yet or cannot be reached.
+        Their later operations fail, also those of writers that have not noticed yet or cannot be reached.
         """
         p = clean(path)
         try:
@@ -206,7 +206,7 @@ class Buffer:
             raise e._about("recover", self.address(p)) from e
 
     def begin(self, destination: str, *, key: str = "", lease: float = 0) -> Txn:
-        """Begin a transaction, or return the one of the same key, in whatever state it is.
+        """Begin a transaction, or return the one of the same key, in any state.
 
         Unsupported if a daemon of the cluster is too old; Exists if the key is of another destination.
 
@@ -252,7 +252,7 @@ class Buffer:
         timeout: float = 0,
         progress: Callable[[Progress], None] | None = None,
     ) -> Progress:
-        """Flush what is dirty of a file, or below a directory, and wait until it is on the store.
+        """Flush the dirty bytes of a file, or below a directory, and wait until they are on the store.
 
         It fails unless all was saved: with Busy if names are held back by a keep pattern, or files
         are open for writing.
@@ -299,7 +299,7 @@ class Buffer:
     def stage_in(
         self, path: str, url: str, *, progress: Callable[[Progress], None] | None = None
     ) -> Progress:
-        """Copy what lies at a URL of a store (file:///… or s3://…) to a path."""
+        """Copy a file or tree from a URL of a store (file:///… or s3://…) to a path."""
         return self._stage("stage-in", _wire.TYPE_STAGE_IN, path, url, progress)
 
     def stage_out(

@@ -50,7 +50,7 @@ class Server:
     Attributes:
         address: of the socket.
         node: the daemon's name.
-        version: what it is: "bbd 1.2".
+        version: its release: "bbd 1.2".
         protocol: version of the control protocol.
         uid: the user that the daemon takes the client for.
         gid: the user's group.
@@ -67,7 +67,7 @@ class Server:
 
 
 class Client:
-    """A connection to a daemon. When it breaks, operations connect again and go on where they were.
+    """A connection to a daemon. When it breaks, operations connect again and continue where they were.
 
     It may be used concurrently. After a fork the child has a session of its own, which begins with
     its first operation; files that the parent has open for writing stay the parent's.
@@ -94,8 +94,8 @@ class Client:
             token_file: file of a token, for TCP; None: FOREBAY_TOKEN_FILE.
             key_file: file of the cluster's keys, for TCP; None: FOREBAY_KEY_FILE.
             tls: files for TLS over TCP; None: FOREBAY_TLS_CA, FOREBAY_TLS_CERT, FOREBAY_TLS_KEY.
-            name: what the program calls itself, for the daemon's status and logs.
-            retry_for: how long an operation looks for a daemon that went, in seconds.
+            name: the program's name, for the daemon's status and logs.
+            retry_for: how long an operation tries to reach a daemon that does not answer, in seconds.
             verify: whether reads of parts of an extent, in mapped memory and out of sequence, are
                 checked too: the whole extent is read for each then, once.
         """
@@ -186,7 +186,7 @@ class Client:
             mode: permission bits; 0: the daemon's choice.
             replicas: nodes that hold each committed byte: 1, or 2.
             no_wait: whether a write fails with NoSpace, instead of waiting for room.
-            existing: what becomes of files of the store that the buffer did not write: "keep" (the
+            existing: treatment of files of the store that the buffer did not write: "keep" (the
                 buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no
                 buffer is made on a store that holds something).
             shared: whether the store may be that of another buffer, or lie below or above it, which
@@ -232,7 +232,7 @@ class Client:
         return json.loads(self.ask(_wire.TYPE_STATUS, m, _wire.StatusReply).json)
 
     def events(self, buffer: str = "") -> Iterator[dict[str, Any]]:
-        """Yield what happens to a buffer ("": to all), from soon after the first step of the iteration.
+        """Yield the events of a buffer ("": of all), from soon after the first step of the iteration.
 
         When the connection breaks it ends with Unavailable. A consumer that is too slow misses events.
         """
@@ -266,7 +266,7 @@ class Client:
             yield _job(reply)
 
     def cancel_job(self, job: str) -> None:
-        """End a job: what of it waits is not done, and what is done stays."""
+        """Cancel a job: waiting tasks are not done, and finished work stays."""
         self.ask(_wire.TYPE_JOB_CANCEL, _wire.JobRequest(id=job), _wire.Empty)
 
     def _about(self, op: str, buffer: str, typ: int, m: Message, reply: type[M]) -> M:
@@ -329,7 +329,7 @@ class Client:
     def retry(self, step: Callable[[Session], T]) -> T:
         """Run a step on a live session, and again on a new one as long as sessions break under it.
 
-        It ends after a bounded time. What the step does must be safe to do twice.
+        It ends after a bounded time. The step must be safe to repeat.
         """
         deadline = None
         while True:
@@ -371,7 +371,7 @@ class Client:
     def stream(self, typ: int, m: Message, reply: type[M]) -> Iterator[tuple[M, bytes]]:
         """Carry out one request that has many replies, or takes long, on a connection of its own.
 
-        A consumer that is slow, or leaves, holds up nobody else then.
+        A consumer that is slow, or leaves, does not delay others then.
         """
         self._check()
         s = self._dialer.redial(self._retry_for)
@@ -413,7 +413,7 @@ class Client:
     def close(self) -> None:
         """End the session. Blocked operations fail.
 
-        Files that were not closed lose what they had not committed. Mappings stay readable. It may
+        Files that were not closed lose their uncommitted bytes. Mappings stay readable. It may
         be called twice.
         """
         with self._lock:
@@ -431,7 +431,7 @@ class Client:
 
 
 def _job(m: _wire.JobReply) -> dict[str, Any]:
-    """Return what a message says of one job: its record, with the fields beside it."""
+    """Return one job of a message: its record, with the fields beside it."""
     got: dict[str, Any] = json.loads(m.json)
     if m.superseded_total:
         got |= {"superseded": list(m.superseded), "superseded_total": m.superseded_total}

@@ -95,7 +95,7 @@ class Dialer:
 
     Attributes:
         addresses: unix:///path or tcp://host:port, tried in order.
-        name: what the program calls itself, for the daemon's status and logs.
+        name: the program's name, for the daemon's status and logs.
     """
 
     addresses: list[str]
@@ -180,7 +180,7 @@ class Dialer:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.check_hostname = False  # a name in the certificate says that it is a daemon's
+            context.check_hostname = False  # a name in the certificate marks a daemon's
             context.load_verify_locations(self.tls.ca)
             if self.tls.cert:
                 context.load_cert_chain(self.tls.cert, self.tls.key)
@@ -194,7 +194,7 @@ class Dialer:
         return secure
 
     def _handshake(self, conn: socket.socket, address: str, of: Succession | None) -> Session:
-        """Introduce the client, and prove that it knows a key if that is asked for."""
+        """Introduce the client, and prove a key if the daemon requires it."""
         hello = _wire.Hello(
             min_version=MIN_VERSION,
             max_version=MAX_VERSION,

@@ -42,15 +42,15 @@ _TEXTS = {Kind.NOT_DIRECTORY: "not a directory", Kind.IS_DIRECTORY: "is a direct
 
 
 class Error(OSError):
-    """An operation failed. The class says in which way; see its subclasses.
+    """An operation failed. The subclass is the kind of failure.
 
     Attributes:
         kind: the kind of the error.
-        op: the operation as the user knows it: "open", "sync", …
+        op: the user's name of the operation: "open", "sync", …
         path: the bb:// address, file or value that the operation was about.
         node: the node where it failed; "" if that is not known.
         reason: why.
-        remedy: what to do about it; "" if nothing is known.
+        remedy: what to do; "" if none is known.
         outcome_unknown: of a change that failed, whether it may have been carried out, or may be
             yet. A change that failed with another ``Error`` was not carried out, and never will be.
         report: of long work that has left something undone, what was done and what was not; else None.
@@ -255,7 +255,7 @@ def unknown(op: str, path: str, why: str, remedy: str) -> Unavailable:
 
 
 def saying_outcome(e: Error) -> Error:
-    """Return e, as one whose text says so if the change that failed may have been carried out."""
+    """Return e, with a text of unknown outcome if the failed change may have been carried out."""
     if not e.outcome_unknown or e.reason.startswith("outcome unknown"):
         return e
     why = f"outcome unknown: it may have been carried out: {e.reason}"

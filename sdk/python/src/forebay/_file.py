@@ -1,4 +1,4 @@
-"""Files as Python knows them."""
+"""Files with Python's interface."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class File(io.RawIOBase):
 
     For reading (mode "rb") it holds what was committed when it was opened, until it is closed. For
     writing, ``flush`` and ``close`` commit: others see nothing before, and then all of it. A
-    ``with`` block that ends with an exception, and a file that is forgotten without being closed,
+    ``with`` block that ends with an exception, and a file that is dropped without being closed,
     commit nothing more. In mode "r+b" the file is written in place, not read.
 
     Attributes:
@@ -96,7 +96,7 @@ class File(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        """Bytes, with what was written."""
+        """Bytes, uncommitted ones included."""
         self._check()
         if self._reader is not None:
             return self._reader.entry.size
@@ -226,19 +226,19 @@ class File(io.RawIOBase):
         return n
 
     def truncate(self, size: int | None = None, /) -> int:
-        """Raise Unsupported, unless the size is what it is already."""
+        """Raise Unsupported, unless the size is the present one."""
         size = self._position if size is None else size
         if size != self._writing("truncate").size:
             raise Unsupported("truncate", self.name, "a file that is written cannot be cut")
         return size
 
     def flush(self) -> None:
-        """Commit what was written: others see it, and it survives this process and the daemon."""
+        """Commit the written bytes: others see them, and they survive this process and the daemon."""
         if not self.closed and self._writer is not None and not self._writer.closed:
             self._writer.sync()
 
     def close(self) -> None:
-        """Close the file. What was written is committed; if that fails it is forgotten."""
+        """Close the file. The written bytes are committed, or discarded if that fails."""
         if self.closed:
             return
         try:
@@ -250,7 +250,7 @@ class File(io.RawIOBase):
             super().close()
 
     def abort(self) -> None:
-        """Close the file and forget what was not committed. After close it does nothing."""
+        """Close the file and discard uncommitted bytes. After close it does nothing."""
         if self.closed:
             return
         try:

@@ -1,4 +1,4 @@
-"""What a child process does with the objects that fork copied into it.
+"""The handling of objects that fork copied into a child process.
 
 The connection, the leases and the pins are the parent's. A child forgets them without a word to
 the daemon, with locks of its own, and begins a session of its own when it needs one.
@@ -13,10 +13,10 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """An object that has something to forget after a fork."""
+    """An object with state to drop after a fork."""
 
     def _after_fork(self) -> None:
-        """Forget what is the parent's. It is called in the child, whose only thread calls it."""
+        """Drop the parent's state. It is called in the child, by its only thread."""
 
 
 # By numbers, since an object may not be hashable yet.

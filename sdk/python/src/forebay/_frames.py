@@ -24,7 +24,7 @@ _READ_AHEAD = 64 << 10
 
 
 class MalformedFrame(Exception):
-    """What came is not a frame: nothing after it on the same connection can be trusted."""
+    """The received bytes are not a frame: nothing after them on the connection can be trusted."""
 
 
 class Readable(Protocol):

@@ -48,7 +48,7 @@ class Attempt:
 
 @dataclass
 class Record:
-    """What a restore did, in its order.
+    """The steps of a restore, in their order.
 
     Attributes:
         attempts: which parts were read from which rungs, and which could not be, and why.
@@ -179,7 +179,7 @@ class Parts:
         self._path = path
         self._record = record
         self._copies = _StoreCopies(ladder.buffer)
-        self._lock = threading.Lock()  # guards what follows, and is held while a part is read
+        self._lock = threading.Lock()  # guards the fields below, and is held while a part is read
         self._climbs: dict[str, _Climb] = {}
 
     def read_into(self, name: str, size: int, checksum: int, offset: int, target: memoryview) -> None:

@@ -24,7 +24,7 @@ _MAX_IDLE = 8
 
 _ALIGN = 64
 
-#: What a record of one commit takes, besides its extents: see RecordCost in internal/wire.
+#: The cost of one commit's record, besides its extents: see RecordCost in internal/wire.
 _RECORD = 64
 _RECORD_ITEM = 32
 
@@ -46,7 +46,7 @@ class Memory:
         self.kept = False  # for bytes that are part of no file yet: a file that is closed leaves it alone
 
     def cost(self, extents: int) -> int:
-        """Return what a commit's record takes from the memory."""
+        """Return the cost of a commit's record in the memory."""
         return 0
 
     def room(self, begin: bool) -> int:
@@ -58,7 +58,7 @@ class Memory:
         self.floor -= self.cost(self.extents)
 
     def fits_again(self) -> bool:
-        """Report whether what waits could be committed once more."""
+        """Report whether the waiting bytes could be committed once more."""
         return self.room(False) >= 0
 
 
@@ -87,7 +87,7 @@ class Lease(Memory):
 
     @staticmethod
     def cost_of(extents: int) -> int:
-        """Return what the record of a commit of so many extents takes, in bytes."""
+        """Return the cost of the record of a commit of so many extents, in bytes."""
         return _RECORD + extents * _RECORD_ITEM if extents else 0
 
     def cost(self, extents: int) -> int:
@@ -110,7 +110,7 @@ class Lease(Memory):
             _give_back(self.session, self.id)
 
     def forget(self) -> None:
-        """Do what release does, in a finalizer."""
+        """Release it, in a finalizer."""
         if not self._released:
             self._released = True
             if self.locked:
@@ -127,7 +127,7 @@ def _give_back(session: Session, lease: int) -> None:
 class Leases:
     """Where the files of one buffer that are written get segments from.
 
-    A file fills a lease alone. What it leaves the next one goes on with, so that many small files
+    A file fills a lease alone. The next one continues in its rest, so that many small files
     share a segment. It may be used concurrently.
     """
 
@@ -151,7 +151,7 @@ class Leases:
             self._bursts += 1
 
     def leave(self) -> None:
-        """Count a file as closed. After the last one, what a burst has left over is returned.
+        """Count a file as closed. After the last one, the rest of a burst is returned.
 
         A leased segment can be neither evicted nor spilled, however full it is.
         """

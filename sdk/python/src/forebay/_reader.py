@@ -1,4 +1,4 @@
-"""A file that is open for reading: what was committed of it when it was opened."""
+"""A file that is open for reading: its committed content at the open."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Mapping:
 class Reader:
     """Reads one file. After a connection broke it opens the file again and makes sure that it is the same.
 
-    What is read in sequence, and what comes as a whole extent, is checked against the checksum that
+    Bytes that are read in sequence, or come as a whole extent, are checked against the checksum that
     it was written with; with verify everything is. It may be used concurrently.
     """
 
@@ -94,7 +94,7 @@ class Reader:
         self._session: Session | None = None
         self._handle: Handle | None = None
         self._windows: list[Window] = []  # oldest first
-        self._last = 0  # where the last read ended: what begins there is sequential
+        self._last = 0  # end of the last read: a read from there is sequential
         self._closed = False
         self._new_locks()
         _fork.register(self)
@@ -157,7 +157,7 @@ class Reader:
             try:
                 window = Window(self._client.atlas, handle, 0, m.extents, data)
             except Error:
-                window = None  # reading asks again, in another way or to say why
+                window = None  # reading asks again, in another way or for the reason
         with self._lock:
             self._windows = [window] if window is not None and window.end > 0 else []
             self._session, self._handle = s, handle
@@ -190,7 +190,7 @@ class Reader:
                 k = 0
             if w.holds():
                 n += k
-            else:  # the pin was void: what was copied may be anything
+            else:  # the pin was void: the copied bytes may be anything
                 w.session.fail("the daemon closed it")
         return n
 

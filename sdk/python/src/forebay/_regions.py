@@ -19,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _UNIT = 1 << 20
 _MADV_POPULATE_WRITE = 23  # of Linux 5.14
-_MAP_NORESERVE = 0x4000  # what nobody writes to needs no memory
+_MAP_NORESERVE = 0x4000  # pages without writes need no memory
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 
 
@@ -106,7 +106,7 @@ class Region:
             first = stop
 
     def hold(self, ranges: list[tuple[int, int]]) -> Held | None:
-        """Lock ranges [begin, end) as lock does, until what is returned is released or forgotten.
+        """Lock ranges [begin, end) as lock does, until the result is released or dropped.
 
         None if they cannot be locked.
         """

@@ -1,6 +1,6 @@
 """Whether a request may be sent again when the connection broke before its answer came.
 
-The request may have been carried out then, and others may have changed what it is about since.
+The request may have been carried out then, and others may have changed its subject since.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READING = frozenset({
     w.TYPE_NODE_LOSS, w.TYPE_JOBS, w.TYPE_JOB, w.TYPE_LIFETIMES, w.TYPE_TXN_GET, w.TYPE_TXN_LIST,
 })  # fmt: skip
 
-#: Requests that name what they are about by an id or a key, and lead to the same end again.
+#: Requests that name their subject by an id or a key: a repetition has the same result.
 KEYED = frozenset({
     w.TYPE_DRAIN, w.TYPE_STAGE_IN, w.TYPE_STAGE_OUT, w.TYPE_NODE_DRAIN, w.TYPE_TOKEN,
     w.TYPE_BUFFER_REBUILD, w.TYPE_JOB_CANCEL,
@@ -35,7 +35,7 @@ KEYED = frozenset({
 #: Requests whose sender has rules of its own for going on in a new session.
 RESUMED = frozenset({w.TYPE_OPEN, w.TYPE_COMMIT})
 
-#: Requests whose second execution may undo what others did after the first.
+#: Requests whose second execution may undo changes by others after the first.
 ONCE = frozenset({
     w.TYPE_BUFFER_CREATE, w.TYPE_BUFFER_DESTROY, w.TYPE_MKDIR, w.TYPE_MKNOD, w.TYPE_RENAME,
     w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET, w.TYPE_LIFETIME_DUE,

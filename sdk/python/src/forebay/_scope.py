@@ -16,7 +16,7 @@ _local = threading.local()
 
 
 class Scope:
-    """What one thread does for a caller that may leave. Cancel may be called from any thread."""
+    """The work of one thread for a caller that may leave. Cancel may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class Scope:
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End what the thread waits for, now and later. It never waits itself. It may be called twice."""
+        """End the waits of the thread, now and later. It never waits itself. It may be called twice."""
         with self._lock:
             self._cancelled.set()
             stop = self._stop
@@ -85,7 +85,7 @@ def waiting(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let a block wait although the scope is cancelled: it puts away what the work has."""
+    """Let a block wait although the scope is cancelled: it releases the work's resources."""
     scope = _current()
     _local.scope = None
     try:

@@ -23,7 +23,7 @@ from ._repeat import check_version, may_be_done
 
 M = TypeVar("M", bound=Message)
 
-#: Kept free of the daemon's bound for what is sent on the way out: cancellations, unpinning.
+#: Part of the daemon's bound that is reserved for cleanup: cancellations, unpinning.
 _SPARE = 64
 
 #: How long an interrupted caller waits for the end of its request, in seconds.
@@ -88,14 +88,14 @@ class Session:
         self._new_locks()
         self._calls = {}
         self._garbage = deque()
-        self._conn.close()  # of this process's copy: the parent's goes on
+        self._conn.close()  # of this process's copy: the parent's stays open
 
     def next_handle(self) -> int:
         """Return a handle that was not used in the session."""
         return next(self._handles)
 
     def alive(self) -> bool:
-        """Report whether what the daemon granted in this session is still the client's.
+        """Report whether the daemon's grants of this session are still the client's.
 
         It asks the kernel, so that bytes that were copied before the call were the client's.
         """
@@ -130,7 +130,7 @@ class Session:
         return c
 
     def post(self, typ: int, m: Message, late: Callable[[Call[_wire.Empty]], None] | None = None) -> None:
-        """Send a request that nobody waits for. The outcome, if it comes, is passed to late."""
+        """Send a request without waiting. The outcome, if it comes, is passed to late."""
         c = Call(next(self._ids), typ, _wire.Empty)
         c.late = late
         try:
@@ -139,7 +139,7 @@ class Session:
             self._finish(c, error=e)
 
     def give_up(self, typ: int, m: Message) -> None:
-        """Send a request about what is not used any more: a pin, or a handle.
+        """Send a request that releases a pin, or a handle.
 
         It may be called anywhere, by a finalizer also: it never waits for a lock.
         """
@@ -250,7 +250,7 @@ class Session:
         try:
             p.register(self._conn, select.POLLIN)
         except (OSError, ValueError):
-            return True  # it was closed: reading says so
+            return True  # it was closed: reading raises the error
         return bool(p.poll(None if timeout is None else timeout * 1000))
 
     def _read(self) -> None:
@@ -305,7 +305,7 @@ class Session:
             calls = list(self._calls.values())
             self._calls.clear()
         with contextlib.suppress(OSError):
-            self._conn.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads
+            self._conn.shutdown(socket.SHUT_RDWR)  # wakes up the reader
         for c in calls:
             self._finish(c, error=Broken(why, sent=True))
         self._close_if_idle()

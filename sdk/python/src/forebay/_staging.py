@@ -67,7 +67,7 @@ def extents_of(n: int) -> int:
 
 
 def records_of(extents: int) -> int:
-    """Return what the records of some commits of so many extents take at most, in bytes."""
+    """Return the most that the records of some commits of so many extents take, in bytes."""
     return Lease.cost_of(extents) + _COMMITS * Lease.cost_of(1) + 2 * _ALIGN
 
 

@@ -34,7 +34,7 @@ class Token:
     Whoever has it can use it: keep it as secret as a key.
 
     Attributes:
-        claims: what it says, which a client sends.
+        claims: its content, which a client sends.
     """
 
     claims: bytes
@@ -84,7 +84,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What a client proves with over TCP: keys, or a token, whose secret is the only key then."""
+    """A client's secrets for TCP: keys, or a token, whose secret is the only key then."""
 
     keys: list[bytes] = field(default_factory=list, repr=False)
     token: Token | None = None
@@ -111,7 +111,7 @@ class Secrets:
 
 
 def read_secret(file: str | os.PathLike[str]) -> str:
-    """Read a file that nobody but its owner may be able to read."""
+    """Read a file that only its owner may be able to read."""
     path = Path(file)
     try:
         with path.open("rb") as f:
@@ -169,7 +169,7 @@ class Exchange:
         return mac.digest()
 
     def common(self, theirs: bytes, keys: list[bytes]) -> bytes | None:
-        """Return the first of our keys that the daemon has proven to know."""
+        """Return the first of our keys that the daemon has proven."""
         size = hashlib.sha256().digest_size
         if len(theirs) > _MAX_PROOFS * size or len(self.daemon) != NONCE:
             return None
@@ -181,5 +181,5 @@ class Exchange:
         return None
 
     def prove(self, key: bytes, hello: _wire.Hello) -> bytes:
-        """Prove that the client knows a key, bound to all that decides what it may do."""
+        """Prove a key, bound to all claims that decide the client's rights."""
         return self._proof(key, "client", hello)

@@ -1,4 +1,4 @@
-"""Transactions: what many tasks have written becomes part of one directory in one step."""
+"""Transactions: the output of many tasks becomes part of one directory in one step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Txn:
     and needs no closing. Every operation may be repeated.
 
     Attributes:
-        id: what the transaction is known by in its buffer.
+        id: the transaction's id in its buffer.
     """
 
     def __init__(self, client: Client, buffer: str, txn: str) -> None:
@@ -41,7 +41,7 @@ class Txn:
 
     @property
     def output(self) -> str:
-        """The directory, as a path in the buffer, of what was adopted so far: for reading alone.
+        """The directory, as a path in the buffer, of the output adopted so far: only for reading.
 
         It is there until the transaction is committed or aborted.
         """
@@ -62,16 +62,16 @@ class Txn:
         return self._info("transaction", _wire.TYPE_TXN_GET)
 
     def adopt(self, task: str, attempt: str) -> str:
-        """Make what an attempt has written, and closed, the output of its task; return whose it is.
+        """Make the closed files of an attempt the output of its task; return the winner.
 
-        The first attempt wins; what slower ones have written is removed. Cancelled if the
+        The first attempt wins; files of slower ones are removed. Cancelled if the
         transaction was aborted; Busy if it is being committed, or was, without this task.
         """
         m = _wire.TxnAdopt(buffer=self._buffer, id=self.id, task=task, attempt=attempt)
         return self._ask("adopt", f", task {task}", _wire.TYPE_TXN_ADOPT, m, _wire.TxnAdopted).winner
 
     def commit(self, replace: Sequence[str] = (), *, wait: bool = False) -> TxnInfo:
-        """Make all adopted output part of the destination in one step, whatever became of earlier calls.
+        """Make all adopted output part of the destination in one step, regardless of earlier calls.
 
         Cancelled if the transaction was aborted; NotFound if the destination was removed.
 

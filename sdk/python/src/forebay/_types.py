@@ -1,4 +1,4 @@
-"""What a client learns of buffers, entries and long work."""
+"""Descriptions of buffers, entries and long work."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class BufferInfo:
         keep: patterns of names that are not flushed.
         replicas: nodes that hold each committed byte.
         job: of a batch system, for which the buffer lives.
-        existing: what becomes of files of the store that the buffer did not write: "keep",
+        existing: treatment of files of the store that the buffer did not write: "keep",
             "overwrite" or "refuse".
         found: in the answer to a create, a file that the store held already; "": none.
         found_total: in the answer to a create, the number of such files, counted to 1,001.
@@ -198,7 +198,7 @@ def buffer_message(
 
 @dataclass(frozen=True)
 class Failure:
-    """What could not be done of long work, and why."""
+    """A part of long work that could not be done, and the reason."""
 
     path: str
     kind: Kind
@@ -213,10 +213,10 @@ class Progress:
     Attributes:
         files_skipped: there already, and equal.
         bytes_not_copied: of bytes_done, those of files that were skipped or have failed.
-        job: the job's id, which goes on when nothing waits for it; "": the work ends then.
+        job: the id of the job, which continues without a waiting caller; "": the work ends then.
         last_error: the newest passing failure of the store.
-        names: of a dry run, what would be copied.
-        failed: what could not be done.
+        names: of a dry run, the names that would be copied.
+        failed: the parts that could not be done.
         held: names held back by a keep pattern, as many as the daemon names.
         open: names still open for writing, as many as the daemon names.
         superseded: of a drain, steps that it has not flushed, and none will, since a newer one of their flush
@@ -257,7 +257,7 @@ class Progress:
 
     @classmethod
     def of(cls, m: _wire.Progress, before: Progress) -> Progress:
-        """Return what a message says, with the failures that earlier ones have named."""
+        """Return the content of a message, with the failures of earlier ones."""
         failed = tuple(Failure(f.path, _enum_kind(f.kind), f.reason, f.bytes) for f in m.failed)
         return cls(
             files_total=m.files_total,
@@ -331,7 +331,7 @@ class TxnInfo:
 
     @classmethod
     def of(cls, m: _wire.Txn) -> TxnInfo:
-        """Return what a message says."""
+        """Return the content of a message."""
         known = m.state in TxnState._value2member_map_
         return cls(
             id=m.id,

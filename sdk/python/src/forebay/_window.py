@@ -1,4 +1,4 @@
-"""What the daemon answers to the question where a part of a file lies."""
+"""The daemon's answer with the places of a part of a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_FILE = 1 << 50
 class Part:
     """One run [start, end) of a window.
 
-    It is a hole, bytes that came with the answer, or what is visible of an extent.
+    It is a hole, bytes that came with the answer, or the visible part of an extent.
     """
 
     __slots__ = ("_sum", "_whole", "address", "bytes", "end", "start", "verified")
@@ -69,14 +69,14 @@ class Part:
             self.verify()
         at = offset - self.start
         np.copyto(target, self.bytes[at : at + len(target)])
-        if whole:  # what was copied is checked, while it is in the cache
+        if whole:  # copied bytes are checked while they are in the cache
             self._check(crc64(target.data, 0))
 
 
 class Handle:
     """A handle of a file that is open for reading, which is closed when nothing uses it any more.
 
-    Closing it gives up its pins: each window uses it.
+    Closing it releases its pins: each window uses it.
     """
 
     def __init__(self, session: Session, handle: int) -> None:
@@ -88,7 +88,7 @@ class Handle:
 class Window:
     """A part [start, end) of a file: where its extents lie in mapped regions, or the bytes themselves.
 
-    What lies in regions is pinned. The pin is given up when nothing uses the window any more.
+    Bytes in regions are pinned. The pin is released after the last use of the window.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Window:
         return self._regions[region]
 
     def holds(self) -> bool:
-        """Report whether what it holds is still pinned: a pin of a session that broke is void."""
+        """Report whether its bytes are still pinned: a pin of a broken session is void."""
         return not self.pinned or self.session.alive()
 
 

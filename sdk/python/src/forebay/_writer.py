@@ -74,7 +74,7 @@ class Writer:
         open ──commit──▶ open ──commit (close)──▶ closed ◀── abort
           ▲ connection broke: resume
 
-    Resuming opens the same generation again and writes what was not acknowledged a second time, from
+    Resuming opens the same generation again and writes unacknowledged bytes a second time, from
     the old leases, which stay mapped, into new ones. Calls are carried out one after the other.
     """
 
@@ -84,7 +84,7 @@ class Writer:
         self._buffer = buffer
         self._path = path
         self._flags = flags
-        self._turn = threading.RLock()  # guards what follows
+        self._turn = threading.RLock()  # guards the fields below
 
         self._session: Session
         self._handle = 0
@@ -99,12 +99,12 @@ class Writer:
         self._landed = False  # the closing commit has
         self._closed = False
         self._forked = False
-        self._broken: Error | None = None  # what ends all use of the file
+        self._broken: Error | None = None  # the error that ends all use of the file
 
         self._writer = random.SystemRandom().getrandbits(64) | 1
         self._number = 0  # of the last commit that was sent
         self._remembered = 0  # the number of our last commit in a generation that was closed
-        self._sent = -1  # what was written when that was, if it is not acknowledged
+        self._sent = -1  # bytes written at that time, if they are not acknowledged
 
         self._pending: list[_Extent] = []
         self._asides: list[list[_Extent]] = []  # was pending, and is being written again elsewhere
@@ -113,7 +113,7 @@ class Writer:
         self._small = True  # it is not worth a lease yet
         self._reserved: tuple[Lease, int, int, int] | None = None  # at, bytes, offset in the file
 
-        self.size = 0  # bytes of the file, with what was written
+        self.size = 0  # bytes of the file, uncommitted ones included
         self._written = 0
 
         sent = False
@@ -216,7 +216,7 @@ class Writer:
         self._client.retry(run)
 
     def _resume(self, s: Session) -> None:
-        """Open the file again where it was, and write again what was not acknowledged."""
+        """Open the file again at its position, and write unacknowledged bytes again."""
         old = (self._file, self._generation, self._base)
         old_size = self.size
         f = self._flags
@@ -249,9 +249,9 @@ class Writer:
         return self._file == file and (self._generation == generation or self._base == base)
 
     def _resolve(self, with_it: int) -> None:
-        """Find out what became of a commit that was not answered, after the file got another content.
+        """Determine the outcome of an unanswered commit, after the file got another content.
 
-        The commit is that content, or nobody can tell.
+        Either the commit is that content, or the outcome is unknown.
         """
         try:
             r = Reader(self._client, self._buffer, self._path)
@@ -310,7 +310,7 @@ class Writer:
                     self._landed = True
                     self._await_flush()
                     return
-        # A new generation, on top of the one that was closed: what is pending goes to the same places.
+        # A new generation, on top of the closed one: pending bytes go to the same places.
         self._goes_on = self._file
         self._file = self._generation = 0
         self._acknowledged = False
@@ -319,7 +319,7 @@ class Writer:
     def _await_flush(self) -> None:
         """Wait, where the buffer's durability asks for it, until the file is on the store.
 
-        The answer that would have said so was lost.
+        The answer with that result was lost.
         """
         if self._client.buffer_info(self._buffer).durability != "flushed":
             return
@@ -379,7 +379,7 @@ class Writer:
                     self._put(data, e.offset)
                     if not any(a is aside for a in self._asides):
                         return  # it turned out to be committed when the connection broke on the way
-        except BaseException as e:  # what was put aside is not all back
+        except BaseException as e:  # not all bytes put aside are back
             if isinstance(e, Error):
                 self._broken = e
             else:
@@ -496,7 +496,7 @@ class Writer:
             self._small = False
             self._memory = None
             if self._inline is not None and self._inline.extents > 0:
-                self._move()  # what is there goes to a lease, too
+                self._move()  # bytes already there go to a lease, too
                 return
             self._inline = None
         self._take(min(length, _WORTH_TAKING), length)
@@ -576,7 +576,7 @@ class Writer:
                 raise e._about("write", self.address) from e
 
     def _to_leases(self, extents: int) -> None:
-        """Make sure that so many extents of leases can be added to what is pending."""
+        """Make sure that so many extents of leases can be added to the pending ones."""
         if self._pending and not isinstance(self._pending[-1].memory, Lease):
             self._small = False
             self._memory = None
@@ -692,7 +692,7 @@ class Writer:
         self._sent = -1  # the next commit is another one
 
     def sync(self) -> None:
-        """Commit what was written: it is visible to others, and survives this process and the daemon.
+        """Commit the written bytes: they are visible to others, and survive this process and the daemon.
 
         When it fails it may be called again.
         """
@@ -710,7 +710,7 @@ class Writer:
                 raise e._about("sync", self.address) from e
 
     def close(self) -> None:
-        """Commit what was written and close the file. When it fails, what was not committed is forgotten.
+        """Commit what was written and close the file. When it fails, uncommitted bytes are discarded.
 
         On a buffer whose durability is "flushed" it waits until the bytes are on the backing store.
         """
@@ -730,7 +730,7 @@ class Writer:
                 self._end(not done)
 
     def abort(self) -> None:
-        """Close the file and forget what was not committed. After close it does nothing."""
+        """Close the file and discard uncommitted bytes. After close it does nothing."""
         with self._turn:
             if self._forked:
                 self._closed = True
@@ -757,7 +757,7 @@ class Writer:
                     if m.extents == 0:
                         self._leases.put(m)
                     else:
-                        m.release()  # a commit of what was pending may be under way
+                        m.release()  # a commit of the pending bytes may be under way
             self._leases.leave()
 
         if not abort or not self._session.alive():
@@ -770,7 +770,7 @@ class Writer:
             call = s.start(_wire.TYPE_COMMIT, leave, _wire.Committed)
             s.wait(call)
         except (Broken, Error):
-            pass  # the session broke: what it held is void
+            pass  # the session broke: its grants are void
         rest()
 
 

@@ -49,7 +49,7 @@ C = TypeVar("C", bound=_Closing)
 
 
 class _Opening(Generic[C]):
-    """What is awaited for an object, or entered, so that the object is closed at the end of the block."""
+    """An awaitable of an object; as a context manager it closes the object at the end of the block."""
 
     def __init__(self, make: Callable[[], Awaitable[C]]) -> None:
         self._make = make
@@ -112,7 +112,7 @@ class _Threads:
             raise
 
     async def finish(self, work: Callable[[], object]) -> None:
-        """Run what puts something away: also when the task is cancelled it runs to its end."""
+        """Run a cleanup: it runs to its end, also when the task is cancelled."""
 
         def step() -> None:
             with shielded():
@@ -146,7 +146,7 @@ class File:
 
     @property
     def size(self) -> int:
-        """Bytes, with what was written."""
+        """Bytes, uncommitted ones included."""
         return self._file.size
 
     @property
@@ -207,15 +207,15 @@ class File:
         return await self._write(lambda: self._file.reserve(n))
 
     async def flush(self) -> None:
-        """Commit what was written. Cancelled, it may have been committed, all of it, or nothing."""
+        """Commit the written bytes. If it is cancelled, all of them are committed, or none."""
         await self._write(self._file.flush)
 
     async def close(self) -> None:
-        """Commit what was written and close the file. Cancelled: see flush."""
+        """Commit the written bytes and close the file. Cancelled: see flush."""
         await self._write(self._file.close)
 
     async def abort(self) -> None:
-        """Close the file and forget what was not committed. It runs to its end."""
+        """Close the file and discard uncommitted bytes. It runs to its end."""
         async with self._turn:
             await self._threads.finish(self._file.abort)
 
@@ -297,7 +297,7 @@ class Buffer:
         return await self._threads.run(lambda: self.sync.readlink(path))
 
     async def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Rename a file or directory, whatever its size in one step."""
+        """Rename a file or directory of any size in one step."""
         await self._threads.run(lambda: self.sync.rename(source, target, replace=replace))
 
     async def remove(self, path: str) -> None:
@@ -309,9 +309,9 @@ class Buffer:
         await self._threads.run(lambda: self.sync.rmtree(path))
 
     async def drain(self, path: str = "", *, timeout: float = 0) -> Progress:
-        """Flush what is dirty and wait until it is on the store: see forebay.Buffer.drain.
+        """Flush dirty bytes and wait until they are on the store: see forebay.Buffer.drain.
 
-        Cancelled, it ends the waiting: what was begun may go on.
+        Cancelled, it ends the waiting: begun work may continue.
         """
         return await self._threads.run(lambda: self.sync.drain(path, timeout=timeout))
 
@@ -339,7 +339,7 @@ class Client:
         return await self._threads.run(lambda: work(*args, **options))
 
     async def events(self, buffer: str = "") -> AsyncIterator[dict[str, Any]]:
-        """Yield what happens to a buffer ("": to all): see forebay.Client.events."""
+        """Yield the events of a buffer ("": of all): see forebay.Client.events."""
         events: Iterator[dict[str, Any]] = self.sync.events(buffer)
         try:
             while True:

@@ -119,12 +119,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Index:
-    """What a checkpoint has.
+    """The content of a checkpoint.
 
     Attributes:
         parts: every file besides the index.
         items: arrays by name; empty where another layer keeps its own record in a part.
-        note: what the program adds: whatever JSON can hold.
+        note: the program's addition: any JSON value.
     """
 
     parts: tuple[PartInfo, ...]
@@ -195,7 +195,7 @@ class Saved:
 
     @cached_property
     def durable(self) -> Future[Progress]:
-        """Done when all of it is on the buffer's store, or with the error that says why it is not.
+        """Done when all of it is on the buffer's store, or with the error.
 
         The first use begins to wait, on a thread of its own. A checkpoint that is removed meanwhile
         (``keep``) has nothing left to save, and is done, too. Where a flush rule of the buffer keeps the
@@ -280,7 +280,7 @@ class Part:
         return PartInfo(self.name, entry.size, entry.checksum)
 
     def abort(self) -> None:
-        """Forget what was written. After close it does nothing."""
+        """Discard the written bytes. After close it does nothing."""
         self._file.abort()
 
     def __enter__(self) -> Part:
@@ -343,14 +343,14 @@ class Saving:
     def commit(
         self, parts: Sequence[PartInfo], *, items: Mapping[str, Item] | None = None, note: Any = None
     ) -> Saved:
-        """Make the checkpoint visible in one step. What the directory held before is gone with it.
+        """Make the checkpoint visible in one step. The former content of the directory is removed with it.
 
         It may be repeated. Cancelled if the transaction was aborted.
 
         Args:
             parts: those that were written, of all processes.
             items: where arrays lie.
-            note: what the program adds, as JSON.
+            note: the program's addition, as JSON.
         """
         index = Index(tuple(parts), items or {}, note).encode()
         attempt = uuid.uuid4().hex
@@ -376,7 +376,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Found:
-    """A directory that holds a checkpoint, or what is left of one.
+    """A directory that holds a checkpoint, or the rest of one.
 
     Attributes:
         path: of the directory.
@@ -423,7 +423,7 @@ def read_index(buffer: Buffer, path: str) -> Index:
 
 
 def judge(path: str, step: int, index: Index, entries: Mapping[str, Entry]) -> Found:
-    """Return what a checkpoint is, from its index and the entries of its directory by name."""
+    """Return the state of a checkpoint, from its index and the entries of its directory by name."""
     for p in index.parts:
         e = entries.get(p.name)
         if e is None:
@@ -472,7 +472,7 @@ def _durable(state: str) -> bool:
 def latest(buffer: Buffer, path: str, *, state: str = "resident") -> Found | None:
     """Return the newest checkpoint of a directory that is whole; None if there is none.
 
-    Its bytes are not read: ``restore`` does, and goes on with the one before if they are damaged.
+    Its bytes are not read: ``restore`` does, and continues with the one before if they are damaged.
 
     Args:
         buffer: where it lies.
@@ -484,7 +484,7 @@ def latest(buffer: Buffer, path: str, *, state: str = "resident") -> Found | Non
 
 
 def expendable(found: Sequence[Found], *, last: int, every: int = 0, state: str = "durable") -> list[Found]:
-    """Return those of some checkpoints, the newest first, that nobody needs any more.
+    """Return those of some checkpoints, the newest first, that are no longer needed.
 
     Needed are the last whole ones, those whose number is a multiple of every, and each that has no
     newer one in the state.
@@ -506,7 +506,7 @@ def expendable(found: Sequence[Found], *, last: int, every: int = 0, state: str 
 
 
 def keep(buffer: Buffer, path: str, *, last: int = 3, every: int = 0, state: str = "durable") -> list[Found]:
-    """Remove the checkpoints of a directory that nobody needs any more; return them.
+    """Remove the checkpoints of a directory that are no longer needed; return them.
 
     A checkpoint is removed only while a newer one is on the store, whatever else is asked for, so
     that there is always one to restore. One process at a time may do it.
@@ -535,7 +535,7 @@ def keep(buffer: Buffer, path: str, *, last: int = 3, every: int = 0, state: str
 class Opened:
     """A checkpoint that is being read. Every byte that it returns was checked.
 
-    What a rung does not have, or has damaged, is read from the next one: see Ladder. It may be used
+    Bytes that a rung lacks, or has damaged, are read from the next one: see Ladder. It may be used
     concurrently.
 
     Attributes:
@@ -630,8 +630,8 @@ def save(buffer: Buffer, path: str, arrays: Mapping[str, Any], *, note: Any = No
     Args:
         buffer: where it goes.
         path: of its directory, whose name ends with its number.
-        arrays: whatever numpy makes arrays of, without Python objects in them.
-        note: what the program adds, as JSON.
+        arrays: all that numpy makes arrays of, without Python objects in them.
+        note: the program's addition, as JSON.
     """
     saving = Saving.begin(buffer, path)
     try:

@@ -1,4 +1,4 @@
-"""Buffers for fsspec, and for what reads and writes through it: bb://BUFFER/PATH.
+"""Buffers for fsspec, and for libraries that use it: bb://BUFFER/PATH.
 
 The package's entry point registers it, so that pandas, pyarrow, Dask, Zarr and others open such
 addresses without an import. Storage options are the arguments of forebay.Client, and auto_mkdir.
@@ -59,9 +59,9 @@ def _reopen(fs: ForebayFileSystem, path: str, position: int) -> ReadFile:
 
 
 class WriteFile(io.BufferedWriter):
-    """A file that is open for writing. flush() commits: what was written is visible, and safe.
+    """A file that is open for writing. flush() commits: the written bytes are visible, and safe.
 
-    A ``with`` block that ends with an exception, and a file that is forgotten, commit nothing more.
+    A ``with`` block that ends with an exception, and a file that is dropped, commit nothing more.
 
     Attributes:
         path: BUFFER/PATH.
@@ -76,13 +76,13 @@ class WriteFile(io.BufferedWriter):
         self._ending = False
 
     def flush(self) -> None:
-        """Commit what was written; in a transaction of fsspec, nothing before its end."""
+        """Commit the written bytes; in a transaction of fsspec, none before its end."""
         super().flush()
         if self._autocommit and not self._ending:
             self.raw.flush()
 
     def close(self) -> None:
-        """Commit what was written and close the file; in a transaction the end of that does so."""
+        """Commit the written bytes and close the file; in a transaction its end does that."""
         if self.closed:
             return
         if self._autocommit or self._ending:
@@ -97,7 +97,7 @@ class WriteFile(io.BufferedWriter):
         self.close()
 
     def discard(self) -> None:
-        """Close the file and forget what was not committed."""
+        """Close the file and discard uncommitted bytes."""
         self._ending = True
         self.raw.abort()
         try:
@@ -165,7 +165,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def fsid(self) -> str:
-        """What tells file systems apart."""
+        """The key that distinguishes file systems."""
         return "bb_" + self.client.server.address
 
     @classmethod
@@ -300,9 +300,9 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         **options: Any,
     ) -> None:
-        """Move a file or a directory: in one step, whatever its size, within a buffer.
+        """Move a file or a directory: of any size, in one step, within a buffer.
 
-        What is at the target is replaced; a file that is moved to a directory goes into it. Lists,
+        An entry at the target is replaced; a file that is moved to a directory goes into it. Lists,
         patterns, and moves to another buffer copy and then remove.
         """
         plain = not isinstance(path1, list | tuple) and not isinstance(path2, list | tuple)

@@ -9,12 +9,12 @@
     tensors = safetensors.load_file(buffer, "model.safetensors", framework="torch")
 
 Loading moves no byte: an array or tensor is a view of memory that every process of the node shares, and
-that stays what it is while a view is in use, though the file is replaced, removed, flushed or evicted,
-and though the daemon dies. What a program writes to a tensor is its own: the page is copied then. A tensor
+that keeps its content while a view is in use, though the file is replaced, removed, flushed or evicted,
+and though the daemon dies. Writes to a tensor are the program's own: the page is copied then. A tensor
 that lies in several pieces of memory is copied, and checked: one that is larger than what the daemon grants
 in one piece (a share of its memory, 64 MiB at most), or of a file that was not written by save_file.
 
-Files are those of the safetensors package, which is not needed here: each reads what the other writes.
+Files are those of the safetensors package, which is not needed here: each reads the other's files.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Safetensors(Mapping[str, Any]):
             path: in the buffer.
             framework: "numpy" or "torch".
             verify: whether the file is checked against the checksums that it was written with, which
-                reads all of its bytes: ChecksumMismatch. What is copied is checked in any case.
+                reads all of its bytes: ChecksumMismatch. Copied bytes are checked in any case.
         """
         if framework not in ("numpy", "torch"):
             raise Invalid("load", path, f"the framework is {framework!r}", 'ask for "numpy" or "torch"')

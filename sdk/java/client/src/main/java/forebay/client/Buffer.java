@@ -209,7 +209,7 @@ public final class Buffer {
             Forebay.Entry.class));
   }
 
-  /** Opens a file for reading. What it holds at this moment is what is read until it is closed. */
+  /** Opens a file for reading. Until it is closed, it reads the content of this moment. */
   public Input open(String path) throws IOException {
     return new Input(client, name, clean(path));
   }
@@ -234,8 +234,8 @@ public final class Buffer {
   }
 
   /**
-   * Ends the writing of a file by whoever writes it: what they committed is its content, and whatever
-   * they do to it later fails, also those that do not know of it yet or cannot be reached.
+   * Ends the writing of a file by all its writers: its content is what they committed, and their later
+   * operations fail, also those of writers that have not noticed yet or cannot be reached.
    */
   public void recover(String path) throws IOException {
     String p = clean(path);
@@ -250,7 +250,7 @@ public final class Buffer {
   }
 
   /**
-   * Begins a transaction, or returns the one of the same key, in whatever state it is. Unsupported if a
+   * Begins a transaction, or returns the one of the same key, in any state. Unsupported if a
    * daemon of the cluster is too old; exists if the key is of another destination.
    */
   public Txn begin(Txn.Spec spec) throws IOException {
@@ -303,8 +303,8 @@ public final class Buffer {
   }
 
   /**
-   * Flushes what is dirty of a file, or below a directory, and waits until it is on the store, whatever
-   * becomes of what lies elsewhere in the buffer.
+   * Flushes the dirty bytes of a file, or below a directory, and waits until they are on the store,
+   * regardless of the rest of the buffer.
    */
   public DrainReport drain(String path) throws IOException {
     return client.drain(name, path);

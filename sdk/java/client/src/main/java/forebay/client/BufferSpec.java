@@ -4,14 +4,14 @@ import forebay.v1.Forebay;
 import java.util.List;
 
 /**
- * A buffer: what it is to be, or is.
+ * The attributes of a buffer.
  *
  * @param capacity bytes; 0: no bound of its own
  * @param backing URL of the store behind it; "": none
  * @param durability when a close returns: "resident" or "flushed"; "": the daemon's choice
  * @param codec how files are compressed on the store; "": not
  * @param keep patterns of names that are not flushed; null in a create: the usual ones
- * @param existing what becomes of files of the store that the buffer did not write: "keep" (the
+ * @param existing treatment of files of the store that the buffer did not write: "keep" (the
  *     buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no buffer
  *     is made on a store that holds something); "" in a create: keep
  * @param shared in a create: the store may be that of another buffer, or lie below or above it, which
@@ -65,7 +65,7 @@ public record BufferSpec(
         List.of());
   }
 
-  /** Returns what makes a buffer with a backing store ("": none) and the daemon's choices else. */
+  /** Returns the spec of a buffer with a backing store ("": none) and the daemon's defaults. */
   public static BufferSpec named(String name, String backing) {
     return new BufferSpec(name, 0, 0, 0, 0, backing, "", "", null, 0, "", false);
   }

@@ -21,7 +21,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A connection to a daemon. When it breaks, operations connect again, and go on where they were; open
+ * A connection to a daemon. When it breaks, operations connect again, and continue where they were; open
  * files do so, too. It may be used concurrently.
  */
 public final class Client implements Closeable {
@@ -34,7 +34,7 @@ public final class Client implements Closeable {
   private final ScheduledThreadPoolExecutor timer;
   private final ReentrantLock dialing = new ReentrantLock(); // held by who may replace current
   private final Map<String, Leases> leases = new HashMap<>(); // guards itself and closed
-  private final Set<Runnable> files = new HashSet<>(); // what lets go of each open file; likewise
+  private final Set<Runnable> files = new HashSet<>(); // the release of each open file; likewise
   private volatile Session current;
   private volatile boolean closed;
 
@@ -62,7 +62,7 @@ public final class Client implements Closeable {
     timer.setKeepAliveTime(5, TimeUnit.SECONDS);
     timer.allowCoreThreadTimeOut(true);
     timer.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
-    // A file that close lets go of has nothing left to return.
+    // A file that close has released has nothing left to return.
     timer.setRejectedExecutionHandler(new ThreadPoolExecutor.DiscardPolicy());
     current = dialer.dial();
   }
@@ -152,14 +152,14 @@ public final class Client implements Closeable {
   }
 
   /**
-   * Drains a buffer, or what lies at a path and below it. A connection that breaks has it begin again,
+   * Drains a buffer, or a path with everything below it. After a broken connection it begins again,
    * which does nothing twice.
    */
   DrainReport drain(String buffer, String below) throws IOException {
     return drain(Forebay.Drain.newBuilder().setBuffer(buffer).setBelow(below));
   }
 
-  /** Drains what a request describes. */
+  /** Drains as a request describes. */
   DrainReport drain(Forebay.Drain.Builder request) throws IOException {
     Forebay.Drain m =
         request
@@ -200,7 +200,7 @@ public final class Client implements Closeable {
     }
   }
 
-  /** Has close run what lets go of a file, unless it is forgotten before. */
+  /** Registers the release of a file for close, until it is removed. */
   void opened(Runnable release) throws IOException {
     synchronized (leases) {
       if (!closed) {
@@ -260,7 +260,7 @@ public final class Client implements Closeable {
 
   /**
    * Runs a step on a live session, and again on a new one as long as sessions break under it, for a
-   * bounded time. What it does must be safe to do twice.
+   * bounded time. The step must be safe to repeat.
    */
   <T> T retry(Step<T> step) throws IOException {
     long deadline = 0;
@@ -310,7 +310,7 @@ public final class Client implements Closeable {
   }
 
   /**
-   * Ends the session. Blocked operations fail; files that were not closed lose what they had not
+   * Ends the session. Blocked operations fail; files that were not closed lose their uncommitted
    * committed. Mappings stay readable until they are closed. It may be called twice.
    */
   @Override

@@ -4,7 +4,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 
 /**
- * How to find a daemon and what to prove to it. Null fields: see each.
+ * The address of a daemon, and the secrets for it. Null fields: see each.
  *
  * @param address unix:///path or tcp://host:port, several separated by commas, tried in order; null:
  *     FOREBAY_SOCKET, else the sockets where a daemon of this machine usually is
@@ -12,8 +12,8 @@ import java.time.Duration;
  * @param tokenFile file of a token, for TCP; null: FOREBAY_TOKEN_FILE
  * @param token a token, for TCP, before all files; null: there is none but theirs
  * @param tls files for TLS over TCP; null: FOREBAY_TLS_CA, FOREBAY_TLS_CERT, FOREBAY_TLS_KEY
- * @param name what the program calls itself, for the daemon's status and logs; null: "java"
- * @param retryFor how long an operation looks for a daemon that went; null: 30 s
+ * @param name the program's name, for the daemon's status and logs; null: "java"
+ * @param retryFor how long an operation tries to reach a daemon that does not answer; null: 30 s
  * @param verifyAll whether reads of parts of an extent, in mapped memory and out of sequence, are
  *     checked too: the whole extent is read for each then, once
  */
@@ -30,7 +30,7 @@ public record ClientOptions(
   /**
    * PEM files of TLS.
    *
-   * @param ca certificates of who signs the daemons'
+   * @param ca certificates of the authorities that sign the daemons'
    * @param cert a client's certificate; null: it proves by key or token
    * @param key its key, which its owner alone may be able to read
    */

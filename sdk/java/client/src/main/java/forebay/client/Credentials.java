@@ -26,8 +26,8 @@ import javax.net.ssl.TrustManagerFactory;
 import javax.net.ssl.X509ExtendedTrustManager;
 
 /**
- * What TLS needs: the authority that signs the daemons' certificates and, perhaps, a client's own. A
- * daemon's certificate says so by a URI among its names; host names are not compared.
+ * Certificates for TLS: of the authority that signs the daemons', and perhaps the client's own. A URI
+ * among its names marks a daemon's certificate; host names are not compared.
  */
 final class Credentials {
   private static final String DAEMON = "forebay:daemon";

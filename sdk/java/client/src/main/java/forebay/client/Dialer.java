@@ -242,7 +242,7 @@ final class Dialer {
     }
   }
 
-  /** Introduces the client, and proves that it knows a key if asked to. */
+  /** Introduces the client, and proves a key if the daemon requires it. */
   private Session handshake(Transport transport, String address, byte[] channel)
       throws IOException {
     AtomicBoolean late = new AtomicBoolean();
@@ -348,7 +348,7 @@ final class Dialer {
     in.next();
   }
 
-  /** Bounds how long what is no daemon can keep us: blocking channels have no time limit. */
+  /** Bounds the wait for a server that is no daemon: blocking channels have no time limit. */
   private static Thread watchdog(Closeable transport, AtomicBoolean late) {
     Thread t =
         new Thread(

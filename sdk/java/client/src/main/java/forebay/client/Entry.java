@@ -14,7 +14,7 @@ import java.util.List;
  * @param checksum CRC-64/NVME of the whole content, unless the state is {@link State#OPEN}
  * @param state towards the backing store
  * @param reason why it is lost, or why its last flush failed
- * @param holders nodes that hold its bytes, the file's home first
+ * @param holders nodes that hold its bytes, the owner first
  * @param mode permission bits
  * @param modified nanoseconds since the Unix epoch
  * @param target where a symbolic link leads; "": it is none. Bytes that are no UTF-8 are replaced: see {@link

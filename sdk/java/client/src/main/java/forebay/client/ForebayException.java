@@ -2,7 +2,7 @@ package forebay.client;
 
 import java.io.IOException;
 
-/** Says what failed (operation, path, node), why, and, where there is one, what to do about it. */
+/** A failed operation: operation, path, node, reason and, where there is one, a remedy. */
 public class ForebayException extends IOException {
   private static final long serialVersionUID = 1;
 
@@ -52,7 +52,7 @@ public class ForebayException extends IOException {
         Kind.UNAVAILABLE, op, path, "", "outcome unknown: " + why, remedy, cause, true);
   }
 
-  /** Returns e, made one that says so if the change that failed with it may have been carried out. */
+  /** Returns e, marked as of unknown outcome if its failed change may have been carried out. */
   ForebayException sayingOutcome() {
     if (!outcomeUnknown || reason.startsWith("outcome unknown")) {
       return this;
@@ -109,7 +109,7 @@ public class ForebayException extends IOException {
     return kind;
   }
 
-  /** Returns the operation as the user knows it: "open", "sync", … */
+  /** Returns the user's name of the operation: "open", "sync", … */
   public String op() {
     return op;
   }
@@ -139,7 +139,7 @@ public class ForebayException extends IOException {
     return outcomeUnknown;
   }
 
-  /** Returns what to do about it; "" if nothing is known. */
+  /** Returns the remedy; "" if none is known. */
   public String remedy() {
     return remedy;
   }

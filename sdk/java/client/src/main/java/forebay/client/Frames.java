@@ -24,7 +24,7 @@ final class Frames {
 
   private Frames() {}
 
-  /** Says that what came is not a frame: nothing after it on the same connection can be trusted. */
+  /** The received bytes are not a frame: nothing after them on the same connection can be trusted. */
   static final class MalformedException extends IOException {
     private static final long serialVersionUID = 1;
 

@@ -13,11 +13,11 @@ import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A file that is open for reading: what was committed of it when it was opened, whatever happens to
+ * A file that is open for reading: its committed content at the open, regardless of later changes to
  * its name. It may be used concurrently. After a connection broke it opens the file again and makes
  * sure that it is still the same.
  *
- * <p>What is read in sequence, and what comes as a whole extent, is checked against the checksum it
+ * <p>Bytes that are read in sequence, or come as a whole extent, are checked against the checksum it
  * was written with; with {@link ClientOptions#verifyAll} everything is.
  */
 public final class Input implements Closeable {
@@ -29,11 +29,11 @@ public final class Input implements Closeable {
   private final Client client;
   private final String buffer;
   private final String path;
-  private final ReentrantLock fetching = new ReentrantLock(); // held by who asks the daemon
+  private final ReentrantLock fetching = new ReentrantLock(); // held by the thread that asks the daemon
 
-  private final Runnable release = this::close; // as the client knows it
+  private final Runnable release = this::close; // as registered with the client
   private volatile Entry entry; // as it was opened
-  private volatile long last; // where the last read ended: what begins there is sequential
+  private volatile long last; // end of the last read: a read from there is sequential
 
   // Guarded by this.
   private final List<Window> windows = new ArrayList<>(MAX_WINDOWS + 1); // oldest first
@@ -127,7 +127,7 @@ public final class Input implements Closeable {
       try {
         w = new Window(client.atlas(), s, 0, m.getExtents(), data);
       } catch (IOException e) {
-        // Reading asks again, in another way or to tell why.
+        // Reading asks again, in another way or for the reason.
       }
     }
     List<Window> unused = new ArrayList<>();
@@ -188,7 +188,7 @@ public final class Input implements Closeable {
     return read(offset, b, null, off, len);
   }
 
-  /** Reads into what remains of a buffer, whose position moves; see the other one. */
+  /** Reads into the rest of a buffer, whose position moves; see the other one. */
   public int read(long offset, ByteBuffer b) throws IOException {
     if (b.isReadOnly()) {
       throw new ReadOnlyBufferException();
@@ -228,7 +228,7 @@ public final class Input implements Closeable {
         Window.Part p = w.at(offset + n);
         int k = (int) Math.min(want - n, p.end - offset - n);
         p.copy(offset + n, array, target, to + n, k, checked);
-        if (w.holds()) { // else the pin was void: what was copied may be anything
+        if (w.holds()) { // else the pin was void: the copied bytes may be anything
           n += k;
         }
       } catch (ForebayException e) {
@@ -433,7 +433,7 @@ public final class Input implements Closeable {
     }
   }
 
-  /** Lets go of what was kept for further reads; the file stays open. */
+  /** Releases the bytes kept for further reads; the file stays open. */
   public void unbuffer() {
     List<Window> unused = new ArrayList<>();
     synchronized (this) {

@@ -12,7 +12,7 @@ final class Lease extends Memory {
   final Session session;
   final long id;
   final int length;
-  final int tier; // where what is put into it belongs
+  final int tier; // of the bytes that are put into it
   private final Atlas.Region region;
   private final FileLock lock; // null: there is none
   private boolean released;
@@ -48,7 +48,7 @@ final class Lease extends Memory {
     return true;
   }
 
-  /** Returns it to the daemon and lets go of the memory. It may be called twice. */
+  /** Returns it to the daemon and releases the memory. It may be called twice. */
   void release() {
     if (released) {
       return;

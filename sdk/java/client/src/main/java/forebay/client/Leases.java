@@ -13,8 +13,8 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Where the outputs of one buffer get segments from. An output fills a lease alone; what it leaves
- * the next one goes on with, so that many small files share a segment. It may be used concurrently.
+ * Where the outputs of one buffer get segments from. An output fills a lease alone; the next one
+ * continues in its rest, so that many small files share a segment. It may be used concurrently.
  */
 final class Leases {
   private static final int MIN = 1 << 20;
@@ -23,7 +23,7 @@ final class Leases {
   /** The room below which a lease is returned rather than looked at again. */
   private static final int WORTH_KEEPING = 64 << 10;
 
-  /** Leases up to so many bytes are kept for a while when nobody writes. */
+  /** Leases up to so many bytes are kept for a while without writers. */
   private static final int KEEP_IDLE = 4 << 20;
 
   private static final long IDLE_MS = 1000;
@@ -36,7 +36,7 @@ final class Leases {
   // Guarded by this.
   private final Deque<Lease> idle = new ArrayDeque<>();
   private int outputs;
-  private long bursts; // counts the times when somebody began to write
+  private long bursts; // counts the begins of writing after a pause
   private boolean closed;
 
   Leases(String buffer, Atlas atlas, ScheduledExecutorService timer) {
@@ -51,7 +51,7 @@ final class Leases {
   }
 
   /**
-   * Ends an output. The last one returns what a burst has left over: a leased segment can be neither
+   * Ends an output. The last one returns the rest of a burst: a leased segment can be neither
    * evicted nor spilled, however full it is.
    */
   void leave() {

@@ -21,7 +21,7 @@ public final class Mapping implements Closeable {
     this.input = input;
   }
 
-  /** Adds what a window, whose use goes over, has of [from, end). */
+  /** Adds the bytes of [from, end) in a window, and takes over its use. */
   void add(Window w, long from, long end) {
     windows.add(w);
     while (from < end) {

@@ -12,7 +12,7 @@ import java.nio.ByteBuffer;
  * </pre>
  */
 class Memory {
-  /** What a record of one commit takes, besides its extents: see RecordCost in internal/wire. */
+  /** The cost of one commit's record, besides its extents: see RecordCost in internal/wire. */
   private static final int RECORD = 64;
 
   private static final int RECORD_ITEM = 32;
@@ -48,7 +48,7 @@ class Memory {
     floor -= cost(extents);
   }
 
-  /** Reports whether what waits could be committed once more. */
+  /** Reports whether the waiting bytes could be committed once more. */
   boolean fitsAgain() {
     return room(false) >= 0;
   }

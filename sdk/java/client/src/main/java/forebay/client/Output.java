@@ -26,7 +26,7 @@ import java.util.zip.Checksum;
  *     ▲ connection broke: resume
  * </pre>
  *
- * Resuming opens the same generation again and writes what was not acknowledged a second time, from
+ * Resuming opens the same generation again and writes unacknowledged bytes a second time, from
  * the old leases, which stay mapped, into new ones.
  */
 public final class Output implements Closeable {
@@ -41,9 +41,9 @@ public final class Output implements Closeable {
   private final String buffer;
   private final String path;
   private final WriteOptions o;
-  private final boolean fence; // who else writes the file is done
-  private final ReentrantLock turn = new ReentrantLock(); // guards what follows
-  private final Runnable release = this::abort; // as the client knows it
+  private final boolean fence; // ends other writers of the file
+  private final ReentrantLock turn = new ReentrantLock(); // guards the fields below
+  private final Runnable release = this::abort; // as registered with the client
   private final Checksum sum = Crc64Nvme.create(); // of the last extent
 
   private Session session;
@@ -58,15 +58,15 @@ public final class Output implements Closeable {
   private boolean closing;
   private boolean landed; // the closing commit has
   private boolean closed;
-  private IOException broken; // what ends all use of the file
+  private IOException broken; // the error that ends all use of the file
 
   private final long writer = ThreadLocalRandom.current().nextLong() | 1;
   private long number; // of the last commit that was sent
   private long remembered; // the number of our last commit in a generation that was closed
-  private long sent = -1; // what was written when it was, if it is not acknowledged
+  private long sent = -1; // bytes written at that time, if they are not acknowledged
 
   private final List<Extent> pending = new ArrayList<>();
-  // What was pending and is being written again elsewhere.
+  // Pending bytes that are being written again elsewhere.
   private final Map<List<Extent>, Boolean> asides = new IdentityHashMap<>();
   private Memory memory; // being filled; null: none
   private Memory inline; // bytes that travel in the commit; null: not needed so far
@@ -92,7 +92,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** What runs on a live session. */
+  /** An operation on a live session. */
   private interface Step {
     void run(Session s) throws IOException;
   }
@@ -208,7 +208,7 @@ public final class Output implements Closeable {
         });
   }
 
-  /** Opens the file again where it was, and writes again what was not acknowledged. */
+  /** Opens the file again at its position, and writes unacknowledged bytes again. */
   private void resume(Session s) throws IOException {
     long oldFile = file;
     long oldGeneration = generation;
@@ -254,8 +254,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Finds out what became of a commit that was not answered, after the file got another content: it is
-   * that content, or nobody can tell.
+   * Determines the outcome of an unanswered commit, after the file got another content: either it is
+   * that content, or the outcome is unknown.
    */
   private void resolve(long withIt) throws IOException {
     long at;
@@ -301,7 +301,10 @@ public final class Output implements Closeable {
     return e;
   }
 
-  /** Throws what ended all use of the file: a new exception each time, since one cannot suppress itself. */
+  /**
+   * Throws the error that ended all use of the file: a new exception each time, since one cannot
+   * suppress itself.
+   */
   private void throwIfBroken() throws IOException {
     if (broken instanceof ForebayException f) {
       throw f.here();
@@ -334,7 +337,7 @@ public final class Output implements Closeable {
     anew(s);
   }
 
-  /** Begins a new generation, on top of the one that was closed: what is pending goes to the same places. */
+  /** Begins a new generation, on top of the closed one: pending bytes go to the same places. */
   private void anew(Session s) throws IOException {
     goesOn = file;
     file = 0;
@@ -345,7 +348,7 @@ public final class Output implements Closeable {
 
   /**
    * Waits, where the buffer's durability asks for it, until the file is on the store: the answer that
-   * would have said so was lost.
+   * with that result was lost.
    */
   private void awaitFlush() throws IOException {
     if (!client.bufferInfo(buffer).durability().equals("flushed")) {
@@ -398,7 +401,7 @@ public final class Output implements Closeable {
 
   /**
    * Writes everything pending to other memory. If the connection breaks meanwhile, nothing is
-   * forgotten: what was written again by then is put aside, too.
+   * lost: bytes written again by then are put aside, too.
    */
   private void move() throws IOException {
     List<Extent> aside = new ArrayList<>(pending);
@@ -434,7 +437,7 @@ public final class Output implements Closeable {
         }
       }
     } catch (IOException e) {
-      broken = e; // what was put aside is not all back
+      broken = e; // not all bytes put aside are back
       throw e;
     } finally {
       written = before;
@@ -515,7 +518,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** Writes what remains in a buffer at the position, which moves behind it. */
+  /** Writes the rest of a buffer at the position, which moves behind it. */
   public void write(ByteBuffer b) throws IOException {
     begin("write");
     try {
@@ -530,7 +533,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** Writes what remains in a buffer at an offset; the position stays. */
+  /** Writes the rest of a buffer at an offset; the position stays. */
   public void write(long offset, ByteBuffer b) throws IOException {
     begin("write");
     try {
@@ -625,7 +628,7 @@ public final class Output implements Closeable {
         small = false;
         memory = null;
         if (inline != null && inline.extents > 0) {
-          move(); // what is there goes to a lease, too
+          move(); // bytes already there go to a lease, too
           return;
         }
         inline = null;
@@ -756,7 +759,7 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Commits what was written: it is visible to others, and survives this process and the daemon's
+   * Commits the written bytes: they are visible to others, and survive this process and the daemon's
    * death. When it fails it may be called again.
    */
   public void sync() throws IOException {
@@ -778,8 +781,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Commits what was written and closes the file; on a buffer whose durability is "flushed" it waits
-   * until the bytes are on the backing store. When it fails, what was not committed is forgotten. A
+   * Commits the written bytes and closes the file; on a buffer whose durability is "flushed" it waits
+   * until the bytes are on the backing store. When it fails, uncommitted bytes are discarded. A
    * second close does nothing.
    */
   @Override
@@ -804,7 +807,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** Closes the file and forgets what was not committed. After close it does nothing. */
+  /** Closes the file and discards uncommitted bytes. After close it does nothing. */
   public void abort() {
     turn.lock();
     try {
@@ -833,7 +836,7 @@ public final class Output implements Closeable {
               if (l.extents == 0) {
                 leases.put(l);
               } else {
-                l.release(); // a commit of what was pending may be under way
+                l.release(); // a commit of the pending bytes may be under way
               }
             }
           }
@@ -860,7 +863,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** Returns the size of the file in bytes, with what was written. */
+  /** Returns the size of the file in bytes, uncommitted ones included. */
   public long size() {
     turn.lock();
     try {

@@ -12,8 +12,8 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /**
- * What both sides of a handshake prove to each other: that they know a key. It is HMAC-SHA-256
- * (RFC 2104) over both nonces and all that the other side will believe, each field preceded by its
+ * The proof of a key that both sides of a handshake give each other. It is HMAC-SHA-256
+ * (RFC 2104) over both nonces and all claims to the other side, each field preceded by its
  * length in four bytes; see Prove in internal/wire/forebay.proto.
  */
 final class Proof {
@@ -32,7 +32,7 @@ final class Proof {
     this.channel = channel;
   }
 
-  /** Returns the first of our keys that the daemon has proven to know; null if there is none. */
+  /** Returns the first of our keys that the daemon has proven; null if there is none. */
   byte[] common(byte[] theirs, List<byte[]> keys) {
     if (theirs.length > MAX_PROOFS * LENGTH || daemon.length != NONCE) {
       return null;
@@ -48,7 +48,7 @@ final class Proof {
     return null;
   }
 
-  /** Proves that we know a key, and binds all that decides what we may do. */
+  /** Proves a key, bound to all claims that decide our rights. */
   byte[] client(byte[] key, Forebay.Hello hello) {
     return proof(key, "client", hello);
   }

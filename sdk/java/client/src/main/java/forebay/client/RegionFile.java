@@ -47,7 +47,7 @@ final class RegionFile {
     }
   }
 
-  /** Returns what tells a file from every other one that exists. */
+  /** Returns an identifier that is unique among existing files. */
   static Object identity(Path path) throws IOException {
     return Files.readAttributes(path, "unix:dev,ino", LinkOption.NOFOLLOW_LINKS);
   }

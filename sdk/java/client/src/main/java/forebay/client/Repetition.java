@@ -8,7 +8,7 @@ import java.util.Set;
 
 /**
  * Says whether a request may be sent again when the connection broke before its answer came: it may
- * have been carried out, and others may have changed what it is about since.
+ * have been carried out, and others may have changed its subject since.
  */
 final class Repetition {
   /** Requests about their session, and those between daemons, which no client sends. */
@@ -51,7 +51,7 @@ final class Repetition {
           Type.TYPE_TXN_GET,
           Type.TYPE_TXN_LIST);
 
-  /** Requests that name what they are about by an id or a key, and lead to the same end again. */
+  /** Requests that name their subject by an id or a key: a repetition has the same result. */
   static final Set<Type> KEYED =
       EnumSet.of(
           Type.TYPE_DRAIN,
@@ -73,7 +73,7 @@ final class Repetition {
   /** Requests whose sender has rules of its own for going on in a new session. */
   static final Set<Type> RESUMED = EnumSet.of(Type.TYPE_OPEN, Type.TYPE_COMMIT);
 
-  /** Requests whose second execution may undo what others did after the first. */
+  /** Requests whose second execution may undo changes by others after the first. */
   static final Set<Type> ONCE =
       EnumSet.of(
           Type.TYPE_BUFFER_CREATE,
@@ -102,7 +102,7 @@ final class Repetition {
 
   /**
    * Reports whether a request may have been carried out whose answer is an error. Where the answer does
-   * not say so, as those of older daemons, the kind does: most kinds are refusals.
+   * have that mark, as those of older daemons, the kind decides: most kinds are refusals.
    */
   static boolean mayBeDone(Type type, int outcome, Kind kind) {
     return switch (outcome) {

@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * What a client proves with over TCP: keys, or a token, whose claims it sends.
+ * A client's secrets for TCP: keys, or a token, whose claims it sends.
  *
  * @param token null without one; its secret is the only key
  */
@@ -78,7 +78,7 @@ record Secrets(List<byte[]> keys, Token token) {
     }
   }
 
-  /** Reads a file that nobody but its owner may be able to read. */
+  /** Reads a file that only its owner may be able to read. */
   static String readSecret(Path file) throws IOException {
     try {
       Set<PosixFilePermission> mode = Files.getPosixFilePermissions(file);
@@ -105,7 +105,7 @@ record Secrets(List<byte[]> keys, Token token) {
     }
   }
 
-  /** Keeps keys out of what is printed. */
+  /** Keeps keys out of printed text. */
   @Override
   public String toString() {
     return "secrets";

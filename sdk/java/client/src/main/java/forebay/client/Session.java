@@ -25,7 +25,7 @@ import java.util.function.Consumer;
  * pins) is void then.
  */
 final class Session {
-  /** Kept free of the daemon's bound for what is sent on the way out: cancellations, unpinning. */
+  /** Part of the daemon's bound that is reserved for cleanup: cancellations, unpinning. */
   private static final int SPARE = 64;
 
   final Forebay.Welcome welcome;
@@ -75,7 +75,7 @@ final class Session {
     private final Consumer<MessageLite> each; // of replies that others follow; null: there are none
     private boolean counted;
     private boolean done;
-    private Consumer<Call> late; // told the outcome when nobody waits any more
+    private Consumer<Call> late; // gets the outcome of an abandoned call
     private MessageLite reply;
     private byte[] data;
     private IOException error;
@@ -125,8 +125,8 @@ final class Session {
     }
 
     /**
-     * Says that nobody waits any more: the request is cancelled, and last is told the outcome by
-     * whoever learns it. It must not wait.
+     * Abandons the call: the request is cancelled, and last gets the outcome from the
+     * thread that receives it. It must not wait.
      */
     void abandon(Consumer<Call> last) {
       synchronized (this) {
@@ -167,7 +167,7 @@ final class Session {
     return handles.incrementAndGet();
   }
 
-  /** Reports whether what the daemon granted in this session is still ours. */
+  /** Reports whether the daemon's grants of this session are still ours. */
   boolean alive() {
     return !broken;
   }
@@ -215,7 +215,7 @@ final class Session {
     return c;
   }
 
-  /** Sends a request that nobody waits for. Late, if there is one, is told the outcome. */
+  /** Sends a request without waiting. Late, if there is one, gets the outcome. */
   void post(Type type, MessageLite m, Consumer<Call> late) {
     Call c = new Call(type, Forebay.Empty.parser(), null);
     c.late = late;
@@ -256,7 +256,7 @@ final class Session {
         dispatch();
       }
     } catch (IOException | RuntimeException | Error e) {
-      fail(e); // whoever waits for a reply would wait for ever
+      fail(e); // else threads would wait for a reply for ever
     }
   }
 

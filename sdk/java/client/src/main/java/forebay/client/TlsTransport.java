@@ -24,7 +24,7 @@ final class TlsTransport implements Transport {
   }
 
   /**
-   * Returns what proofs are bound to this connection with (RFC 9266); null where the JDK, one before
+   * Returns the data that binds proofs to this connection (RFC 9266); null where the JDK, one before
    * 25, does not export it.
    */
   byte[] channel() {

@@ -24,7 +24,7 @@ public final class Token {
   /**
    * Puts the parts of a token together again.
    *
-   * @throws ForebayException of kind invalid if they are none that this release knows
+   * @throws ForebayException of kind invalid if they are not of a version of this release
    */
   public Token(byte[] claims, byte[] secret) throws ForebayException {
     if (claims.length < FIXED || claims[0] != VERSION || secret.length != SECRET) {
@@ -62,12 +62,12 @@ public final class Token {
         "make one: bbctl token BUFFER");
   }
 
-  /** Returns what it says, which a client sends. */
+  /** Returns its claims, which a client sends. */
   public byte[] claims() {
     return claims.clone();
   }
 
-  /** Returns what proves it, which is never sent. */
+  /** Returns its secret, which is never sent. */
   public byte[] secret() {
     return secret.clone();
   }
@@ -95,7 +95,7 @@ public final class Token {
     return Arrays.hashCode(claims);
   }
 
-  /** Keeps the secret out of what is printed. */
+  /** Keeps the secret out of printed text. */
   @Override
   public String toString() {
     return "token of bb://" + buffer() + " until " + expires();

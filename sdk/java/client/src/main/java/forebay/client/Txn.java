@@ -10,7 +10,7 @@ import java.time.Instant;
 import java.util.List;
 
 /**
- * Makes what many tasks have written part of one directory in one step: readers see all of it or
+ * Makes the output of many tasks part of one directory in one step: readers see all of it or
  * nothing. Any process may hold one for the same transaction ({@link Buffer#txn}). It may be used
  * concurrently and needs no closing. Every operation may be repeated.
  */
@@ -61,7 +61,7 @@ public final class Txn {
   }
 
   /**
-   * What to begin.
+   * The transaction to begin.
    *
    * @param destination the directory that the output goes to: made, with those above it, if it is not
    *     there. It cannot be the root
@@ -116,7 +116,7 @@ public final class Txn {
     }
   }
 
-  /** Returns what the transaction is known by in its buffer. */
+  /** Returns the transaction's id in its buffer. */
   public String id() {
     return id;
   }
@@ -130,7 +130,7 @@ public final class Txn {
   }
 
   /**
-   * Returns the directory, as a path in the buffer, of what was adopted so far. It is there until the
+   * Returns the directory, as a path in the buffer, of the output adopted so far. It is there until the
    * transaction is committed or aborted, and only for reading.
    */
   public String output() {
@@ -158,8 +158,8 @@ public final class Txn {
   }
 
   /**
-   * Makes what an attempt has written, and closed, the output of its task, unless another attempt was
-   * faster: what the slower have written is removed. Cancelled if the transaction was aborted; busy if
+   * Makes the closed files of an attempt the output of its task, unless another attempt was
+   * faster: files of slower ones are removed. Cancelled if the transaction was aborted; busy if
    * it is being committed, or was, without this task, or is folded.
    *
    * @return the attempt whose files are the task's output
@@ -183,7 +183,7 @@ public final class Txn {
   }
 
   /**
-   * Makes all adopted output part of the destination, in one step, whatever became of earlier calls.
+   * Makes all adopted output part of the destination, in one step, regardless of earlier calls.
    * Cancelled if the transaction was aborted; not found if the destination was removed.
    *
    * @param replace directories, relative to the destination ("." for itself), whose content goes in
@@ -213,7 +213,7 @@ public final class Txn {
     return ask("abort transaction", Type.TYPE_TXN_ABORT);
   }
 
-  /** Says that whoever works on the transaction lives. Cancelled if it was aborted. */
+  /** Renews the lease of the transaction. Cancelled if it was aborted. */
   public Info renew() throws IOException {
     return ask("renew transaction", Type.TYPE_TXN_RENEW);
   }

@@ -28,7 +28,7 @@ final class Window {
   private final long pin; // 0: the bytes came with the answer
   private final List<Atlas.Region> regions = new ArrayList<>();
 
-  /** One run of a window: a hole, bytes that came with the answer, or what is visible of an extent. */
+  /** One run of a window: a hole, bytes that came with the answer, or the visible part of an extent. */
   static final class Part {
     final long start;
     final long end;
@@ -89,7 +89,7 @@ final class Window {
       } else {
         target.put(to, bytes, from, n);
       }
-      if (whole) { // what was copied is checked, while it is in the cache
+      if (whole) { // copied bytes are checked while they are in the cache
         Checksum c = Crc64Nvme.create();
         if (array != null) {
           c.update(array, to, n);
@@ -156,7 +156,7 @@ final class Window {
     }
     long all = e.getCheckLength();
     long skip = e.getOffset() - e.getCheckOffset();
-    // Not by sums, which may overflow: lengths are compared with what is left behind offsets.
+    // Not by sums, which may overflow: lengths are compared with the rest behind offsets.
     if (r == null
         || e.getCheckOffset() < 0
         || all <= 0
@@ -196,12 +196,12 @@ final class Window {
     return parts[lo];
   }
 
-  /** Reports whether what it holds is still ours: a pin of a session that broke is void. */
+  /** Reports whether its pin is still ours: a pin of a broken session is void. */
   boolean holds() {
     return pin == 0 || session.alive();
   }
 
-  /** Lets go of what the window holds, when nobody uses it any more. */
+  /** Releases the window's pin after its last use. */
   void release() {
     regions.forEach(Atlas.Region::release);
     regions.clear();

@@ -4,7 +4,7 @@
  *
  * <p>On the node of a daemon, bytes move through mapped regions: a write copies them once, a read
  * once, a {@link forebay.client.Mapping} not at all. Elsewhere, over TCP, they travel in messages.
- * Everything goes on after a daemon was killed and started again. The package knows the control
+ * All operations continue after a daemon was killed and started again. The package knows the control
  * protocol (internal/wire/forebay.proto) and nothing of Hadoop.
  *
  * <p>Checksums are CRC-64/NVME: by aws-crt, if it is on the class path, else from tables. Measured on

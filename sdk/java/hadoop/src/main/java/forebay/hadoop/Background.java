@@ -15,7 +15,7 @@ import org.apache.hadoop.util.Progressable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What committers have done now and then while something else goes on, by two threads a process. */
+/** Periodic work of committers in the background, by two threads a process. */
 final class Background {
   private static final Logger LOG = LoggerFactory.getLogger(Background.class);
   private static final long PROGRESS_MS = 1000;
@@ -38,7 +38,7 @@ final class Background {
     return t;
   }
 
-  /** Ends what is done in the background. */
+  /** Ends the work in the background. */
   interface Job extends Closeable {
     @Override
     void close();
@@ -81,7 +81,7 @@ final class Background {
         LOG.warn("transaction {}: its lease was not renewed", txn.id(), e);
         Kind kind = ForebayException.kindOf(e);
         if (kind == Kind.CANCELLED || kind == Kind.NOT_FOUND || kind == Kind.INVALID) {
-          close(); // it was aborted, or forgotten, or the client is closed
+          close(); // it was aborted, or dropped, or the client is closed
         }
       }
     }

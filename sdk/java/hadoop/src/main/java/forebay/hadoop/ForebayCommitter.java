@@ -32,8 +32,8 @@ import org.slf4j.LoggerFactory;
  * Commits a job's output in one step, by a transaction of its buffer (docs/transactions.md):
  *
  * <pre>
- *   setupJob      Begin, with a key that all processes of the job know; renewed in the background
- *   work path     .txn/ID/attempt/TASK/ATTEMPT, which nobody sees; made when it is asked for
+ *   setupJob      Begin, with a key that all processes of the job have; renewed in the background
+ *   work path     .txn/ID/attempt/TASK/ATTEMPT, which is hidden; made at its first use
  *   commitTask    Adopt: the first attempt of a task is its output
  *   abortTask     removes the attempt, unless it was adopted
  *   commitJob     Commit: readers see all of the output. Then, if the durability is "flushed", waits
@@ -49,7 +49,7 @@ public class ForebayCommitter extends FileOutputCommitter {
   /** When commitJob returns, and _SUCCESS is written: "flushed" or "resident". */
   public static final String DURABILITY = "forebay.committer.durability";
 
-  /** What the job is known by; without it Spark's UUID of the write, or the job's id. */
+  /** The job's identifier; without it Spark's UUID of the write, or the job's id. */
   public static final String KEY = "forebay.committer.key";
 
   /** How long a job's output outlives a driver that has died, at least. */
@@ -79,7 +79,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     this(output, c, c.getTaskAttemptID());
   }
 
-  /** For whoever has no task. */
+  /** For callers without a task. */
   public ForebayCommitter(Path output, JobContext c) throws IOException {
     this(output, c, null);
   }
@@ -117,7 +117,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     T run() throws IOException;
   }
 
-  /** Runs a step that may take long, and says meanwhile that there is progress. */
+  /** Runs a step that may take long, and reports progress meanwhile. */
   private <T> T wait(JobContext c, Step<T> step) throws IOException {
     try (Background.Job progress = Background.progress(c)) {
       return step.run();
@@ -187,7 +187,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     }
   }
 
-  /** Returns where what was adopted is until the job is committed; it is not one task's alone. */
+  /** Returns the directory of adopted output until the job is committed; all tasks share it. */
   @Override
   public Path getCommittedTaskPath(TaskAttemptContext c) {
     try {
@@ -203,7 +203,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return adopted == null ? null : adopted.getParent();
   }
 
-  /** Begins the job's transaction. An application that is started again goes on with it. */
+  /** Begins the job's transaction. A restarted application continues it. */
   @Override
   public void setupJob(JobContext c) throws IOException {
     if (output == null) {
@@ -341,14 +341,14 @@ public class ForebayCommitter extends FileOutputCommitter {
     return wait(c, t::info);
   }
 
-  /** Reports that it is: what was decided once is found decided. */
+  /** Returns true: a repeated decision has the same result. */
   @Override
   public boolean isCommitJobRepeatable(JobContext c) {
     return true;
   }
 
   /**
-   * Has the commit remove, in the same step, what directories hold that are there before it.
+   * Makes the commit remove, in the same step, the former entries of directories.
    *
    * @param directories relative to the output; "." is the output itself
    */
@@ -399,7 +399,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return true;
   }
 
-  /** Returns some of the names of what is about to be committed; none if it is committed already. */
+  /** Returns some names of the uncommitted output; none if it is committed already. */
   private List<String> sample(Txn t) throws IOException {
     List<String> names = new ArrayList<>();
     try {
@@ -458,7 +458,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     renewal.close();
   }
 
-  /** Returns what a job is to be before it counts as committed. */
+  /** Returns the state that a job must reach before it counts as committed. */
   private String durability(Configuration conf) throws IOException {
     String wanted = conf.getTrimmed(DURABILITY, "");
     if (!wanted.isEmpty() && !wanted.equals(FLUSHED) && !wanted.equals(RESIDENT)) {
@@ -475,7 +475,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return store ? FLUSHED : RESIDENT;
   }
 
-  /** Returns when the store has what lies at a path, and below it. */
+  /** Returns when a path, with everything below it, is on the store. */
   private Void flush(String path) throws IOException {
     DrainReport r = fs.buffer().drain(path);
     if (!r.failed().isEmpty()) {
@@ -522,7 +522,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     }
   }
 
-  /** Aborts what the job has begun into any directory of the buffer, and is not committed. */
+  /** Aborts the job's uncommitted transactions into any directory of the buffer. */
   public void abortEverywhere() throws IOException {
     if (output == null) {
       return;

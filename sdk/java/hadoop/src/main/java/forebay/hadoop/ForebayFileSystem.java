@@ -134,7 +134,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   @Override
   public void close() throws IOException {
     try {
-      super.close(); // deletes what is to be deleted on exit
+      super.close(); // deletes the paths marked for deletion on exit
     } finally {
       synchronized (this) {
         if (shared != null) {
@@ -158,7 +158,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
 
   /**
    * Returns a token with which processes elsewhere, who have no key, reach a daemon over TCP; null if
-   * there is none to be had. Nobody can renew it: it lives as long as {@link #TOKEN_LIFETIME} says.
+   * none can be made. It cannot be renewed: its lifetime is {@link #TOKEN_LIFETIME}.
    */
   @Override
   public Token<TokenIdentifier> getDelegationToken(String renewer) throws IOException {
@@ -389,7 +389,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
         return make(path, o, false);
       }
       if (o.truncate() && is(e, Kind.BUSY)) {
-        // Somebody writes it: as with HDFS, that file goes, and its writer is told so.
+        // It is being written: as with HDFS, that file is removed, and its writer gets an error.
         buffer.remove(path, false);
         return make(path, o, recursive);
       }
@@ -434,7 +434,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   }
 
   /**
-   * Cuts a closed file; what stays is copied. It returns true: the file can be written at once.
+   * Cuts a closed file; the rest is copied. It returns true: the file can be written at once.
    *
    * @throws HadoopIllegalArgumentException if the file is shorter than that
    */
@@ -542,7 +542,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
         if (!recursive && !buffer.list("", "", 1).entries().isEmpty()) {
           throw new PathIsNotEmptyDirectoryException(p.toString());
         }
-        return false; // the root stays, and so does what is in it
+        return false; // the root stays, with its entries
       }
       if (recursive) {
         need(p);
@@ -740,7 +740,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     return new ForebayChecksum(e.checksum());
   }
 
-  /** Ends the writing of a file: its content is what was hflushed, and its writer hears so. */
+  /** Ends the writing of a file: its content is the last hflush, and its writer gets an error. */
   @Override
   public boolean recoverLease(Path p) throws IOException {
     statistics.incrementWriteOps(1);

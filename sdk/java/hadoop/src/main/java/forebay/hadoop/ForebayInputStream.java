@@ -290,7 +290,7 @@ final class ForebayInputStream extends FSInputStream
 
   @Override
   public void setDropBehind(Boolean drop) {
-    // What leaves memory, and when, is the daemon's business.
+    // Eviction from memory is the daemon's decision.
   }
 
   @Override

@@ -32,7 +32,7 @@ final class ForebayOutputStream extends OutputStream
           .build();
   private volatile boolean closed;
 
-  /** Syncs says whether a commit is all that the buffer's durability asks of a sync. */
+  /** Syncs: a commit is enough for a sync, by the buffer's durability. */
   ForebayOutputStream(Path path, Output out, boolean syncs, FileSystem.Statistics statistics) {
     this.path = path;
     this.out = out;
@@ -77,14 +77,14 @@ final class ForebayOutputStream extends OutputStream
   @Override
   public void flush() {}
 
-  /** Makes what was written visible to others; it survives this process and the daemon. */
+  /** Makes the written bytes visible to others; they survive this process and the daemon. */
   @Override
   public void hflush() throws IOException {
     counters.incrementCounter(HFLUSH_OPS);
     commit();
   }
 
-  /** Makes what was written as durable as the buffer's policy asks. */
+  /** Makes the written bytes as durable as the buffer's policy requires. */
   @Override
   public void hsync() throws IOException {
     if (!syncs) {
@@ -106,11 +106,11 @@ final class ForebayOutputStream extends OutputStream
 
   @Override
   public void setDropBehind(Boolean drop) {
-    // What leaves memory, and when, is the daemon's business.
+    // Eviction from memory is the daemon's decision.
   }
 
   @Override
-  @SuppressWarnings("deprecation") // HFLUSH's name is what callers ask for
+  @SuppressWarnings("deprecation") // callers use HFLUSH's name
   public boolean hasCapability(String capability) {
     return switch (capability.toLowerCase(Locale.ROOT)) {
       case StreamCapabilities.HFLUSH,

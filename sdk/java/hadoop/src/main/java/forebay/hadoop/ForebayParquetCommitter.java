@@ -39,7 +39,7 @@ public class ForebayParquetCommitter extends ParquetOutputCommitter {
   }
 
   private static void summarise(JobContext c, Path output) {
-    writeMetaDataFile(c.getConfiguration(), output); // if the configuration wants one
+    writeMetaDataFile(c.getConfiguration(), output); // if configured
   }
 
   @Override

@@ -30,7 +30,7 @@ record ForebayPathHandle(String uri, long file, long generation, boolean exact)
   private static final byte VERSION = 1;
   private static final int FIXED = 1 + 1 + Long.BYTES + Long.BYTES;
 
-  /** Reads what {@link #bytes} wrote, whoever passed it on. */
+  /** Reads the bytes of {@link #bytes}. */
   static ForebayPathHandle of(PathHandle h) throws InvalidPathHandleException {
     if (h instanceof ForebayPathHandle own) {
       return own;

@@ -12,8 +12,8 @@ import org.apache.hadoop.mapreduce.TaskID;
 /**
  * Names of a job and its tasks in a transaction, the same in every process of the job.
  *
- * @param job what the job is known by
- * @param source what says so: a configuration key, or "JobID"
+ * @param job the job's identifier
+ * @param source the source of it: a configuration key, or "JobID"
  */
 record JobKey(String job, String source) {
   private static final String SPARK_UUID = "spark.sql.sources.writeJobUUID";
@@ -38,7 +38,7 @@ record JobKey(String job, String source) {
     return key.getBytes(StandardCharsets.UTF_8).length <= LONGEST ? key : prefix() + sum(destination);
   }
 
-  /** Returns what all keys of the job begin with. */
+  /** Returns the common prefix of all keys of the job. */
   String prefix() {
     return job + "@";
   }

@@ -62,7 +62,7 @@ final class SuccessFile {
     lap("flush_ms");
   }
 
-  /** Writes it in one commit: nobody sees a part of it. */
+  /** Writes it in one commit: no reader sees a part of it. */
   void write(ForebayFileSystem fs, String path, String txn) throws IOException {
     Instant now = Instant.now();
     data.setTimestamp(now.toEpochMilli());

@@ -25,7 +25,7 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 
 /**
- * Commits what Spark SQL writes to {@code bb://} in one step, with what it replaces: set {@code
+ * Commits Spark SQL's output to {@code bb://} in one step, with the files that it replaces: set {@code
  * spark.sql.sources.commitProtocolClass} to this class. Outputs elsewhere are Spark's business as usual.
  *
  * <pre>
@@ -45,7 +45,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   private final String destination;
   private final boolean dynamic;
   private final boolean ours;
-  // What Spark wants deleted with the job: relative to the destination, and elsewhere.
+  // Paths that Spark deletes with the job: relative to the destination, and elsewhere.
   private final TreeSet<String> replaced = new TreeSet<>();
   private final TreeSet<String> replacedLocations = new TreeSet<>();
   private transient ForebayCommitter committer;
@@ -78,7 +78,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
     return committer;
   }
 
-  /** Returns the context with what the job is known by everywhere, and some more. */
+  /** Returns the context with the job's identifier, and some more. */
   private TaskAttemptContext known(TaskAttemptContext c, Map<String, String> more) {
     return new TaskAttemptContextImpl(known(c.getConfiguration(), more), c.getTaskAttemptID());
   }
@@ -183,7 +183,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
     }
   }
 
-  /** Has what Spark wants deleted go when the job is committed, instead of before it begins. */
+  /** Delays Spark's deletions until the job is committed; else they come before it begins. */
   @Override
   public boolean deleteWithJob(FileSystem fs, Path path, boolean recursive) {
     String full = fs.makeQualified(path).toString();
@@ -244,7 +244,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
     l.commitJob(unmarked);
   }
 
-  /** Aborts the job; what it wrote to locations in other buffers goes when its lease has run out. */
+  /** Aborts the job; its files at locations in other buffers are removed when their lease expires. */
   @Override
   public void abortJob(JobContext c) {
     super.abortJob(c);

@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.Set;
 
 /**
- * What a task tells the driver of its output.
+ * A task's report of its output to the driver.
  *
  * @param partitions directories, relative to the destination, that it wrote to
  * @param locations directories elsewhere, which partitions have of their own

@@ -1,5 +1,5 @@
 /**
- * What Spark SQL needs beyond {@link forebay.hadoop}: to commit, and replace partitions, in one step.
- * docs/hadoop.md says how it is set.
+ * Additions to {@link forebay.hadoop} for Spark SQL: to commit, and replace partitions, in one step.
+ * docs/hadoop.md describes its settings.
  */
 package forebay.spark;
