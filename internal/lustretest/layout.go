@@ -14,6 +14,7 @@ type component struct {
 	stripe     int64  // bytes; 0: the default
 	pool       string
 	objects    []int // targets; nil: they are not made yet
+	onMDT      bool  // the bytes are on the metadata target
 }
 
 const (
@@ -23,18 +24,23 @@ const (
 	magicV1    = 0x0BD10BD0
 	magicV3    = 0x0BD30BD0
 	magicComp  = 0x0BD60BD0
+	raid0      = 0x1
+	onMDT      = 0x100 // LOV_PATTERN_MDT
 )
 
 // parse reads and checks what is set as a layout, as lod_verify_striping of lustre/lod/lod_lov.c does: the metadata
-// server refuses a layout by EINVAL.
-func parse(v []byte) ([]component, syscall.Errno) {
+// server refuses a layout by EINVAL. A component on the metadata target is made as short as the parameter
+// dom_stripesize (most) allows, or left out (lod_dom_stripesize_choose).
+func parse(v []byte, most int64) ([]component, syscall.Errno) {
 	n := binary.NativeEndian
 	if len(v) < 32 {
 		return nil, syscall.EINVAL
 	}
 	if n.Uint32(v) != magicComp {
 		c, errno := parseOne(v)
-		c.end = eof
+		if c.end = eof; c.onMDT {
+			return nil, syscall.EINVAL // llapi_stripe_param_verify: "must be specified with -E"
+		}
 		return []component{c}, errno
 	}
 	entries := int(n.Uint16(v[14:]))
@@ -58,11 +64,33 @@ func parse(v []byte) ([]component, syscall.Errno) {
 		if stripe == 0 {
 			stripe = defaultStripe
 		}
-		if c.start != prev || c.start >= c.end || c.end != eof && c.end%stripe != 0 {
+		if c.start != prev || c.start >= c.end || c.end != eof && c.end%stripe != 0 || c.end != eof && c.end%stripeUnit != 0 {
+			return nil, syscall.EINVAL
+		}
+		if c.onMDT && (i > 0 || stripe != c.end || c.count != 0 || c.pool != "") {
 			return nil, syscall.EINVAL
 		}
 		prev = c.end
 		comps = append(comps, c)
+	}
+	return shorten(comps, most)
+}
+
+// shorten gives a component on the metadata target what is allowed there, and the rest to the next one.
+func shorten(comps []component, most int64) ([]component, syscall.Errno) {
+	c := &comps[0]
+	if !c.onMDT || c.stripe <= most {
+		return comps, 0
+	}
+	c.stripe, c.end = most, uint64(most)
+	switch {
+	case len(comps) == 1:
+		return nil, syscall.EFBIG
+	case most == 0:
+		comps = comps[1:]
+		comps[0].start = 0
+	default:
+		comps[1].start = c.end
 	}
 	return comps, 0
 }
@@ -84,7 +112,8 @@ func parseOne(v []byte) (c component, errno syscall.Errno) {
 		return c, syscall.EINVAL
 	}
 	c.stripe, c.count = int64(n.Uint32(v[24:])), int(n.Uint16(v[28:]))
-	if n.Uint32(v[4:]) != 1 || c.stripe%stripeUnit != 0 {
+	pattern := n.Uint32(v[4:])
+	if c.onMDT = pattern == onMDT; pattern != raid0 && !c.onMDT || c.stripe%stripeUnit != 0 {
 		return c, syscall.EINVAL
 	}
 	return c, 0
@@ -94,7 +123,7 @@ func parseOne(v []byte) (c component, errno syscall.Errno) {
 // the number of its objects as its count (ll_getxattr_lov of lustre/llite/xattr.c).
 func attr(comps []component) []byte {
 	n := binary.NativeEndian
-	if len(comps) == 1 {
+	if len(comps) == 1 && !comps[0].onMDT {
 		return one(&comps[0])
 	}
 	head := make([]byte, 32+48*len(comps))
@@ -122,7 +151,10 @@ func one(c *component) []byte {
 	n := binary.NativeEndian
 	md := make([]byte, 32)
 	n.PutUint32(md, magicV1)
-	n.PutUint32(md[4:], 1)
+	n.PutUint32(md[4:], raid0)
+	if c.onMDT {
+		n.PutUint32(md[4:], onMDT)
+	}
 	n.PutUint32(md[24:], uint32(c.stripe))
 	n.PutUint16(md[28:], uint16(c.count))
 	if c.objects != nil {

@@ -7,12 +7,13 @@
 //   - the attribute lustre.lov, set of a file that was opened with O_LOV_DELAY_CREATE, inherited from the directory
 //     otherwise, and returned with the number of targets that there were (lustre/llite/xattr.c, lustre/lod). One that
 //     is set later is ignored without an error (ll_setstripe_ea). The objects of a progressive layout's
-//     components are made by the first write there;
+//     components are made by the first write there. Bytes of a component on the metadata server are written to
+//     that, at most as many as dom_stripesize allows;
 //   - ENOSPC of a target that is full, while statfs sums up the others (lustre/ofd);
 //   - targets that do not answer: writes to their objects, and syncs, wait until they do (a client waits for recovery). An
 //     eviction fails them with EIO instead (ptlrpc_invalidate_import);
 //   - EDQUOT of users, groups and projects, whose id is set and read by the calls of ioctl(2) for it (ll_fsxattr). What is
-//     made in a directory with an inherited project has it; a move into one that has another fails with EXDEV;
+//     made in a directory with an inherited project has it; a move into one that has another, or out of it, fails with EXDEV;
 //   - root squash and nodemaps: the servers see a caller as somebody else (lustre/mdt/mdt_identity.c, nodemap).
 //
 // Not played: several metadata targets, locks, caches of clients, time-outs.
@@ -42,9 +43,17 @@ type Target struct {
 type Options struct {
 	Name    string // of the file system; "": scratch
 	Targets []Target
+	MDT     Target // the metadata target
+	DoM     int64  // dom_stripesize: bytes of a file that may be on the metadata target; 0: 1 MiB; NoDoM: none
 	// Seen says as whom the servers see a user of this node; nil: as that user. SquashRoot is one.
 	Seen func(uid, gid uint32) (uint32, uint32)
 }
+
+// NoDoM says that no bytes of files are on the metadata target.
+const NoDoM = -1
+
+// MDT is the number of the metadata target.
+const MDT = -1
 
 // Nobody is the user that SquashRoot makes of root.
 const Nobody = 65534
@@ -80,6 +89,7 @@ type FS struct {
 	mu      sync.Mutex
 	changed sync.Cond // of mu: a target answers again, or evicts
 	targets []target
+	mdt     target
 	limits  map[owner]int64
 	used    map[owner]int64
 	next    int
@@ -96,40 +106,56 @@ type target struct {
 // Mount mounts an empty Lustre on a directory, until the test ends.
 func Mount(tb testing.TB, dir string, o Options) *FS {
 	tb.Helper()
-	o.Name = cmp.Or(o.Name, "scratch")
-	f := &FS{o: o, limits: map[owner]int64{}, used: map[owner]int64{}}
+	o.Name, o.DoM = cmp.Or(o.Name, "scratch"), cmp.Or(o.DoM, 1<<20)
+	f := &FS{o: o, mdt: target{Target: o.MDT}, limits: map[owner]int64{}, used: map[owner]int64{}}
 	f.changed.L = &f.mu
 	for _, t := range o.Targets {
 		f.targets = append(f.targets, target{Target: t})
 	}
 	f.FS = powertest.MountServed(tb, dir, f)
 	tb.Cleanup(func() { // before it is unmounted
-		for i := range f.targets {
+		for i := MDT; i < len(f.targets); i++ {
 			f.Answer(i)
 		}
 	})
 	return f
 }
 
-// Fill makes a target full.
+// target returns a target by its number, or the metadata target. The lock is held.
+func (f *FS) target(i int) *target {
+	if i == MDT {
+		return &f.mdt
+	}
+	return &f.targets[i]
+}
+
+// Fill makes a target, or MDT, full.
 func (f *FS) Fill(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.targets[i].Room = max(f.targets[i].used, 1)
+	t := f.target(i)
+	t.Room = max(t.used, 1)
+}
+
+// UsedOf returns how many bytes of files are on a target, or on MDT.
+func (f *FS) UsedOf(i int) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target(i).used
 }
 
 // Silence makes a target not answer.
 func (f *FS) Silence(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.targets[i].silent = true
+	f.target(i).silent = true
 }
 
 // Answer makes a target answer again.
 func (f *FS) Answer(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.targets[i].silent = false
+	f.target(i).silent = false
 	f.changed.Broadcast()
 }
 
@@ -139,9 +165,9 @@ func (f *FS) AwaitCalls(n int) {
 	defer f.mu.Unlock()
 	for {
 		waiting := 0
-		for i := range f.targets {
-			if f.targets[i].silent {
-				waiting += f.targets[i].waiting
+		for i := MDT; i < len(f.targets); i++ {
+			if t := f.target(i); t.silent {
+				waiting += t.waiting
 			}
 		}
 		if waiting >= n {
@@ -155,8 +181,9 @@ func (f *FS) AwaitCalls(n int) {
 func (f *FS) Evict(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.targets[i].silent = false
-	f.targets[i].evicted++
+	t := f.target(i)
+	t.silent = false
+	t.evicted++
 	f.changed.Broadcast()
 }
 
@@ -258,6 +285,10 @@ type file struct {
 // make makes the objects of a component: on the targets of its pool, of those that have room, as many as were asked
 // for or as there are. A pool that does not exist is no pool (lod_find_pool).
 func (f *FS) make(c *component) {
+	if c.onMDT {
+		c.objects = []int{}
+		return
+	}
 	if c.stripe == 0 {
 		c.stripe = defaultStripe
 	}
@@ -296,7 +327,7 @@ func (n *file) Layout() ([]byte, syscall.Errno) {
 
 // SetLayout sets the attribute, of a directory the default.
 func (n *file) SetLayout(value []byte) syscall.Errno {
-	comps, errno := parse(value)
+	comps, errno := parse(value, max(n.fs.o.DoM, 0))
 	if errno != 0 {
 		return errno
 	}
@@ -353,6 +384,9 @@ func (n *file) target(at int64) *target {
 		if uint64(at) >= c.end {
 			continue
 		}
+		if c.onMDT {
+			return &n.fs.mdt
+		}
 		if c.objects == nil {
 			n.fs.make(c)
 		}
@@ -396,6 +430,11 @@ func (n *file) Sync() syscall.Errno {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range n.comps {
+		if n.comps[i].onMDT {
+			if errno := f.wait(&f.mdt); errno != 0 {
+				return errno
+			}
+		}
 		for _, o := range n.comps[i].objects {
 			if errno := f.wait(&f.targets[o]); errno != 0 {
 				return errno

@@ -256,7 +256,7 @@ func (d *disk) rename(from uint64, old string, to uint64, name string, flags uin
 	case len(there.names) > 0:
 		return syscall.ENOTEMPTY
 	}
-	if d.servers != nil && from != to && !sameProject(target.placed, n.placed) {
+	if d.servers != nil && from != to && !sameProject(d.inodes[from].placed, target.placed, n.placed) {
 		return syscall.EXDEV
 	}
 	if errno := d.step("rename %s to %s", old, name); errno != 0 {

@@ -85,12 +85,16 @@ func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 	return 0
 }
 
-// sameProject reports whether something may be moved into a directory: not into one whose project is inherited, and
-// is another one (lustre/mdd/mdd_dir.c, mdd_rename).
-func sameProject(dir, n Placed) bool {
-	to, inherited := dir.Project()
-	from, _ := n.Project()
-	return !inherited || to == from
+// sameProject reports whether something may be moved from one directory into another: neither into one whose project is
+// inherited and not that of what is moved, nor out of one whose project is inherited into one of another project. mdd_rename
+// asks mdd_rename_sanity_check for it (lustre/mdd/mdd_dir.c). The check is the one that early releases with project
+// quotas make of everything; later ones make it of directories alone, and give a file that is moved the project
+// of its new directory.
+func sameProject(from, to, n Placed) bool {
+	left, leftInherits := from.Project()
+	came, comesInto := to.Project()
+	own, _ := n.Project()
+	return (!comesInto || came == own) && (!leftInherits || left == came)
 }
 
 // seen returns as whom the servers see the caller, who makes a file with that owner.

@@ -150,6 +150,59 @@ func TestDirectoryLayoutIsKept(t *testing.T) {
 	l.has(s, "below/it/small", 100, progressive)
 }
 
+// A layout with data on the metadata server is that of small files, too, which have all of their bytes there. What the
+// server does not allow there is on other targets.
+func TestLayoutOnMDT(t *testing.T) {
+	const asked = "-E 128K -L mdt -E 1M -c 1 -S 1M -E -1 -c 2 -S 1M"
+	for _, c := range []struct {
+		allowed int64
+		want    string
+		onMDT   int64 // bytes of a file of 2 MiB
+		told    string
+	}{
+		{0, asked, 128 << 10, ""},
+		{64 << 10, "-E 64K -L mdt -E 1M -c 1 -S 1M -E -1 -c 2 -S 1M", 64 << 10, "files have 64K there"},
+		{lustretest.NoDoM, "-E 1M -c 1 -S 1M -E -1 -c 2 -S 1M", 0, "files have none there"},
+	} {
+		t.Run(fmt.Sprint(c.allowed), func(t *testing.T) {
+			l := mountLustre(t, lustretest.Options{Targets: make([]lustretest.Target, 3), DoM: c.allowed})
+			var log bytes.Buffer
+			l.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			l.opts.Layouts = []lustre.Rule{{Layout: layout(t, asked)}}
+			s := open(t, l.Dir, l.opts)
+			l.has(s, "large", 2<<20, c.want)
+			if got := l.UsedOf(lustretest.MDT); got != c.onMDT {
+				t.Errorf("%d bytes are on the metadata server, want %d", got, c.onMDT)
+			}
+			l.has(s, "small", 100, c.want)
+			if got := l.UsedOf(lustretest.MDT); c.onMDT > 0 && got != c.onMDT+64<<10 {
+				t.Errorf("with a small file, %d bytes are on the metadata server", got)
+			}
+			if n := strings.Count(log.String(), "\n"); c.told == "" && n > 0 || c.told != "" && (n != 1 || !strings.Contains(log.String(), c.told)) {
+				t.Errorf("%q is not told once in\n%s", c.told, log.String())
+			}
+		})
+	}
+}
+
+// A directory's layout with data on the metadata server is kept, and no attribute is set. When that server has no room for
+// bytes, the next attempt puts them elsewhere.
+func TestFullMDT(t *testing.T) {
+	const own = "-E 64K -L mdt -E -1 -c 1 -S 1M"
+	l := mountLustre(t, targets(4))
+	l.setDefault(".", own)
+	l.opts.room = func(*os.Root) (int64, error) { return 1 << 30, nil }
+	s := open(t, l.Dir, l.opts)
+	if calls := l.during(func() { l.has(s, "d/small", 100, own) }); slices.Contains(calls, "setxattr 0") {
+		t.Error("a layout was set of a file whose directory has one")
+	}
+	l.Fill(lustretest.MDT)
+	if _, err := l.put(s, "full", 100); bb.KindOf(err) != bb.NoSpace || !backing.Passing(err) {
+		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
+	}
+	l.has(s, "full", 100, "-c 2 -S 1M")
+}
+
 // What a layout asks for and files do not get is logged once.
 func TestTooManyTargetsToldOnce(t *testing.T) {
 	l := mountLustre(t, targets(2))

@@ -94,9 +94,13 @@ func (c *Component) attr(b []byte) []byte {
 		magic = magicV3
 	}
 	b = order.AppendUint32(b, magic)
-	b = order.AppendUint32(b, patternRAID0)
+	pattern, stripe := uint32(patternRAID0), uint32(c.StripeSize)
+	if c.MDT { // the servers refuse a stripe that does not fill the component (lod_verify_striping)
+		pattern, stripe = patternMDT, uint32(c.End)
+	}
+	b = order.AppendUint32(b, pattern)
 	b = append(b, make([]byte, 16)...)
-	b = order.AppendUint32(b, uint32(c.StripeSize))
+	b = order.AppendUint32(b, stripe)
 	b = order.AppendUint16(b, uint16(c.Count)) // -1: allTargets
 	b = order.AppendUint16(b, anyTarget)
 	if c.Pool != "" {

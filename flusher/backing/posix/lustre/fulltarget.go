@@ -53,13 +53,13 @@ func (l Layout) other() Layout {
 	if len(l) == 0 {
 		l = Layout{{}}
 	}
+	if l.onMDT() && len(l) > 1 {
+		l = l[1:]
+	}
 	l = slices.Clone(l)
 	for i := range l {
 		c := &l[i]
 		c.Made = false
-		if c.MDT {
-			c.MDT, c.Count, c.StripeSize = false, 1, 0
-		}
 		if c.Count >= 0 {
 			c.Count = 2 * max(c.Count, 1)
 		}

@@ -24,8 +24,10 @@ type Component struct {
 	Count      int    // storage targets; -1: all of them; 0: the file system's default
 	StripeSize int64  // bytes, a multiple of 64 KiB; 0: the file system's default
 	Pool       string // of storage targets; "": none
-	MDT        bool   // the bytes are on the metadata server. Only read: a directory's default sets it
-	Made       bool   // its objects exist, so that Count is that of the targets that it has. Only read
+	// MDT: the bytes are on the metadata server, in one stripe as long as the component. Only the first component can be
+	// there. It has neither targets nor a pool, and no stripe size is asked for.
+	MDT  bool
+	Made bool // its objects exist, so that Count is that of the targets that it has. Only read
 }
 
 // Rule is a row of the stripe table: the layout of files of at least MinSize bytes.
@@ -36,17 +38,23 @@ type Rule struct {
 
 // LayoutFor returns the layout of the row with the largest MinSize that a file of that size reaches; nil if there is none:
 // the directory's own layout holds. Files below leastLaidOut have none of
-// their own: it costs the metadata server a request, and gains nothing.
+// their own, since it costs the metadata server a request, unless it puts their bytes there.
 func LayoutFor(table []Rule, size int64) Layout {
 	var best Rule
 	found := false
 	for _, r := range table {
-		if size >= max(r.MinSize, leastLaidOut) && (!found || r.MinSize > best.MinSize) {
+		if size >= r.MinSize && (!found || r.MinSize > best.MinSize) {
 			best, found = r, true
 		}
 	}
+	if size < leastLaidOut && !best.Layout.onMDT() {
+		return nil
+	}
 	return best.Layout
 }
+
+// onMDT reports whether a file's first bytes are on the metadata server.
+func (l Layout) onMDT() bool { return len(l) > 0 && l[0].MDT }
 
 const (
 	minStripe     = 64 << 10 // LOV_MIN_STRIPE_SIZE
@@ -68,6 +76,10 @@ func (l Layout) Check() error {
 		}
 		last := i == len(l)-1
 		switch {
+		case c.MDT && i > 0:
+			return fmt.Errorf("component %d is on the metadata server, where only the first can be", i+1)
+		case c.MDT && (last || c.End > math.MaxUint32):
+			return fmt.Errorf("the component on the metadata server ends with the file or at 4G or more")
 		case last && c.End != 0:
 			return fmt.Errorf("the last component ends at %s, and not with the file", bytesText(c.End))
 		case !last && c.End <= begin:
@@ -82,8 +94,8 @@ func (l Layout) Check() error {
 
 func (c *Component) check() error {
 	switch {
-	case c.MDT:
-		return fmt.Errorf("data on the metadata server is set as the default of a directory (lfs setstripe -L mdt)")
+	case c.MDT && (c.Count != 0 || c.StripeSize != 0 || c.Pool != ""):
+		return fmt.Errorf("a component on the metadata server has neither -c, -S nor -p")
 	case c.Count < -1 || c.Count > maxStripes:
 		return fmt.Errorf("stripe count %d is not 1 to %d, or -1 for all targets", c.Count, maxStripes)
 	case c.StripeSize < 0 || c.StripeSize > math.MaxUint32 || c.StripeSize%minStripe != 0:
@@ -137,8 +149,18 @@ func PartSize(most int64, l Layout, size int64) int64 {
 }
 
 // Fewer describes what of a layout that was asked for a file did not get: fewer targets, since the file system or
-// the pool has no more, or another pool. "": nothing.
+// the pool has no more, another pool, or less on the metadata server, which has a limit for each file
+// (lod_dom_stripesize_choose in lustre/lod/lod_lov.c). "": nothing.
 func Fewer(asked, got Layout) string {
+	if asked.onMDT() && len(got) > 0 {
+		switch {
+		case !got.onMDT():
+			return "the layout asks for data on the metadata server, and files have none there (lctl get_param lod.*.dom_stripesize)"
+		case got[0].End != 0 && got[0].End < asked[0].End:
+			return fmt.Sprintf("the layout asks for %s on the metadata server, and files have %s there (lctl get_param lod.*.dom_stripesize)",
+				bytesText(asked[0].End), bytesText(got[0].End))
+		}
+	}
 	for i := range min(len(asked), len(got)) {
 		a, g := &asked[i], &got[i]
 		if a.Pool != "" && g.Pool != a.Pool {

@@ -23,6 +23,13 @@ func TestLayoutFor(t *testing.T) {
 	if got := LayoutFor([]Rule{{Layout: Layout{{Count: 1}}}}, 1<<20-1); got != nil {
 		t.Errorf("a file below 1 MiB has %v", got)
 	}
+	dom := Layout{{End: 1 << 16, MDT: true}, {Count: 1}}
+	onMDT := []Rule{{MinSize: 1 << 12, Layout: dom}, {MinSize: 1 << 18, Layout: Layout{{Count: 2}}}}
+	for size, want := range map[int64]string{0: "", 1<<12 - 1: "", 1 << 12: dom.String(), 1<<18 - 1: dom.String(), 1 << 18: "", 1<<20 - 1: "", 1 << 20: "-c 2"} {
+		if got := LayoutFor(onMDT, size).String(); got != want {
+			t.Errorf("size %d: %q, want %q", size, got, want)
+		}
+	}
 }
 
 // What is read is printed in one form, and what Lustre would refuse is refused.
@@ -35,6 +42,8 @@ func TestText(t *testing.T) {
 		"-E -1 -c 2":                      "-c 2",
 		"-E 64M -c 1 -S 1M -p flash -E 1G -c 4 -E eof -c -1 -p none": "-E 64M -c 1 -S 1M -p flash -E 1G -c 4 -S 1M -p flash -E -1 -c -1 -S 1M",
 		" -E  1M\t-E EOF -c 2 ": "-E 1M -c 1 -E -1 -c 2",
+		"-E 64K -L mdt -E -1":                           "-E 64K -L mdt -E -1 -c 1",
+		"-E 1M --layout mdt -E 1G -S 4M -p f -E -1 -c 8": "-E 1M -L mdt -E 1G -c 1 -S 4M -p f -E -1 -c 8 -S 4M -p f",
 	} {
 		l, err := Parse(text)
 		if err != nil || l.String() != want {
@@ -44,7 +53,8 @@ func TestText(t *testing.T) {
 	for _, bad := range []string{
 		"", "-c", "4", "-c 0", "-c -2", "-c 2001", "-c x", "-S 1", "-S 100K", "-S 4G", "-S -64K", "-S 9999999999999999999G", "-p " + strings.Repeat("x", 16), "-p a/b",
 		"-E 64M -c 1", "-E 64M -c 1 -E 64M -c 2", "-E 2M -c 1 -E 1M -c 2 -E -1 -c 1", "-c 1 -E 1M -c 2 -E -1 -c 3", "-E -1 -c 1 -E -1 -c 2", "-E 0 -c 1 -E -1 -c 1",
-		"-E 1M -S 4M -E -1 -c 1", "-E 1M -L mdt -E -1 -c 1", "-L raid5", "-i 3", "-E 1000 -c 1 -E -1 -c 1", strings.Repeat("-E 1M ", 65),
+		"-E 1M -S 4M -E -1 -c 1", "-L raid5", "-L mdt", "-E -1 -L mdt", "-E 1M -c 1 -E 2M -L mdt -E -1 -c 1", "-E 4G -L mdt -E -1 -c 1",
+		"-E 1M -L mdt -c 1 -E -1 -c 1", "-E 1M -S 64K -L mdt -E -1 -c 1", "-E 1M -L mdt -p p -E -1 -c 1", "-E 100K -L mdt -E -1 -c 1", "-i 3", "-E 1000 -c 1 -E -1 -c 1", strings.Repeat("-E 1M ", 65),
 	} {
 		if l, err := Parse(bad); err == nil {
 			t.Errorf("%q was read as %q", bad, l)
@@ -67,6 +77,11 @@ func TestAttribute(t *testing.T) {
 			"00000000" + "00000000" + "0000100000000000" + "ffffffffffffffff" + "a0000000" + "30000000" + "00000000" + "000000000000000000000000" +
 			"d00bd10b" + "01000000" + oi + "00000100" + "0100" + "ffff" +
 			"d00bd30b" + "01000000" + oi + "00000100" + "0300" + "ffff" + "70000000000000000000000000000000",
+		"-E 64K -L mdt -E -1 -c 2": "d00bd60b" + "c0000000" + "00000000" + "0000" + "0200" + "0000" + "000000000000" + "0000000000000000" +
+			"00000000" + "00000000" + "0000000000000000" + "0000010000000000" + "80000000" + "20000000" + "00000000" + "000000000000000000000000" +
+			"00000000" + "00000000" + "0000010000000000" + "ffffffffffffffff" + "a0000000" + "20000000" + "00000000" + "000000000000000000000000" +
+			"d00bd10b" + "00010000" + oi + "00000100" + "0000" + "ffff" +
+			"d00bd10b" + "01000000" + oi + "00000000" + "0200" + "ffff",
 	} {
 		l, err := Parse(text)
 		if err != nil {
@@ -84,14 +99,13 @@ func TestAttribute(t *testing.T) {
 
 // A file's layout is that of its first mirror, with its objects behind each component.
 func TestDecode(t *testing.T) {
-	l := Layout{{End: 1 << 20, Count: 1, StripeSize: 1 << 20, MDT: true}, {Count: 2, StripeSize: 1 << 20}}
+	l := Layout{{End: 1 << 20, MDT: true}, {Count: 2, StripeSize: 1 << 20}}
 	b := l.attr()
 	order := binary.NativeEndian
 	entry := func(i int) []byte { return b[sizeComposite+i*sizeEntry:] }
 	order.PutUint32(entry(0)[4:], entryMade)
-	order.PutUint32(b[order.Uint32(entry(0)[24:])+4:], patternMDT)
 	got, err := decode(b)
-	want := Layout{{End: 1 << 20, Count: 1, StripeSize: 1 << 20, MDT: true, Made: true}, {Count: 2, StripeSize: 1 << 20}}
+	want := Layout{{End: 1 << 20, StripeSize: 1 << 20, MDT: true, Made: true}, {Count: 2, StripeSize: 1 << 20}}
 	if err != nil || !reflect.DeepEqual(got, want) || got.String() != "-E 1M -L mdt -E -1 -c 2 -S 1M" {
 		t.Errorf("%+v, %v", got, err)
 	}

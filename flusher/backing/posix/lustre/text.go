@@ -45,8 +45,9 @@ func IsText(s string) bool {
 }
 
 // Parse reads a layout as lfs setstripe does: -c COUNT, -S SIZE and -p POOL, and before those of each component of a
-// progressive layout -E END. As there, a component that names no size or pool has those of the one before, and one that
-// names no count one target.
+// progressive layout -E END. The first may have -L mdt in their place. As there, a component that names no size or pool has
+// those of the one before, and one that names no count one target; unlike there, one that follows -L mdt and names
+// no size has the file system's, and not that of the component before.
 func Parse(text string) (Layout, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words)%2 != 0 {
@@ -60,7 +61,7 @@ func Parse(text string) (Layout, error) {
 		}
 	}
 	for i := range l {
-		if l[i].Count == 0 {
+		if l[i].Count == 0 && !l[i].MDT {
 			l[i].Count = 1
 		}
 	}
@@ -104,7 +105,7 @@ func (l Layout) option(n int, name, value string) (_ Layout, err error) {
 			err = fmt.Errorf("layout %q is neither raid0 nor mdt", value)
 		}
 	default:
-		err = fmt.Errorf("option %q is none of -E, -c, -S, -p", name)
+		err = fmt.Errorf("option %q is none of -E, -c, -S, -p, -L", name)
 	}
 	return l, err
 }
