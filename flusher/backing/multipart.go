@@ -14,6 +14,12 @@ import (
 func InParts(ctx context.Context, size, part int64, parallel int,
 	do func(ctx context.Context, index int, off, n int64) (uint64, error),
 ) (uint64, error) {
+	if size > 0 && size <= part {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return do(ctx, 0, 0, size)
+	}
 	sums := make([]uint64, (size+part-1)/part)
 	g, groupCtx := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, parallel))

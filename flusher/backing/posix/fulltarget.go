@@ -3,35 +3,18 @@ package posix
 import (
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
 
-// room returns how many bytes a file system has for users that are not root.
-func room(root *os.Root) (int64, error) {
-	dir, err := root.Open(".")
-	if err != nil {
-		return 0, err
-	}
-	defer dir.Close()
-	var s unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &s); err != nil {
-		return 0, err
-	}
-	return int64(s.Bavail) * s.Bsize, nil
-}
-
 // fullTarget names a full target in an error of a file system that has room for the file, and notes the name.
 func (p *Pending) fullTarget(err error) error {
-	if p.s.identity.Kind != lustre.Magic || p.root == nil || !errors.Is(err, syscall.ENOSPC) {
+	if p.s.identity.Kind != lustre.Magic || p.dir == nil || !errors.Is(err, syscall.ENOSPC) {
 		return err
 	}
-	free, roomErr := p.s.opts.room(p.root)
+	free, roomErr := p.s.opts.room(p.dir.Root)
 	if roomErr != nil || free < 2*p.size {
 		return err
 	}

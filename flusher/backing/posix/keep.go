@@ -13,6 +13,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/link"
+	"forebay/flusher/backing/posix/opendir"
 	"forebay/internal/bb"
 )
 
@@ -37,33 +38,41 @@ func checkExisting(root *os.Root, name string, opts *backing.PutOptions) error {
 
 // place gives a temporary file its name. With Keep, the kernel refuses a name that is taken, or
 // swaps the two, and what had the name is compared before it goes.
-func (s *Store) place(root *os.Root, temp, name string, opts *backing.PutOptions) error {
-	if !opts.Keep {
-		return root.Rename(temp, name)
+func (p *Pending) place() error {
+	if !p.opts.Keep {
+		return p.rename(0)
 	}
-	err := s.opts.rename2(root, temp, name, unix.RENAME_NOREPLACE)
+	err := p.rename(unix.RENAME_NOREPLACE)
 	if err == nil || !errors.Is(err, unix.EEXIST) && !noFlags(err) {
 		return err
 	}
-	if err := checkExisting(root, name, opts); err != nil {
+	if err := checkExisting(p.dir.Root, p.name, &p.opts); err != nil {
 		return err
 	}
-	s.opts.between(name)
-	switch err = s.opts.rename2(root, temp, name, unix.RENAME_EXCHANGE); {
+	p.s.opts.between(p.name)
+	switch err = p.rename(unix.RENAME_EXCHANGE); {
 	case noFlags(err): // NFS: compared a moment ago
-		return root.Rename(temp, name)
+		return p.rename(0)
 	case errors.Is(err, fs.ErrNotExist): // gone meanwhile
-		return s.opts.rename2(root, temp, name, unix.RENAME_NOREPLACE)
+		return p.rename(unix.RENAME_NOREPLACE)
 	case err != nil:
 		return err
 	}
-	if err := checkExisting(root, temp, opts); err != nil {
+	if err := checkExisting(p.dir.Root, p.temp, &p.opts); err != nil {
 		if errors.Is(err, backing.ErrForeign) {
-			err = backing.Foreign("put", name)
+			err = backing.Foreign("put", p.name)
 		}
-		return errors.Join(err, s.opts.rename2(root, temp, name, unix.RENAME_EXCHANGE))
+		return errors.Join(err, p.rename(unix.RENAME_EXCHANGE))
 	}
-	return root.Remove(temp)
+	return p.dir.Remove(path.Base(p.temp))
+}
+
+// rename renames the temporary file to its name.
+func (p *Pending) rename(flags uint) error {
+	if p.s.opts.rename2 != nil && flags != 0 {
+		return p.s.opts.rename2(p.dir.Root, p.temp, p.name, flags)
+	}
+	return p.dir.Rename(path.Base(p.temp), path.Base(p.name), flags)
 }
 
 // noFlags reports whether a file system, such as NFS, cannot rename with flags.
@@ -71,32 +80,18 @@ func noFlags(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// rename2 renames with flags of renameat2(2).
-func rename2(root *os.Root, old, newName string, flags uint) error {
-	from, err := openDir(root, path.Dir(old))
-	if err != nil {
-		return err
+func (s *Store) rename2(root *os.Root, old, newName string, flags uint) error {
+	if s.opts.rename2 != nil {
+		return s.opts.rename2(root, old, newName, flags)
 	}
-	defer from.Close()
-	to := from
-	if path.Dir(old) != path.Dir(newName) {
-		if to, err = openDir(root, path.Dir(newName)); err != nil {
-			return err
-		}
-		defer to.Close()
-	}
-	err = unix.Renameat2(int(from.Fd()), path.Base(old), int(to.Fd()), path.Base(newName), flags)
-	if err != nil {
-		return &os.LinkError{Op: "renameat2", Old: old, New: newName, Err: err}
-	}
-	return nil
+	return opendir.Rename(root, old, newName, flags)
 }
 
 // moveNew renames a file to a name that nothing has, and fails with EEXIST otherwise. Where a
 // rename cannot tell, a second link can, and the first goes then. Where there are no links either,
 // the name is looked at right before.
 func (s *Store) moveNew(root *os.Root, old, newName string) error {
-	err := s.opts.rename2(root, old, newName, unix.RENAME_NOREPLACE)
+	err := s.rename2(root, old, newName, unix.RENAME_NOREPLACE)
 	if !noFlags(err) {
 		return err
 	}
@@ -295,7 +290,7 @@ func (s *Store) replaceVersion(root *os.Root, old, newName string, is, replaces 
 		}
 		second = old
 	}
-	err = s.opts.rename2(root, second, newName, unix.RENAME_EXCHANGE)
+	err = s.rename2(root, second, newName, unix.RENAME_EXCHANGE)
 	if err != nil && linked {
 		if err := ignoreMissing(root.Remove(second)); err != nil {
 			return err
@@ -343,7 +338,7 @@ func (s *Store) undo(root *os.Root, second, old, newName string, is, replaced ba
 	case to != is:
 		wrong = old
 	}
-	err = s.opts.rename2(root, newName, second, unix.RENAME_EXCHANGE)
+	err = s.rename2(root, newName, second, unix.RENAME_EXCHANGE)
 	if err == nil && second != old {
 		err = s.removeLink(root, second, to)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
+	"forebay/flusher/backing/posix/opendir"
 	"forebay/internal/bb"
 )
 
@@ -270,7 +271,7 @@ func TestCutReplacingRename(t *testing.T) {
 			}
 			steps := last
 			r.opts.rename2 = func(root *os.Root, old, newName string, flags uint) error {
-				return step(rename2(root, old, newName, flags))
+				return step(opendir.Rename(root, old, newName, flags))
 			}
 			r.opts.link = func(root *os.Root, old, newName string) error { return step(root.Link(old, newName)) }
 			ended := func() (ended bool) {

@@ -1,6 +1,7 @@
 package posix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -13,6 +14,8 @@ import (
 	"forebay/flusher/backing/posix/fileio"
 	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
+	"forebay/flusher/backing/posix/opendir"
+	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
 )
 
@@ -20,12 +23,12 @@ import (
 // Commit. It is for callers that bring the bytes piece by piece, and that compare their
 // checksum themselves before Commit.
 type Pending struct {
-	s         *Store
-	root      *os.Root
-	dir, temp string
-	name      string
-	size      int64
-	opts      backing.PutOptions
+	s    *Store
+	dir  *opendir.Dir // nil: it is not open
+	temp string
+	name string
+	size int64
+	opts backing.PutOptions
 
 	f, direct *os.File // direct: the same file, past the page cache; nil: it is written as usual
 	opened    uint64   // of syncgroup
@@ -41,13 +44,8 @@ func (s *Store) Begin(ctx context.Context, name string, size int64, opts backing
 	if err := backing.CheckName("put", name); err != nil {
 		return nil, err
 	}
-	root, err := s.root(ctx)
-	if err != nil {
-		return nil, cause.Wrap("put", name, err)
-	}
-	dir := path.Dir(name)
-	p := &Pending{s: s, root: root, dir: dir, temp: path.Join(dir, s.opts.Owner.TempName()), name: name, size: size, opts: opts}
-	if err := p.create(); err != nil {
+	p := &Pending{s: s, temp: path.Join(path.Dir(name), s.opts.Owner.TempName()), name: name, size: size, opts: opts}
+	if err := p.create(ctx); err != nil {
 		err = p.failed(err)
 		p.Abort()
 		return nil, err
@@ -55,33 +53,62 @@ func (s *Store) Begin(ctx context.Context, name string, size int64, opts backing
 	return p, nil
 }
 
-func (p *Pending) create() error {
-	if err := checkExisting(p.root, p.name, &p.opts); err != nil { // before all bytes are written for nothing
-		return err
-	}
-	err := p.s.makeDirs(p.root, p.dir, p.opts.Attrs)
-	if err != nil {
-		return err
-	}
-	if p.opts.Attrs.IsLink() {
-		p.f, err = link.Begin(p.name, p.size)
-		return err
-	}
-	p.f, p.asked, err = p.s.create(p.root, p.temp, p.name, p.size)
-	if errors.Is(err, fs.ErrNotExist) && gone(p.root, p.dir) { // somebody removed a directory that we remembered
+func (p *Pending) create(ctx context.Context) error {
+	err := p.createIn(ctx)
+	if errors.Is(err, fs.ErrNotExist) { // somebody removed a directory that we remembered, or that is open
 		p.s.forgetDurable()
-		if err = p.s.makeDirs(p.root, p.dir, p.opts.Attrs); err == nil {
-			p.f, p.asked, err = p.s.create(p.root, p.temp, p.name, p.size)
+		if p.dir != nil {
+			p.dir.Release()
+			p.dir = nil
 		}
+		err = p.createIn(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	p.opened = p.s.files.Opened()
-	if p.direct = p.s.openDirect(p.root, p.temp, p.size); p.direct != nil {
+	if p.direct = p.s.openDirect(p.dir.Root, p.temp, p.size); p.direct != nil {
 		return fileio.Allocate(p.f, p.size)
 	}
 	return nil
+}
+
+func (p *Pending) createIn(ctx context.Context) (err error) {
+	if p.dir, err = p.openDir(ctx); err != nil {
+		return err
+	}
+	if p.opts.Keep && p.size > syncgroup.Small && !p.dir.Free(path.Base(p.name)) { // before all bytes are written for nothing
+		if err := checkExisting(p.dir.Root, p.name, &p.opts); err != nil {
+			return err
+		}
+	}
+	if p.opts.Attrs.IsLink() {
+		p.f, err = link.Begin(p.name, p.size)
+		return err
+	}
+	p.f, p.asked, err = p.s.create(p.dir, path.Base(p.temp), p.name, p.size)
+	return err
+}
+
+func (p *Pending) openDir(ctx context.Context) (*opendir.Dir, error) {
+	dir := path.Dir(p.name)
+	return p.s.open.Get(dir, func() (*opendir.Dir, error) { return p.s.openToPut(ctx, dir, p.opts.Attrs) })
+}
+
+// openToPut makes a directory where it is missing, and opens it.
+func (s *Store) openToPut(ctx context.Context, dir string, attrs *backing.Attrs) (*opendir.Dir, error) {
+	root, err := s.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &opendir.Dir{Root: root, Opened: s.dirs.Opened()}
+	if err = s.makeDirs(root, dir, attrs); err == nil {
+		d.File, err = openDir(root, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return d, nil
 }
 
 // PartSize returns how many bytes one of the concurrent calls of WriteAt, or one worker, writes at a time, at most as
@@ -115,7 +142,7 @@ func (p *Pending) Finish() error {
 	if p.opts.Attrs.IsLink() {
 		return p.failed(errors.Join(p.makeLink(), p.close()))
 	}
-	err := setAttrs(p.root, p.temp, p.f, p.opts.Attrs, p.s.opts.Group)
+	err := setAttrs(p.dir.Root, p.temp, p.f, p.opts.Attrs, p.s.opts.Group)
 	if err == nil {
 		err = p.s.files.Sync(p.f, p.size, p.opened)
 	}
@@ -129,11 +156,19 @@ func (p *Pending) Finish() error {
 }
 
 func (p *Pending) makeLink() (err error) {
+	first := p.dir
 	n := link.New{Target: p.f, Size: p.size, Attrs: p.opts.Attrs, Group: p.s.opts.Group, Remake: func() error {
 		p.s.forgetDurable()
-		return p.s.makeDirs(p.root, p.dir, p.opts.Attrs)
+		again, err := p.openDir(context.Background())
+		if err == nil {
+			p.dir = again
+		}
+		return err
 	}}
-	p.info, err = n.Make(p.root, p.temp)
+	p.info, err = n.Make(first.Root, p.temp)
+	if p.dir != first {
+		first.Release()
+	}
 	return err
 }
 
@@ -141,17 +176,17 @@ func (p *Pending) makeLink() (err error) {
 func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 	err := ctx.Err()
 	if err == nil {
-		err = p.s.stillThere(p.root)
+		err = p.dir.Check(ctx, func() error { return cmp.Or(p.s.stillThere(p.dir.Root), p.dir.InPlace()) })
 	}
 	if err == nil {
-		err = p.s.place(p.root, p.temp, p.name, &p.opts)
+		err = p.place()
 	}
 	if err != nil {
 		return backing.Object{}, p.failed(err)
 	}
 	p.done = true
 	p.s.full.Forget(p.name)
-	if err := p.s.syncDir(p.root, p.dir); err != nil {
+	if err := p.dir.Sync(func() error { return p.s.syncOpen(p.dir.File, path.Dir(p.name), p.dir.Opened) }); err != nil {
 		return backing.Object{}, p.failed(err)
 	}
 	if fewer := lustre.Fewer(p.asked, p.layout); fewer != "" && p.s.told.First(fewer) {
@@ -166,14 +201,14 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 // after a failure here, Sweep finds.
 func (p *Pending) Abort() {
 	p.close()
-	if p.root == nil {
+	if p.dir == nil {
 		return
 	}
 	if !p.done {
-		p.root.Remove(p.temp)
+		p.dir.Remove(path.Base(p.temp))
 	}
-	p.root.Close()
-	p.root = nil
+	p.dir.Release()
+	p.dir = nil
 }
 
 func (p *Pending) close() (err error) {
@@ -189,7 +224,7 @@ func (p *Pending) close() (err error) {
 
 // failed names the file in an error, and not its temporary one.
 func (p *Pending) failed(err error) error {
-	err = p.fullTarget(withoutTemp(err, p.temp, p.name))
+	err = p.fullTarget(cause.WithoutTemp(err, p.temp, p.name))
 	if errors.Is(err, syscall.EDQUOT) {
 		uid, gid := owners(p.opts.Attrs, os.Geteuid(), os.Getegid())
 		err = cause.OfQuota(p.name, err, uid, gid, p.project())

@@ -22,6 +22,7 @@ import (
 	"forebay/flusher/backing/posix/identity"
 	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
+	"forebay/flusher/backing/posix/opendir"
 	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
 )
@@ -49,7 +50,7 @@ type Options struct {
 	identify func(dir *os.File) (identity.Identity, error) // nil: of the kernel
 	// Of tests: what renames and links, if not the kernel; and what happens between a look at a name and
 	// what is done because of it.
-	rename2 func(root *os.Root, old, newName string, flags uint) error
+	rename2 func(root *os.Root, old, newName string, flags uint) error // nil: the kernel
 	link    func(root *os.Root, old, newName string) error
 	between func(name string)
 	room    func(root *os.Root) (int64, error) // what statfs says
@@ -69,14 +70,11 @@ func (o Options) withDefaults() Options {
 	if o.identify == nil {
 		o.identify = identity.Of
 	}
-	if o.rename2 == nil {
-		o.rename2 = rename2
-	}
 	if o.link == nil {
 		o.link = (*os.Root).Link
 	}
 	if o.room == nil {
-		o.room = room
+		o.room = lustre.Room
 	}
 	if o.between == nil {
 		o.between = func(string) {}
@@ -97,6 +95,7 @@ type Store struct {
 	told     lustre.Told
 	files    *syncgroup.Files
 	dirs     syncgroup.Dirs
+	open     opendir.Cache
 
 	// durable holds the directories whose own entry is known to be on disk, so
 	// that a million small files do not sync their parents' parents each time.

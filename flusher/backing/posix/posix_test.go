@@ -1,6 +1,7 @@
 package posix
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"forebay/flusher/backing/backingtest"
 	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/identity"
+	"forebay/flusher/backing/posix/opendir"
 	"forebay/internal/bb"
 )
 
@@ -313,5 +315,53 @@ func TestReadOnly(t *testing.T) {
 		if !strings.Contains(err.Error(), cause.MountForWriting) {
 			t.Errorf("%v does not say how to mend it", err)
 		}
+	}
+}
+
+// A directory that another program moves while a file is put into it does not get the file under its new path: the put
+// fails as one that passes, and the next one makes the directory again. Puts that overlap share what they open.
+func TestDirectoryMovedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	put := func(last func() error) error {
+		_, err := s.Put(t.Context(), "d/f", backing.NewBytes([]byte("x")), backing.PutOptions{Last: func(context.Context) error { return last() }})
+		return err
+	}
+	err := put(func() error { return os.Rename(at("d"), at("e")) })
+	if !errors.Is(err, bb.Unavailable) || !errors.Is(err, syscall.ESTALE) {
+		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
+	}
+	if left, err := os.ReadDir(at("e")); err != nil || len(left) != 0 {
+		t.Errorf("in the moved directory: %v, %v", left, err)
+	}
+	var first *opendir.Dir
+	err = put(func() error {
+		p, err := s.Begin(t.Context(), "d/g", 0, backing.PutOptions{})
+		if err != nil {
+			return err
+		}
+		defer p.Abort()
+		if first = p.dir; s.Rename(t.Context(), "d", "h") != nil {
+			t.Error("the directory was not renamed")
+		}
+		q, err := s.Begin(t.Context(), "d/g", 0, backing.PutOptions{})
+		if err != nil {
+			return err
+		}
+		defer q.Abort()
+		if q.dir == first {
+			t.Error("a put that begins after the rename shares the directory")
+		}
+		return nil
+	})
+	if !errors.Is(err, syscall.ESTALE) {
+		t.Error(err)
+	}
+	if err := put(func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(at("d", "f")); err != nil {
+		t.Error(err)
 	}
 }

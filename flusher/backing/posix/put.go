@@ -11,6 +11,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/fileio"
 	"forebay/flusher/backing/posix/lustre"
+	"forebay/flusher/backing/posix/opendir"
 	"forebay/internal/bb"
 )
 
@@ -51,8 +52,8 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 
 // create makes the temporary file; on Lustre with the layout that the table, or an attempt that met a full target,
 // asks for, which it returns. Nil: it has that of its directory.
-func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, lustre.Layout, error) {
-	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
+func (s *Store) create(dir *opendir.Dir, temp, name string, size int64) (*os.File, lustre.Layout, error) {
+	flags := 0
 	var layout lustre.Layout
 	if s.identity.Kind == lustre.Magic {
 		if layout = s.full.Next(name); layout == nil {
@@ -62,7 +63,7 @@ func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, 
 	if layout != nil {
 		flags |= lustre.DelayCreate
 	}
-	f, err := root.OpenFile(temp, flags, 0o666)
+	f, err := dir.Create(temp, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
 		// Nobody else has this name: the kernel or the server has made the file, lost the
 		// answer and tried again (ESTALE, NFS).
@@ -78,30 +79,7 @@ func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, 
 	return f, layout, err
 }
 
-// withoutTemp names the file instead of its temporary one, which has another name at each
-// attempt: a log groups the lines of a file that fails again and again.
-func withoutTemp(err error, temp, name string) error {
-	switch e := err.(type) {
-	case *fs.PathError:
-		if path.Base(e.Path) == path.Base(temp) {
-			return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
-		}
-	case *os.LinkError:
-		if path.Base(e.Old) == path.Base(temp) {
-			return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
-		}
-	case interface{ Unwrap() []error }:
-		var all []error
-		for _, one := range e.Unwrap() {
-			all = append(all, withoutTemp(one, temp, name))
-		}
-		return errors.Join(all...)
-	}
-	return err
-}
-
-// setAttrs comes before the sync, so that it covers them. The times are set by the file's
-// name: by its descriptor that would need /proc of this process's own namespace.
+// setAttrs comes before the sync, so that it covers them.
 func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs, group bool) error {
 	if attrs == nil {
 		return nil
@@ -122,7 +100,7 @@ func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs, grou
 	if attrs.MTime.IsZero() {
 		return nil
 	}
-	return root.Chtimes(temp, attrs.MTime, attrs.MTime)
+	return setTime(root, temp, f, attrs.MTime)
 }
 
 // writePart writes a range straight from the source's memory, or past the page cache.
@@ -173,12 +151,6 @@ func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error 
 	return nil
 }
 
-// gone reports whether a directory is missing: a source may be what does not exist, too.
-func gone(root *os.Root, dir string) bool {
-	_, err := root.Stat(dir)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // own gives a new directory its owner, if this process may.
 func own(root *os.Root, dir string, attrs *backing.Attrs) error {
 	if os.Geteuid() != 0 {
@@ -218,6 +190,7 @@ func (s *Store) forgetDurable() {
 	s.durable.Lock()
 	defer s.durable.Unlock()
 	clear(s.durable.dirs)
+	s.open.Forget()
 }
 
 func (s *Store) syncDir(root *os.Root, dir string) error {
@@ -225,9 +198,14 @@ func (s *Store) syncDir(root *os.Root, dir string) error {
 	if err != nil {
 		return err
 	}
-	err = s.dirs.Sync(d, path.Clean(dir), s.dirs.Opened())
+	err = s.syncOpen(d, dir, s.dirs.Opened())
+	return errors.Join(err, d.Close())
+}
+
+func (s *Store) syncOpen(d *os.File, dir string, opened uint64) error {
+	err := s.dirs.Sync(d, path.Clean(dir), opened)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 		err = nil // some network file systems have no fsync of directories: their entries are durable at once
 	}
-	return errors.Join(err, d.Close())
+	return err
 }

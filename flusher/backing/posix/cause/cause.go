@@ -5,6 +5,9 @@ package cause
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
 	"syscall"
 
 	"forebay/internal/bb"
@@ -66,4 +69,26 @@ func Wrap(op, name string, err error) error {
 		}
 	}
 	return bb.Wrap(op, name, err)
+}
+
+// WithoutTemp names the file instead of its temporary one, which has another name at each
+// attempt: a log groups the lines of a file that fails again and again.
+func WithoutTemp(err error, temp, name string) error {
+	switch e := err.(type) {
+	case *fs.PathError:
+		if path.Base(e.Path) == path.Base(temp) {
+			return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+		}
+	case *os.LinkError:
+		if path.Base(e.Old) == path.Base(temp) {
+			return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+		}
+	case interface{ Unwrap() []error }:
+		var all []error
+		for _, one := range e.Unwrap() {
+			all = append(all, WithoutTemp(one, temp, name))
+		}
+		return errors.Join(all...)
+	}
+	return err
 }

@@ -1,8 +1,11 @@
 package lustre
 
 import (
+	"os"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // On Lustre a write fails with ENOSPC when one of the file's targets is full, however much room the others have. The
@@ -68,4 +71,18 @@ func (l Layout) other() Layout {
 		}
 	}
 	return l
+}
+
+// Room returns how many bytes a file system has for users that are not root.
+func Room(root *os.Root) (int64, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Bavail) * s.Bsize, nil
 }

@@ -41,8 +41,8 @@ func TestText(t *testing.T) {
 		"-c -1 -S 1536K -p none":          "-c -1 -S 1536K",
 		"-E -1 -c 2":                      "-c 2",
 		"-E 64M -c 1 -S 1M -p flash -E 1G -c 4 -E eof -c -1 -p none": "-E 64M -c 1 -S 1M -p flash -E 1G -c 4 -S 1M -p flash -E -1 -c -1 -S 1M",
-		" -E  1M\t-E EOF -c 2 ": "-E 1M -c 1 -E -1 -c 2",
-		"-E 64K -L mdt -E -1":                           "-E 64K -L mdt -E -1 -c 1",
+		" -E  1M\t-E EOF -c 2 ":                          "-E 1M -c 1 -E -1 -c 2",
+		"-E 64K -L mdt -E -1":                            "-E 64K -L mdt -E -1 -c 1",
 		"-E 1M --layout mdt -E 1G -S 4M -p f -E -1 -c 8": "-E 1M -L mdt -E 1G -c 1 -S 4M -p f -E -1 -c 8 -S 4M -p f",
 	} {
 		l, err := Parse(text)
