@@ -23,7 +23,20 @@ func (f *Flusher) dispatch() {
 		if !wake.IsZero() {
 			timer.Reset(max(wake.Sub(f.opts.Now()), time.Millisecond))
 		}
+		if f.crowded() {
+			time.Sleep(together)
+		}
 	}
+}
+
+// together is for how long landings are gathered before the next decision while many small files are flushed.
+const together = time.Millisecond
+
+// crowded reports whether more files are in flight than there are workers.
+func (f *Flusher) crowded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.mu.flying) > f.opts.Workers
 }
 
 // next starts flushes and returns the time of the next check.

@@ -1,6 +1,7 @@
 package flusher
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -142,36 +143,16 @@ func (o Options) withDefaults() Options {
 	if o.Pressure == nil {
 		o.Pressure = func() bool { return false }
 	}
-	if o.Workers <= 0 {
-		o.Workers = 8
-	}
-	if o.PerBuffer <= 0 {
-		o.PerBuffer = max(1, o.Workers*3/4)
-	}
-	if o.PerStore <= 0 {
-		o.PerStore = max(1, o.Workers-1)
-	}
-	if o.PerUser <= 0 {
-		o.PerUser = max(1, o.Workers-1)
-	}
-	if o.SmallPerWorker <= 0 {
-		o.SmallPerWorker = 1
-	}
-	if o.Small <= 0 {
-		o.Small = 64 << 10
-	}
-	if o.Patience <= 0 {
-		o.Patience = 2 * time.Second
-	}
-	if o.DirtyAge <= 0 {
-		o.DirtyAge = 5 * time.Minute
-	}
-	if o.Idle == 0 {
-		o.Idle = time.Second
-	}
-	if o.Backoff[0] <= 0 {
-		o.Backoff[0] = time.Second
-	}
+	o.Workers = positive(o.Workers, 8)
+	o.PerBuffer = positive(o.PerBuffer, max(1, o.Workers*3/4))
+	o.PerStore = positive(o.PerStore, max(1, o.Workers-1))
+	o.PerUser = positive(o.PerUser, max(1, o.Workers-1))
+	o.SmallPerWorker = positive(o.SmallPerWorker, 1)
+	o.Small = positive(o.Small, 64<<10)
+	o.Patience = positive(o.Patience, 2*time.Second)
+	o.DirtyAge = positive(o.DirtyAge, 5*time.Minute)
+	o.Idle = cmp.Or(o.Idle, time.Second)
+	o.Backoff[0] = positive(o.Backoff[0], time.Second)
 	if o.Backoff[1] < o.Backoff[0] {
 		o.Backoff[1] = max(o.Backoff[0], time.Minute)
 	}
@@ -190,13 +171,19 @@ func (o Options) withDefaults() Options {
 	if o.Applied == nil {
 		o.Applied = func(context.Context, string, storeop.Op) error { return nil }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	return o
+}
+
+// positive returns a value, or its default where it is none.
+func positive[T int | int64 | time.Duration](v, byDefault T) T {
+	if v > 0 {
+		return v
+	}
+	return byDefault
 }
 
 // Flusher flushes the files of all buffers of a daemon. Its methods may be called

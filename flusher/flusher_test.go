@@ -1010,3 +1010,28 @@ func TestRenamedAfterAnUncertainRecord(t *testing.T) {
 	}
 	w.expectStore(store.Contents)
 }
+
+// While many small files are in flight, a decision about what comes next is made for many landings at once.
+func TestDecisionsAreForManyLandings(t *testing.T) {
+	t.Parallel()
+	const files = 3000
+	w, store := newWorld(t), memStore()
+	var decisions atomic.Int64
+	f := w.start(store, func(o *Options) {
+		o.Workers, o.SmallPerWorker = 8, 24
+		o.Pressure = func() bool {
+			decisions.Add(1)
+			return false
+		}
+	})
+	f.Pause("buf")
+	for i := range files {
+		w.write(fmt.Sprint("f", i), "x")
+	}
+	before := decisions.Load()
+	f.Resume("buf")
+	w.expectStore(store.Contents)
+	if n := decisions.Load() - before; n > files/4 {
+		t.Errorf("%d decisions for %d files", n, files)
+	}
+}
