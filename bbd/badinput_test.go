@@ -22,7 +22,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// rawSession speaks frames, so that it can send what the client package never would.
+// rawSession sends frames, also those that the client package never sends.
 type rawSession struct {
 	t    *testing.T
 	conn net.Conn
@@ -37,7 +37,7 @@ type rawReply struct {
 	data    []byte
 }
 
-// connect opens a connection on which nothing has been said.
+// connect opens a connection without a handshake.
 func (n *node) connect() *rawSession {
 	n.t.Helper()
 	conn, err := net.Dial("unix", n.socket)
@@ -101,7 +101,7 @@ func (r *rawSession) ok(typ wire.Type, m proto.Message, data []byte, answer prot
 	}
 }
 
-// refused calls and wants an error of a kind that gives a reason.
+// refused calls, and checks for an error of a kind with a reason.
 func (r *rawSession) refused(what string, kind bb.Kind, typ wire.Type, m proto.Message, data []byte) {
 	r.t.Helper()
 	reply := r.call(typ, m, data)
@@ -124,7 +124,7 @@ func (p rawReply) error(t *testing.T) *bb.Error {
 	return m.AsError()
 }
 
-// ends wants the daemon to end the connection.
+// ends checks that the daemon ends the connection.
 func (r *rawSession) ends(what string) {
 	r.t.Helper()
 	r.conn.SetReadDeadline(time.Now().Add(5 * time.Second))

@@ -69,13 +69,13 @@ func (n *node) larger(bytes int64) {
 	n.start()
 }
 
-// dead has gossip say that a daemon is dead, which goes on: a partition.
+// dead makes gossip report a living daemon as dead: a partition.
 func (n *node) dead() {
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
 }
 
 // TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its home is replaced by
-// a rename at another node. That writer fails; who opens the name afterwards does not.
+// a rename at another node. That writer fails; a later open of the name does not.
 func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -303,7 +303,7 @@ func TestClusterCancelledOpens(t *testing.T) {
 	}
 }
 
-// TestClusterDrainTimeout: a drain that ends before everything is saved lists what is not.
+// TestClusterDrainTimeout: a drain that ends before everything is saved lists the rest.
 func TestClusterDrainTimeout(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -401,7 +401,7 @@ func TestClusterBufferMadeAgain(t *testing.T) {
 	}
 }
 
-// TestClusterPoolDeadline: nobody waits beyond a deadline for a node that says nothing.
+// TestClusterPoolDeadline: no caller waits beyond its deadline for a silent node.
 func TestClusterPoolDeadline(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
@@ -735,7 +735,7 @@ func TestClusterSharedSessionLimits(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClusterReadersFallBack: several readers of a copy whose home has gone go on with
+// TestClusterReadersFallBack: several readers of a copy whose home has gone continue with
 // what the store has.
 func TestClusterReadersFallBack(t *testing.T) {
 	t.Parallel()

@@ -125,7 +125,7 @@ func TestClusterReadElsewhere(t *testing.T) {
 			}
 		}
 	}
-	// What is removed or replaced at any node is so everywhere.
+	// Files that are removed or replaced at any node are so everywhere.
 	there := nodes[2].dial().Buffer("shared")
 	if err := there.Remove(t.Context(), "file1"); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestClusterReadElsewhere(t *testing.T) {
 	drain(t, c, "shared")
 }
 
-// TestClusterReaderKeepsGeneration: who has a file open keeps what it opened while the
+// TestClusterReaderKeepsGeneration: a reader keeps the generation that it opened while the
 // file is replaced at its home (contract 3).
 func TestClusterReaderKeepsGeneration(t *testing.T) {
 	t.Parallel()
@@ -273,7 +273,7 @@ func TestClusterOpenFileSeenElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFile(t, there, "log", want)
-	// A writer at another node goes on where this one ended.
+	// A writer at another node continues where this one ended.
 	g, err := there.OpenFile(t.Context(), "log", client.OpenOptions{Write: true})
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestClusterDrain(t *testing.T) {
 			t.Errorf("%s in the store: %d bytes, want %d (%v)", name, len(got), len(content), err)
 		}
 	}
-	// What a daemon that is away holds is named.
+	// Files of a daemon that is away are named.
 	write(t, nodes[2].dial().Buffer("shared"), "late", want["node0-0"])
 	nodes[2].away()
 	report, err = admin.Drain(t.Context(), c, "shared", 30*time.Second, nil)
@@ -546,7 +546,7 @@ func TestClusterNodeUndrain(t *testing.T) {
 }
 
 // TestClusterDrainedToUser: files of a drained node go to the node that used them last,
-// most of them, and none to one that says it is full.
+// most of them, and none to one that is full by gossip.
 func TestClusterDrainedToUser(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 4)
@@ -591,8 +591,8 @@ func TestClusterDrainedToUser(t *testing.T) {
 	}
 }
 
-// TestClusterForget: what a dead node alone held is unavailable until it is declared
-// dead, and lost, by name, from then on; what the store has stays.
+// TestClusterForget: files that only a dead node held are unavailable until it is declared
+// dead, and lost, by name, from then on; files on the store stay.
 func TestClusterForget(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -715,7 +715,7 @@ func TestClusterOverflow(t *testing.T) {
 	}
 }
 
-// TestClusterReplicas: with two copies, what was synced or closed survives the loss of
+// TestClusterReplicas: with two copies, synced and closed bytes survive the loss of
 // either node (contracts, Durability).
 func TestClusterReplicas(t *testing.T) {
 	t.Parallel()
@@ -776,7 +776,7 @@ func TestClusterReplicas(t *testing.T) {
 			gone.away()
 			gone.wipe()
 			there := left.dial()
-			for name, content := range want { // before anybody says that the node is dead
+			for name, content := range want { // before the node is declared dead
 				wantFile(t, there.Buffer("two"), name, content)
 			}
 			forgotten, err := admin.ForgetNode(t.Context(), there, gone.name)
@@ -852,7 +852,7 @@ func TestClusterLateDiscard(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the store has %d bytes, want %d (%v)", len(got), len(want), err)
 	}
-	// What the store has may go.
+	// Files on the store may be dropped.
 	if err := nodes[0].daemon.Discard(t.Context(), "n2", "two", "f", false); err != nil {
 		t.Errorf("a discard of what the store has: %v", err)
 	}
@@ -950,7 +950,7 @@ func TestNodesAfterDrain(t *testing.T) {
 	want("ready")
 }
 
-// lateMember is what gossip says of a node: its state of a time ago.
+// lateMember is a node in gossip, with an old state.
 type lateMember struct {
 	now func() gossip.Member
 	by  time.Duration

@@ -14,7 +14,7 @@ import (
 
 // A user cuts a region of theirs short while the daemon has dirty files in it. What
 // is gone is an error wherever it is used, with the store in between or not, and the
-// daemon goes on.
+// daemon continues.
 func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
 	t.Parallel()
 	for _, codec := range []string{"", "zstd", "s2"} {
@@ -43,7 +43,7 @@ func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
 					t.Errorf("stage-out: %+v", report)
 				}
 				for _, name := range []string{"first", "second"} {
-					// What is larger this process maps itself, as its user.
+					// This process maps larger files itself, as its user.
 					if size < 1000 {
 						if got, err := b.ReadFile(t.Context(), name); err == nil {
 							t.Errorf("%d bytes that are gone were read", len(got))

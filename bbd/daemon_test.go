@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// node is a daemon in this process and what it needs.
+// node is a daemon in this process with its environment.
 type node struct {
 	t      *testing.T
 	dir    string
@@ -74,7 +74,7 @@ type node struct {
 	workers *asuser.Workers
 }
 
-// startNode starts a daemon with small memory, whose stores fail as the plan says.
+// startNode starts a daemon with small memory, whose stores fail by the plan.
 func startNode(t *testing.T, change func(*bbd.Config)) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bbd")
@@ -311,7 +311,7 @@ func TestVisibility(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFile(t, seen, "log", []byte("first second"))
-	// Who had it open keeps what it opened, also when the file is replaced and removed.
+	// A reader keeps the content that it opened, also when the file is replaced and removed.
 	write(t, b, "log", []byte("replaced"))
 	if err := b.Remove(ctx, "log"); err != nil {
 		t.Fatal(err)
@@ -438,7 +438,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-// Memory is gone after a restart: what was on the store comes back, the rest is named.
+// Memory is lost at a restart: files on the store come back, the rest is named.
 func TestLostMemoryIsNamed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

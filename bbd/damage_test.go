@@ -37,8 +37,8 @@ func (n *node) find(content []byte) (path string, at int64) {
 	return "", 0
 }
 
-// A byte of one file turns over in memory: nobody is given it, it is not flushed, and
-// all else goes on.
+// A byte of one file is flipped in memory: no reader gets it, it is not flushed, and
+// all else continues.
 func TestDamagedMemory(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{100, 70_000, 3 << 20, 9 << 20} {
@@ -165,8 +165,8 @@ func TestDamagedRecord(t *testing.T) {
 	wantFile(t, b, "dirty7", []byte("again"))
 }
 
-// A user may cut the files of their own regions short. What lay there is an error to that user;
-// what the daemon writes next lies elsewhere.
+// A user may cut the files of their own regions short. Reading the lost part is an error for that user;
+// the daemon's next writes lie elsewhere.
 func TestRegionCutShort(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial()

@@ -74,7 +74,7 @@ func TestDrainBelow(t *testing.T) {
 		t.Errorf("what is not there: %v", err)
 	}
 
-	// What does not pass by itself, and what takes too long, is said.
+	// Permanent errors, and too long waits, are reported.
 	r, err = admin.DrainBelow(t.Context(), c, "part", "other", 300*time.Millisecond, nil)
 	if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "other/x" {
 		t.Errorf("what the store refuses: %+v %v", r, err)

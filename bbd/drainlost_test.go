@@ -12,7 +12,7 @@ import (
 )
 
 // A file is lost with the node's memory. Drains name it and fail, and the buffer cannot be
-// destroyed without discard, until somebody removes the file.
+// destroyed without discard, until the file is removed.
 func TestDrainNamesLostFiles(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -55,7 +55,7 @@ func TestDrainNamesLostFiles(t *testing.T) {
 	}
 }
 
-// wantLostInDrain drains at a path and below it, and wants one file named as lost.
+// wantLostInDrain drains at a path and below it, and checks that one file is named as lost.
 func wantLostInDrain(t *testing.T, c *client.Client, buffer, below, lost string) {
 	t.Helper()
 	report, err := admin.DrainBelow(t.Context(), c, buffer, below, 20*time.Second, nil)

@@ -197,7 +197,7 @@ func TestFlushedCommit(t *testing.T) {
 	wantOnStore(t, dir, "out/part", "task part")
 }
 
-// TestClusterFlushedFollowed: what a client writes goes on in a new generation, since another node has written the file
+// TestClusterFlushedFollowed: what a client writes continues in a new generation, since another node has written the file
 // and removed it meanwhile. The client's handles of that are counted: a close that would wait for another of them is
 // refused at once.
 func TestClusterFlushedFollowed(t *testing.T) {
@@ -220,7 +220,7 @@ func TestClusterFlushedFollowed(t *testing.T) {
 	open(r, 1)
 	open(beside, 1)
 	write(t, there, "x", []byte("of another node"))
-	commit(beside) // finds out, and goes on at the other node
+	commit(beside) // finds out, and continues at the other node
 	if err := there.Remove(ctx, "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (n *node) evicted(c *client.Client, b *client.Buffer, contents map[string][
 	return ""
 }
 
-// Who opens a file that is on the store alone while another one replaces it there, too, gets
+// An open of a file that is only on the store, while another one replaces it there, too, gets
 // one of the two.
 func TestOpenWhileReplaced(t *testing.T) {
 	t.Parallel()
@@ -103,8 +103,8 @@ func TestReserveWaits(t *testing.T) {
 	wantFile(t, b, "large", want)
 }
 
-// Part of an evicted file is overwritten: what is left of it comes back from the store,
-// and the file is what it should be, before and after its flush and a restart.
+// Part of an evicted file is overwritten: the rest comes back from the store,
+// and the content is right, before and after its flush and a restart.
 func TestOverwriteEvicted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -196,7 +196,7 @@ func TestReadReplacedObject(t *testing.T) {
 }
 
 // A file is renamed over another one whose object the store still has under that name, since it has
-// not followed the rename yet. Who reads it gets what was renamed, whatever the lengths.
+// not followed the rename yet. Its readers get the renamed file, for all lengths.
 func TestReadRenamedOverFlushed(t *testing.T) {
 	t.Parallel()
 	for _, missing := range []int{0, 5 << 20} { // from the replaced one

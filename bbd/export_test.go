@@ -196,7 +196,7 @@ func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()
 	return bytes, nil
 }
 
-// PauseFlushes keeps a buffer's flushes from beginning, until what it returns is called.
+// PauseFlushes keeps a buffer's flushes from beginning, until the returned function is called.
 func (d *Daemon) PauseFlushes(name string) (resume func()) {
 	d.flusher.Pause(name)
 	return func() { d.flusher.Resume(name) }
@@ -340,7 +340,7 @@ func (d *Daemon) RemoveEntryAlone(ctx context.Context, name, path string) error 
 	return err
 }
 
-// Reassert has the namespace told again what memory holds of a buffer.
+// Reassert restores a buffer's entries from memory.
 func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []string, left int, err error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -380,7 +380,7 @@ func (d *Daemon) Merge(ctx context.Context, name, from, to string) error {
 	return change.Mover{Of: b.Changes}.Merge(ctx, x.Dir, y.Dir)
 }
 
-// Identified reports whether memory says of a file's bytes that they are those of its entry.
+// Identified reports whether a file's identity in memory is that of its entry.
 func (d *Daemon) Identified(ctx context.Context, name, path string) (bool, error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -430,7 +430,7 @@ func (d *Daemon) ForgetQueue(name, path string) {
 	}
 }
 
-// SetEntryBack gives a file the entry that it had: what a namespace does that has gone back.
+// SetEntryBack gives a file its former entry, as a namespace that has gone back does.
 func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.Entry) error {
 	b := d.buffers.Served(buffer)
 	e, err := b.Tree().Resolve(ctx, path)

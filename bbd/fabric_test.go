@@ -20,7 +20,7 @@ import (
 
 var fabricKey = []byte("0123456789abcdef0123456789abcdef")
 
-// freeAddress is one that nobody listens on now.
+// freeAddress is an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -233,7 +233,7 @@ func TestFabricIntruders(t *testing.T) {
 }
 
 // TestFabricEndsWithTheSession: neither connections nor tickets outlive a session, and
-// what it had not committed is nowhere.
+// its uncommitted bytes are nowhere.
 func TestFabricEndsWithTheSession(t *testing.T) {
 	n, address := fabricNode(t)
 	r := farDial(t, address, 1001)

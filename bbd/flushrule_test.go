@@ -255,7 +255,7 @@ func TestFlushRuleMemory(t *testing.T) {
 	}
 }
 
-// TestFlushRuleNoRoom: memory that one step fills is no end: what a rule holds back is flushed when nothing can be dropped.
+// TestFlushRuleNoRoom: one step may fill memory: held files are flushed when nothing can be dropped.
 func TestFlushRuleNoRoom(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, startNode(t, nil), admin.BufferSpec{}, "step-*/=every 1000")
@@ -329,7 +329,7 @@ func TestFlushRuleS3(t *testing.T) {
 	r.want([]string{"step-4", "step-6"}, "map[step-5:3 step-7:3]")
 }
 
-// TestFlushRuleCluster: what becomes of a step whose files several nodes own is decided by the namespace: a drain that is
+// TestFlushRuleCluster: the namespace decides about a step whose files several nodes own: a drain that is
 // asked of a node which owns none flushes the newest step, and names the others; so it does after the
 // owner of some has died whose files have second copies.
 func TestFlushRuleCluster(t *testing.T) {
@@ -371,7 +371,7 @@ func TestFlushRuleCluster(t *testing.T) {
 	r.want([]string{"step-4", "step-6"}, "map[step-5:3 step-7:3 step-8:3 step-9:2]")
 }
 
-// TestFlushRuleSecondCopy: a step whose second copy is gone is flushed, if its rule says so.
+// TestFlushRuleSecondCopy: a step whose second copy is lost is flushed, by its rule.
 func TestFlushRuleSecondCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -11,7 +11,7 @@ import (
 )
 
 // A daemon of a cluster that is started once under another name, which is the host's where
-// none is configured, leaves the memory of its own name as it is, and says so.
+// none is configured, leaves the memory of its own name as it is, and logs that.
 func TestOtherNameLeavesMemory(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

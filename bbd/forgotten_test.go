@@ -42,7 +42,7 @@ func (n *node) copyNamespace() string {
 	return copied
 }
 
-// A namespace that is set back has forgotten what was acknowledged since. All of it is
+// A namespace that is set back has lost the changes acknowledged since. All of them are
 // back when the daemon has started: new files, those in directories that are forgotten
 // too, those that were renamed, those that are open, and what replaced a flushed one.
 func TestForgottenFilesComeBack(t *testing.T) { eachEngine(t, forgottenFilesComeBack) }
@@ -148,8 +148,8 @@ func wantFileThere(t *testing.T, b *client.Buffer, path string, want bool) {
 	}
 }
 
-// What was forgotten and has lost its name to another file since is set aside: it is
-// listed as lost, and flushed. What was removed stays removed.
+// A file whose entry was lost and whose name another file has since is set aside: it is
+// listed as lost, and flushed. Removed files stay removed.
 func TestForgottenFileIsSetAside(t *testing.T) { eachEngine(t, forgottenFileIsSetAside) }
 
 func forgottenFileIsSetAside(t *testing.T, n *node) {
@@ -279,7 +279,7 @@ func removedStaysRemovedAfterRestart(t *testing.T, n *node) {
 	}
 }
 
-// A daemon that is alive while the namespace forgets tells it again what it holds.
+// A daemon that lives while the namespace loses entries restores them from memory.
 func TestReassert(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, withBuckets)
@@ -346,7 +346,7 @@ func TestRepairWhoseAnswerWasLost(t *testing.T) {
 	wantFile(t, b, "f", content)
 }
 
-// What memory holds of a buffer that the namespace has forgotten is kept and named.
+// Files in memory of a buffer that the namespace has lost are kept and named.
 func TestForgottenBuffer(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

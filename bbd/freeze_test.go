@@ -70,7 +70,7 @@ func TestDestroyMeetsAChange(t *testing.T) {
 }
 
 // TestDestroyWhoseSessionBreaks has the session break by which a daemon keeps another one
-// from changing a buffer: it does not destroy the buffer, and the other one goes on.
+// from changing a buffer: it does not destroy the buffer, and the other one continues.
 func TestDestroyWhoseSessionBreaks(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Limits.Silence = 200 * time.Millisecond })

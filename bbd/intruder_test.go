@@ -27,7 +27,7 @@ const (
 	intruderUID = 65534
 )
 
-// intrusion is what the other user is told.
+// intrusion is an answer to the other user.
 type intrusion struct {
 	Socket  string
 	Store   string   // directory behind root's buffer "private"
@@ -75,7 +75,7 @@ func intrude() int {
 	return 0
 }
 
-// tries are what the other user must not be able to do, but for names with "may".
+// tries are operations that must fail for the other user, except those with "may" in their names.
 func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func() error {
 	private, shared := c.Buffer("private"), c.Buffer("shared")
 	all := map[string]func() error{
@@ -169,7 +169,7 @@ func opened(path string, flag int) error {
 	return f.Close()
 }
 
-// marker is in what the other user must not see.
+// marker is in all content that the other user must not see.
 const marker = "root's own words, which nobody else is to read"
 
 // stageIn fails with the first failure when the stage as a whole does not.
@@ -297,7 +297,7 @@ func intrudeAs(t *testing.T, dir string, at *intrusion) map[string]string {
 }
 
 // asOther runs this binary as the other user, in a directory that user can reach, with further
-// environment, and returns what it prints.
+// environment, and returns its output.
 func asOther(t *testing.T, dir string, env ...string) []byte {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -335,7 +335,7 @@ func otherUser(t *testing.T, dir string, uid uint32, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// openDir makes a directory that everybody can reach, unlike those of tests.
+// openDir makes a directory that all users can reach, unlike those of tests.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "open")

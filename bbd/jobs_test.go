@@ -215,7 +215,7 @@ func TestCancelJob(t *testing.T) {
 	}
 }
 
-// TestStageJobNothing: what is wrong with a stage as a whole is its error.
+// TestStageJobNothing: an error of a stage as a whole is the stage's error.
 func TestStageJobNothing(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -235,7 +235,7 @@ func TestStageJobNothing(t *testing.T) {
 }
 
 // TestDrainJobHomeDies: a home dies before it has done its part of a drain; another
-// daemon says what is not saved.
+// daemon lists the unsaved files.
 func TestDrainJobHomeDies(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -288,7 +288,7 @@ func TestClusterLimit(t *testing.T) {
 		}
 	}
 	drain(t, c, "b")
-	// What a limiter lets through at once comes on top: 256 KiB for each.
+	// The burst of a limiter comes on top: 256 KiB for each.
 	if least := time.Duration(float64(size-3*(256<<10)) / limit / 1.3 * float64(time.Second)); time.Since(began) < least {
 		t.Errorf("%d bytes in %v, with a limit of %d a second", size, time.Since(began), limit)
 	}

@@ -131,7 +131,7 @@ func TestClusterTakenOver(t *testing.T) {
 	if err := b.Rename(ctx, "a", "b"); err != nil { // the store still has it under a
 		t.Fatal(err)
 	}
-	nodes[0].dead() // and goes on
+	nodes[0].dead() // and continues
 	there := nodes[1].dial()
 	if _, err := admin.ForgetNode(ctx, there, "n1"); err != nil {
 		t.Fatal(err)

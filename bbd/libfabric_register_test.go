@@ -134,7 +134,7 @@ func TestLibfabricRegionsMadeLater(t *testing.T) {
 }
 
 // TestLibfabricRefused: a daemon that may not register its memory says what to do. It does not
-// start where libfabric was asked for, and goes on over TCP where it was left the choice.
+// start where libfabric was asked for, and continues over TCP where it was left the choice.
 func TestLibfabricRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  error
@@ -193,7 +193,7 @@ func wantServed(t *testing.T, n *node, address, path string) {
 }
 
 // TestLibfabricRefusedLater: a region made while the daemon runs that cannot be registered has
-// everybody go on over TCP.
+// everybody continue over TCP.
 func TestLibfabricRefusedLater(t *testing.T) {
 	var refuse atomic.Bool
 	start, address := registeringNode(t, func(c *bbd.Config) {

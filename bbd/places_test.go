@@ -52,7 +52,7 @@ func flood(socket string) int {
 	return 0
 }
 
-// holdAs runs this binary as a user, reads what it prints into result, and lets it go on until what
+// holdAs runs this binary as a user, reads what it prints into result, and lets it continue until what
 // it returns is called.
 func holdAs(t *testing.T, dir string, uid uint32, env string, result any) (end func()) {
 	t.Helper()
@@ -90,7 +90,7 @@ func TestSessionsOfAUser(t *testing.T) {
 	open := openDir(t)
 	n := startNode(t, func(c *bbd.Config) { c.Limits.Sessions = 16 })
 	chmod(t, n.dir, 0o755)
-	for round := range 2 { // what was given back is there again
+	for round := range 2 { // returned places are free again
 		var ends []func()
 		for i, want := range []int{8, 4, 2, 1} {
 			var f flooded

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// proxy stands between a daemon and who connects to it. While one way is muted, what is
+// proxy stands between a daemon and its clients. While one way is muted, bytes that are
 // sent that way is taken, as the machine of a stopped process does, and does not arrive.
 type proxy struct {
 	net.Listener

@@ -16,7 +16,7 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// Readers of more than fits into memory go on, however many there are, at a node that
+// Readers of more than fits into memory continue, however many there are, at a node that
 // is not the home of what they read.
 func TestClusterManyReadersLittleMemory(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantFile(t, b, "large", content)
-			n.stop() // what it builds on is known by its records alone
+			n.stop() // its base is known only by its records
 			n.start()
 			c := n.dial()
 			wantFile(t, c.Buffer("huge"), "large", content)
@@ -169,8 +169,8 @@ func TestClusterFileLargerThanMemory(t *testing.T) {
 	wantFile(t, b, "large", content)
 }
 
-// What is not in memory can be read while others hold all of it: readers that have
-// their bytes pinned and do not go on, and dirty files that cannot be flushed.
+// Bytes that are not in memory can be read while others hold all of it: readers that have
+// their bytes pinned and do not continue, and dirty files that cannot be flushed.
 func TestReadWhileMemoryIsHeld(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

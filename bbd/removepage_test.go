@@ -33,7 +33,7 @@ func tree(t *testing.T, b *client.Buffer, top string) client.Removed {
 	return want
 }
 
-// count returns what is left of a tree.
+// count returns the number of entries left in a tree.
 func count(t *testing.T, b *client.Buffer, dir string) (left client.Removed) {
 	t.Helper()
 	left.Directories++
@@ -51,8 +51,8 @@ func count(t *testing.T, b *client.Buffer, dir string) (left client.Removed) {
 	return left
 }
 
-// TestRemoveTree removes a tree page by page: what is told grows to what there was. One that is
-// cancelled stops after the page that it is at, and what it has told is what is gone.
+// TestRemoveTree removes a tree page by page: the reported counts grow to the size of the tree. A
+// cancelled removal stops after its present page, and has reported all removed entries.
 func TestRemoveTree(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

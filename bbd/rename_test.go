@@ -78,7 +78,7 @@ func TestRenamesMeet(t *testing.T) {
 	}
 }
 
-// Files that are renamed while the flusher looks for them are flushed all the same,
+// Files that are renamed while the flusher locates them are flushed all the same,
 // under their new names.
 func TestRenamesMeetFlushes(t *testing.T) {
 	t.Parallel()

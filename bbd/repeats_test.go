@@ -56,7 +56,7 @@ func TestClusterRepeatedCommit(t *testing.T) {
 			}
 			first, second := open(far), open(b)
 			early, late := bytes.Repeat([]byte("early"), 200), bytes.Repeat([]byte("late "), 200)
-			// The file is published, so that its size tells what is committed.
+			// The file is published, so that its size shows the committed bytes.
 			if _, err := first.WriteAt([]byte("y"), 0); err != nil {
 				t.Fatal(err)
 			}

@@ -122,7 +122,7 @@ func TestS3WriteDrainRenameRemove(t *testing.T) {
 			want["d/"+rest] = content
 		}
 	}
-	write(t, b, "moved", random(777)) // a new generation of what was renamed
+	write(t, b, "moved", random(777)) // a new generation of the renamed file
 	want["moved"], _ = b.ReadFile(ctx, "moved")
 	drain(t, c, "s3")
 	wantObjects(t, objects(t, server, bucket, "run/7"), want)
@@ -244,7 +244,7 @@ func TestS3VerifyFindsDamage(t *testing.T) {
 	n.loseMemory()
 	c = n.dial()
 	b = c.Buffer("sure")
-	for range 2 { // the second time must not find what the first left
+	for range 2 { // the second time must not find files of the first
 		if got, err := b.ReadFile(t.Context(), "b"); !errors.Is(err, client.ErrChecksum) {
 			t.Errorf("reading what is damaged: %d bytes, %v", len(got), err)
 		}
@@ -291,7 +291,7 @@ func TestS3Stage(t *testing.T) {
 	}
 }
 
-// What cannot work is refused when the buffer is created, and leaves nothing.
+// A wrong setting is refused when the buffer is created, and leaves nothing.
 func TestS3BadBackings(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()

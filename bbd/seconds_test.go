@@ -26,7 +26,7 @@ func (n *node) lacking() (files int) {
 }
 
 // TestClusterSecondCopyAgain: a second copy that went with its node, or with that node's
-// memory, is made again though nobody commits, and is as good as the first.
+// memory, is made again without a commit, and is as good as the first.
 func TestClusterSecondCopyAgain(t *testing.T) {
 	t.Parallel()
 	for name, restarted := range map[string]bool{"the node is gone": false, "the node has lost its memory": true} {
@@ -236,7 +236,7 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 				if err := f.Sync(); !errors.Is(err, client.ErrUnavailable) {
 					t.Errorf("a commit without its second copy: %v", err)
 				}
-				c.Close() // nobody writes the file any more
+				c.Close() // the file has no writer any more
 				second.members.set(second.name, second.daemon.Self)
 			}
 			there := second.dial()
@@ -320,7 +320,7 @@ func TestClusterForgetAsksAgain(t *testing.T) {
 }
 
 // TestClusterSecondCopyOfManyExtents: a file of more extents than one message describes gets
-// its second copy again, whole, and goes on being written.
+// its second copy again, whole, and is written on.
 func TestClusterSecondCopyOfManyExtents(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

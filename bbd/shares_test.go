@@ -20,7 +20,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// hoarderEnv makes this binary a program of the other user that takes what it gets of all that
+// hoarderEnv makes this binary a program of the other user that takes all it can of the resources that
 // sessions hold, prints how much that was, and holds it until its standard input ends.
 const hoarderEnv = "FOREBAY_TEST_HOARDER"
 
@@ -145,7 +145,7 @@ func unfinished(socket string) (end func(), err error) {
 	}, nil
 }
 
-// TestHoarder bounds what one user's sessions have the daemon hold, and lets root go on.
+// TestHoarder bounds what one user's sessions have the daemon hold, and lets root continue.
 func TestHoarder(t *testing.T) {
 	t.Parallel()
 	open := openDir(t)
@@ -153,7 +153,7 @@ func TestHoarder(t *testing.T) {
 		c.Limits.OpenFiles, c.Limits.Requests, c.Limits.Bytes = 100, 60, 32<<20
 	})
 	chmod(t, n.dir, 0o755)
-	for range 2 { // what was given back is there again
+	for range 2 { // returned places are free again
 		var h hoarded
 		end := holdAs(t, open, intruderUID, hoarderEnv+"="+n.socket, &h)
 		want := hoarded{Files: 50, Requests: 30, Kinds: "busy busy"}

@@ -11,7 +11,7 @@ import (
 	"forebay/client/admin"
 )
 
-// TestStageInJobOthers stages in a tree with what is no file, as a job of two nodes.
+// TestStageInJobOthers stages in a tree with other entries than files, as a job of two nodes.
 func TestStageInJobOthers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

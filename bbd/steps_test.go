@@ -36,7 +36,7 @@ func (h *startLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tryStartHearing starts the node until its log says that the start waits for something.
+// tryStartHearing starts the node until its log reports that the start waits for something.
 func (n *node) tryStartHearing(text string) (log string, err error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)

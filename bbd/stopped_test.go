@@ -11,7 +11,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// A daemon is stopped, and gossip has not noticed yet: who asks it learns that it is
+// A daemon is stopped, and gossip has not noticed yet: its callers get the error that it is
 // unavailable, and that is not what its clients' daemon is.
 func TestClusterStoppedDaemon(t *testing.T) {
 	t.Parallel()

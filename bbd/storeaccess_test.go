@@ -73,7 +73,7 @@ func stageAll(told string) int {
 	return 0
 }
 
-// spy is a store that answers that it has nothing, and keeps what it was sent.
+// spy is an empty store that records the requests.
 type spy struct {
 	mu   sync.Mutex
 	sent []string

@@ -14,7 +14,7 @@ import (
 )
 
 // TestLargerThanMemory: files that are larger than memory, and smaller than memory and the disk tier,
-// are written by one client and by two: what was committed of them is spilled while they are open.
+// are written by one client and by two: their committed bytes are spilled while they are open.
 func TestLargerThanMemory(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 512<<20 })
@@ -66,7 +66,7 @@ func TestNeverFits(t *testing.T) {
 }
 
 // TestNeverFitsTogether: files that fit one after the other, and not together, wait for each other
-// alone: of those of two clients one is refused, and the other one goes on. Those of one
+// alone: of those of two clients one is refused, and the other one continues. Those of one
 // client share their segments, so that both may be.
 func TestNeverFitsTogether(t *testing.T) {
 	t.Parallel()

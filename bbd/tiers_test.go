@@ -38,7 +38,7 @@ func TestTiers(t *testing.T) {
 		c.Store.MemoryBytes, c.Store.DiskDir, c.Store.DiskBytes = 256<<20, disk, 256<<20
 	})
 	eventually(t, "memory is populated: nobody waits for room", func() bool { s := n.status(); return s.Memory.Free >= 200<<20 })
-	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what is clean could be evicted
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // clean bytes could be evicted
 	c := n.dial()
 	b, _ := n.buffer(c, admin.BufferSpec{Name: "tiers", Tiers: []admin.TierRule{
 		{Pattern: "WALs/", Tier: admin.TierMemory}, {Pattern: "*", Tier: admin.TierDisk},
@@ -149,7 +149,7 @@ func TestTiersElsewhere(t *testing.T) {
 	wantFile(t, b, "cold/f", content)
 }
 
-// TestTiersOfAttempts: what an attempt of a transaction writes lies where the rules for the
+// TestTiersOfAttempts: files of a transaction's attempt lie where the rules for the
 // destination have it, before it is committed.
 func TestTiersOfAttempts(t *testing.T) {
 	t.Parallel()

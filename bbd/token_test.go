@@ -81,7 +81,7 @@ func TestToken(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Another buffer of the same name is not what the token was made for.
+	// The token is not valid for another buffer of the same name.
 	own := n.dial()
 	if err := admin.DiscardBuffer(ctx, own, "mine"); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestTokenIsNeeded(t *testing.T) {
 	if _, err := withToken(t, address, "nonsense"); client.KindOf(err) != client.ErrInvalid {
 		t.Errorf("nonsense: %v", err)
 	}
-	// What the client says of itself does not count: it is the token's user, and no daemon.
+	// The client's claims do not count: it is the token's user, and no daemon.
 	conn := dialTCP(t, address)
 	hello := &wire.Hello{Client: "test", Uid: claims.UID + 7, Node: "n2", System: true, Token: public}
 	welcome, err := wire.Handshake(conn, wire.NewReader(conn), hello, secret)
@@ -166,7 +166,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Conn.Write(p)
 }
 
-// TestReplay: who has recorded a handshake, with a key or a token, cannot repeat it; and
+// TestReplay: a recorded handshake, with a key or a token, cannot be repeated; and
 // the secret is not in it.
 func TestReplay(t *testing.T) {
 	t.Parallel()

@@ -90,7 +90,7 @@ func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 			write(t, b, "f", fresh)
 			wantFile(t, b, "f", fresh)
 			if !committed {
-				return // the writer has begun nothing that ended, and goes on with what it finds
+				return // the writer has begun nothing that ended, and continues with what it finds
 			}
 			if _, err := away.WriteAt(late, 0); err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 
 // TestClusterTruncatedByTwoAcrossRestart has two writers of one file that both open it to replace its content, each
 // for its half. The owner is restarted before anything is committed: the one whose commit comes second keeps
-// what the first was told is safe.
+// bytes reported as safe to the first.
 func TestClusterTruncatedByTwoAcrossRestart(t *testing.T) {
 	t.Parallel()
 	for name, syncs := range map[string]bool{"closed": false, "synced first": true} {

@@ -219,7 +219,7 @@ func testTxn(t *testing.T, n *node) {
 		t.Errorf("abort: %v %v", info.State, err)
 	}
 	commit(t, y, client.CommitOptions{})
-	// Whoever changes something waits for the fold, and finds what was committed.
+	// Changes wait for the fold, and find the committed files.
 	if err := b.Rename(ctx, "out/y/f", "out/y/renamed"); err != nil {
 		t.Error(err)
 	}
@@ -237,7 +237,7 @@ func testTxn(t *testing.T, n *node) {
 		t.Errorf("listed: %+v %v", all, err)
 	}
 
-	// All is replaced, and the directory is removed while nobody has folded it.
+	// All is replaced, and the directory is removed before it is folded.
 	w := begin(t, b, client.TxnSpec{Destination: "out"})
 	attempt(t, b, w, "w", "0", "all")
 	adopt(t, w, "w", "0")

@@ -69,7 +69,7 @@ func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
 	})
 }
 
-// What the namespace has forgotten and cannot be told again stays, and is named: by
+// Files whose entries the namespace has lost and that cannot be restored stay, and are named: by
 // drains, status, an event and a metric. Once nothing is in the way it is flushed.
 func TestClusterUnexplainedBytesAreNamed(t *testing.T) {
 	t.Parallel()

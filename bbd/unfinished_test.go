@@ -45,7 +45,7 @@ func isThere(file string) bool {
 	return err == nil
 }
 
-// Other nodes remove the unfinished files of a node that died where they go on with its work: in
+// Other nodes remove the unfinished files of a node that died where they continue with its work: in
 // the stores of buffers, and where a stage-out writes to. Files of unknown daemons stay.
 func TestUnfinishedOfDeadNode(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestUnfinishedOfDeadNode(t *testing.T) {
 	for i := range 3 {
 		write(t, b, fmt.Sprintf("d/%d", i), random(1000))
 	}
-	drain(t, c, "b") // so that the others can go on with all that the third has
+	drain(t, c, "b") // so that the others can continue with all that the third has
 	owners := []backing.Owner{nodes[2].owner(), nodes[1].owner(), {Instance: bb.InstanceID(0xabcdef), Life: 1}}
 	var flushed, staged []string
 	for _, o := range owners {

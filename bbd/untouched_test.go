@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// storeSide is a backing store as a test looks at it, past the daemon.
+// storeSide is a test's view of a backing store, past the daemon.
 type storeSide struct {
 	url   string
 	put   func(t *testing.T, name, content string)
@@ -94,7 +94,7 @@ func mkdirs(t *testing.T, b *client.Buffer, dirs ...string) {
 	}
 }
 
-// TestRemovedTreeLeavesFilesOfOthers: what a job drained stays when a later job on the same
+// TestRemovedTreeLeavesFilesOfOthers: drained files of a job stay when a later job on the same
 // backing removes a directory of the same name.
 func TestRemovedTreeLeavesFilesOfOthers(t *testing.T) {
 	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
@@ -143,7 +143,7 @@ func TestRemovedTreeLeavesNoEmptyDirectories(t *testing.T) {
 }
 
 // TestRemovedTreeAfterRestart: a daemon that ends before the store has followed a removal
-// removes, once it runs again, exactly what the buffer had flushed.
+// removes, once it runs again, exactly the files that the buffer had flushed.
 func TestRemovedTreeAfterRestart(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

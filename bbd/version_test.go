@@ -108,7 +108,7 @@ func must[T any](v T, err error) T {
 }
 
 // A member that no version is shared with is not asked, and what would need it fails
-// and says so; what does not goes on.
+// and says so; what does not continues.
 func TestStrangerAmongMembers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

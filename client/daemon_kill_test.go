@@ -12,7 +12,7 @@ import (
 	"forebay/client/admin"
 )
 
-// TestDaemonKilledAfterSync: a file of which something was committed goes on after
+// TestDaemonKilledAfterSync: a file of which something was committed continues after
 // the daemon was killed, in the same generation.
 func TestDaemonKilledAfterSync(t *testing.T) {
 	t.Parallel()

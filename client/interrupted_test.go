@@ -13,7 +13,7 @@ import (
 )
 
 // TestWriteAtContext ends the context of a write that waits for room: what it says to be
-// written is, and the File goes on.
+// written is, and the File continues.
 func TestWriteAtContext(t *testing.T) {
 	t.Parallel()
 	_, c, _ := daemonClient(t, "--memory", "64MiB")

@@ -220,7 +220,7 @@ func TestLateRequests(t *testing.T) {
 	})
 }
 
-// TestLateAnswers: a connection breaks at the client's end, and the daemon does not notice. The writer goes on,
+// TestLateAnswers: a connection breaks at the client's end, and the daemon does not notice. The writer continues,
 // and its close is the last of the file.
 func TestLateAnswers(t *testing.T) {
 	t.Parallel()

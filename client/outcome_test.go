@@ -128,7 +128,7 @@ func TestChangeWithoutAnswer(t *testing.T) {
 			t.Errorf("the request was sent %d times", n)
 		}
 		f.hook(nil)
-		must[client.Entry](t)(c.Buffer("b").Stat(context.Background(), "")) // the client goes on
+		must[client.Entry](t)(c.Buffer("b").Stat(context.Background(), "")) // the client continues
 	})
 }
 

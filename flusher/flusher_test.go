@@ -619,7 +619,7 @@ func TestOneBufferDoesNotStopAnother(t *testing.T) {
 	}
 }
 
-// TestRewrittenWhileFlying goes on with the newer generation, and tells waiters right.
+// TestRewrittenWhileFlying continues with the newer generation, and tells waiters right.
 func TestRewrittenWhileFlying(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

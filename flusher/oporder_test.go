@@ -19,7 +19,7 @@ import (
 )
 
 // TestOperationsPassOneThatFails: an operation that always fails holds back what concerns its
-// names; others, and flushes of other names, go on. What is stuck is named.
+// names; others, and flushes of other names, continue. What is stuck is named.
 func TestOperationsPassOneThatFails(t *testing.T) {
 	t.Parallel()
 	w, inner := newWorld(t), memStore()

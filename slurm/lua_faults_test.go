@@ -191,7 +191,7 @@ func restarts(c *luaCluster) (first string) {
 		c.at(verb, jobs[verb])
 	}
 
-	// The hooks go on, and the daemon that they ask first is gone. The hook that does not go
+	// The hooks continue, and the daemon that they ask first is gone. The hook that does not go
 	// on is as one whose end Slurm does not notice.
 	c.Nodes[0].Daemon.Kill()
 	for _, verb := range []string{"pre-run", "teardown"} {

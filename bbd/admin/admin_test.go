@@ -30,7 +30,7 @@ func TestUnready(t *testing.T) {
 	}
 }
 
-// TestPages: what tells of users is served at the socket alone, and the server ends with its context.
+// TestPages: data about users is served only at the socket, and the server ends with its context.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -60,7 +60,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// A buffer that is reported a second time, by an attempt that goes on where one was cut off,
+// A buffer that is reported a second time, by an attempt that continues where one was cut off,
 // counts once.
 func TestReported(t *testing.T) {
 	t.Parallel()

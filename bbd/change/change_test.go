@@ -196,7 +196,7 @@ func TestRemovePage(t *testing.T) {
 	}
 }
 
-// TestExpected: what an entry has to be so that a change that was decided before is made.
+// TestExpected: the conditions on an entry for a change that was decided before.
 func TestExpected(t *testing.T) {
 	t.Parallel()
 	f := bb.Entry{Type: bb.TypeFile, File: 7, Generation: 5}

@@ -19,8 +19,7 @@ func (o *one) Member(node bb.NodeID) (gossip.Member, bool) {
 func (o *one) Members() []gossip.Member { return []gossip.Member{o.other} }
 func (o *one) Addr() string             { return "" }
 
-// TestRemains: what was put into a memory counts until a newer one is known, of gossip or of a session, whichever
-// hears of it first.
+// TestRemains: bytes put into a memory count until a newer one is known, by gossip or by a session.
 func TestRemains(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// What was sent counts until the node says something new, or has had the time to.
+// Sent bytes count until the node's next report, or the time for one has passed.
 func TestSent(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// TestRestNamesOlderVersion: the reason that a drain gives for a lost file says whether the
+// TestRestNamesOlderVersion: the reason of a drain for a lost file tells whether the
 // store has an older version of it.
 func TestRestNamesOlderVersion(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestDirty: this node flushes what it owns and is dirty; kept and open files are reported.
+// TestDirty: this node flushes its own dirty files; kept and open files are reported.
 func TestDirty(t *testing.T) {
 	t.Parallel()
 	b := newTree()

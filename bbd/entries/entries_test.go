@@ -32,7 +32,7 @@ type reasons map[bb.FileID]string
 
 func (r reasons) Reason(file bb.FileID) string { return r[file] }
 
-// TestDescribe: a daemon adds to an entry what it alone knows, of its own files.
+// TestDescribe: a daemon adds its own facts to the entries of its files.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	e := bb.Entry{Parent: bb.RootDir, Name: "x", Type: bb.TypeFile, File: 5, Generation: 6, Size: 10, Holders: []bb.NodeID{"n1"}}
@@ -69,7 +69,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestAttributes: what a request does not name stays as it is.
+// TestAttributes: attributes that a request does not name stay unchanged.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	if a := attributes(&wire.SetAttr{}); a.Mode != nil || a.UID != nil || a.GID != nil || a.MTime != nil {

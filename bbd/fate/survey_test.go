@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestSurvey: what is known of files that memory holds, whatever else the namespace has.
+// TestSurvey: the facts about files in memory, with any other entries in the namespace.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	held := map[bb.FileID]*Held{}

@@ -21,7 +21,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// world is all that the open files of a buffer reach, in memory. It notes what is done, in order.
+// world is the environment of a buffer's open files, in memory. It records operations in order.
 type world struct {
 	t     *testing.T
 	files *Files
@@ -53,7 +53,7 @@ func (w *world) note(format string, args ...any) {
 	w.steps = append(w.steps, fmt.Sprintf(format, args...))
 }
 
-// took returns what was done since the last call.
+// took returns the operations since the last call.
 func (w *world) took() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +184,7 @@ func (w *world) Copy(bb.NodeID) Replica {
 	return &worldReplica{w: w}
 }
 
-// worldReplica is a second copy: the first commit that it has tells where it is.
+// worldReplica is a second copy: its first commit sets its node.
 type worldReplica struct {
 	w   *world
 	has bool
@@ -291,7 +291,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestRereplicate: the namespace hears of a second copy that is made again elsewhere.
+// TestRereplicate: a second copy that is made again elsewhere is recorded in the namespace.
 func TestRereplicate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -333,7 +333,7 @@ func TestFailedClose(t *testing.T) {
 	}
 }
 
-// TestVoid: of a file that nobody has written to, nothing is left.
+// TestVoid: nothing is left of a file without writes.
 func TestVoid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -344,7 +344,7 @@ func TestVoid(t *testing.T) {
 	}
 }
 
-// TestTwoWriters: the last close closes the generation, an earlier one shows what is committed.
+// TestTwoWriters: the last close closes the generation, an earlier one publishes the commits.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -361,7 +361,7 @@ func TestTwoWriters(t *testing.T) {
 }
 
 // TestSuperseded: another node's generation is the file's when the first commit comes. What was written here is
-// struck out, and the writer hears that it has to go on with that one.
+// struck out, and the writer hears that it has to continue with that one.
 func TestSuperseded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -439,7 +439,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestReopened: a file that recovery found open is closed if nobody comes back, and not if somebody does.
+// TestReopened: a file that recovery found open is closed if no writer comes back, and not if one does.
 func TestReopened(t *testing.T) {
 	t.Parallel()
 	for name, back := range map[string]bool{"nobody comes back": false, "its writer comes back": true} {

@@ -2,7 +2,7 @@ package file
 
 import "testing"
 
-// TestPhases: what an event makes of each phase, and what that phase permits.
+// TestPhases: the effect of each event on each phase, and the operations that a phase permits.
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[phase][3]phase{ // after eventUnlinked, eventRetired, eventSuperseded
@@ -32,7 +32,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// TestJoining: what an open for writing does that finds the file open.
+// TestJoining: an open for writing of an open file.
 func TestJoining(t *testing.T) {
 	t.Parallel()
 	written := state{writers: 1, exists: true, committed: true}
@@ -122,7 +122,7 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestRecords: what a close has to record.
+// TestRecords: the records of a close.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

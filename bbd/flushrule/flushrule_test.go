@@ -60,7 +60,7 @@ func (w *world) change(p string, how func(*bb.Entry)) {
 	w.files[p] = e
 }
 
-// removeFile removes what is as e says.
+// removeFile removes a file that matches e.
 func (w *world) removeFile(_ context.Context, p string, e *bb.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +230,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestKnown: what is superseded is not read again, until a file of it is noted, or what has superseded it is gone.
+// TestKnown: a superseded step is not read again, until a file of it is noted, or the newer step is removed.
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")
@@ -329,7 +329,7 @@ func TestDropNot(t *testing.T) {
 	}
 }
 
-// TestDropCutOff: of a step whose removal fails, what is left is removed later; files of a node that does not answer
+// TestDropCutOff: the rest of a step whose removal fails is removed later; files of a node that does not answer
 // are left to that.
 func TestDropCutOff(t *testing.T) {
 	t.Parallel()
@@ -364,7 +364,7 @@ func TestDropCutOff(t *testing.T) {
 	}
 }
 
-// TestDropUnavailable: if the file that completes a step cannot be removed, nothing else of it is: what is left would
+// TestDropUnavailable: if the file that completes a step cannot be removed, no other file is: the rest would
 // look complete. The next step is dropped in its place.
 func TestDropUnavailable(t *testing.T) {
 	t.Parallel()
@@ -433,7 +433,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestStrained: what a rule keeps is flushed when memory is short and there is nothing to drop.
+// TestStrained: held files are flushed when memory is short and there is nothing to drop.
 func TestStrained(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
@@ -494,7 +494,7 @@ func TestUnsaved(t *testing.T) {
 	}
 }
 
-// TestDropReplaced: what came under a dropped step's name meanwhile is not removed.
+// TestDropReplaced: new files under a dropped step's name are not removed.
 func TestDropReplaced(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
@@ -592,7 +592,7 @@ func TestUnknownClose(t *testing.T) {
 	}
 }
 
-// TestNotedMeanwhile: a step that is written again while a pass goes on, which goes by what it read of it before, is read
+// TestNotedMeanwhile: a step that is written again while a pass continues, which goes by what it read of it before, is read
 // by the next one.
 func TestNotedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -613,7 +613,7 @@ func TestNotedMeanwhile(t *testing.T) {
 }
 
 // TestIdle: a series of which nothing is noted is read ever less often, and not at all once nothing of it is held
-// back; what is due by time is done in time.
+// back; steps due by time are flushed in time.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -707,7 +707,7 @@ func TestLooks(t *testing.T) {
 	})
 }
 
-// TestLooksWhileNoted: what is noted while steps are read for a listing is in the next.
+// TestLooksWhileNoted: a file that is noted while steps are read for a listing is in the next.
 func TestLooksWhileNoted(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")

@@ -108,7 +108,7 @@ func TestWayIsMadeAnew(t *testing.T) {
 		if second == first {
 			t.Error("got one that has ended")
 		}
-		w.lose(first) // by somebody who finds out late
+		w.lose(first) // by a caller that finds out late
 		if mustGet(t, w) != second {
 			t.Error("lost another one than failed")
 		}
@@ -120,7 +120,7 @@ func TestWayIsMadeAnew(t *testing.T) {
 	})
 }
 
-// Whoever waits for a dial that hangs waits no longer than he wants to, nor than the session lives.
+// A wait for a dial that hangs ends with its context, and with the session.
 func TestWayThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDial{hangs: make(chan struct{})}

@@ -207,7 +207,7 @@ func TestPastMemory(t *testing.T) {
 
 func first(e *bb.Entry, _ []byte) *bb.Entry { return e }
 
-// TestBypassChecks: what goes past memory is verified.
+// TestBypassChecks: bytes that bypass memory are verified.
 func TestBypassChecks(t *testing.T) {
 	b := newBed(t)
 	e, content := b.stored("f", 1, 3<<20)
@@ -261,7 +261,7 @@ func TestRestoredOnce(t *testing.T) {
 	b.open(e).Close()
 }
 
-// TestReaders: who reads a file, where it lies, and whose generation is another one.
+// TestReaders: the readers of a file, its place, and readers of another generation.
 func TestReaders(t *testing.T) {
 	b := newBed(t)
 	e, _ := b.stored("f", 1, 1000)

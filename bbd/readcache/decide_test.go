@@ -56,7 +56,7 @@ func TestWorthFetching(t *testing.T) {
 	}
 }
 
-// TestWait: somebody who found no room a moment ago waits less.
+// TestWait: a caller that found no room a moment ago waits less.
 func TestWait(t *testing.T) {
 	for since, want := range map[time.Duration]time.Duration{0: shortPatience, lately - 1: shortPatience, lately: patience, time.Hour: patience} {
 		if got := wait(since); got != want {

@@ -314,7 +314,7 @@ func newWorld(seed uint64) *world {
 		at := bb.Place{Dir: bb.RootDir, Name: "d"}
 		w.entries[at] = bb.Entry{Parent: bb.RootDir, Name: "d", Type: bb.TypeDirectory, Dir: 50}
 	} else {
-		for at := range w.entries { // what was in it went with it
+		for at := range w.entries { // its entries were removed with it
 			if at.Dir == 50 {
 				delete(w.theirs, w.entries[at].File)
 				delete(w.entries, at)

@@ -124,7 +124,7 @@ func isOpen(e *bb.Entry)  { e.Open = true }
 func isClean(e *bb.Entry) { e.Flushed.Generation = e.Generation }
 func isEmpty(e *bb.Entry) { e.Size, e.Checksum = 0, 0 }
 
-// TestRecoverFile: what becomes of a file follows from its entry and from what memory has of it.
+// TestRecoverFile: the fate of a file follows from its entry and from its bytes in memory.
 func TestRecoverFile(t *testing.T) {
 	t.Parallel()
 	whole := map[bb.FileID]uint64{5: 7}
@@ -258,7 +258,7 @@ func TestRecoverFails(t *testing.T) {
 	}
 }
 
-// TestYield: of a generation that was open, what is left is struck out before the second copy is promoted.
+// TestYield: the rest of an open generation is struck out before the second copy is promoted.
 func TestYield(t *testing.T) {
 	t.Parallel()
 	w := &world{entries: []bb.Entry{with(dirty, func(e *bb.Entry) { e.Open, e.Holders = true, []bb.NodeID{"n1", "n2"} })}}

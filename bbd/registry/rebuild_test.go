@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestRebuild: a buffer is served when all its files are restored, and by nobody before. After an error it is set
+// TestRebuild: a buffer is served when all its files are restored, and not before. After an error it is set
 // aside as before, with all that memory has.
 func TestRebuild(t *testing.T) {
 	t.Parallel()

@@ -176,7 +176,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestChanged: what another daemon has done with a buffer is followed, unless the news are of another buffer
+// TestChanged: another daemon's changes of a buffer are followed, unless the news are of another buffer
 // of that name.
 func TestChanged(t *testing.T) {
 	t.Parallel()
@@ -289,7 +289,7 @@ func TestDestroyIf(t *testing.T) {
 	}
 }
 
-// TestCreateFor: what can be wrong is found before a record is made. Of two buffers with overlapping stores
+// TestCreateFor: errors are found before a record is made. Of two buffers with overlapping stores
 // the one whose record came later is withdrawn.
 func TestCreateFor(t *testing.T) {
 	t.Parallel()

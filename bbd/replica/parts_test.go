@@ -57,7 +57,7 @@ func TestReplicaParts(t *testing.T) {
 			t.Errorf("%d extents: %d in all parts", c.extents, len(all))
 		}
 	}
-	// What fits into one message of a daemon that takes no parts goes as it did.
+	// A commit that fits into one message is sent whole to a daemon that accepts no parts.
 	small := wide(0)
 	for range maxExtents + 1000 {
 		small.Extents = append(small.Extents, &wire.NewExtent{FileOffset: 1, Length: 1, Checksum: 1, Lease: 1, SegmentOffset: 1})

@@ -30,7 +30,7 @@ import (
 // stager writes so many bytes.
 type stager func(ctx context.Context, bytes int) error
 
-// world is what the tests' daemon n1 has and what it hears of others. Calls has what was done.
+// world is the state of the tests' daemon n1, and its view of others. Calls has the operations.
 type world struct {
 	spec     bb.Buffer
 	entry    *bb.Entry // nil: there is none
@@ -480,7 +480,7 @@ func TestRecordWaits(t *testing.T) {
 	})
 }
 
-// TestPromote: a node becomes the owner of what it has all of.
+// TestPromote: a node becomes the owner of a file that it has completely.
 func TestPromote(t *testing.T) {
 	t.Parallel()
 	sealed := []string{"seal 7/5", "reserve f", "requeue 7/5", "release f"}
@@ -575,7 +575,7 @@ func TestPromoteOfDead(t *testing.T) {
 	}
 }
 
-// TestPromoteLater: what both nodes have lost is reported as lost.
+// TestPromoteLater: a file that both nodes have lost is reported as lost.
 func TestPromoteLater(t *testing.T) {
 	t.Parallel()
 	w := &world{refuses: bb.NotFound}
@@ -651,7 +651,7 @@ func (f *writing) Rereplicate(ctx context.Context) (int64, error) {
 	return max(1, f.bytes), nil
 }
 
-// TestLacking counts each file once, and none that nobody can see yet.
+// TestLacking counts each file once, and none that is not visible yet.
 func TestLacking(t *testing.T) {
 	t.Parallel()
 	w := &world{spec: bb.Buffer{Replicas: 2}, gone: []bb.NodeID{"n2"}}
@@ -678,7 +678,7 @@ func TestLacking(t *testing.T) {
 	}
 }
 
-// TestIsOf: a copy is made of what the owner still has to flush.
+// TestIsOf: a copy is made of files that the owner has not flushed yet.
 func TestIsOf(t *testing.T) {
 	t.Parallel()
 	l := lacking{file: 7, closed: dirty.File{Generation: 5}}
@@ -767,7 +767,7 @@ func pieces(n int) (extents []*wire.NewExtent, bytes [][]byte) {
 	return extents, bytes
 }
 
-// TestStageStalls: a node without room for the next piece fails the copy, which gives up what it leased.
+// TestStageStalls: a node without room for the next piece fails the copy, which returns its leases.
 func TestStageStalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

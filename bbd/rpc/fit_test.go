@@ -9,7 +9,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// A drain that could not save files with long names says so, with as many names as fit.
+// A drain that could not save files with long names lists as many names as fit.
 func TestFitted(t *testing.T) {
 	long := strings.Repeat("n", 4000)
 	p := &wire.Progress{Done: true, FailedTotal: 1000, HeldTotal: 1000, OpenTotal: 1000}

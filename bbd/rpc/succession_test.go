@@ -20,7 +20,7 @@ func nth(n uint64) *wire.Hello {
 	return &wire.Hello{Connection: bytes.Repeat([]byte{7}, wire.ConnectionSize), Succession: n}
 }
 
-// events are what has happened, in order.
+// events are the events so far, in order.
 type events struct {
 	mu   sync.Mutex
 	list []string

@@ -7,7 +7,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// What a node copied is in doubt when it is away, and when it has come back since.
+// Files copied by a node are in doubt while it is away, and when it has come back since.
 func TestStageInDoubt(t *testing.T) {
 	began := time.Now()
 	for name, c := range map[string]struct {

@@ -33,7 +33,7 @@ func TestSteps(t *testing.T) {
 		if n := lines(); n != 1 || !strings.Contains(out.String(), "for=long") || !strings.Contains(out.String(), "detail=first") {
 			t.Errorf("after 2 s: %s", out.String())
 		}
-		s.At("long", func() string { return "second" }) // which goes on
+		s.At("long", func() string { return "second" }) // which continues
 		time.Sleep(20 * time.Second)
 		if n := lines(); n != 3 || !strings.Contains(out.String(), "detail=second") {
 			t.Errorf("after 22 s: %s", out.String())

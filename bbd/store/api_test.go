@@ -394,8 +394,8 @@ func TestPinnedSegmentsStay(t *testing.T) {
 	}
 }
 
-// TestMarkDirty: what turns out not to be on the backing store is not evicted any more,
-// until it is there; what has been evicted cannot be had back.
+// TestMarkDirty: bytes that are missing on the backing store are not evicted any more,
+// until they are there; evicted ones cannot be restored.
 func TestMarkDirty(t *testing.T) {
 	s := open(t, folders(t))
 	w := newWriter(t, s)
@@ -706,7 +706,7 @@ func TestSpillGivesUpOnWhatIsPinnedMeanwhile(t *testing.T) {
 	}
 }
 
-// Clients of the dead process may still be copying into what they had leased.
+// Clients of the dead process may still be copying into their leases.
 func TestRecoveredSegmentsAreNotLeased(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)
@@ -728,7 +728,7 @@ func TestRecoveredSegmentsAreNotLeased(t *testing.T) {
 	}
 }
 
-// Merging what is evicted keeps the index of large, old files small.
+// Merging evicted extents keeps the index of large, old files small.
 func TestEvictedExtentsAreJoined(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)
@@ -809,7 +809,7 @@ func TestUsersWithoutARegionGetOne(t *testing.T) {
 	}
 }
 
-// Without the memory, a store is another instance, and has what was on disk.
+// Without the memory, a store is another instance, and has the bytes on disk.
 func TestLostMemory(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)
@@ -842,7 +842,7 @@ func TestLostMemory(t *testing.T) {
 		}
 		s = open(t, o)
 	}
-	reopen(true) // and again, as long as nobody has recorded what was lost
+	reopen(true) // and again, until the loss is recorded
 	if !s.MemoryLost() {
 		t.Error("the loss of memory is forgotten")
 	}

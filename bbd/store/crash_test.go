@@ -22,7 +22,7 @@ import (
 )
 
 // The crash tests run this test program again as a child that works on a store,
-// tells its parent over a pipe what it is about to do and what was acknowledged,
+// reports begun and acknowledged operations to its parent over a pipe,
 // and kills itself at a chosen pass of a chosen point.
 const crashEnv = "FOREBAY_STORE_CRASH"
 
@@ -189,8 +189,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// checkCrash opens the dead child's store. What was acknowledged must be there,
-// what was under way wholly or not at all.
+// checkCrash opens the dead child's store. Acknowledged operations must be there,
+// those under way wholly or not at all.
 func checkCrash(t *testing.T, dir string, acked, begun, clean map[bb.FileID]int) {
 	t.Helper()
 	s := open(t, crashOptions(dir))
@@ -230,7 +230,7 @@ func checkCrash(t *testing.T, dir string, acked, begun, clean map[bb.FileID]int)
 			t.Errorf("file %s has generations besides the adopted one: %+v", info.File, info.Generations)
 		}
 	}
-	// It goes on as before.
+	// It continues as before.
 	w := newWriter(t, s)
 	for s.Evict(bb.TierMemory, 1<<20) > 0 {
 	}

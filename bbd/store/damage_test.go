@@ -17,7 +17,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// damagedStore writes five files, closes the store and says where its segment is.
+// damagedStore writes five files, closes the store and returns the place of its segment.
 func damagedStore(t *testing.T) (o Options, path string, segment int64, length int64) {
 	t.Helper()
 	o = folders(t)
@@ -150,7 +150,7 @@ func TestDamagedHeaders(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if name == "region header's copy" { // nobody looks at it while the header is good
+		if name == "region header's copy" { // it is not read while the header is good
 			flip(t, path, at[0])
 		}
 	}

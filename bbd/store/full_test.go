@@ -42,7 +42,7 @@ func newCrowded(t testing.TB, bytes string) (c crowded, ok bool) {
 	return crowded{t, dir}, true
 }
 
-// fill has the other application take what is left.
+// fill makes the other application use the rest.
 func (c crowded) fill() {
 	c.t.Helper()
 	f, err := os.Create(filepath.Join(c.dir, "another-application"))
@@ -88,7 +88,7 @@ func createUntilFull(t *testing.T, s *Store, f bb.FileID) bb.FileID {
 }
 
 // A store whose tmpfs others have filled refuses what it has no memory for, in this life
-// and in the next, and goes on once there is room.
+// and in the next, and continues once there is room.
 func TestFullTmpfsRefusesRecords(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
@@ -143,7 +143,7 @@ func TestFullTmpfsRefusesToOpen(t *testing.T) {
 		t.Fatalf("a store was opened on a full tmpfs: %v", err)
 	}
 	c.empty()
-	s := open(t, o) // with less memory than it wants
+	s := open(t, o) // with less memory than configured
 	w := newWriter(t, s)
 	w.commit(1, 1, 0, 0, content(1, 1000))
 	if err := s.Close(); err != nil {

@@ -20,7 +20,7 @@ func identityOf(f bb.FileID, n bb.Generation, name string) format.Identity {
 	}
 }
 
-// wantIdentity checks what a store says of whose a file is.
+// wantIdentity checks a file's identity in a store.
 func wantIdentity(t *testing.T, s *Store, f bb.FileID, want *format.Identity) {
 	t.Helper()
 	got, ok := s.IdentityOf(f)

@@ -340,7 +340,7 @@ func TestJournalsAreTheStoresOwn(t *testing.T) {
 	}
 }
 
-// FuzzJournal has recovery read journals of any content: a start goes on, and nothing that
+// FuzzJournal has recovery read journals of any content: a start continues, and nothing that
 // it accepts lies outside of the region.
 func FuzzJournal(f *testing.F) {
 	dir, err := os.MkdirTemp("/dev/shm", "forebay-fuzz-")

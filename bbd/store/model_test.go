@@ -30,11 +30,11 @@ type modelFile struct {
 type modelView struct {
 	v    *Snapshot
 	want []byte
-	// object is what the backing store had when the view was opened
+	// object is the backing store's content when the view was opened
 	object []byte
 }
 
-// model drives a store with random operations and knows what it must contain.
+// model drives a store with random operations and has its expected content.
 type model struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -248,7 +248,7 @@ func (m *model) seal() {
 	}
 }
 
-// flush fills what is evicted, and makes a file clean.
+// flush fills evicted ranges, and makes a file clean.
 func (m *model) flush() {
 	f, file := m.pick()
 	if file.gen == 0 || !file.sealed {
@@ -366,7 +366,7 @@ func (m *model) closeView() {
 	}
 }
 
-// verify compares a view with what it must show, byte for byte or by checksum.
+// verify compares a view with the model, byte for byte or by checksum.
 func (m *model) verify(w modelView) {
 	m.t.Helper()
 	v := w.v

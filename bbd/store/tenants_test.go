@@ -154,7 +154,7 @@ func TestNewcomer(t *testing.T) {
 	if m := h.room(carol); m.Freed != 0 || !m.Others {
 		t.Errorf("room from bytes that cannot be moved: %+v", m)
 	}
-	// Memory that alice gives up is for carol, in the line.
+	// Memory that alice releases is for carol, in the queue.
 	for _, f := range h.files[alice] {
 		h.s.Drop(f)
 	}

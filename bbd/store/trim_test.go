@@ -9,7 +9,7 @@ import (
 )
 
 // A generation that is known by its checksums alone is built on: once it is recorded, a
-// restart finds both, and once what is left of it is trimmed, the checksum is known.
+// restart finds both, and once the rest of it is trimmed, the checksum is known.
 func TestBuildOnWhatWasNeverInMemory(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)
@@ -65,7 +65,7 @@ func TestBuildOnWhatWasNeverInMemory(t *testing.T) {
 	}
 }
 
-// What comes back after a range was pinned is not part of what is pinned.
+// Bytes that come back after a range was pinned are not part of the pin.
 func TestPinExtentsAreOfOneMoment(t *testing.T) {
 	s := open(t, folders(t))
 	want := content(1, 1000)

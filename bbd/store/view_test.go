@@ -40,7 +40,7 @@ func oldView(t *testing.T, s *Store) (v *Snapshot, old, fresh []byte) {
 
 func lease(t *testing.T, s *Store, n int64) Lease {
 	t.Helper()
-	l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: n, Tier: bb.TierDisk}) // not beside what is dirty
+	l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: n, Tier: bb.TierDisk}) // not beside dirty bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestFillOfADroppedGenerationLeavesNoRecord(t *testing.T) {
 }
 
 // TestDroppedFileIsKeptForItsViews: the backing store loses a removed file, too, so memory may not
-// evict what is read of it.
+// evict the bytes read of it.
 func TestDroppedFileIsKeptForItsViews(t *testing.T) {
 	s := open(t, folders(t))
 	v, old, _ := oldView(t, s)

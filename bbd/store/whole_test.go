@@ -28,8 +28,8 @@ func TestRunsOf(t *testing.T) {
 	}
 }
 
-// A whole commit takes the place of what a generation had in one step: what fails leaves
-// what was there, and what succeeds is there after a restart, too.
+// A whole commit replaces a generation's content in one step: a failed one leaves
+// the former content, and a successful one is there after a restart, too.
 func TestWholeCommit(t *testing.T) {
 	old, whole := content(1, 3000), content(2, 5000)
 	for name, begin := range map[string]func(*Store, *writer){

@@ -18,7 +18,7 @@ func isAlice(name string) (bool, error) {
 	return slices.Contains([]string{"alice", "5001", "@staff", "@100"}, name), nil
 }
 
-// A rule for users of whom the system says nothing lets nobody in, and the refusal is none for good.
+// A rule with names that the system cannot resolve allows no user, and the refusal is temporary.
 func TestUnsaid(t *testing.T) {
 	unsaid := Rule{Users: []string{"unsaid", "@unsaid"}}
 	site := Site{Endpoint: "https://s3.site.example"}
@@ -117,7 +117,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestKindWithoutReader: rules are not for a kind of stores whose URLs nothing here reads, not even one that
-// lets everybody use everything.
+// allows all users everything.
 func TestKindWithoutReader(t *testing.T) {
 	site := Site{Endpoint: "https://s3.site.example"}
 	u, err := UseOf(bb.Backing{Scheme: "memory", Bucket: "b"}, site)
@@ -142,8 +142,8 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// FuzzNormalize never lets two different hosts look alike: what url.Parse reads of the result is
-// what it reads of the endpoint.
+// FuzzNormalize: two different hosts never become equal: url.Parse reads the same from the result
+// as from the endpoint.
 func FuzzNormalize(f *testing.F) {
 	f.Add("https://host:443")
 	f.Fuzz(func(t *testing.T, endpoint string) {

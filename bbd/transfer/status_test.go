@@ -53,7 +53,7 @@ func TestEndFits(t *testing.T) {
 	}
 }
 
-// TestTallyOf: what a task has come to survives the way over a message.
+// TestTallyOf: a task's result survives the way over a message.
 func TestTallyOf(t *testing.T) {
 	t.Parallel()
 	s := ops.Status{State: ops.Done, Tally: ops.Tally{

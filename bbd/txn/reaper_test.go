@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestCareOf: what a transaction needs follows from its state, and from when it ended.
+// TestCareOf: the action for a transaction follows from its state, and from its end.
 func TestCareOf(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e6, 0)

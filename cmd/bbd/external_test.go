@@ -33,7 +33,7 @@ authorization { users = [ {user: "CN=bbd"} ] }
 
 // TestExternalServer: a daemon keeps its namespace on a nats-server of another process, which takes
 // only TLS and the daemon's certificate. Files outlive the daemon's end; while the server is killed, what
-// needs the namespace fails as unavailable; when the server is back, all goes on by itself.
+// needs the namespace fails as unavailable; when the server is back, all continues by itself.
 func TestExternalServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

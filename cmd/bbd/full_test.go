@@ -115,7 +115,7 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	c.Close()
 }
 
-// The namespace server moves its batches itself: changes of a node that is not the server's go on too, though
+// The namespace server moves its batches itself: changes of a node that is not the server's continue too, though
 // nobody makes any at the server's node.
 func TestOthersChangesOnAFullTmpfs(t *testing.T) {
 	if testing.Short() {

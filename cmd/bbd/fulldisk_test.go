@@ -20,7 +20,7 @@ import (
 )
 
 // TestFullDiskOfNamespace: another program fills the file system of the namespace server's folder. Changes of names
-// fail with a remedy, and reads go on. When room is freed, changes go on, and nothing that was acknowledged is missing.
+// fail with a remedy, and reads continue. When room is freed, changes continue, and nothing that was acknowledged is missing.
 func TestFullDiskOfNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

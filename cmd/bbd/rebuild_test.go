@@ -384,7 +384,7 @@ func (r *rebuilding) drain(c *client.Client, dirs bool) {
 	}
 }
 
-// TestRebuildKilled: a daemon that is killed while it rebuilds goes on when it starts again, or sets the buffer aside
+// TestRebuildKilled: a daemon that is killed while it rebuilds continues when it starts again, or sets the buffer aside
 // again.
 func TestRebuildKilled(t *testing.T) {
 	if testing.Short() {

@@ -417,7 +417,7 @@ func TestStranger(t *testing.T) {
 	if !strings.Contains(n.Refused, "speaks protocol version 7") || !strings.Contains(n.Refused, "of node n1 to a release that speaks version 7") {
 		t.Errorf("n1 says of it: %q", n.Refused)
 	}
-	// Whatever concerns all daemons goes on without it.
+	// Whatever concerns all daemons continues without it.
 	if err := errors.Join(b.Mkdir(ctx, "d", 0o755), b.WriteFile(ctx, "d/f", clustertest.Content(1, 1<<20), 0), b.Rename(ctx, "d", "e")); err != nil {
 		t.Fatal(err)
 	}

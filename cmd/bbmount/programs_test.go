@@ -36,7 +36,7 @@ func inDir(dir string, args ...string) *exec.Cmd {
 }
 
 // TestStartWithoutDaemon starts programs in directories of the mount while the daemon stands still.
-// They wait, and this process goes on.
+// They wait, and this process continues.
 func TestStartWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	m := newMount(t)

@@ -265,7 +265,7 @@ func (d *Daemon) Kill() { d.end(syscall.SIGKILL) }
 func (d *Daemon) Stop() { d.end(syscall.SIGTERM) }
 
 // Pause stops the daemon's process in its tracks (SIGSTOP): its connections stay, and
-// nobody answers. Resume lets it go on.
+// nobody answers. Resume lets it continue.
 func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.

@@ -116,7 +116,7 @@ flush: {dirty_age: 1s}
 `
 
 // TestExternalServers: a namespace on servers that are nobody's daemon. Without one of
-// the three everything goes on. Without two, data operations on open files go on,
+// the three everything continues. Without two, data operations on open files continue,
 // namespace operations wait until their deadline and then name the servers; with them
 // everything resumes by itself.
 func TestExternalServers(t *testing.T) {

@@ -69,7 +69,7 @@ type task struct {
 	Roots, Scratch      string
 	Swaps               string // see mountSwaps
 	Seed                uint64
-	Rounds              int // the victim goes on until its standard input ends
+	Rounds              int // the victim continues until its standard input ends
 	Patience            time.Duration
 	Only                []string
 	Restarts, HasVictim bool

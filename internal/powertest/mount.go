@@ -112,7 +112,7 @@ func (f *FS) Restart(seed uint64) {
 }
 
 // Remount mounts the file system again, over the first mount, as an administrator may when it does not
-// answer: calls of the first one that are held go on by themselves, and no call of the second
+// answer: calls of the first one that are held continue by themselves, and no call of the second
 // waits for them.
 func (f *FS) Remount() {
 	f.tb.Helper()

@@ -182,7 +182,7 @@ func (s *Server) waitReady() error {
 }
 
 // Pause stops the server's process: it keeps its connections, and answers nothing. The function
-// that it returns has it go on, which happens at the end of the test at the latest.
+// that it returns has it continue, which happens at the end of the test at the latest.
 func (s *Server) Pause(t testing.TB) (resume func()) {
 	t.Helper()
 	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -178,7 +178,7 @@ func progress(t *testing.T, writers []*writer) {
 	}
 }
 
-// A cluster goes on without any one of its servers and keeps what it acknowledged;
+// A cluster continues without any one of its servers and keeps what it acknowledged;
 // without two of them operations fail when their time is up, until one is back.
 func TestClusterOfThree(t *testing.T) {
 	if testing.Short() {

@@ -175,7 +175,7 @@ func (r *recorder) do(ctx context.Context, a action) (bb.FileID, error) {
 
 // TestHistory checks that create-exclusive, rename, remove and lookup are linearizable
 // over three servers while those that lead are killed, and stopped and continued.
-// FOREBAY_HISTORY=10m makes it go on for that long.
+// FOREBAY_HISTORY=10m makes it continue for that long.
 func TestHistory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long under the race detector; TestHistoryCheck checks the check")

@@ -9,7 +9,7 @@ import (
 	"forebay/meta/metatest"
 )
 
-// TestScanGap: a scan that loses messages on their way goes on behind the last one that came, and misses none.
+// TestScanGap: a scan that loses messages on their way continues behind the last one that came, and misses none.
 func TestScanGap(t *testing.T) {
 	t.Parallel()
 	b := testBucket(t)

@@ -266,7 +266,7 @@ func TestCancel(t *testing.T) {
 	metatest.WantKind(t, "more tasks", m.AddTasks(metatest.Context(t), id, someTasks(9)), bb.Cancelled)
 }
 
-// A task survives the server, and its worker goes on with it.
+// A task survives the server, and its worker continues with it.
 func TestOverRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -253,7 +253,7 @@ func TestDestroyedWhileRead(t *testing.T) {
 	}
 }
 
-// A read goes on with another feed where one has lost a message.
+// A read continues with another feed where one has lost a message.
 func TestReadGap(t *testing.T) {
 	t.Parallel()
 	c, s := open(t)

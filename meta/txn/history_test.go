@@ -130,7 +130,7 @@ type cluster struct {
 	past   []*reign              // that were not closed
 }
 
-// succeed puts an owner in the place of another one, which is closed, or goes on without knowing.
+// succeed puts an owner in the place of another one, which is closed, or continues without knowing.
 // It is killed at one of its next appends.
 func (c *cluster) succeed(rnd *rand.Rand, closed bool) {
 	old := c.now.Swap(nil) // what it answers from now on reaches nobody
@@ -310,7 +310,7 @@ func (c *client) read(ns *process, a action, of int) (o outcome, err error) {
 	}
 }
 
-// commit commits a transaction, or goes on with that. It may leave it to others to fold it.
+// commit commits a transaction, or continues with that. It may leave it to others to fold it.
 func (c *client) commit(ns *process, a action) error {
 	ctx := metatest.Context(c.c.t)
 	d := c.dirs[1]

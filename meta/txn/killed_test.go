@@ -93,7 +93,7 @@ func again(err error) error {
 	return err
 }
 
-// run carries the job out, or goes on with it. It can be stopped anywhere.
+// run carries the job out, or continues with it. It can be stopped anywhere.
 func (j *job) run(ctx context.Context, ns *process) error {
 	d, err := ns.Resolve(ctx, "d")
 	if err != nil {
@@ -147,7 +147,7 @@ func (j *job) check(what string, ns *process) {
 }
 
 // TestOwnerKilled has the owner of a log killed at each append of a job, before and after that is
-// stored, and another one take its place, which goes on with the job.
+// stored, and another one take its place, which continues with the job.
 func TestOwnerKilled(t *testing.T) {
 	t.Parallel()
 	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})

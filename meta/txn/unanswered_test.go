@@ -458,7 +458,7 @@ func (u *unanswered) one(f *fault, at int, clean error) {
 	u.goesOn(what, dir)
 }
 
-// settle waits for what a process is still at: an owner of a log goes on with a change whose
+// settle waits for what a process is still at: an owner of a log continues with a change whose
 // caller has given up.
 func (u *unanswered) settle() {
 	if u.ns.bucket != nil {

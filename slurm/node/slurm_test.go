@@ -583,7 +583,7 @@ func killedInProlog(t *testing.T, s *site) {
 	s.over(t, job, 1)
 }
 
-// killedInJob: a job goes on when the daemon is back, and nothing that it committed is lost.
+// killedInJob: a job continues when the daemon is back, and nothing that it committed is lost.
 func killedInJob(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory counts its steps, which wait until they may go on.
+// memory counts its steps, which wait until they may continue.
 type memory struct {
 	steps   int
 	done    atomic.Int64
@@ -30,7 +30,7 @@ func newMemory(steps int) *memory {
 	return &memory{steps: steps, entered: make(chan int, steps), goOn: make(chan struct{})}
 }
 
-// TestForget: what is queued of some memory is not done any more, and what is under way has ended.
+// TestForget: queued work for some memory is dropped, and work under way has ended.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	var p Populator[*memory]

@@ -355,7 +355,7 @@ func content(t *testing.T, s *Store, name string) []byte {
 	return got
 }
 
-// A worker without work ends, and its store goes on with another one.
+// A worker without work ends, and its store continues with another one.
 func TestIdleWorkerEnds(t *testing.T) {
 	uid := users()[0]
 	w := workers(t, Options{Idle: time.Millisecond})

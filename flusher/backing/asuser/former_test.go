@@ -218,7 +218,7 @@ func TestCloseWhileFormerHangs(t *testing.T) {
 }
 
 // A worker is killed while it renames a file. The rename fails when it cannot be carried out any
-// more: a second try is not overtaken. The store goes on meanwhile.
+// more: a second try is not overtaken. The store continues meanwhile.
 func TestChangeOfKilledWorker(t *testing.T) {
 	needRoot(t)
 	fs := mountOf(t, alice)

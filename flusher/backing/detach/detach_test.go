@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// hung is a store whose calls go on after their context has ended, until it is released.
+// hung is a store whose calls continue after their context has ended, until it is released.
 type hung struct {
 	*mem.Store
 	back   chan struct{}

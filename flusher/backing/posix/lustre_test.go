@@ -353,7 +353,7 @@ func TestSilentTarget(t *testing.T) {
 }
 
 // Each errno with which Lustre's clients fail passes, from each step of a flush that it may come from; and a write that
-// is cut short goes on.
+// is cut short continues.
 func TestLustreErrnosPass(t *testing.T) {
 	l := mountLustre(t, targets(2))
 	l.opts.Layouts = []lustre.Rule{{Layout: layout(t, "-c 2")}}

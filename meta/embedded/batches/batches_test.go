@@ -132,7 +132,7 @@ func looks(m *Mover) {
 	m.Look(now.Add(again))
 }
 
-// Batches that are under way go on while they are moved, there and back, and nothing is left of them.
+// Batches that are under way continue while they are moved, there and back, and nothing is left of them.
 func TestMove(t *testing.T) {
 	s, r, memory := newServer(t), &room{}, filepath.Join(t.TempDir(), "memory")
 	m := s.mover(memory, r, nil)

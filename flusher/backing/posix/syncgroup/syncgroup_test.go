@@ -267,7 +267,7 @@ func (w *world) idle() {
 }
 
 // A syncfs that has the bytes of others to write keeps nobody longer than patience, not even the file that began it. The
-// kernel's call goes on when all files of its group are closed.
+// kernel's call continues when all files of its group are closed.
 func TestPatienceWithAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
