@@ -48,6 +48,8 @@ func TestLinksReachTheStore(t *testing.T) {
 			}
 		}
 		must(b.Mkdir(ctx, "d", 0o755))
+		must(b.Mknod(ctx, "d/fifo", client.TypeFIFO, 0o600))
+		must(b.Mknod(ctx, "socket", client.TypeSocket, 0o600))
 		for path, target := range map[string]string{"d/out": "/etc/passwd", "d/none": "\xff", "l": "d", "over": "a file comes", "gone": "x"} {
 			must(b.Symlink(ctx, target, path))
 		}
@@ -64,6 +66,10 @@ func TestLinksReachTheStore(t *testing.T) {
 		}
 		var receipt bytes.Buffer
 		must(admin.Receipt(ctx, c, "b", &receipt))
+		head, _, _ := bytes.Cut(receipt.Bytes(), []byte("\n"))
+		if !bytes.Contains(head, []byte(`d/fifo`)) || !bytes.Contains(head, []byte(`"socket"`)) || !bytes.Contains(head, []byte(`"node_local_total":2`)) {
+			t.Errorf("the receipt begins with %s", head)
+		}
 
 		must(b.Rename(ctx, "d", "e"))
 		must(b.Rename(ctx, "l", "e/l"))

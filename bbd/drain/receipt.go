@@ -42,6 +42,35 @@ type receiptHead struct {
 	// Superseded are the steps that the store does not have, since flush rules keep them from it; the first of them.
 	Superseded      []bb.SupersededStep `json:"superseded,omitempty"`
 	SupersededTotal int                 `json:"superseded_total,omitempty"`
+	// NodeLocal are FIFOs and sockets, which are never flushed; the first of them.
+	NodeLocal      []string `json:"node_local,omitempty"`
+	NodeLocalTotal int      `json:"node_local_total,omitempty"`
+}
+
+// maxNodeLocal is how many bytes of a receipt's first line are names of FIFOs and sockets, as maxSuperseded.
+const maxNodeLocal = 8 << 10
+
+// nodeLocal notes the FIFOs and sockets of the buffer.
+func (c scope) nodeLocal(ctx context.Context, h *receiptHead) error {
+	size := 0
+	return c.Names().ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFIFO && e.Type != bb.TypeSocket {
+			return nil
+		}
+		h.NodeLocalTotal++
+		if size > maxNodeLocal {
+			return nil
+		}
+		path, err := c.Path(ctx, &e)
+		if bb.KindOf(err) == bb.NotFound {
+			h.NodeLocalTotal-- // removed meanwhile
+			return nil
+		}
+		if size += 6 * len(path); err == nil && size <= maxNodeLocal { // a byte takes up to six in JSON
+			h.NodeLocal = append(h.NodeLocal, path)
+		}
+		return err
+	})
 }
 
 // writeReceipt calls write with the receipt's lines, in pieces that fit a frame.
@@ -50,7 +79,11 @@ func (c scope) writeReceipt(ctx context.Context, write func([]byte) error) error
 	if err != nil {
 		return err
 	}
-	lines, err := json.Marshal(receiptHead{receiptVersion, c.name, c.Spec().Backing, named(old), len(old)})
+	head := receiptHead{Version: receiptVersion, Buffer: c.name, Backing: c.Spec().Backing, Superseded: named(old), SupersededTotal: len(old)}
+	if err := c.nodeLocal(ctx, &head); err != nil {
+		return err
+	}
+	lines, err := json.Marshal(&head)
 	if err != nil {
 		return err
 	}
