@@ -12,8 +12,6 @@ import (
 
 // notCarried are the tests of go-fuse's suite that the mount does not pass, and why.
 var notCarried = map[string]string{
-	"Fallocate":           "fallocate is refused",
-	"FallocateKeepSize":   "fallocate is refused",
 	"FcntlFlockLocksFile": "locks of fcntl are a process's, which does not exclude itself: the mount's own test has two owners",
 	"FdLeak":              "it looks at its own process, which is not the mount's",
 	"Link":                "hard links are refused",

@@ -45,6 +45,7 @@ func TestSemantics(t *testing.T) {
 		"symbolic links":                     linksSymbolic,
 		"FIFOs and sockets":                  makesSpecial,
 		"refused":                            refuses,
+		"fallocate":                          allocates,
 		"statfs":                             tellsRoom,
 		"shared mapping":                     mapsShared,
 		"locks":                              locks,
@@ -427,6 +428,32 @@ func timesOfOpen(t *testing.T, _ *mounted, dir string) {
 	}
 }
 
+// allocates: fallocate grows files, zeroes ranges, leaves the rest, and refuses more than the buffer has room for.
+func allocates(t *testing.T, m *mounted, dir string) {
+	path := filepath.Join(dir, "f")
+	f := open(t, path, os.O_CREATE|os.O_RDWR)
+	put(t, f, "0123456789")
+	fd := int(f.Fd())
+	check(t, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, 1<<20))
+	holds(t, path, "0123456789")
+	check(t, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 2, 3))
+	check(t, unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 8, 4))
+	holds(t, path, "01\x00\x00\x00567\x00\x00\x00\x00")
+	check(t, unix.Fallocate(fd, 0, 4, 10))
+	want := "01\x00\x00\x00567\x00\x00\x00\x00\x00\x00"
+	holds(t, path, want)
+	refused(t, "more than there is", unix.Fallocate(fd, 0, 0, 1<<45), syscall.ENOSPC)
+	refused(t, "more than any file has", unix.Fallocate(fd, 0, 0, 1<<55), syscall.EFBIG)
+	refused(t, "of a file that is open for reading", unix.Fallocate(int(open(t, path, os.O_RDONLY).Fd()), 0, 0, 1), syscall.EBADF)
+	check(t, os.Remove(path))
+	check(t, unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, 2)) // of a file without a name
+	p := make([]byte, len(want))
+	if n, err := f.ReadAt(p, 0); string(p[:n]) != "\x00\x00"+want[2:] {
+		t.Errorf("%q, %v", p[:n], err)
+	}
+	check(t, f.Close())
+}
+
 // linksSymbolic: links lead where they say, also through directories and to nothing, and are what is
 // renamed, removed and changed.
 func linksSymbolic(t *testing.T, m *mounted, dir string) {
@@ -532,7 +559,7 @@ func refuses(t *testing.T, _ *mounted, dir string) {
 	_, err := unix.Getxattr(at("f"), "user.a", nil)
 	refused(t, "an attribute's value", err, syscall.EOPNOTSUPP)
 	f := open(t, at("f"), os.O_RDWR)
-	refused(t, "fallocate", unix.Fallocate(int(f.Fd()), 0, 0, 100), syscall.EOPNOTSUPP)
+	refused(t, "a file without a part", unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4096), syscall.EOPNOTSUPP)
 	_, err = os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 	refused(t, "O_TMPFILE", err, syscall.EOPNOTSUPP)
 	if names, err := os.ReadDir(dir); len(names) != 1 || err != nil {

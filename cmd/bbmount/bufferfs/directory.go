@@ -9,6 +9,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/attr"
 )
 
 // directory is an open directory. The kernel calls its methods one after the other. Its
@@ -77,7 +78,7 @@ func (d *directory) Readdirent(ctx context.Context) (*fuse.DirEntry, syscall.Err
 	e := &d.page[i-first]
 	d.at++
 	d.last = e
-	return &fuse.DirEntry{Name: e.Name, Mode: typeOf(e), Ino: d.n.ino(e), Off: uint64(d.at)}, fusefs.OK
+	return &fuse.DirEntry{Name: e.Name, Mode: attr.Type(e), Ino: d.n.ino(e), Off: uint64(d.at)}, fusefs.OK
 }
 
 // list asks for the entries from the i-th on.
@@ -108,20 +109,6 @@ func (d *directory) list(ctx context.Context, i int) error {
 	}
 	d.more = d.more && len(d.page) > 0
 	return nil
-}
-
-func typeOf(e *client.Entry) uint32 {
-	switch e.Type {
-	case client.TypeDirectory:
-		return syscall.S_IFDIR
-	case client.TypeSymlink:
-		return syscall.S_IFLNK
-	case client.TypeFIFO:
-		return syscall.S_IFIFO
-	case client.TypeSocket:
-		return syscall.S_IFSOCK
-	}
-	return syscall.S_IFREG
 }
 
 // ino is the inode number of an entry; 0: a directory that the kernel does not know.

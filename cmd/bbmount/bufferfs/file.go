@@ -1,6 +1,7 @@
 package bufferfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/allocate"
+	"forebay/cmd/bbmount/room"
 	"forebay/internal/bb"
 )
 
@@ -178,11 +181,12 @@ type handle struct {
 }
 
 var (
-	_ fusefs.FileReader   = (*handle)(nil)
-	_ fusefs.FileWriter   = (*handle)(nil)
-	_ fusefs.FileFlusher  = (*handle)(nil)
-	_ fusefs.FileFsyncer  = (*handle)(nil)
-	_ fusefs.FileReleaser = (*handle)(nil)
+	_ fusefs.FileReader    = (*handle)(nil)
+	_ fusefs.FileWriter    = (*handle)(nil)
+	_ fusefs.FileFlusher   = (*handle)(nil)
+	_ fusefs.FileFsyncer   = (*handle)(nil)
+	_ fusefs.FileReleaser  = (*handle)(nil)
+	_ fusefs.FileAllocater = (*handle)(nil)
 )
 
 func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDONLY }
@@ -478,6 +482,45 @@ func (n *node) truncate(ctx context.Context, size int64) error {
 	err = c.truncate(ctx, size)
 	if err == nil && n.writers == 0 {
 		err = c.release(ctx)
+	}
+	n.wrote(0)
+	return n.changed(err)
+}
+
+// Allocate implements fallocate.
+func (h *handle) Allocate(ctx context.Context, off, size uint64, mode uint32) syscall.Errno {
+	ctx, done := h.n.fsys.request(ctx)
+	defer done()
+	return h.n.fsys.errno(h.n.allocate(ctx, off, size, mode))
+}
+
+func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) error {
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e, err := n.stat(ctx)
+	if err != nil {
+		return err
+	}
+	if u := n.unsaved(); u != nil {
+		e.Size = u.size
+	}
+	p, errno := allocate.Of(mode, off, size, e.Size)
+	if errno != 0 {
+		return errno
+	}
+	if _, free, err := room.Of(ctx, n.fsys.c, n.fsys.b.Name()); err != nil || free < p.Room {
+		return cmp.Or(err, error(syscall.ENOSPC))
+	}
+	zeros := make([]byte, min(p.ZeroTo-p.ZeroAt, copyStep))
+	for at := p.ZeroAt; at < p.ZeroTo && err == nil; at += int64(len(zeros)) {
+		zeros = zeros[:min(int64(len(zeros)), p.ZeroTo-at)]
+		_, err = n.current().writeAt(ctx, zeros, at)
+	}
+	if err == nil && p.Size > e.Size {
+		err = n.current().truncate(ctx, p.Size)
 	}
 	n.wrote(0)
 	return n.changed(err)

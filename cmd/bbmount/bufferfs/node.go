@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/cmd/bbmount/attr"
 	"forebay/internal/bb"
 )
 
@@ -101,10 +102,10 @@ func (n *node) child(ctx context.Context, e *client.Entry) *fusefs.Inode {
 	f := n.fsys
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	attr := fusefs.StableAttr{Mode: syscall.S_IFDIR}
+	stable := fusefs.StableAttr{Mode: syscall.S_IFDIR}
 	c := n.children[e.Name]
 	if !e.IsDir() {
-		attr = fusefs.StableAttr{Mode: typeOf(e), Ino: uint64(e.File)}
+		stable = fusefs.StableAttr{Mode: attr.Type(e), Ino: uint64(e.File)}
 		c = f.mu.files[e.File]
 	} else if c != nil && c.id != 0 {
 		c = nil // a file had the name
@@ -116,7 +117,7 @@ func (n *node) child(ctx context.Context, e *client.Entry) *fusefs.Inode {
 		f.mu.files[e.File] = c
 	}
 	c.putIn(n, e.Name)
-	return n.NewInode(ctx, c, attr)
+	return n.NewInode(ctx, c, stable)
 }
 
 // childNode returns the node of a name that the kernel knows, or nil.
@@ -175,7 +176,7 @@ func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
 	out.Blksize = blockSize
 	out.Owner = fuse.Owner{Uid: e.UID, Gid: e.GID}
 	out.Nlink = 1
-	out.Mode = uint32(e.Mode.Perm()) | typeOf(e)
+	out.Mode = uint32(e.Mode.Perm()) | attr.Type(e)
 	out.SetTimes(&mtime, &mtime, &mtime)
 }
 
@@ -243,7 +244,7 @@ func (n *node) Setattr(ctx context.Context, _ fusefs.FileHandle, in *fuse.SetAtt
 		}
 	}
 	before := n.unsaved()
-	a := attributes(in)
+	a := attr.Of(in)
 	if a.ModTime != nil {
 		before = nil // it is committed, and then changed
 	}
@@ -256,27 +257,6 @@ func (n *node) Setattr(ctx context.Context, _ fusefs.FileHandle, in *fuse.SetAtt
 		out.Nlink = 0
 	}
 	return fusefs.OK
-}
-
-// attributes are those of a request that entries have. A size is no part of them, and an
-// access time is not kept.
-func attributes(in *fuse.SetAttrIn) client.Attr {
-	var a client.Attr
-	if mode, ok := in.GetMode(); ok {
-		m := fs.FileMode(mode).Perm()
-		a.Mode = &m
-	}
-	if uid, ok := in.GetUID(); ok {
-		a.UID = &uid
-	}
-	if gid, ok := in.GetGID(); ok {
-		a.GID = &gid
-	}
-	if in.Valid&fuse.FATTR_MTIME != 0 {
-		t, _ := in.GetMTime()
-		a.ModTime = &t
-	}
-	return a
 }
 
 // setAttr changes attributes and returns the entry.

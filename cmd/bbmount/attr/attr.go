@@ -1,0 +1,47 @@
+// Package attr translates attributes between the kernel's requests and entries of a buffer. It must never know what
+// has them.
+package attr
+
+import (
+	"io/fs"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"forebay/client"
+)
+
+// Of returns the attributes of a request that entries have. A size is no part of them, and an access time is not kept.
+func Of(in *fuse.SetAttrIn) client.Attr {
+	var a client.Attr
+	if mode, ok := in.GetMode(); ok {
+		m := fs.FileMode(mode).Perm()
+		a.Mode = &m
+	}
+	if uid, ok := in.GetUID(); ok {
+		a.UID = &uid
+	}
+	if gid, ok := in.GetGID(); ok {
+		a.GID = &gid
+	}
+	if in.Valid&fuse.FATTR_MTIME != 0 {
+		t, _ := in.GetMTime()
+		a.ModTime = &t
+	}
+	return a
+}
+
+// Type returns the type of an entry as the bits of a mode.
+func Type(e *client.Entry) uint32 {
+	switch e.Type {
+	case client.TypeDirectory:
+		return syscall.S_IFDIR
+	case client.TypeSymlink:
+		return syscall.S_IFLNK
+	case client.TypeFIFO:
+		return syscall.S_IFIFO
+	case client.TypeSocket:
+		return syscall.S_IFSOCK
+	}
+	return syscall.S_IFREG
+}
