@@ -98,6 +98,9 @@ type Unexplained struct {
 	Reason     string
 }
 
+// UnreadableRecord is the reason of bytes whose buffer may be one that a newer release has made.
+const UnreadableRecord = "the namespace has records that this release cannot read, and that of its buffer may be one of them"
+
 // String names the bytes and why they are left.
 func (u *Unexplained) String() string {
 	return fmt.Sprintf("%s: %d bytes that no entry explains: %s", u.Name(), u.Bytes, u.Reason)

@@ -179,6 +179,9 @@ func (o *Options) bufferless(buffer string, h *fate.Held) fate.Unexplained {
 	if h.Identity != nil {
 		u.Path = h.Identity.Path
 	}
+	if o.Unreadable() {
+		u.Reason = fate.UnreadableRecord
+	}
 	o.Log.Error("bytes that no entry explains are kept", "buffer", buffer, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", u.Reason)
 	return u
 }

@@ -37,9 +37,19 @@ func (s *Service[B]) Find(ctx context.Context, name string) (b B, err error) {
 		return s.lookUp(ctx, name)
 	}
 	if b == none {
-		return none, bb.E(bb.NotFound, "buffer", name, "there is no such buffer").WithRemedy("see bbctl buffer list")
+		return none, s.missing(ctx, name)
 	}
 	return b, nil
+}
+
+// missing is the error for a buffer that this daemon, which is alone, does not serve: its record may be one that this
+// release cannot read.
+func (s *Service[B]) missing(ctx context.Context, name string) error {
+	_, err := s.o.Records.Buffer(ctx, name)
+	if kind := bb.KindOf(err); kind == bb.Unsupported || kind == bb.Checksum {
+		return bb.Wrap("buffer", name, err)
+	}
+	return bb.E(bb.NotFound, "buffer", name, "there is no such buffer").WithRemedy("see bbctl buffer list")
 }
 
 // For returns a buffer that the session's user may enter.

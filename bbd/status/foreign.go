@@ -65,6 +65,9 @@ func OfBufferless(files map[string][]fate.Unexplained) (list []WithoutBuffer) {
 			Remedy: "start the namespace's servers with the folder that has the buffer, and then this daemon; the log names the files",
 		}
 		for i := range files[name] {
+			if files[name][i].Reason == fate.UnreadableRecord {
+				w.Remedy = "start the release that made the buffer, or a newer one; the log names the records that this one cannot read"
+			}
 			w.Bytes += files[name][i].Bytes
 		}
 		list = append(list, w)

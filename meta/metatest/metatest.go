@@ -3,6 +3,7 @@
 package metatest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -25,6 +26,44 @@ func Forget(ctx context.Context, server Server, buffer string, names ...string) 
 // ForgetBuffer has the server of a namespace forget the record of a buffer, as Forget does.
 func ForgetBuffer(ctx context.Context, server Server, buffer string) error {
 	return purge(ctx, server, "KV_forebay", []string{"buffer." + buffer})
+}
+
+// NewerBuffer stores the record of a buffer as a newer release may, in a format that this one does not read. Undo is to be
+// called while its server runs, or the next one in its folder.
+func NewerBuffer(ctx context.Context, server Server, buffer string) (undo func(context.Context, Server) error, err error) {
+	var before []byte
+	err = changeBuffer(ctx, server, buffer, func(record []byte) []byte {
+		before = bytes.Clone(record)
+		record = bytes.Clone(record)
+		record[0] = 0x7f
+		return record
+	})
+	return func(ctx context.Context, server Server) error {
+		return changeBuffer(ctx, server, buffer, func([]byte) []byte { return before })
+	}, err
+}
+
+// changeBuffer changes the record of a buffer.
+func changeBuffer(ctx context.Context, server Server, buffer string, change func([]byte) []byte) error {
+	nc, err := nats.Connect("", nats.InProcessServer(server))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	bucket, err := js.KeyValue(ctx, "forebay")
+	if err != nil {
+		return err
+	}
+	record, err := bucket.Get(ctx, "buffer."+buffer)
+	if err != nil {
+		return err
+	}
+	_, err = bucket.Put(ctx, "buffer."+buffer, change(record.Value()))
+	return err
 }
 
 // Server is a server in this process.
