@@ -169,7 +169,7 @@ func TestDaemonOverTCP(t *testing.T) {
 	_, err := client.Dial(ctx, client.Options{Address: "tcp://" + address})
 	wantKind(t, err, client.ErrPermission)
 
-	// Whoever has the key may act for another user, with any daemon that answers.
+	// A holder of the key may act for another user, with any daemon that answers.
 	ann := &client.User{UID: 4711, GID: 4712}
 	for _, addresses := range []string{"tcp://" + address, "tcp://127.0.0.1:1,tcp://" + address} {
 		other := must[*client.Client](t)(client.Dial(ctx, client.Options{Address: addresses, KeyFile: key, User: ann}))
@@ -187,7 +187,7 @@ func TestDaemonOverTCP(t *testing.T) {
 }
 
 // TestMappingOutlivesItsFile fills the daemon's memory several times over after a mapped file was
-// closed: what is mapped stays until it is released, and can be evicted then.
+// closed: a mapping stays until it is released, and its bytes can be evicted then.
 func TestMappingOutlivesItsFile(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -63,7 +63,7 @@ func Example() {
 	}
 	defer f.Abort() // does nothing after Close
 	fmt.Fprintln(f, "hello from memory")
-	if err := f.Close(); err != nil { // here everybody can see it
+	if err := f.Close(); err != nil { // here it is visible to all
 		log.Fatal(err)
 	}
 

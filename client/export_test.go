@@ -6,7 +6,7 @@ import (
 	"forebay/client/internal/writer"
 )
 
-// What tests look at besides.
+// Internals for tests.
 
 func (f *File) Reader() *reader.Reader { return f.r }
 

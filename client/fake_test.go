@@ -175,7 +175,7 @@ func (f *fake) cut() {
 	}
 }
 
-// kill ends the daemon. What was committed stays; writers are gone.
+// kill ends the daemon. Committed bytes stay; writers are lost.
 func (f *fake) kill() {
 	f.mu.Lock()
 	if f.listener != nil {

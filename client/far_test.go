@@ -106,7 +106,7 @@ func TestFarWays(t *testing.T) {
 		must[int](t)(f.Write(p))
 		append_(p)
 	}
-	for i := range 40 { // over what is there, committed or not, and beyond it
+	for i := range 40 { // over present bytes, committed or not, and beyond them
 		p, off := random(rand.IntN(2<<20)), rand.IntN(len(want)+1000)
 		if missing := off + len(p) - len(want); missing > 0 {
 			want = append(want, make([]byte, missing)...)
@@ -174,7 +174,7 @@ type onlyReader struct{ r io.Reader }
 
 func (o onlyReader) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(p), 10_000)]) }
 
-// TestFarIsBounded: a stream keeps no more in this process than it says.
+// TestFarIsBounded: a stream keeps no more in this process than its bound.
 func TestFarIsBounded(t *testing.T) {
 	t.Parallel()
 	_, dial := farDaemon(t)
@@ -454,7 +454,7 @@ func TestFarReadAhead(t *testing.T) {
 				}
 			}
 		})
-		wg.Go(func() { // all on one file, so that only some of them find what was fetched
+		wg.Go(func() { // all on one file, so that only some of them find the fetched bytes
 			p := make([]byte, step)
 			for off := 0; off < len(want); {
 				n := min(step, len(want)-off)
@@ -509,7 +509,7 @@ func TestFarChecksum(t *testing.T) {
 	must[int64](t)(r.Seek(0, io.SeekStart))
 	_, err = r.WriteTo(&out)
 	wantKind(t, err, client.ErrChecksum)
-	// What is wrong may show when the next extent is fetched, before the last one is written.
+	// The error may come when the next extent is fetched, before the last one is written.
 	if !bytes.HasPrefix(data, out.Bytes()) || out.Len() > 4<<20 || out.Len() < 2<<20 {
 		t.Errorf("%d bytes were written before it, or others", out.Len())
 	}

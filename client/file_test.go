@@ -265,7 +265,7 @@ func TestMap(t *testing.T) {
 		check(t, m.Release())
 		check(t, m.Release())
 		eventually(t, "pins are left", func() bool {
-			_, _ = b.Stat(ctx, "x") // reads what is on the way
+			_, _ = b.Stat(ctx, "x") // reads bytes that are on the way
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return f.pins == 0
@@ -375,7 +375,7 @@ func TestErrors(t *testing.T) {
 	wantKind(t, err, client.ErrNotFound)
 }
 
-// TestAbortForgets: what was not committed never becomes part of the file.
+// TestAbortForgets: uncommitted bytes never become part of the file.
 func TestAbortForgets(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -49,7 +49,7 @@ func TestWriteAtContext(t *testing.T) {
 	}
 }
 
-// waiting reports whether somebody waits for room.
+// waiting reports whether a writer waits for room.
 func waiting(c *client.Client) bool {
 	text, err := admin.Status(context.Background(), c, "")
 	if err != nil {

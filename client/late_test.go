@@ -86,7 +86,7 @@ func (m *middle) last() *pair {
 	return m.pairs[len(m.pairs)-1]
 }
 
-// pass passes requests on. When the client goes while something is kept, the daemon is not told.
+// pass passes requests on. If the client leaves while frames are kept, the daemon does not notice.
 func (p *pair) pass() {
 	buf := make([]byte, 64<<10)
 	for {
@@ -128,14 +128,14 @@ func (p *pair) passBack() {
 	}
 }
 
-// keep keeps what is sent from now on: answers alone, or everything.
+// keep holds back later frames: only answers, or all.
 func (p *pair) keep(answersOnly bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keeps, p.passing = true, answersOnly
 }
 
-// has reports whether frames of a type are among what was kept.
+// has reports whether frames of a type are among the kept ones.
 func (p *pair) has(typ wire.Type) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *pair) deliver(last wire.Type) {
 	<-p.ended
 }
 
-// lateRequests runs test with each size of what is written first, and a buffer behind a proxy.
+// lateRequests runs test with each size of the first write, and a buffer behind a proxy.
 func lateRequests(t *testing.T, test func(t *testing.T, m *middle, b, direct *client.Buffer, size int)) {
 	d, c, _ := daemonClient(t)
 	for _, size := range []int{1000, 300_000} { // in the message, and in leased memory

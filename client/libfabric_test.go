@@ -15,7 +15,7 @@ var fabricArgs = []string{"--fabric-ofi", "on", "--fabric-provider", "tcp", "--f
 
 const fabricConn = "*ofi."
 
-// TestFarFallsBack: what libfabric cannot connect goes over TCP, one-sided all the same.
+// TestFarFallsBack: connections that libfabric cannot make use TCP, also one-sided.
 func TestFarFallsBack(t *testing.T) {
 	t.Parallel()
 	c, b := farBuffer(t)

@@ -12,7 +12,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestRegisterMemory: what is read into memory that is kept is what was written; memory is kept once.
+// TestRegisterMemory: reads into registered memory return the written bytes; memory is registered once.
 func TestRegisterMemory(t *testing.T) {
 	t.Parallel()
 	_, dial := farDaemon(t)

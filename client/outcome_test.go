@@ -103,7 +103,7 @@ func (c *fakeConn) carryOut(h wire.Header, m proto.Message) {
 }
 
 // TestChangeWithoutAnswer: a change that the daemon has carried out, and whose answer is
-// lost, is not sent again, and its error says that the outcome is unknown.
+// lost, is not sent again, and its error is of unknown outcome.
 func TestChangeWithoutAnswer(t *testing.T) {
 	eachChange(t, 5*time.Second, func(t *testing.T, f *fake, c *client.Client, typ wire.Type, call func(context.Context) error) {
 		before := f.count(typ)
@@ -186,7 +186,7 @@ func TestChangeCancelled(t *testing.T) {
 	}
 }
 
-// TestChangeRefused: what a daemon answers to a change says whether it may have been
+// TestChangeRefused: a daemon's answer to a change shows whether it may have been
 // carried out, of itself or by its kind.
 func TestChangeRefused(t *testing.T) {
 	t.Parallel()
@@ -220,7 +220,7 @@ func TestChangeRefused(t *testing.T) {
 	}
 }
 
-// giveUp ends what the connection's client writes.
+// giveUp ends the client's writes on the connection.
 func (c *fakeConn) giveUp() {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"forebay/client/internal/lease"
 )
 
-// TestOverlaps writes over what is not committed yet, in several leases at once: later
+// TestOverlaps writes over uncommitted bytes, in several leases at once: later
 // writes win, whatever lies where.
 func TestOverlaps(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// TestReserveBesideUnfinished: what others have left unfinished is too small for a large
+// TestReserveBesideUnfinished: unfinished segments of others are too small for a large
 // reservation, however much of it there is.
 func TestReserveBesideUnfinished(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func eachBreak(t *testing.T, run func(t *testing.T, f *fake, b *client.Buffer, e
 	}
 }
 
-// TestWriterResumes: what was written and not committed when the session ended is
+// TestWriterResumes: bytes that were uncommitted when the session ended are
 // written again, once.
 func TestWriterResumes(t *testing.T) {
 	t.Parallel()

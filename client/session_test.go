@@ -54,7 +54,7 @@ func TestSharedKey(t *testing.T) {
 	wantKind(t, err, client.ErrPermission)
 }
 
-// TestNotADaemon: something else that answers is told from a daemon.
+// TestNotADaemon: an answer of another program is no daemon's.
 func TestNotADaemon(t *testing.T) {
 	t.Parallel()
 	l := must[net.Listener](t)(net.Listen("unix", filepath.Join(t.TempDir(), "s")))
@@ -122,7 +122,7 @@ func TestRequestsInFlight(t *testing.T) {
 	})
 }
 
-// TestCancelledWait returns at once, tells the daemon, and hurts nobody else.
+// TestCancelledWait returns at once, cancels the request at the daemon, and does not affect others.
 func TestCancelledWait(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -17,7 +17,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// TestSpecial: symbolic links, FIFOs and sockets have names that last, and nobody reads them as files.
+// TestSpecial: symbolic links, FIFOs and sockets have lasting names, and are not read as files.
 func TestSpecial(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -90,7 +90,7 @@ func TestLinksKilled(t *testing.T) {
 	d, c, store := daemonClient(t)
 	b := c.Buffer("b")
 	const count, kills = 240, 4
-	acked := map[string]string{} // targets of what is certainly there
+	acked := map[string]string{} // targets of entries that certainly exist
 	var made atomic.Int32
 	var writer sync.WaitGroup
 	writer.Go(func() {

@@ -134,7 +134,7 @@ func TestManyExtents(t *testing.T) {
 	}
 }
 
-// TestLeasesAreReturned: files that end give back what they do not need.
+// TestLeasesAreReturned: closed files return leases that they do not need.
 func TestLeasesAreReturned(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -157,7 +157,7 @@ func TestLeasesAreReturned(t *testing.T) {
 	})
 }
 
-// TestMappingOutlivesClient: memory stays mapped as long as somebody looks at it.
+// TestMappingOutlivesClient: memory stays mapped as long as it is in use.
 func TestMappingOutlivesClient(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -66,7 +66,7 @@ func ExampleDrain() {
 		}
 	}
 	if _, err := admin.Drain(ctx, c, "job", time.Minute, nil); err != nil {
-		log.Fatal(err) // the report names what is not safe
+		log.Fatal(err) // the report names the unsaved files
 	}
 	stored, err := filepath.Glob(filepath.Join(dir, "rank*"))
 	fmt.Println(len(stored), "files are on the store", err)

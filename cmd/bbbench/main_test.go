@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// command runs the command and returns what it printed.
+// command runs the command and returns its output.
 func command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := newCommand()

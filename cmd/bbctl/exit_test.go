@@ -49,7 +49,7 @@ func TestDaemonHangsUp(t *testing.T) {
 	}
 }
 
-// A removal that does not come to its end says how much is gone: cancelled, or after an error.
+// An incomplete removal, cancelled or failed, reports the removed files.
 func TestUnfinishedRemoval(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

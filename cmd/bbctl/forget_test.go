@@ -21,8 +21,8 @@ import (
 	"forebay/internal/clusterkey"
 )
 
-// A node that is declared dead takes along what it alone held: bbctl says so before, does
-// it only if told to, and does not exit as if nothing had happened.
+// Declaring a node dead loses files that only it held: bbctl prints that before, does
+// it only if confirmed, and exits with an own code.
 func TestForgetNode(t *testing.T) {
 	n1, n2 := twoNodes(t)
 	put := filepath.Join(t.TempDir(), "only.bin")
@@ -49,7 +49,7 @@ func TestForgetNode(t *testing.T) {
 	apptest.WantLine(t, bbctl(t, cli.ExitDone, "node", "forget", "n1"), "lost: 0 files of 0 B; kept: 0") // nothing more goes: nothing to confirm
 }
 
-// bbctl runs a command line that has to exit with a code, and returns what it printed.
+// bbctl runs a command line that has to exit with a code, and returns its output.
 // mistypedNodes names a node that there is not: each command fails, and names those that are
 // called alike.
 func mistypedNodes(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 // TestMistypedLines mistypes every command, every flag and the number of arguments of each
 // command. Each line is refused before a daemon is asked, with exit code 2, and the text
-// names what is wrong and what was meant.
+// names the error and the nearest correct word.
 func TestMistypedLines(t *testing.T) {
 	t.Parallel()
 	root := newCommand(&app.App{Err: io.Discard, Out: io.Discard})

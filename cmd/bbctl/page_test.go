@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write docs/bbctl.md")
 
 const pagePath = "../../docs/bbctl.md"
 
-// TestPage fails unless docs/bbctl.md says what the commands say of themselves.
+// TestPage fails unless docs/bbctl.md equals the commands' own help.
 func TestPage(t *testing.T) {
 	want := page(newCommand(&app.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}))
 	if *update {

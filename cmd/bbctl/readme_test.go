@@ -62,7 +62,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestReadmeGo makes a module of its own with the README's program, as the README says.
+// TestReadmeGo makes a module of its own with the README's program, by the README's steps.
 func TestReadmeGo(t *testing.T) {
 	const checkout = "/path/to/forebay"
 	script := readme(t, "From Go,", checkout)

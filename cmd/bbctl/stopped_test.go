@@ -16,7 +16,7 @@ import (
 )
 
 // TestStoppedServer: an S3 server that is stopped (SIGSTOP) takes connections and never answers.
-// Each command that asks it prints after two seconds what it waits for, and ends when --timeout
+// Each command for it prints after two seconds the reason of its wait, and ends when --timeout
 // has passed. An absent server is an error at once, of something that was not done.
 func TestStoppedServer(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestStoppedServer(t *testing.T) {
 	all.Wait()
 }
 
-// runsFor runs a command with a timeout, and returns its output and what it printed besides.
+// runsFor runs a command with a timeout, and returns its standard output and standard error.
 func runsFor(t *testing.T, socket, timeout string, args []string) (out, errs string, err error) {
 	var list, text strings.Builder
 	a := &app.App{In: strings.NewReader(""), Out: &list, Err: &text}

@@ -25,7 +25,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// What bad input must not change, and whose goroutines it may leave.
+// State that bad input must not change, and goroutines that it may leave.
 
 // standing describes all that is not the flood's user's, by name: members, buffers with their entries and
 // transactions, jobs, lifetimes, and the files of the store.
@@ -88,7 +88,7 @@ func (f *flood) standing(c *client.Client, store string) map[string]string {
 	return all
 }
 
-// owns counts what the flood's user has come to have.
+// owns counts the resources of the flood's user.
 func (f *flood) owns(c *client.Client) (n, entries int) {
 	f.t.Helper()
 	buffers, err := admin.Buffers(f.t.Context(), c)

@@ -74,7 +74,7 @@ func startFlooded(t *testing.T) *flood {
 	return f
 }
 
-// floodUsage is what the daemon holds.
+// floodUsage is the daemon's use of resources.
 type floodUsage struct {
 	goroutines, files, memory int            // memory in KiB, without the regions
 	streams                   int            // of the namespace's server, each with goroutines that count in neither

@@ -208,7 +208,7 @@ func TestClientsKilled(t *testing.T) {
 	if len(s.Sessions) != 1 || s.Sessions[0].Leases != 0 || s.Sessions[0].Handles != 0 || s.Buffers[0].OpenFiles != 0 {
 		t.Errorf("after all clients are gone: %+v, %+v", s.Sessions, s.Buffers[0])
 	}
-	// What is still leased is the segment that the daemon itself fills for the buffer.
+	// The remaining lease is the segment that the daemon itself fills for the buffer.
 	if err := admin.DestroyBuffer(ctx, c, "kills"); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func settledVictim(t *testing.T, c *client.Client, b *client.Buffer, dir string,
 			name += ".done"
 			e, err = closedEntry(ctx, b, name)
 		}
-		// The step after the last that the client was told of may have been taken.
+		// The step after the last acknowledged one may have been done.
 		mayBeAbsent := told[file] == 0 || victimRemoves(file) && told[file] >= victimRenamed
 		switch {
 		case client.KindOf(err) == client.ErrNotFound && mayBeAbsent:

@@ -33,7 +33,7 @@ const (
 	crashMemory  = "128MiB" // so that files are evicted, too, and come back
 )
 
-// crasher is one client and what it knows.
+// crasher is one client with its expected state.
 type crasher struct {
 	buffer string
 	dir    string
@@ -249,7 +249,7 @@ func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]dur
 	}
 	for i := range crashFiles {
 		name := fmt.Sprintf("%s/f%d", c.dir, i)
-		f, _ := seen(ctx, b, name) // an error is in what was found
+		f, _ := seen(ctx, b, name) // an error is among the findings
 		all[name] = f
 		old, is := c.files[name]
 		switch now, known := c.maybe[f.Version]; {

@@ -18,7 +18,7 @@ func broken(t *testing.T, violations []durabletest.Violation, where string) {
 	}
 }
 
-// seen reads what is under a name. That nothing is, or that it is lost, is no error.
+// seen reads the file of a name. An absent or lost file is no error.
 func seen(ctx context.Context, b *client.Buffer, name string) (durabletest.Found, error) {
 	p, err := b.ReadFile(ctx, name)
 	switch {

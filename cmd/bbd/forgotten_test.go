@@ -41,8 +41,8 @@ func putBack(t *testing.T, dir, copied string) {
 	}
 }
 
-// An older copy of the namespace's files is put back while nothing runs. What was put since
-// the copy was made is there again under its name and is flushed; the log says so.
+// An older copy of the namespace's files is restored while nothing runs. Files written since
+// the copy are there again under their names and are flushed; the log reports them.
 func TestNamespaceSetBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -174,7 +174,7 @@ func memoryOfOlderRelease(t *testing.T, release, refusal string) {
 		d.Kill()
 	}
 	d.Commit = ""
-	// What was adopted is this namespace's own from then on.
+	// Adopted memory belongs to this namespace from then on.
 	nats := filepath.Join(d.Dir, "nats")
 	empty := filepath.Join(t.TempDir(), "nats")
 	if err := os.Rename(nats, empty); err != nil {

@@ -116,7 +116,7 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 }
 
 // The namespace server moves its batches itself: changes of a node that is not the server's continue too, though
-// nobody makes any at the server's node.
+// none are made at the server's node.
 func TestOthersChangesOnAFullTmpfs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

@@ -55,7 +55,7 @@ func (d *doomed) reason() string {
 }
 
 // TestAttacksBite makes each kind of attack on a daemon that it succeeds against: as it was before, or
-// without the guard against it. An attack that cannot succeed says nothing of a daemon that it fails against.
+// without the guard against it. An attack that cannot succeed proves nothing about a daemon that it fails against.
 // FOREBAY_ATTACK names kinds, with commas between them; "": all.
 func TestAttacksBite(t *testing.T) { withOwnMounts(t, testAttacksBite) }
 

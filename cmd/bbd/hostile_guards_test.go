@@ -19,7 +19,7 @@ import (
 //	root                                   changes, directories of others, root by a certificate
 //	the daemon waits, or serves a pipe     FIFOs named by a URL, pipes in the store
 //	the daemon ends, or does not start     a region that is cut, forged headers
-//	the daemon believes pages              forged records, regions of nobody
+//	the daemon trusts pages                forged records, regions of nobody
 //	root or the other user gets no room    sessions, silent connections, TCP without proof, leases, memory, writers that
 //	                                       wait, regions that stay held
 //	the daemon holds more than its limit   open files, unfinished requests
@@ -39,7 +39,7 @@ var guards = map[string]bbdtest.Edit{
 	},
 }
 
-// TestGuards looks for each guard in the source, where TestAttacksBite is to take it out.
+// TestGuards finds each guard in the source, where TestAttacksBite removes it.
 func TestGuards(t *testing.T) {
 	for kind, edit := range guards {
 		if !slices.Contains(hostiletest.Kinds(), kind) {

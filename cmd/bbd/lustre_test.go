@@ -160,7 +160,7 @@ func (s *site) receipt() {
 	}
 }
 
-// change renames, replaces and removes what the store has.
+// change renames, replaces and removes files of the store.
 func (s *site) change() {
 	s.t.Helper()
 	ctx := s.t.Context()

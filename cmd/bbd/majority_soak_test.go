@@ -34,7 +34,7 @@ func TestMajorityLost(t *testing.T) {
 	servers.wantReadyz(admin, http.StatusServiceUnavailable, "the namespace does not answer since", servers.remedy())
 	bbctl := func(args ...string) string {
 		cmd := exec.Command(bbdtest.Bbctl(t), append([]string{"--socket", d.Socket}, args...)...)
-		out, _ := cmd.CombinedOutput() // doctor exits with 7; what it prints is compared
+		out, _ := cmd.CombinedOutput() // doctor exits with 7; its output is compared
 		return string(out)
 	}
 	for _, text := range []string{bbctl("status"), bbctl("doctor")} {

@@ -68,7 +68,7 @@ func (c *trio) stop(which ...int) {
 	}
 }
 
-// get returns what the admin server says; "": there is none.
+// get returns the admin server's answer; "": there is none.
 func get(t *testing.T, admin, path string) (code int, text string) {
 	t.Helper()
 	return getBy(t, http.DefaultClient, admin, path)
@@ -109,7 +109,7 @@ func (c *trio) remedy() string {
 	return "most of the namespace's servers (" + strings.ReplaceAll(c.urls(), ",", ", ") + ") must run"
 }
 
-// wantReadyz waits until /readyz has a status and says something.
+// wantReadyz waits until /readyz has a status and a text.
 func (c *trio) wantReadyz(admin string, code int, want ...string) {
 	c.t.Helper()
 	waitFor(c.t, fmt.Sprintf("/readyz says %d %q", code, want), func() bool {
@@ -124,7 +124,7 @@ func (c *trio) wantReadyz(admin string, code int, want ...string) {
 }
 
 // A daemon that starts while its namespace takes connections and answers nothing, as without
-// a majority, says what it waits for, and ends when it is asked to.
+// a majority, logs the reason of its wait, and ends on request.
 func TestStartWithoutMajority(t *testing.T) {
 	t.Parallel()
 	servers := newTrio(t)

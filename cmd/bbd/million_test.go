@@ -16,7 +16,7 @@ import (
 	"forebay/internal/clustertest"
 )
 
-// Many small files: FOREBAY_MILLION says how many, 20,000 when it is not set. The figures
+// Many small files: FOREBAY_MILLION is their number, 20,000 if it is not set. The figures
 // in docs/performance.md are of 1,000,000:
 //
 //	FOREBAY_MILLION=1000000 go test -run TestManySmallFiles -v -timeout 30m ./cmd/bbd

@@ -63,7 +63,7 @@ func readRules(t *testing.T) (all rules) {
 }
 
 // TestAlerts: promtool accepts the rules, and their unit tests pass; each rule has one, and a part
-// of docs/operations.md that says what to do.
+// of docs/operations.md with the remedy.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	promtool := filepath.Join(prometheusTools(t), "promtool")

@@ -13,7 +13,7 @@ import (
 )
 
 // A daemon without the right to mount uses what bbd mount has mounted. Where that is too small for its memory, it
-// does not start, rather than leave behind what is in it.
+// does not start, rather than lose its content.
 func TestMountBefore(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T) {
 		d := bbdtest.New(t, "--memory-mount", "auto")

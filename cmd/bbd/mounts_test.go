@@ -21,7 +21,7 @@ import (
 // ownMounts is set in the environment of a test that runs with mounts of its own.
 const ownMounts = "FOREBAY_TEST_OWN_MOUNTS"
 
-// withOwnMounts runs a test again, in a process whose mounts nobody else sees.
+// withOwnMounts runs a test again, in a process with a mount namespace of its own.
 func withOwnMounts(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	if testing.Short() {

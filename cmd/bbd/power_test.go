@@ -19,7 +19,7 @@ import (
 	"forebay/internal/powertest"
 )
 
-// seeds is how many seeds a test tries; FOREBAY_SEEDS says otherwise.
+// seeds is the number of seeds that a test tries, unless FOREBAY_SEEDS is set.
 func seeds(few int) uint64 {
 	if n, err := strconv.Atoi(os.Getenv("FOREBAY_SEEDS")); err == nil {
 		return uint64(n)
@@ -113,7 +113,7 @@ func TestPowerCutOfDiskTier(t *testing.T) {
 	steps := 0
 	for seed := range seeds(8) {
 		cut := -1
-		if seed > 0 { // the first life is whole, and tells how many steps there are
+		if seed > 0 { // the first life is whole, and gives the number of steps
 			cut = rand.New(rand.NewPCG(seed, 0)).IntN(max(1, steps))
 		}
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

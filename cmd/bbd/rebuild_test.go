@@ -21,7 +21,7 @@ import (
 	"forebay/meta/metatest"
 )
 
-// rebuilding is a daemon with a buffer whose log is damaged, and what has to be there afterwards.
+// rebuilding is a daemon with a buffer whose log is damaged, and the expected files afterwards.
 type rebuilding struct {
 	*bbdtest.Daemon
 	t     *testing.T
@@ -81,7 +81,7 @@ func TestRebuild(t *testing.T) {
 }
 
 // TestLogWithoutItsEnd: a log whose end is missing is served without it. Nothing that was acknowledged is lost: it is
-// under its name, or one that it had. The daemon's log says that names may be as they were before.
+// under its name, or one that it had. The daemon logs that names may be old.
 func TestLogWithoutItsEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -271,7 +271,7 @@ func (r *rebuilding) transact(b *client.Buffer) {
 	}
 }
 
-// wantAside checks what is said of a buffer that was set aside, by calls and by the status.
+// wantAside checks the errors of calls to a buffer that was set aside, and its status.
 func (r *rebuilding) wantAside(c *client.Client) {
 	r.t.Helper()
 	_, err := c.Buffer("b").Stat(r.t.Context(), "dirty")
@@ -293,7 +293,7 @@ func (r *rebuilding) wantAside(c *client.Client) {
 func (r *rebuilding) rebuild(c *client.Client, dirs bool) {
 	r.t.Helper()
 	was, err := admin.RebuildBuffer(r.t.Context(), c, "b")
-	// Nothing says where the output of the open transaction was to be.
+	// No record has the destination of the open transaction.
 	want := int64(len(r.files))
 	bad := was.Served || was.Files > want || was.Read > want || was.Files+was.Read < want || (was.Read > 0) != dirs || (was.Directories > 1) != dirs || (was.Links == 2) != dirs
 	if err != nil || bad || was.Aside != 1 || was.Kept+was.OnStore+was.Lost != 0 {
@@ -358,7 +358,7 @@ func (r *rebuilding) drain(c *client.Client, dirs bool) {
 	}
 	err := drain("")
 	if !dirs && client.KindOf(err) == client.ErrExists {
-		// Nothing says that what the store has there is the buffer's own, of before it was changed.
+		// No record proves that the store's file there is the buffer's own, from before its change.
 		for _, path := range []string{"changed", "replaced"} {
 			if _, err := admin.Overwrite(r.t.Context(), c, "b", path, 2*time.Minute, nil); err != nil {
 				r.t.Errorf("drain %s over what is on the store: %v", path, err)
@@ -391,7 +391,7 @@ func TestRebuildKilled(t *testing.T) {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
 	t.Parallel()
-	// What the daemon's log has when it is killed, and whether the new log is recorded by then.
+	// The state of the daemon's log at the kill, and whether the new log is recorded by then.
 	for after, recorded := range map[string]bool{"": false, "is begun anew": true, "has an entry again": true} {
 		r := newRebuilding(t)
 		c := dial(t, r.Daemon)

@@ -19,7 +19,7 @@ import (
 )
 
 // TestKeyIsReplaced changes the cluster key of three daemons, one after the other, while
-// clients write through each and read what was written through another: none of it fails.
+// clients write through each and read through another: none of it fails.
 func TestKeyIsReplaced(t *testing.T) {
 	first, second := string(clusterkey.New()), string(clusterkey.New())
 	dir := t.TempDir()

@@ -100,7 +100,7 @@ func (r *rounds) judge(t *testing.T, fault durabletest.Event, restart func(), wh
 	}
 }
 
-// over records the fault that ended a round, and judges the store and what was staged out.
+// over records the fault that ended a round, and judges the store and the stage-outs.
 func (r *rounds) over(t *testing.T, fault durabletest.Event, when string) {
 	t.Helper()
 	r.past.Over()
@@ -122,7 +122,7 @@ func (r *rounds) stored(t *testing.T, when string) {
 	broken(t, r.past.Observe(o), "the store "+when)
 }
 
-// look judges what the buffer shows when nobody works, and returns it.
+// look judges the content of the buffer between operations, and returns it.
 func (r *rounds) look(t *testing.T, when string) durabletest.Observation {
 	t.Helper()
 	c := r.dial(t)
@@ -150,7 +150,7 @@ func (r *rounds) look(t *testing.T, when string) durabletest.Observation {
 }
 
 // clean notes which of the files that were found are on the store under their names, as their
-// state says while the store has no rename to follow.
+// state has while no rename is pending on the store.
 func (r *rounds) clean(t *testing.T, c *client.Client, files map[string]durabletest.Found) {
 	t.Helper()
 	clean := maps.Clone(files)
@@ -182,7 +182,7 @@ func (r *rounds) clean(t *testing.T, c *client.Client, files map[string]durablet
 	}
 }
 
-// drained drains the buffer, after which the store holds what the buffer does.
+// drained drains the buffer; then the store has the buffer's content.
 func (r *rounds) drained(t *testing.T) {
 	t.Helper()
 	c := r.dial(t)

@@ -143,7 +143,7 @@ func TestUnguardedIsRefused(t *testing.T) {
 	}
 }
 
-// TestCertificatesReplaceTheKey: what cluster init makes is enough to listen.
+// TestCertificatesReplaceTheKey: the files of cluster init are enough to listen.
 func TestCertificatesReplaceTheKey(t *testing.T) {
 	dir := clusterSecrets(t)
 	address := bbdtest.FreePort(t, "127.0.0.1")

@@ -182,7 +182,7 @@ func (s *natsServers) putBack(n int) {
 	}
 }
 
-// damage damages the folders of the first n servers, and says how.
+// damage damages the folders of the first n servers, and returns the kind of damage.
 func (s *natsServers) damage(rng *rand.Rand, how, n int) (what []string) {
 	s.t.Helper()
 	if how == 0 {
@@ -244,7 +244,7 @@ type acked struct {
 	removed bool
 }
 
-// owed is what a namespace owes: what was acknowledged.
+// owed are the acknowledged changes of a namespace.
 type owed struct {
 	rng   *rand.Rand
 	b     *client.Buffer
@@ -303,7 +303,7 @@ func (o *owed) step(ctx context.Context) error {
 }
 
 // read reads everything below a directory. Errs has what could not be read.
-// A file that says that it is lost is named.
+// A lost file is named.
 func (o *owed) read(ctx context.Context, dir string, found map[clustertest.Version][]string, named map[string]bool, errs *[]error) {
 	for e, err := range o.b.ReadDir(ctx, dir) {
 		if err != nil {
@@ -335,7 +335,7 @@ func (o *owed) read(ctx context.Context, dir string, found map[clustertest.Versi
 	}
 }
 
-// view is what somebody sees of what is owed.
+// view is a client's view of the acknowledged changes.
 type view struct {
 	errs    []error  // by which the namespace says that it is damaged
 	missing []string // what is neither there nor named
@@ -508,7 +508,7 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 	t.Logf("%s: %d under another name, %d named: %.200q", story, v.aside, len(v.named), v.named)
 }
 
-// saysWhy reports whether a log says why its daemon does not start: it ended with an error, or
+// saysWhy reports whether a log has the reason why its daemon does not start: it ended with an error, or
 // waits for a namespace that does not answer.
 func saysWhy(log string) bool {
 	return strings.Contains(log, "error:") || strings.Contains(log, "ERROR") || strings.Contains(log, "the namespace does not answer")

@@ -15,7 +15,7 @@ import (
 )
 
 // A daemon with the memory of its configuration's defaults, on a /dev/shm as containers have
-// it: it takes what there is, says so in one line, serves, and starts again.
+// it: it takes the present memory, logs that in one line, serves, and starts again.
 func TestSmallShm(t *testing.T) {
 	for _, size := range []int{64, 256} {
 		t.Run(fmt.Sprintf("%d MiB", size), func(t *testing.T) { withOwnMounts(t, func(t *testing.T) { inSmallShm(t, size) }) })
@@ -59,7 +59,7 @@ func inSmallShm(t *testing.T, size int) {
 	wantQuiet(t, d, 4)
 }
 
-// wantQuiet fails unless the log says once a start what memory there is, and has no errors.
+// wantQuiet fails unless the log has the size of memory once a start, and no errors.
 func wantQuiet(t *testing.T, d *bbdtest.Daemon, starts int) {
 	t.Helper()
 	log := d.Log()

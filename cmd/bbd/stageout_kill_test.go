@@ -106,7 +106,7 @@ func (r *rounds) copied(t *testing.T, when string) {
 	broken(t, r.past.Observe(o), "what was staged out "+when)
 }
 
-// stagedWhole stages all out when nobody works, and judges it.
+// stagedWhole stages all out between operations, and judges it.
 func (r *rounds) stagedWhole(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(r.staged); err != nil {

@@ -36,7 +36,7 @@ type stoppedWriter struct {
 	cmd    *exec.Cmd
 	in     io.Closer
 	errors strings.Builder
-	done   chan struct{} // closed when it has ended, and files is what it was told
+	done   chan struct{} // closed when it has ended, and files are its acknowledged ones
 	files  int           // closed
 }
 
@@ -115,7 +115,7 @@ func TestStoppedWriters(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(uint64(kills), 11))
 	for kill := range kills {
-		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // the moments are what is random
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // only the moments are random
 		stopped := writers[rng.IntN(len(writers)):]
 		for _, w := range stopped {
 			w.cmd.Process.Signal(syscall.SIGSTOP)

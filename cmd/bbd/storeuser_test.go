@@ -236,7 +236,7 @@ func TestPipesInTheStore(t *testing.T) {
 	u.mustFail(bobUID, "it is a pipe", "stage-in", backingURL(pipe), "bb://packed/p")
 }
 
-// What a flush writes belongs to the buffer's owner, with its group.
+// Flushed files belong to the buffer's owner, with its group.
 func TestFlushedFilesBelongToTheirUser(t *testing.T) {
 	u := startForUsers(t, smallDaemon)
 	bobs := u.dir("bob", bobUID, 0o700)

@@ -165,7 +165,7 @@ func TestSharesAfterKillWithDisk(t *testing.T) {
 		u.must(bobUID, "buffer", "create", "b")
 		full := u.fills(aliceUID, "bb://a/fill")
 		file, most := u.sparse(fmt.Sprint("share-", round), bobUID, size), 0
-		for i := 0; i < share || most < share-1 && i < 10*share; i++ { // a look may come when what was written is spilled
+		for i := 0; i < share || most < share-1 && i < 10*share; i++ { // a check may come when the written bytes are spilled
 			u.must(bobUID, "put", file, fmt.Sprint("bb://b/share-", i%share))
 			most = max(most, u.regions(bobUID))
 		}
@@ -232,13 +232,13 @@ func (u *users) regions(uid int) (n int) {
 	return n
 }
 
-// What users write before each kill, together more than there is memory.
+// The users' writes before each kill, together more than memory.
 const (
 	amidBytes = 8 << 20
 	amidFiles = 35
 )
 
-// killedAmid kills the daemon while two users write, starts it again, and returns what was written before.
+// killedAmid kills the daemon while two users write, starts it again, and returns the files written before.
 func (u *users) killedAmid(round int) map[string][]byte {
 	u.t.Helper()
 	var mu sync.Mutex

@@ -58,7 +58,7 @@ func bystander(t *testing.T, dir string) string {
 }
 
 // killedStagingOut returns a daemon that was killed in the middle of a stage-out to a new
-// directory, and what the file should be.
+// directory, and the expected content of the file.
 func killedStagingOut(t *testing.T) (d *bbdtest.Daemon, dir string, want []byte) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "out")
@@ -115,7 +115,7 @@ func expectOnly(t *testing.T, dir, user string) {
 	}
 }
 
-// A daemon that is killed during a stage-out removes what it left when it is started again,
+// A daemon that is killed during a stage-out removes its unfinished files when it is started again,
 // without being asked for the same once more.
 func TestKilledStageOutIsSweptAtTheNextStart(t *testing.T) {
 	if testing.Short() {

@@ -73,7 +73,7 @@ func (m *mixedCluster) upgrade(d *bbdtest.Daemon) {
 	d.Start()
 }
 
-// seen waits until one daemon sees another in a state, and returns what it sees.
+// seen waits until one daemon sees another in a state, and returns that view.
 func (m *mixedCluster) seen(from *client.Client, name string, fits func(admin.Node) bool) admin.Node {
 	m.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -312,7 +312,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	m.judge(load, daemons, store)
 
-	// An older daemon that is put back refuses what it must not ignore, and keeps what is
+	// A daemon that is downgraded refuses records that it must not ignore, and keeps the bytes
 	// in its memory for the next one.
 	daemons[2].Stop()
 	daemons[2].Speaks = previous
@@ -328,7 +328,7 @@ func TestRollingUpgrade(t *testing.T) {
 	want(2, "two", "f", 9, kept)
 }
 
-// judge compares what the load was told with what is there in the end.
+// judge compares the acknowledged changes of the load with the final state.
 func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daemon, store string) {
 	t := m.t
 	t.Helper()
@@ -455,7 +455,7 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// A daemon that asks another one of a strange version is told so in the handshake.
+// A request between daemons of incompatible versions fails in the handshake.
 func TestStrangerPeer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds another release")

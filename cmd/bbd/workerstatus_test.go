@@ -11,7 +11,7 @@ import (
 	"forebay/bbd/status"
 )
 
-// workers returns the store workers that a user is told of.
+// workers returns the store workers in a user's status.
 func (u *users) workers(uid int) status.Workers {
 	u.t.Helper()
 	out, err := u.as(uid, time.Minute, "status", "--json")

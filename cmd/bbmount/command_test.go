@@ -120,7 +120,7 @@ func TestCommands(t *testing.T) {
 	m.inBuffer(t, file, "on the mount!")
 }
 
-// TestMountKilled kills the mount's process: what was closed or synced is there, and the
+// TestMountKilled kills the mount's process: closed and synced bytes are there, and the
 // remedy is named.
 func TestMountKilled(t *testing.T) {
 	t.Parallel()
@@ -151,7 +151,7 @@ func TestMountKilled(t *testing.T) {
 	holds(t, synced, "synced")
 }
 
-// TestTerminated: SIGTERM unmounts, and serves what is open until it is closed.
+// TestTerminated: SIGTERM unmounts, and open files are served until they are closed.
 func TestTerminated(t *testing.T) {
 	t.Parallel()
 	m := newBuffer(t)

@@ -162,7 +162,7 @@ func holds(t *testing.T, path, want string) {
 	}
 }
 
-// inBuffer checks what the client library sees.
+// inBuffer checks the content by the client library.
 func (m *mounted) inBuffer(t *testing.T, path, want string) {
 	t.Helper()
 	got, err := m.b.ReadFile(context.Background(), strings.TrimPrefix(path, m.dir))

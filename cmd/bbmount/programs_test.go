@@ -104,7 +104,7 @@ func tree(t *testing.T, dirs, files int) string {
 	return root
 }
 
-// listing describes what is below a directory, but its content.
+// listing describes the entries below a directory, without their content.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	return program(t, dir, "find", ".", "-mindepth", "1", "(", "-type", "f", "-printf", "%P %m %U:%G %s %T@\\n", "-o", "-printf", "%P %m %U:%G %T@\\n", ")")
@@ -215,7 +215,7 @@ func TestSQLite(t *testing.T) {
 }
 
 // TestKilledProgram: a program that waits for a daemon that does not answer can be killed,
-// and what it had written stays whole.
+// and its written bytes stay whole.
 func TestKilledProgram(t *testing.T) {
 	t.Parallel()
 	m := newMount(t)

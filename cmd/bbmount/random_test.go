@@ -215,7 +215,7 @@ func (r *random) read(h *modelHandle) {
 	r.did(err, "read %s: %d at %d", h.of.name, len(p), off)
 }
 
-// differ says where bytes differ.
+// differ returns the place where bytes differ.
 func differ(got, want []byte, off int64) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -261,7 +261,7 @@ func (r *random) mapped(h *modelHandle) {
 	r.did(errors.Join(err, unix.Munmap(mem)), "write %s through a mapping: %d at %d", h.of.name, n, off)
 }
 
-// sync compares what the daemon has with the model.
+// sync compares the daemon's content with the model.
 func (r *random) sync(h *modelHandle) {
 	err := h.Sync()
 	if err == nil && h.of.name != "" {

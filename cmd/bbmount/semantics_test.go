@@ -21,7 +21,7 @@ import (
 	"forebay/client"
 )
 
-// TestSemantics is the table of docs/mount.md: what programs may rely on, and what is refused.
+// TestSemantics is the table of docs/mount.md: promises to programs, and refused operations.
 func TestSemantics(t *testing.T) {
 	t.Parallel()
 	m := newMount(t)
@@ -406,7 +406,7 @@ func changesAttributes(t *testing.T, m *mounted, dir string) {
 	}
 }
 
-// timesOfOpen: what a close commits does not change what was set before.
+// timesOfOpen: the commit of a close does not change times set before.
 func timesOfOpen(t *testing.T, _ *mounted, dir string) {
 	path := filepath.Join(dir, "f")
 	when := time.Unix(1_100_000_000, 5)
@@ -593,7 +593,7 @@ func mapsShared(t *testing.T, m *mounted, dir string) {
 	check(t, unix.Munmap(mem))
 	want := strings.Repeat("x", 5000) + "mapped" + strings.Repeat("x", 3994) + "after the close" + strings.Repeat("x", 985)
 	holds(t, path, want)
-	// The mapping's last reference commits, and nobody waits for that.
+	// The mapping's last reference commits, and no call waits for that.
 	waitFor(t, "what was written to the mapping", func() bool {
 		got, err := m.b.ReadFile(context.Background(), strings.TrimPrefix(path, m.dir))
 		return err == nil && string(got) == want

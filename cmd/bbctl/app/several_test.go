@@ -8,7 +8,7 @@ import (
 	"forebay/internal/cli"
 )
 
-// The exit code of a command that was asked for several things: what was done of them, and
+// The exit code of a command with several operands: the operands that succeeded, and
 // how the others failed.
 func TestSeveralOutcomes(t *testing.T) {
 	missing, missingToo := &client.Error{Kind: client.ErrNotFound, Op: "open"}, &client.Error{Kind: client.ErrNotFound, Op: "stat"}

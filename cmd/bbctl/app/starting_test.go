@@ -14,7 +14,7 @@ import (
 	"forebay/internal/porttest"
 )
 
-// TestStartIsExplained: bbctl says what a daemon waits for that does not serve yet, and doctor too.
+// TestStartIsExplained: bbctl and doctor print the reason why a starting daemon waits.
 func TestStartIsExplained(t *testing.T) {
 	nobody, err := porttest.Free("127.0.0.1")
 	if err != nil {

@@ -46,7 +46,7 @@ func TestChooseSize(t *testing.T) {
 	}
 }
 
-// TestShares: what is in the buffer at the same time is never more than the size.
+// TestShares: the buffer never has more bytes at a time than the size.
 func TestShares(t *testing.T) {
 	for size := int64(minSize); size <= 4<<30; size += size/3 + 1 {
 		r := &Run{size: size, file: fileSize(size)}

@@ -15,7 +15,7 @@ import (
 	"forebay/cmd/bbctl/status"
 )
 
-// states returns how often each state occurs, and all that was said.
+// states returns the count of each state, and the whole output.
 func states(all ...finding) (map[string]int, string) {
 	count, text := map[string]int{}, ""
 	for _, f := range all {

@@ -14,7 +14,7 @@ import (
 	"forebay/cmd/bbctl/layout"
 )
 
-// A daemon of an older release knows neither the cluster nor stores: what it has is shown, and
+// A daemon of an older release reports neither the cluster nor stores: its figures are shown, and
 // so are the nodes that gossip knows.
 func TestStatusOfOlderDaemon(t *testing.T) {
 	const text = `{"node":"n1","version":"1.0","state":"ready","memory":{"capacity":1048576},"nats":{"connected":true},
@@ -70,7 +70,7 @@ func TestBufferRows(t *testing.T) {
 	}
 }
 
-// What is dirty has an estimate only where it is flushed.
+// Dirty bytes have an estimate only if they are flushed.
 func TestNoRateNoETA(t *testing.T) {
 	for _, c := range []struct {
 		row  bufferRow

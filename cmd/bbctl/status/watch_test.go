@@ -17,7 +17,7 @@ import (
 	"forebay/cmd/bbctl/layout"
 )
 
-// locked is output that a test looks at while it is written.
+// locked is output that a test reads while it is written.
 type locked struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -25,7 +25,7 @@ func TestAdminSocketPath(t *testing.T) {
 	}
 }
 
-// TestBeyondLoopback: metrics are for everybody, and open nothing else.
+// TestBeyondLoopback: metrics are open to all, and nothing else is.
 func TestBeyondLoopback(t *testing.T) {
 	for text, want := range map[string]bool{
 		`listen: {admin: "0.0.0.0:7480"}`:                      true,

@@ -207,7 +207,7 @@ func TestWorkerIsTheUser(t *testing.T) {
 	}
 }
 
-// What the user may not reach, nobody reaches for it.
+// Files that the user may not reach are not reached for the user.
 func TestKernelDecides(t *testing.T) {
 	needRoot(t)
 	dir := home(t, bob)

@@ -59,7 +59,7 @@ func mountOf(t *testing.T, uid int) *powertest.FS {
 }
 
 // ended reports whether a process has done all that it ever does: none of its threads is left, but
-// for one that nobody has waited for.
+// for one without a waiting caller.
 func ended(pid int) bool {
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -94,7 +94,7 @@ func TestLateWorker(t *testing.T) {
 	}
 	<-reached
 	daemon.Process.Kill()
-	daemon.Wait() // says that it was killed
+	daemon.Wait() // reports that it was killed
 	if ended(pid) {
 		t.Fatal("the worker has ended in a rename that is held")
 	}

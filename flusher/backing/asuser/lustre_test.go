@@ -140,7 +140,7 @@ func TestWorkerOnLustre(t *testing.T) {
 	}
 }
 
-// noted is a source that notes where what is read of it begins.
+// noted is a source that records the offsets of its reads.
 type noted struct {
 	backing.Source
 	mu   sync.Mutex

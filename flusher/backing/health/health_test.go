@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// faulty is a store that answers as a test says.
+// faulty is a store with answers set by a test.
 type faulty struct {
 	*mem.Store
 	put  error
@@ -70,7 +70,7 @@ func (f *faulty) Put(ctx context.Context, name string, src backing.Source, o bac
 	return f.Store.Put(ctx, name, src, o)
 }
 
-// Others tells one directory, and fails as a Put does.
+// Others returns one directory, and fails as a Put does.
 func (f *faulty) Others(_ context.Context, dir string, fn func(backing.Other) error) error {
 	if f.put != nil {
 		return f.put
@@ -186,7 +186,7 @@ func TestCallerIsSlow(t *testing.T) {
 	})
 }
 
-// A listing of what is no object is a read like others: it fails, is answered, and waits for its caller.
+// A listing of other entries than objects is a read like others: it fails, is answered, and waits for its caller.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(nil)

@@ -10,7 +10,7 @@ import (
 	"forebay/flusher/backing/detach"
 )
 
-// faultAttrs are given to what is put. The user is not the one that tests run as.
+// faultAttrs are the attributes of the puts. The user is not the tests' own.
 var faultAttrs = &backing.Attrs{Mode: 0o640, UID: 12, GID: 34, MTime: time.Unix(1_700_000_000, 0)}
 
 func faultOptions(owner backing.Owner) Options {

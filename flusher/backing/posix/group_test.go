@@ -65,7 +65,7 @@ func newGrouped(t *testing.T, f *powertest.FS) *grouped {
 	return g
 }
 
-// small is a file of a burst: its name, what lay there before (nil: nothing), and what is put.
+// small is a file of a burst: its name, its former content (nil: none), and its new one.
 type small struct {
 	name        string
 	before, put []byte

@@ -22,7 +22,7 @@ import (
 	"forebay/internal/powertest"
 )
 
-// asLustre has a store treat the file system of a test as Lustre, whatever statfs says.
+// asLustre makes a store treat the file system of a test as Lustre, regardless of statfs.
 func asLustre(o Options) Options {
 	o.identify = func(*os.File) (identity.Identity, error) { return identity.Identity{Kind: lustre.Magic}, nil }
 	return o
@@ -97,7 +97,7 @@ func (l *onLustre) setDefault(dir, text string) {
 }
 
 // Files of at least 1 MiB get the layout of the table, progressive ones and those of pools too, others that of their
-// directory. What is returned is what each has.
+// directory. It returns the layout of each.
 func TestLayouts(t *testing.T) {
 	l := mountLustre(t, lustretest.Options{Targets: []lustretest.Target{{}, {}, {Pool: "flash"}, {Pool: "flash"}, {}, {}}})
 	l.opts.Layouts = []lustre.Rule{

@@ -332,7 +332,7 @@ func TestCallsRefused(t *testing.T) {
 	}
 }
 
-// What nobody calls by mistake ends a worker.
+// Calls that cannot be made by mistake end a worker.
 func TestCallsThatEnd(t *testing.T) {
 	uid := users()[len(users())-1]
 	for name, number := range deadly {

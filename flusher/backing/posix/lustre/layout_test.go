@@ -32,7 +32,7 @@ func TestLayoutFor(t *testing.T) {
 	}
 }
 
-// What is read is printed in one form, and what Lustre would refuse is refused.
+// A parsed layout is printed in one form, and layouts that Lustre would refuse are refused.
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"-c 4":                            "-c 4",
@@ -121,7 +121,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no bytes make a reader of them panic, and what is read is a text that may be kept.
+// FuzzDecode: no bytes make a reader panic, and the result is a text that may be kept.
 func FuzzDecode(f *testing.F) {
 	f.Add(Layout{{Count: 4}}.attr())
 	f.Add(Layout{{End: 1 << 20, Count: 1, Pool: "p"}, {Count: -1}}.attr())

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Of what lfs says, the targets that do not answer are named, and nothing else.
+// In the output of lfs, only the targets that do not answer are named.
 func TestSilentTargets(t *testing.T) {
 	for _, c := range []struct {
 		out  string
