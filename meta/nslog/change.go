@@ -114,7 +114,7 @@ func checkPut(b *owner.Round, op string, key []byte, entry *bb.Entry) error {
 }
 
 // Update changes the entry of a name in a directory, or of the root (directory 0, no name), by
-// fn, and returns it. Fn is called again if somebody else changes the entry meanwhile.
+// fn, and returns it. Fn is called again if the entry is changed meanwhile.
 func (e *Engine) Update(ctx context.Context, dir bb.DirID, name string, fn func(*bb.Entry) error) (bb.Entry, error) {
 	if dir != 0 || name != "" {
 		if err := checkPlace(dir, name); err != nil {
@@ -185,7 +185,7 @@ func (e *Engine) Mkdir(ctx context.Context, parent bb.DirID, name string, o name
 }
 
 // MkdirAll makes a directory and its missing ancestors and returns its entry, or that of the
-// directory that was there already. Sent again, it does what is missing.
+// directory that was there already. Sent again, it makes the missing ones.
 func (e *Engine) MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {

@@ -37,7 +37,7 @@ import (
 // changeBytes bounds the effects of a change that can be done in parts.
 const changeBytes = 128 << 10
 
-// Options say whose namespace it is.
+// Options are the identity and the environment of a namespace.
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that StoreOps of its changes name as theirs
@@ -67,7 +67,7 @@ type Engine struct {
 	incarnation Incarnation
 }
 
-// Incarnation tells an engine from all others, of other processes and of other times.
+// Incarnation distinguishes an engine from all others, of other processes and of other times.
 type Incarnation [16]byte
 
 var _ namespace.Tree = (*Engine)(nil)

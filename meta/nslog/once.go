@@ -19,7 +19,7 @@ const (
 	maxOutcomes = 4096 // numbers that the outcomes of a session span
 )
 
-// ID tells a client's change from all others. One that is sent again with its ID is carried out
+// ID distinguishes a client's change from all others. One that is sent again with its ID is carried out
 // once, and answered as it was the first time.
 type ID struct {
 	Session  record.Session
@@ -91,7 +91,7 @@ func (r refusals) note(id ID, err error) {
 	}
 }
 
-// result is what a change is answered with.
+// result is the answer to a change.
 type result struct {
 	entry    bb.Entry
 	replaced *bb.Entry
@@ -144,7 +144,7 @@ func (e *Engine) answered(ctx context.Context) (r result, done bool, err error) 
 	return r, done, err
 }
 
-// outcome returns what a change was answered with, if it was carried out.
+// outcome returns the answer to a change, if it was carried out.
 func outcome(t *table.Table, id ID) (r result, done bool, err error) {
 	item, ok := t.Get(record.OutcomeKey(id.Session, id.Number))
 	if !ok {
@@ -231,7 +231,7 @@ func remember(b *owner.Round, id ID, r *result) error {
 	return nil
 }
 
-// EndSession drops what is remembered of a session, which sends nothing any more.
+// EndSession drops the outcomes of a session, which sends no more changes.
 func (e *Engine) EndSession(ctx context.Context, s record.Session) error {
 	for more := true; more; {
 		err := e.owner.Do(ctx, "end session", s.String(), func(b *owner.Round) (err error) {

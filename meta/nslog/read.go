@@ -97,7 +97,7 @@ func (e *Engine) Find(ctx context.Context, dir bb.DirID, name string) (found bb.
 // Refresh does nothing: no answer is cached.
 func (e *Engine) Refresh(bb.DirID, string) {}
 
-// SoleWriter is true: nobody but the owner changes the namespace.
+// SoleWriter is true: only the owner changes the namespace.
 func (e *Engine) SoleWriter() bool { return true }
 
 // DirGone reports whether a directory has been removed.

@@ -102,7 +102,7 @@ func (e *Engine) RemoveAll(ctx context.Context, parent bb.DirID, name string, o 
 	return bb.E(bb.NotEmpty, "remove", name, "others keep adding entries")
 }
 
-// removeTree removes what a directory holds.
+// removeTree removes the entries of a directory.
 func (e *Engine) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveOptions, fn func(bb.Entry), depth int) error {
 	if depth > maxDepth {
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")

@@ -17,7 +17,7 @@ import (
 // at one rate.
 const driftShare = 16
 
-// errReleased is ErrReplaced by nobody yet.
+// errReleased is ErrReplaced without a new owner yet.
 var errReleased = fmt.Errorf("%w: this one has given it up", ErrReplaced)
 
 // moment is a time by two clocks: a machine that slept has a monotonic one that stood still
@@ -110,16 +110,16 @@ func (w *Owner) release() error {
 	_, err := w.log.Append(w.ctx, logSubject, record.Seal(h.BeginChanges(nil)), w.fence())
 	var moved *stream.Moved
 	if errors.As(err, &moved) {
-		return nil // somebody else has claimed it already
+		return nil // another owner has claimed it already
 	}
 	return err
 }
 
 // Holder is the owner of a log as the log's newest record has it.
 type Holder struct {
-	Seq      uint64    // of the record; 0: nobody has claimed the log
+	Seq      uint64    // of the record; 0: the log was never claimed
 	Node     bb.NodeID // that has appended it
-	Released bool      // nobody owns the log any more
+	Released bool      // the log has no owner any more
 	lease    time.Duration
 }
 

@@ -1,6 +1,6 @@
 // Package owner owns the log of a namespace: it claims it, makes a table of it, carries out
 // changes by appending them, and makes checkpoints. What a change checks, and which effects it
-// has, its callers say; it must never know files, renames or operations.
+// has, its callers decide; it does not depend on files, renames or operations.
 //
 //	callers ─▶ queue ─▶ owner's goroutine, for all that waits at a time:
 //	                      1 check each change against the table: what effects it has
@@ -94,7 +94,7 @@ import (
 	"forebay/meta/stream"
 )
 
-// Log is what an owner needs of a log; *stream.Stream is one.
+// Log is the part of a log that an owner uses; *stream.Stream is one.
 type Log interface {
 	Append(ctx context.Context, subject string, data []byte, f stream.Fence) (uint64, error)
 	Last(ctx context.Context, subject string) (stream.Message, error)
@@ -111,7 +111,7 @@ const (
 	manifestSubject = "manifest"
 )
 
-// ErrReplaced is in the chain of the errors of an owner after somebody else has claimed its log.
+// ErrReplaced is in the chain of the errors of an owner after another one has claimed its log.
 var ErrReplaced = errors.New("another process owns the namespace now")
 
 // errUntaken is in the chain of the errors of changes that no round had taken when their owner ended:
@@ -120,7 +120,7 @@ var errUntaken = errors.New("the owner of the namespace's log had ended before")
 
 var errClosed = errors.New("the namespace was closed")
 
-// Options say whose namespace it is.
+// Options are the identity and the environment of an owner.
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that claims it
@@ -128,7 +128,7 @@ type Options struct {
 	// read at a start besides the pages. Default 16 MiB.
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append; whole milliseconds, at most
-	// an hour. 0: nobody else claims the log.
+	// an hour. 0: no other owner claims the log.
 	Lease time.Duration
 	// Floor returns the highest revision that somebody may remember of the namespace, whatever its log
 	// has: an owner gives out higher ones. nil: nobody remembers any.
@@ -169,14 +169,14 @@ type position struct {
 	id         record.Owner
 	last       uint64 // sequence under the log's subject
 	top        uint64 // sequence of whatever this owner appended last
-	behind     bool   // a sequence was given out twice: what it was of is lost
+	behind     bool   // a sequence was given out twice: its first message is lost
 	acked      uint64 // what last was before the server forgot it, until that is stored again; 0: it has not
 	remembered uint64 // what Options.Floor has returned
 	floor      uint64 // revision that all of this owner's are from, and those of owners before are below
 	logged     int    // bytes since the last manifest
 	pages      []uint64
 	round      Round
-	old        replaced // what is to be purged
+	old        replaced // messages to be purged
 	broken     []int    // pages of which a start has found the newest message damaged
 	todo       []int    // pages of the checkpoint that is being made
 	making     bool
@@ -443,7 +443,7 @@ func (l *loading) record(m stream.Message) error {
 	return l.w.apply(effects, h.First, m.Seq)
 }
 
-// apply carries out the effects of a record. The caller sees to it that nobody reads the table.
+// apply carries out the effects of a record. The caller excludes readers of the table.
 func (w *Owner) apply(effects []byte, first, seq uint64) error {
 	next, err := record.Effects(effects, first, func(f record.Effect) error {
 		w.o.Applied(f.Key)

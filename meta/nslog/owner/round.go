@@ -213,7 +213,7 @@ func (e *ended) Is(target error) bool {
 	return target == errUntaken || target != bb.ErrUnknownOutcome && target != kv.ErrUncertain && target != kv.ErrMaybeDone && errors.Is(e.why, target)
 }
 
-// outcome is what became of a command that has no effects.
+// outcome is the result of a command without effects.
 type outcome struct {
 	c   *command
 	err error
@@ -341,7 +341,7 @@ var (
 	errRestored = errors.New("restored")
 )
 
-// Round is the effects of a round, and what it touches.
+// Round is the effects of a round, and the things that it touches.
 type Round struct {
 	w       *Owner
 	Table   *table.Table // as it was before the round
@@ -349,7 +349,7 @@ type Round struct {
 	effects int // where they begin in buf
 	first   uint64
 	n       uint64 // effects
-	confirm bool   // there is to be an append, whatever the lease
+	confirm bool   // an append is needed, regardless of the lease
 
 	seed  maphash.Seed
 	keys  map[uint64]bool   // hashes of keys: two that have one are merely taken for one; true: one is changed
@@ -392,7 +392,7 @@ func (b *Round) UsePaths() bool { return share(b.paths, struct{}{}) }
 // ChangePaths notes that a change renames a directory.
 func (b *Round) ChangePaths() bool { return own(b.paths, struct{}{}) }
 
-// share claims something together with others, and reports whether nobody has it alone.
+// share makes a shared claim, and reports whether it has no exclusive one.
 func share[K comparable](of map[K]bool, key K) bool {
 	if alone := of[key]; alone {
 		return false
@@ -401,7 +401,7 @@ func share[K comparable](of map[K]bool, key K) bool {
 	return true
 }
 
-// own claims something alone, and reports whether nobody had claimed it.
+// own makes an exclusive claim, and reports whether there was no other.
 func own[K comparable](of map[K]bool, key K) bool {
 	_, claimed := of[key]
 	of[key] = true

@@ -29,7 +29,7 @@ const (
 	PerPage = 1 << placeBits
 
 	placeBits = 10
-	pageBytes = 512 << 10 // of address space; what was never written takes no memory
+	pageBytes = 512 << 10 // of address space; unwritten pages take no memory
 	fillBytes = 192 << 10 // of items, above which a page gets no new ones
 	mostBytes = 448 << 10 // of items, above which one that grows moves to another page
 	reuseAt   = PerPage / 2
@@ -245,7 +245,7 @@ func (m *Map) grow(number int) error {
 	if err != nil {
 		return &bb.Error{Kind: bb.NoSpace, Op: "allocate", Path: "namespace", Err: err, Remedy: "see the memory limits of the daemon"}
 	}
-	// A huge page would take memory for what is never written.
+	// A huge page would take memory for bytes that are never written.
 	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
 	p.mem = mem
 	return nil

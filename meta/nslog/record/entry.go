@@ -196,7 +196,7 @@ func fields(b []byte, rest *string, set func(field) error) error {
 	return nil
 }
 
-// setField sets what a field of an entry is about.
+// setField sets the attribute of an entry that a field has.
 func setField(e *bb.Entry, f field) error {
 	switch f.tag {
 	case 1<<3 | varintField:

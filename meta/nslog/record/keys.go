@@ -51,7 +51,7 @@ func OutcomeKey(s Session, number uint64) []byte {
 // OtherKey returns the key of a record of another package.
 func OtherKey(key string) []byte { return append([]byte{otherPrefix}, key...) }
 
-// Kind is what a key is of.
+// Kind is the kind of a key.
 type Kind byte
 
 // The kinds of keys.
@@ -62,7 +62,7 @@ const (
 	Other     Kind = otherPrefix
 )
 
-// KindOf returns what a key is of; 0 if this release does not know.
+// KindOf returns the kind of a key; 0 if it is unknown to this release.
 func KindOf(key []byte) Kind {
 	ok := false
 	switch len := len(key); {

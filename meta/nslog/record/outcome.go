@@ -2,7 +2,7 @@ package record
 
 import "encoding/binary"
 
-// Outcome is what a client's change was answered with: entries, by their keys and values at
+// Outcome is the answer to a client's change: entries, by their keys and values at
 // that time.
 type Outcome []Effect
 

@@ -66,7 +66,7 @@ const (
 	Manifest = 'm'
 )
 
-// maxLease bounds leases: nobody could claim the log before the end of a longer one.
+// maxLease bounds leases: the log could not be claimed before the end of a longer one.
 const maxLease = time.Hour
 
 // Owner identifies the daemon that has claimed a log.
@@ -100,7 +100,7 @@ func Open(b []byte) (kind byte, body []byte, err error) {
 
 func garbage(what, why string) error { return bb.E(bb.Checksum, "decode", what, why) }
 
-// Head is what claims and changes begin with.
+// Head is the beginning of claims and changes.
 type Head struct {
 	Owner    Owner
 	Previous uint64 // the sequence before
@@ -198,7 +198,7 @@ func OfOperation(revision uint64) bool { return revision&1 != 0 }
 // Span is revisions of which the log has all changes: those that were lost lie between spans.
 type Span struct{ First, Length uint64 }
 
-// Contents is what a manifest says.
+// Contents is the content of a manifest.
 type Contents struct {
 	Start uint64 // sequence from which on changes count
 	Next  uint64 // revision

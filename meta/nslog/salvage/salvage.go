@@ -16,7 +16,7 @@ import (
 	"forebay/meta/nslog/table"
 )
 
-// Entries are what was read of a damaged log.
+// Entries are the readable entries of a damaged log.
 type Entries struct {
 	Dirs     []bb.Entry // each after the one that it lies in, with their attributes alone
 	Files    []bb.Entry // in these directories
@@ -33,7 +33,7 @@ type Record struct {
 	Data []byte
 }
 
-// Rules say what is read.
+// Rules select the entries that are read.
 type Rules struct {
 	// Keep reports whether a file is, and may change its entry.
 	Keep func(*bb.Entry) bool
@@ -62,13 +62,13 @@ func Read(ctx context.Context, log owner.Log, r Rules) (Entries, error) {
 	return s.all, nil
 }
 
-// look is a look at a table of which parts are missing.
+// look is a view of a table with missing parts.
 type look struct {
 	t       *table.Table
 	rules   Rules
 	all     Entries
 	there   map[bb.DirID]bool      // directories that are kept
-	taken   map[bb.Place]*bb.Entry // what has a place
+	taken   map[bb.Place]*bb.Entry // entries by place
 	decided map[bb.DirID]bb.Txn    // by their destinations
 	outputs []string               // their outputs
 	moved   []move                 // files that the store may have under another name

@@ -17,7 +17,7 @@ type Caller interface {
 	Call(ctx context.Context, to bb.NodeID, c *Call) (*Answer, error)
 }
 
-// Op is what a call asks for: a method of namespace.Tree, or a part of one.
+// Op is the operation of a call: a method of namespace.Tree, or a part of one.
 type Op uint8
 
 const (
@@ -47,7 +47,7 @@ const (
 	opEndSession
 )
 
-// Call is what a daemon asks the owner for. Which fields count depends on Op.
+// Call is a daemon's request to the owner. The fields that count depend on Op.
 type Call struct {
 	Owner     nslog.Incarnation // that it is meant for
 	From      bb.NodeID
@@ -67,17 +67,17 @@ type Call struct {
 	Remove    namespace.RemoveOptions
 }
 
-// Status says whether an answer is the owner's.
+// Status tells whether an answer is the owner's.
 type Status uint8
 
-// The statuses. All but Served say that nothing is known of the call's outcome.
+// The statuses. With all but Served, the call's outcome is unknown.
 const (
 	Served Status = iota + 1
 	NotOwner
 	OtherIncarnation // Answer.Owner is the right one
 )
 
-// Answer is what a call is answered with.
+// Answer is the answer to a call.
 type Answer struct {
 	Status   Status
 	Owner    nslog.Incarnation

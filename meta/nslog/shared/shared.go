@@ -18,7 +18,7 @@
 // an answer came, the outcome is unknown (bb.ErrUnknownOutcome), if anything was sent.
 //
 // Update is a look-up and a Put by revision, which are repeated while others change the entry.
-// RemoveAll removes what it lists, each name by a change of its own.
+// RemoveAll removes the names of a listing, each by a change of its own.
 //
 // # Who claims a log
 //
@@ -30,7 +30,7 @@
 // It passes the conformance suite and histories of several daemons under faults; no daemon uses
 // it yet. Calls have no encoding of their own (gob encodes them, in tests). All calls go to the
 // owner: no daemon follows the log, and a namespace has one log. Outcomes of the sessions of
-// daemons that were killed stay until somebody ends these sessions.
+// daemons that were killed stay until these sessions are ended.
 package shared
 
 import (
@@ -51,7 +51,7 @@ import (
 	"forebay/meta/nslog/record"
 )
 
-// Options say whose namespace it is.
+// Options are the identity and the environment of a namespace.
 type Options struct {
 	Buffer string
 	Node   bb.NodeID // this daemon

@@ -108,7 +108,7 @@ func (t *Tree) Put(ctx context.Context, e bb.Entry) (uint64, error) {
 	return a.Revision, nil
 }
 
-// Update changes an entry by fn, which is called again if somebody else changes it meanwhile.
+// Update changes an entry by fn, which is called again if it is changed meanwhile.
 func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*bb.Entry) error) (bb.Entry, error) {
 	if e, done, err := t.outcome(ctx); done || err != nil {
 		return e, err
@@ -140,7 +140,7 @@ func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*b
 	return bb.Entry{}, kv.Wrap("update", name, kv.ErrRevision)
 }
 
-// outcome returns what a change of a client was answered with, if it was carried out.
+// outcome returns the answer to a client's change, if it was carried out.
 func (t *Tree) outcome(ctx context.Context) (e bb.Entry, done bool, err error) {
 	id, has := nslog.IDOf(ctx)
 	if !has {
@@ -171,7 +171,7 @@ func (t *Tree) Mkdir(ctx context.Context, parent bb.DirID, name string, o namesp
 	return a.Entry, nil
 }
 
-// MkdirAll makes a directory and its missing ancestors. Sent again, it does what is missing.
+// MkdirAll makes a directory and its missing ancestors. Sent again, it makes the missing ones.
 func (t *Tree) MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error) {
 	return t.entry(ctx, &Call{Op: opMkdirAll, Name: path, Directory: o})
 }
@@ -225,7 +225,7 @@ func (t *Tree) RemoveAll(ctx context.Context, parent bb.DirID, name string, o na
 	return bb.E(bb.NotEmpty, "remove", name, "others keep adding entries")
 }
 
-// removeTree removes what a directory holds.
+// removeTree removes the entries of a directory.
 func (t *Tree) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveOptions, fn func(bb.Entry), depth int) error {
 	if depth > maxDepth {
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")

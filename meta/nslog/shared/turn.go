@@ -19,16 +19,16 @@ type Member struct {
 	Leaving bool // it is drained
 }
 
-// view is what a daemon bases the decision to claim a log on.
+// view is the input of a daemon's decision to claim a log.
 type view struct {
 	self    bb.NodeID
 	serving bool      // this daemon owns the log
-	owner   bb.NodeID // by the log; "": nobody claimed it, or its owner gave it up
+	owner   bb.NodeID // by the log; "": it was never claimed, or its owner released it
 	members []Member
 	missed  time.Duration // for how long the owner has been missing
 }
 
-// needsOwner reports whether somebody should claim the log.
+// needsOwner reports whether the log should be claimed.
 func (v *view) needsOwner() bool {
 	if v.owner == v.self {
 		return !v.serving

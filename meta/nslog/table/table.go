@@ -1,4 +1,4 @@
-// Package table is a namespace in memory: what the records of its log lead to. It is changed by
+// Package table is a namespace in memory: the result of the records of its log. It is changed by
 // their effects alone, in their order, each of which it takes once however often it comes. It
 // does no I/O.
 //
@@ -59,7 +59,7 @@ func (t *Table) Next() uint64 { return t.next }
 // table until that changes.
 func (t *Table) Spans() []record.Span { return t.spans }
 
-// Restore sets what a manifest says of revisions.
+// Restore sets the revisions of a manifest.
 func (t *Table) Restore(next uint64, spans []record.Span) {
 	t.next, t.spans = max(t.next, next), spans
 }
