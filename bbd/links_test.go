@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -293,4 +294,21 @@ func TestLinksOnS3(t *testing.T) {
 	if state := stateOf(t, b, "d/l"); state != client.StateClean {
 		t.Errorf("staged in from its own store, a link is %v", state)
 	}
+}
+
+// TestLinksOfSteps: a flush rule holds the links of a step back with its files, and flushes them with these. A FIFO is no
+// part of a step.
+func TestLinksOfSteps(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, startNode(t, nil), admin.BufferSpec{}, "step-*/=every 5")
+	for i := 4; i <= 6; i++ {
+		step := fmt.Sprint("step-", i)
+		r.begin(step, random(1000))
+		if err := errors.Join(r.b.Symlink(t.Context(), "part-0", step+"/latest"), r.b.Mknod(t.Context(), step+"/fifo", client.TypeFIFO, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, r.b, step+"/.metadata", []byte(step))
+	}
+	r.want([]string{"step-4"}, "map[step-5:4 step-6:4]")
+	wantLinks(t, r.store, map[string]string{"step-4/latest": "", "step-5/latest": "part-0", "step-6/latest": "part-0"})
 }

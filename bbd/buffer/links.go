@@ -35,11 +35,15 @@ func (b *Buffer) fillLink(e *bb.Entry) {
 		return
 	}
 	e.Size, e.Checksum = int64(len(e.Target)), checksum.Sum([]byte(e.Target))
-	if b.Spec().Backing == "" {
+	spec := b.Spec()
+	if spec.Backing == "" {
 		e.Flushed = bb.Flushed{}
 		return
 	}
 	e.Generation, e.Holders = bb.Generation(b.h.IDs.Next()), []bb.NodeID{b.h.Owners.Self}
+	if len(spec.Flush) > 0 {
+		e.Closed = bb.Closing{Generation: e.Generation} // it is written at once
+	}
 	if e.Flushed.ETag != "" {
 		e.Flushed.Generation = e.Generation
 	}
@@ -58,6 +62,9 @@ func (b *Buffer) makeAt(ctx context.Context, e bb.Entry) (bb.Entry, error) {
 
 func (b *Buffer) enqueueLink(e *bb.Entry) {
 	if e.State() == bb.StateDirty {
+		if path, err := b.pathAt(b.ctx, e.Place()); err == nil {
+			b.rules.Note(path) // as of closed files: fileQueue.Closed
+		}
 		b.writeback.Enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
 	}
 }
@@ -98,6 +105,7 @@ func (b *Buffer) retarget(ctx context.Context, there, want *bb.Entry) error {
 		}
 		e.Supersede()
 		e.Target, e.Size, e.Checksum, e.Generation, e.Holders = fresh.Target, fresh.Size, fresh.Checksum, fresh.Generation, fresh.Holders
+		e.Closed = fresh.Closed
 		if !want.MTime.IsZero() {
 			e.MTime = want.MTime
 		}

@@ -159,6 +159,9 @@ func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err er
 
 // add adds a file to the survey of its step.
 func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
+	if e.Type.Special() && e.Generation == 0 {
+		return // a FIFO or a socket, which is never flushed
+	}
 	state := e.State()
 	closed := e.ClosedAt()
 	s.Written = max(s.Written, e.WrittenBy())
