@@ -27,13 +27,18 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLSocket;
 
-/** Opens sessions with the daemon that the options name. It may be used concurrently. */
+/**
+ * Opens the sessions that a client has one after the other with the daemon that the options name. Once
+ * one has begun, the daemon carries out no further request of those before. One caller at a time may
+ * dial.
+ */
 final class Dialer {
   /** The versions of the control protocol that this client speaks: see internal/wire/version.go. */
   static final int MIN_VERSION = 1;
 
   static final int MAX_VERSION = 2;
 
+  private static final int CONNECTION_BYTES = 16;
   private static final long HANDSHAKE_MS = 10_000;
   private static final long FIRST_PAUSE_MS = 5;
   private static final long LAST_PAUSE_MS = 500;
@@ -42,9 +47,14 @@ final class Dialer {
   private final String name;
   private final Secrets secrets;
   private final Credentials tls; // null: TLS is not spoken
+  private final ByteString connection; // the name of the succession
+  private long last; // session of it
 
   Dialer(ClientOptions o) throws IOException {
     addresses = addresses(o.address());
+    byte[] random = new byte[CONNECTION_BYTES];
+    new SecureRandom().nextBytes(random);
+    connection = ByteString.copyFrom(random);
     name = o.name() == null ? "java" : o.name();
     boolean far = false;
     for (String a : addresses) {
@@ -257,7 +267,9 @@ final class Dialer {
             .setClient(name)
             .setPid((int) ProcessHandle.current().pid())
             .setUid((int) me.getUid())
-            .setGid((int) me.getGid());
+            .setGid((int) me.getGid())
+            .setConnection(connection)
+            .setSuccession(++last);
     if (secrets.token() != null) {
       b.setToken(ByteString.copyFrom(secrets.token().claims()));
     }
