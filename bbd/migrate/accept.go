@@ -2,6 +2,8 @@ package migrate
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"forebay/bbd/owner"
 	"forebay/bbd/store"
@@ -95,13 +97,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		return bb.E(bb.Busy, "take", b.address(e.Name), "its place is being changed")
 	}
 	defer release()
-	ctx = b.ctx // carried through: whose the bytes are must be known before any are dropped
-	now, err = b.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if !assign(b.o.Owners, now, e) {
-			return errNotConcerned
-		}
-		return nil
-	})
+	now, err = b.claim(e)
 	if err == errNotConcerned || bb.KindOf(err) == bb.NotFound {
 		drop()
 	}
@@ -111,8 +107,36 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	if now.State() == bb.StateClean {
 		return b.o.Store.MarkClean(now.File, now.Generation)
 	}
-	b.p.Queue.Requeue(ctx, &now)
+	b.p.Queue.Requeue(b.ctx, &now)
 	return nil
+}
+
+// claimPauses are the pauses between attempts to find the outcome of a claim: the first, and the longest.
+var claimPauses = [2]time.Duration{20 * time.Millisecond, time.Second}
+
+// claim puts this node into the entry of a file as its owner. It is carried through, also where the answer of
+// the namespace is lost: the node that has the bytes must be known before any are dropped, and if it is this
+// one, the file has to wait here for its flush.
+func (b *Buffer) claim(e *bb.Entry) (now bb.Entry, err error) {
+	uncertain := false
+	for pause := claimPauses[0]; ; pause = min(2*pause, claimPauses[1]) {
+		now, err = b.p.Names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+			claimed := uncertain && now.File == e.File && now.Generation == e.Generation && !now.Lost && b.o.Owners.Of(now) == b.o.Owners.Self
+			if !claimed && !assign(b.o.Owners, now, e) {
+				return errNotConcerned
+			}
+			return nil
+		})
+		uncertain = uncertain || errors.Is(err, bb.ErrUnknownOutcome)
+		if !uncertain || bb.KindOf(err) != bb.Unavailable {
+			return now, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-b.ctx.Done():
+			return now, err
+		}
+	}
 }
 
 // assign puts this node into an entry as the file's owner, if it has not changed since its bytes were brought

@@ -31,6 +31,8 @@ type world struct {
 	locked   error                             // of waiting for a file's lock
 	fetch    error                             // of what is brought in
 	fetched  func()                            // called when it is
+	lost     int                               // so many changes of entries from now on have no answer
+	done     bool                              // those are carried out
 	open     []string                          // being written
 	draining bool                              // n1 is being emptied
 	nodes    []bb.NodeID                       // in the order in which they are asked
@@ -60,6 +62,14 @@ func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change fu
 	e, err := w.Lookup(ctx, dir, name)
 	if err == nil {
 		err = change(&e)
+	}
+	if err == nil && w.lost > 0 {
+		if w.lost--; w.done {
+			w.entries[name] = &e
+		}
+		lost := bb.E(bb.Unavailable, "update", name, "the answer is lost")
+		lost.Unknown = true
+		return bb.Entry{}, lost
 	}
 	if err == nil {
 		w.entries[name] = &e
@@ -258,6 +268,8 @@ func TestAccept(t *testing.T) {
 		calls []string
 	}{
 		"dirty":                      {world: world{entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: locked("fetch 7/5", "reserve f", "requeue 7/5", "release f")},
+		"whose answer is lost":       {world: world{lost: 2, done: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: locked("fetch 7/5", "reserve f", "requeue 7/5", "release f")},
+		"whose change is lost":       {world: world{lost: 2, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", calls: locked("fetch 7/5", "reserve f", "requeue 7/5", "release f")},
 		"clean":                      {world: world{entries: map[string]*bb.Entry{"f": changed(file(7, "f", "n2"), clean)}}, asks: "n2", calls: locked("fetch 7/5", "reserve f", "clean 7/5", "release f")},
 		"its second copy is here":    {world: world{replica: true, entries: map[string]*bb.Entry{"f": file(7, "f", "n2", "n1")}}, asks: "n2", calls: locked("reserve f", "requeue 7/5", "release f")},
 		"its place is being changed": {world: world{open: []string{"f"}, entries: map[string]*bb.Entry{"f": file(7, "f", "n2")}}, asks: "n2", kind: bb.Busy, calls: locked("fetch 7/5", "drop 7/5")},
