@@ -29,7 +29,8 @@ import (
 // directory stands for gossip: every daemon of a test sees the same members at once.
 type directory struct {
 	sync.Mutex
-	all map[bb.NodeID]func() gossip.Member
+	all  map[bb.NodeID]func() gossip.Member
+	full bool // no node that runs accepts files
 }
 
 func (d *directory) set(node bb.NodeID, m func() gossip.Member) {
@@ -45,7 +46,22 @@ func (d *directory) Member(node bb.NodeID) (gossip.Member, bool) {
 	if !ok {
 		return gossip.Member{}, false
 	}
-	return m(), true
+	return d.reported(m()), true
+}
+
+// fill has no node that runs accept files, or those that do anyhow.
+func (d *directory) fill(full bool) {
+	d.Lock()
+	defer d.Unlock()
+	d.full = full
+}
+
+// reported is a member as gossip reports it. d is locked.
+func (d *directory) reported(m gossip.Member) gossip.Member {
+	if d.full && m.State == gossip.Ready {
+		m.State = gossip.Draining
+	}
+	return m
 }
 
 func (d *directory) Addr() string { return "127.0.0.1:0" }
@@ -55,7 +71,7 @@ func (d *directory) Members() []gossip.Member {
 	defer d.Unlock()
 	var all []gossip.Member
 	for _, m := range d.all {
-		all = append(all, m())
+		all = append(all, d.reported(m()))
 	}
 	slices.SortFunc(all, func(x, y gossip.Member) int { return strings.Compare(string(x.Node), string(y.Node)) })
 	return all

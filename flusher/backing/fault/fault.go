@@ -20,7 +20,7 @@ type Kind string
 const (
 	Refused       Kind = "refused"        // the call does not reach the store
 	Reset         Kind = "reset"          // it is carried out, and its answer is lost
-	Slow          Kind = "slow"           // it takes Rule.Delay longer
+	Slow          Kind = "slow"           // it takes Rule.Delay longer, or lasts until Rule.Until
 	Full          Kind = "full"           // ENOSPC
 	Busy          Kind = "503"            // the store asks to come back later
 	WrongChecksum Kind = "wrong checksum" // Put: bytes change on their way; Get: they come back changed
@@ -35,6 +35,8 @@ type Rule struct {
 	Count int    // so many fail; 0: all from then on
 	Kind  Kind
 	Delay time.Duration // of Slow
+	// Until, of Slow, is closed when the calls that the rule has matched continue, whatever Delay is. Nil: after Delay.
+	Until <-chan struct{}
 }
 
 // Plan is a set of rules that several stores may share. Its methods may be called
@@ -106,10 +108,16 @@ func (r *Rule) wait(ctx context.Context, op, name string) error {
 	if r.Kind != Slow {
 		return nil
 	}
-	timer := time.NewTimer(r.Delay)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if r.Until == nil {
+		timer := time.NewTimer(r.Delay)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
-	case <-timer.C:
+	case <-over:
+		return nil
+	case <-r.Until:
 		return nil
 	case <-ctx.Done():
 		return bb.Wrap(op, name, ctx.Err())
