@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures programs side by side on bb://, file:// and hdfs://, in one run, one after the other, and
-# prints a table in Markdown. `make bench-apps` builds what it needs and calls it:
+# prints a table in Markdown. `make bench-apps` builds its parts and calls it:
 #
 #	scripts/bench-apps.sh [SPARK_HOME]
 #

@@ -1,4 +1,4 @@
-# For scripts that boot an emulated machine: installs what that needs, unpacks the distribution's
+# For scripts that boot an emulated machine: installs its tools, unpacks the distribution's
 # kernel below .cache/guest, which is kept, and packs the guest's first file system. To be sourced
 # from the top folder.
 guest_cache=$PWD/.cache/guest
@@ -41,7 +41,7 @@ guest_image() {
 }
 
 # guest_root DIR MODULE… makes a folder of a first file system: busybox, modules with those that
-# they need, and an init that loads them and then does what standard input says.
+# they need, and an init that loads them and then runs the commands of standard input.
 guest_root() {
 	local dir=$1 version m rest
 	rest=$(cat)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure of what the tests of slurm/lua need: the oldest and the newest Lua that Slurm
-# may have been built with. Installs them where that is allowed, and else says what is
-# missing, and exits 1.
+# Checks the tools for the tests of slurm/lua: the oldest and the newest Lua that Slurm
+# may have been built with. Installs them where that is allowed, and else prints the
+# missing ones, and exits 1.
 set -euo pipefail
 
 missing=()

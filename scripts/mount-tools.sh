@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of what the tests of bbmount need: programs that work on a mount, and the
-# kernel's FUSE. Installs the programs where that is allowed, and else says what is missing.
+# Checks the tools for the tests of bbmount: programs that work on a mount, and the
+# kernel's FUSE. Installs the programs where that is allowed, and else prints the missing ones.
 set -euo pipefail
 
 [ -e /dev/fuse ] || modprobe fuse 2>/dev/null || echo "note: there is no /dev/fuse: nothing can be mounted in tests."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of what tests on network namespaces need (internal/netnstest): ip and tc.
-# Installs them where that is allowed, and else says what is missing.
+# Checks the tools for tests on network namespaces (internal/netnstest): ip and tc.
+# Installs them where that is allowed, and else prints the missing ones.
 set -euo pipefail
 
 missing=()

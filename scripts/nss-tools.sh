@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of what the tests of users' names need: a source of users besides /etc/passwd
-# (libnss-extrausers). Installs it where that is allowed, and else says what is missing.
+# Checks the tools for the tests of users' names: a source of users besides /etc/passwd
+# (libnss-extrausers). Installs it where that is allowed, and else prints the missing ones.
 set -euo pipefail
 
 [ -e /var/lib/extrausers ] && command -v getent >/dev/null && exit 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure of what the tests of packages need: dpkg, rpm, a static busybox for the bare root,
+# Checks the tools for the tests of packages: dpkg, rpm, a static busybox for the bare root,
 # skopeo, which reads image archives, crun, which runs them, what docs/deploy.md uses, and systemd with the
-# container in which it is booted. Installs them where that is allowed, and else says what is missing, and exits 1.
+# container in which it is booted. Installs them where that is allowed, and else prints the missing ones, and exits 1.
 set -euo pipefail
 
 missing=()

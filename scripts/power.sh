@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The tests that cut the power of a whole machine: boots Debian's own kernel under qemu, with one
 # daemon whose namespace, disk tier and store are on an ext4 file system, kills qemu while clients
-# work, and judges what is there after the next boot (cmd/bbd/machine_power_test.go). Needs no rights
+# work, and judges the files after the next boot (cmd/bbd/machine_power_test.go). Needs no rights
 # but to install packages.
 #
 #	scripts/power.sh [arguments of go test]
 #
-# FOREBAY_SEED repeats a run, FOREBAY_KILLS says how often the power is cut.
+# FOREBAY_SEED repeats a run, FOREBAY_KILLS is the number of power cuts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/guest.sh

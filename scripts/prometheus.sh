@@ -2,7 +2,7 @@
 # Prints a folder with prometheus and promtool for the tests of docs/alerts.yaml and
 # docs/grafana.json: that of those that are installed, else Debian's package, unpacked below
 # ~/.cache/forebay-tools (FOREBAY_CACHE) once. Nothing is installed, and no service is started.
-# Without either it says what is missing, and exits 1.
+# Without either it prints the missing tools, and exits 1.
 set -euo pipefail
 
 if command -v prometheus >/dev/null && command -v promtool >/dev/null; then

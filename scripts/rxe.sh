@@ -16,7 +16,7 @@ mkdir -p "$cache"
 guest_install rdma:iproute2 ibv_devinfo:ibverbs-utils /etc/libibverbs.d/rxe.driver:ibverbs-providers
 scripts/ofi-tools.sh
 
-# The first file system: busybox, the modules that are needed, and what hands over to the host's
+# The first file system: busybox, the modules that are needed, and the init that hands over to the host's
 # file system.
 initramfs() {
 	# crc32_generic: without it, the device cannot be made.

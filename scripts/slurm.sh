@@ -2,7 +2,7 @@
 # A private Slurm cluster for tests, of Debian's packages: munged, slurmctld and a slurmd for
 # each node. internal/slurmtest drives it; by hand:
 #
-#   slurm.sh tools           install what is missing (as root), else say what is; exits 1 then
+#   slurm.sh tools           install missing tools (as root), else print them; exits 1 then
 #   slurm.sh up DIR          bring a cluster up in DIR, and return when all nodes are idle
 #   slurm.sh in DIR NODE CMD…  run a command as root where a node's slurmd runs; ctl: slurmctld's place
 #   slurm.sh down DIR        take it down
@@ -11,9 +11,9 @@
 # Environment of up and run:
 #   NODES='n1=/dir n2=/dir'  the nodes, and the folder that each sees as /run/forebay
 #                            (default: n1 n2 n3, with folders in DIR)
-#   USERS='alice bob'        users that there are inside, with uids from 20001; nobody is added outside
-#   EXTRA=file               what to append to slurm.conf
-#   FILES=folder             what to copy beside slurm.conf
+#   USERS='alice bob'        users inside, with uids from 20001; none is added outside
+#   EXTRA=file               lines to append to slurm.conf
+#   FILES=folder             files to copy beside slurm.conf
 #
 # Everything lives in namespaces of its own (network, host name, mounts, processes), whose
 # first process is recorded in DIR/init: with it, all of the cluster ends. Nothing listens
@@ -96,7 +96,7 @@ within() {
 	local dir=$1 node=$2 pid
 	shift 2
 	pid=$(init "$dir") || die "no cluster runs in $dir"
-	# A node's mounts are found by what its process is called inside.
+	# A node's mounts are found by its process's id inside.
 	local to=()
 	[ "$node" = ctl ] || to=(nsenter "--mount=/proc/$(cat "$dir/nodes/$node/process")/ns/mnt" --)
 	export SLURM_CONF=$dir/etc/slurm.conf
@@ -121,7 +121,7 @@ configuration() {
 		SlurmdLogFile=$dir/log/%n
 		SlurmctldDebug=info
 		SlurmdDebug=info
-		# No cgroups, no accounting, no binding of tasks: not what is tested.
+		# No cgroups, no accounting, no binding of tasks: they are not tested.
 		ProctrackType=proctrack/linuxproc
 		TaskPlugin=task/none
 		JobAcctGatherType=jobacct_gather/none
@@ -149,7 +149,7 @@ configuration() {
 # inside is the cluster's first process.
 inside() {
 	dir=$1
-	# The old /proc still says what this process is called outside.
+	# The old /proc still has this process's id outside.
 	local outer
 	read -r outer _ </proc/self/stat
 	echo "$outer $(started "$outer")" >"$dir/init"

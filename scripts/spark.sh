@@ -42,7 +42,7 @@ tools
 if [ ! -d "$home" ]; then
 	say "getting Spark $version, once: 0.5 GB, about a minute"
 	mkdir -p "$cache"
-	# Under another name first: what is interrupted leaves nothing that looks whole.
+	# Under another name first: an interrupted download leaves nothing that looks whole.
 	making=$(mktemp -d "$cache/.pyspark-$version.XXXXXX")
 	trap 'rm -rf "$making"' EXIT
 	printf 'pyspark==%s --hash=sha256:%s\n' "$version" "$sha256" >"$making/requirements"
@@ -79,7 +79,7 @@ shift 2
 sdk=$(cd "$(dirname "$0")/../sdk/java" && pwd)
 jars=$(echo "$sdk"/spark/target/forebay-spark-*-all.jar "$sdk"/apps-spark/target/forebay-apps-spark-*-all.jar)
 case $jars in *\**) say "the jars are not there: make build build-spark"; exit 1 ;; esac
-# Executors write what they say into a folder of SPARK_HOME: one of links, for this run.
+# Executors write their logs into a folder of SPARK_HOME: one of links, for this run.
 SPARK_HOME=$(mktemp -d)
 export SPARK_HOME SPARK_LOCAL_IP=127.0.0.1
 trap 'rm -rf "$SPARK_HOME"' EXIT

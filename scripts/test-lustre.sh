@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what concerns a store in FOREBAY_LUSTRE_DIR, a directory of this user on a site's Lustre. It leaves nothing
+# Runs the tests of a store in FOREBAY_LUSTRE_DIR, a directory of this user on a site's Lustre. It leaves nothing
 # there. Programs are built, and daemons keep their state, on the file systems of this node.
 set -euo pipefail
 

@@ -68,7 +68,7 @@ for from in 1 2; do
 	cmp "$dir/put" "$dir/got$from"
 	echo "two daemons: 20 MB put through n$from are what n$to gives"
 done
-# How the daemons' sessions with each other go: what the client's did has ended with it.
+# The path of the daemons' sessions with each other: the client's session has ended.
 for n in 1 2; do
 	via $n status --json >"$dir/status"
 	grep -q "\"path\": *\"ofi/$provider\"" "$dir/status" || { echo "no session of n$n goes over ofi/$provider"; cat "$dir/status"; exit 1; }
