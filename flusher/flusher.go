@@ -117,8 +117,8 @@ type Options struct {
 	// and that no entry should know of. Nil: nobody else writes to the store, and the
 	// order in which this flusher does things is enough. Else false: somebody's object
 	// lies there now; and an object is also asked about that a Put may have replaced
-	// before it turned out that the file is another node's.
-	Stray func(ctx context.Context, buffer, path string) (remove bool, err error)
+	// before it turned out that the file is another node's. The object's name is the path with the suffix of the codec.
+	Stray func(ctx context.Context, buffer, path, codec string) (remove bool, err error)
 	// Ours is asked which of the objects below a directory that is renamed may be this buffer's,
 	// and what it has flushed under their names: no other one is moved. Nil: all, whatever they are.
 	Ours func(ctx context.Context, buffer string, op storeop.Op, objects []string) (ours []storeop.Owned, err error)
@@ -163,7 +163,7 @@ func (o Options) withDefaults() Options {
 		o.Mine = func(context.Context, string, storeop.Op) (bool, error) { return true, nil }
 	}
 	if o.shared = o.Stray != nil; !o.shared {
-		o.Stray = func(context.Context, string, string) (bool, error) { return true, nil }
+		o.Stray = func(context.Context, string, string, string) (bool, error) { return true, nil }
 	}
 	if o.OurDirs == nil {
 		o.OurDirs = func(context.Context, string, storeop.Op, []string) ([]string, error) { return nil, nil }

@@ -144,9 +144,9 @@ type Held struct {
 	once sync.Once
 }
 
-// Renamed records that a file has got the new name of HoldRename, and its object on the store.
+// Renamed records that a file has got the new name of HoldRename, its object on the store, and the codec of its flushes.
 // Call it before Forget of the file that had the name, and before Apply.
-func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
+func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed, flushes string) {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	q := h.q
@@ -160,12 +160,12 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 		}
 	}
 	moved := q.entries[file]
-	switch {
+	switch named := flushes == q.f.opts.Policy(q.buffer).Codec; { // else its object has another name, as that of a link
 	case !left:
-	case flushed.Generation != 0 && flushed.Codec == q.f.opts.Policy(q.buffer).Codec: // the store moves the file's object there
-	case flushed.Generation == 0 && moved != nil && moved.suspect == "": // the file's flush replaces it
+	case named && flushed.Generation != 0 && flushed.Codec == flushes: // the store moves the file's object there
+	case named && flushed.Generation == 0 && moved != nil && moved.suspect == "": // the file's flush replaces it
 		q.setSuspect(moved, object)
-	case flushed.Generation == 0: // likewise, of a file that is open for writing
+	case named && flushed.Generation == 0: // likewise, of a file that is open for writing
 		q.strays[object] = struct{}{}
 	default:
 		q.removeObject(object)

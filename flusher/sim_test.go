@@ -451,7 +451,7 @@ func (s *sim) rename(b, from, to string) {
 		return
 	}
 	s.note("rename %s/%s to %s", b, from, to)
-	held.Renamed(moved[0].id, moved[0].flushed)
+	held.Renamed(moved[0].id, moved[0].flushed, "")
 	if tree {
 		s.record(b, storeop.Op{Kind: storeop.Rename, Old: from, New: to, Tree: true})
 	} else {

@@ -121,7 +121,7 @@ func (q *queue) carryOut(op storeop.Op) error {
 	// Whose it is, is asked right before: it may have been for long that it waited.
 	mine := true
 	if op.Stray {
-		mine, err = q.f.opts.Stray(q.ctx, q.buffer, op.Old)
+		mine, err = q.f.opts.Stray(q.ctx, q.buffer, op.Old, op.Codec)
 	} else if !op.Internal {
 		mine, err = q.f.opts.Mine(q.ctx, q.buffer, op)
 	}

@@ -208,7 +208,7 @@ func (w *world) rename(from, to string) {
 	}
 	tree := moved[0].path != from
 	if !tree {
-		held.Renamed(moved[0].id, moved[0].flushed)
+		held.Renamed(moved[0].id, moved[0].flushed, w.f.opts.Policy(w.buffer).Codec)
 	}
 	op := storeop.Op{Kind: storeop.Rename, Old: from, New: to, Tree: tree}
 	apply := tree

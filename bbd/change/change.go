@@ -123,7 +123,11 @@ func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	held.Renamed(e.File, e.Flushed)
+	flushes := "" // the object of a symbolic link is not compressed
+	if e.Type == bb.TypeFile {
+		flushes = b.p.Spec().Codec
+	}
+	held.Renamed(e.File, e.Flushed, flushes)
 	b.moved(at, target, to, &renamed)
 	b.p.Replicas.DiscardReplaced(ctx, renamed.Replaced)
 	if concerned {

@@ -8,6 +8,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
+	"forebay/flusher/codec"
 	"forebay/flusher/storeop"
 	"forebay/flusher/upload"
 	"forebay/internal/bb"
@@ -64,6 +65,9 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	if err := b.noPendingElsewhere(ctx, path); err != nil {
 		return nil, err
 	}
+	if err := b.distinct(ctx, &e, path); err != nil {
+		return nil, err
+	}
 	if e.Type == bb.TypeSymlink {
 		return &flushJob{b: b, entry: e, path: path, source: targetOf(&e), looked: looked}, nil
 	}
@@ -80,6 +84,31 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
 	return &flushJob{b: b, entry: e, path: path, snap: snap, source: source, looked: looked}, nil
+}
+
+// distinct fails where the objects of a symbolic link and of a file would have one name: in a buffer with a codec the
+// file's has a suffix, which the link's own name may end in. Each would replace the other.
+func (b *Buffer) distinct(ctx context.Context, e *bb.Entry, path string) error {
+	flushes := b.files.Spec().Codec
+	if flushes == codec.None {
+		return nil
+	}
+	other, of := e.Name+codec.Suffix(flushes), bb.TypeSymlink
+	if e.Type == bb.TypeSymlink {
+		plain, suffixed := codec.OfName(e.Name)
+		if suffixed != flushes {
+			return nil
+		}
+		other, of = plain, bb.TypeFile
+	}
+	there, err := b.names.Lookup(ctx, e.Parent, other)
+	if bb.KindOf(err) == bb.NotFound || err == nil && (there.Type != of || nodeLocal(&there)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return bb.E(bb.Invalid, "flush", b.address(path), "on the store it would have the name of "+of.Noun()+", "+other).WithRemedy("rename one of them")
 }
 
 // notReplaced fails while a decided transaction has yet to remove the file at a path: the file has
@@ -320,10 +349,10 @@ func (c Catalog) Applied(ctx context.Context, name string, op storeop.Op) error 
 	return err
 }
 
-// OrphanObject decides about an object that this daemon may have left under a path: false, if
-// the name has an owner now. The object is checked again in any case, since another one may get
+// OrphanObject decides about an object that this daemon may have left under a path, with the suffix of a codec: false,
+// if the name has an owner now. The object is checked again in any case, since another one may get
 // the name between the answer and the removal.
-func (c Catalog) OrphanObject(ctx context.Context, name, path string) (remove bool, err error) {
+func (c Catalog) OrphanObject(ctx context.Context, name, path, codecName string) (remove bool, err error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {
 		return false, err
@@ -335,7 +364,7 @@ func (c Catalog) OrphanObject(ctx context.Context, name, path string) (remove bo
 	case err != nil:
 		return false, err
 	default:
-		remove = orphan(b.o.Owners, &e)
+		remove = orphan(b.o.Owners, &e) || !isNamed(&e, b.files.Spec().Codec, codecName)
 	}
 	b.reconcile(Doubt{Path: path}, remove)
 	return remove, nil

@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"forebay/bbd/owner"
+	"forebay/flusher/codec"
 	"forebay/internal/bb"
 )
 
@@ -65,6 +66,16 @@ func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) 
 // nodeLocal reports whether an entry is never flushed: it is a FIFO or a socket, or a link that an older release has
 // made.
 func nodeLocal(e *bb.Entry) bool { return e.Type.Special() && e.Generation == 0 }
+
+// isNamed reports whether the object of an entry in a buffer may have the suffix of a codec: a file's object has it, the
+// symbolic link that replaces the file is stored under the path itself, and either may be in the other's place.
+func isNamed(e *bb.Entry, flushes, codecName string) bool {
+	if e.Type == bb.TypeSymlink {
+		flushes = codec.None
+	}
+	stored := e.Stored()
+	return e.Type == bb.TypeDirectory || e.Lost || codecName == flushes || stored.Generation != 0 && stored.Codec == codecName
+}
 
 // orphan reports whether an object under the name of an entry has no owner: the file is this node's, and
 // its name was never durable. The object cannot be of any use, and the flush waits for its removal.
