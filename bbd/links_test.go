@@ -312,3 +312,25 @@ func TestLinksOfSteps(t *testing.T) {
 	r.want([]string{"step-4"}, "map[step-5:4 step-6:4]")
 	wantLinks(t, r.store, map[string]string{"step-4/latest": "", "step-5/latest": "part-0", "step-6/latest": "part-0"})
 }
+
+// TestStageInLinkToDirectory: a source that is a link to a directory is staged in as the directory would be, also into
+// a directory that is there, and a link to anything else goes into that as a file does.
+func TestStageInLinkToDirectory(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c, ctx := n.dial(), t.Context()
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
+	from := t.TempDir()
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(from, "v1"), 0o755), os.WriteFile(filepath.Join(from, "v1/f"), []byte("x"), 0o644),
+		os.Symlink("v1", filepath.Join(from, "current")), os.Symlink("/", filepath.Join(from, "out")), b.Mkdir(ctx, "in", 0o755),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"current", "out"} {
+		if _, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: "b", Path: "in", URL: "file://" + from + "/" + name}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	wantFiles(t, b, "in", "f", "out")
+}

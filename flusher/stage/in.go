@@ -110,7 +110,7 @@ func objects(ctx context.Context, from backing.Reader, name string, fn func(o ba
 		}
 		isDir := err != nil
 		if o.IsLink() {
-			if isDir, err = isDirectory(ctx, from, name); err != nil {
+			if isDir, err = IsDirectory(ctx, from, name); err != nil {
 				return err
 			}
 		}
@@ -125,8 +125,8 @@ func objects(ctx context.Context, from backing.Reader, name string, fn func(o ba
 // errEnough ends a listing.
 var errEnough = errors.New("enough is known")
 
-// isDirectory reports whether a name leads to a directory.
-func isDirectory(ctx context.Context, from backing.Reader, name string) (is bool, err error) {
+// IsDirectory reports whether a name leads to a directory.
+func IsDirectory(ctx context.Context, from backing.Reader, name string) (is bool, err error) {
 	err = from.Others(ctx, name, func(o backing.Other) error {
 		is = o.Name == name && o.Mode.IsDir()
 		return errEnough
