@@ -243,7 +243,8 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 		}
 		return nil
 	}
-	unlock := b.files.Lock(bb.Place{Dir: id.Dir, Name: id.Name})
+	locked := bb.Place{Dir: id.Dir, Name: id.Name}
+	unlock := b.files.Lock(locked)
 	now, ok := b.o.Store.IdentityOf(h.File)
 	if !ok || now != *id {
 		unlock()
@@ -260,7 +261,27 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 		unlock()
 		return err
 	}
+	if e.Place() != locked {
+		unlock()
+		return b.resumeElsewhere(ctx, e)
+	}
 	return b.resume(ctx, e, unlock)
+}
+
+// resumeElsewhere is resume of a file whose entry is at another place than its identity: a directory was made
+// again, the file was renamed, or it is set aside. That place could not be locked before the entry was
+// there. A rename in between is bb.Busy: at the next look the file is one that its entry has and no queue.
+func (b *Buffer) resumeElsewhere(ctx context.Context, e *bb.Entry) error {
+	unlock := b.files.Lock(e.Place())
+	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
+	if err == nil && now.File == e.File && now.Generation == e.Generation {
+		return b.resume(ctx, &now, unlock)
+	}
+	unlock()
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	return bb.E(bb.Busy, "reassert", e.Name, "it was renamed or removed meanwhile").WithRemedy("try again")
 }
 
 // reassertOpen restores the entry of a file that is being written.

@@ -83,7 +83,7 @@ type world struct {
 	others  int // changes of other nodes that will come in between
 	theirs  map[bb.FileID]bool
 	raised  bool
-	locked  int  // places
+	locked  map[bb.Place]bool
 	loose   bool // a file was queued while a rename might have come between
 }
 
@@ -260,13 +260,16 @@ type files struct{ w *world }
 
 func (f files) Spec() bb.Buffer         { return bb.Buffer{Name: "b", Backing: "file:///store"} }
 func (f files) Open(bb.FileID) OpenFile { return nil }
-func (f files) Lock(bb.Place) func() {
-	f.w.locked++
-	return func() { f.w.locked-- }
+func (f files) Lock(at bb.Place) func() {
+	if f.w.locked[at] {
+		panic(fmt.Sprintf("%v is locked already, by its only user", at))
+	}
+	f.w.locked[at] = true
+	return func() { delete(f.w.locked, at) }
 }
 func (f files) Queued(file bb.FileID) bool { return f.w.queued[file] }
 func (f files) Requeue(_ context.Context, e *bb.Entry) {
-	f.w.loose = f.w.loose || f.w.locked == 0
+	f.w.loose = f.w.loose || !f.w.locked[e.Place()]
 	f.w.queue(e.File)
 }
 func (f files) Reopen(e *bb.Entry)                            { f.w.queue(e.File) }
@@ -277,7 +280,7 @@ func (f files) Recover(_ context.Context, e *bb.Entry) string { f.w.queue(e.File
 func newWorld(seed uint64) *world {
 	w := &world{
 		rand: rand.New(rand.NewPCG(seed, 1)), nextID: 100, memory: map[bb.FileID]*store.FileInfo{}, queued: map[bb.FileID]bool{},
-		entries: map[bb.Place]bb.Entry{}, removed: map[bb.FileID]bool{}, theirs: map[bb.FileID]bool{},
+		entries: map[bb.Place]bb.Entry{}, removed: map[bb.FileID]bool{}, theirs: map[bb.FileID]bool{}, locked: map[bb.Place]bool{},
 	}
 	w.faults, w.others = w.rand.IntN(3), w.rand.IntN(4)
 	for i := range 12 {
