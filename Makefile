@@ -182,10 +182,14 @@ test-with-python: build-go
 .PHONY: test-torch
 test-torch: build-go ## Test forebay.torch with ranks of PyTorch, which is installed below .cache, 4.4 GB (part of soak; FOREBAY_KILLS)
 	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) \
-		timeout -k 10 3600 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-torch tests_torch
+		timeout -k 10 3600 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-torch $(TORCH_TESTS) tests_torch
+
+.PHONY: test-torch-core
+test-torch-core: ## Test forebay.torch as test-torch does, without the tests that kill ranks and daemons
+	@$(MAKE) --no-print-directory test-torch TORCH_TESTS='-m "not kills"'
 
 .PHONY: test-python-apps
-test-python-apps: build-go ## Test programs of others on bb:// that are installed below .cache, 0.5 GB: Hugging Face datasets (part of soak)
+test-python-apps: build-go ## Test programs of others on bb:// that are installed below .cache, 0.5 GB: Hugging Face datasets, multi-storage-client (part of soak)
 	@env=$$(scripts/python-env.sh apps) && cd sdk/python && $(PYTHON_ENV) \
 		timeout -k 10 900 "$$env"/bin/python -m pytest -o cache_dir=$(CACHE)/pytest-apps tests_apps
 
@@ -210,13 +214,13 @@ bench-small-flush: build-go ## Measure the flush of 5,000 small files beside cp 
 	@scripts/bench-small-flush.sh $(BIN) $(BEFORE)
 
 .PHONY: bench-python
-bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs, fsync, boto3 and s3fs
+bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs, fsync, boto3 and s3fs (MIB)
 	@env=$$(scripts/python-env.sh bench) && s3=$$($(S3SERVER)) && cd sdk/python && \
-		$(PYTHON_ENV) "$$env"/bin/python bench/throughput.py --s3 "$$s3"
+		$(PYTHON_ENV) "$$env"/bin/python bench/throughput.py --s3 "$$s3" $(if $(MIB),--mib $(MIB))
 
 .PHONY: bench-torch
-bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync
-	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/checkpoint.py
+bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync (MIB)
+	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/checkpoint.py $(if $(MIB),--mib $(MIB))
 
 # What the tests need beyond Go.
 .PHONY: test-tools

@@ -14,14 +14,19 @@ python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2
 env=$PWD/.cache/$name
 own=(-e sdk/python)
 [ ! -d "sdk/python/$name-plugin" ] || own+=(-e "sdk/python/$name-plugin")
-# What the environment was made of. It names its folder and the sources in absolute paths.
-made=$(python3 -VV; pwd; cat "sdk/python/requirements-$name.txt" sdk/python/pyproject.toml)
+pip=("$env/bin/python" -m pip --disable-pip-version-check -q)
+# What the environment was made of. It names its folder and the sources in absolute paths. What is pinned takes
+# gigabytes, so a change of the package alone installs the package alone.
+made=$(python3 -VV; pwd; cat "sdk/python/requirements-$name.txt")
 if [ ! -f "$env/made" ] || [ "$(cat "$env/made")" != "$made" ]; then
 	rm -rf "$env"
 	python3 -m venv "$env"
-	pip=("$env/bin/python" -m pip --disable-pip-version-check -q)
-	"${pip[@]}" install --no-compile --only-binary :all: -r "sdk/python/requirements-$name.txt" >&2
-	"${pip[@]}" install --no-compile --no-deps --no-build-isolation "${own[@]}" >&2
+	"${pip[@]}" install --no-compile --only-binary :all: --require-hashes -r "sdk/python/requirements-$name.txt" >&2
 	printf '%s' "$made" >"$env/made"
+fi
+package=$(cat sdk/python/pyproject.toml sdk/python/*-plugin/pyproject.toml)
+if [ ! -f "$env/package" ] || [ "$(cat "$env/package")" != "$package" ]; then
+	"${pip[@]}" install --no-compile --no-deps --no-build-isolation "${own[@]}" >&2
+	printf '%s' "$package" >"$env/package"
 fi
 echo "$env"

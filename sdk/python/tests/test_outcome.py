@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import _repeat
+from forebay import _repeat, checkpoint
 from forebay import _wire as w
 from tests.daemon import Daemon
 from tests.proxy import Proxy
@@ -75,6 +75,19 @@ def test_writers_end_of_which_the_daemon_has_not_heard(
         f.write(b"third")
     assert buffer.read_bytes("f") == (b"first " if synced else b"") + b"second third"
     assert buffer.stat("f").state is not forebay.State.OPEN
+
+
+def test_checkpoints_go_on(proxy: Proxy, far: forebay.Buffer) -> None:
+    """Changes that a checkpoint alone makes are repeated, though their answers are lost."""
+    for step in (1, 2):
+        proxy.lose(w.TYPE_MKDIR)
+        saved = checkpoint.save(far, f"run/step-{step}", {"a": np.arange(step)})
+        assert proxy.requests >= 2
+    proxy.lose(w.TYPE_REMOVE)
+    assert [f.step for f in checkpoint.keep(far, "run", last=1, state="resident")] == [1]
+    assert proxy.requests >= 2
+    assert [e.name for e in far.listdir("run")] == ["step-2"]
+    assert np.array_equal(checkpoint.load(far, saved.path)["a"], np.arange(2))
 
 
 def test_reads_are_sent_again(proxy: Proxy, far: forebay.Buffer, buffer: forebay.Buffer) -> None:

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # which DTensors import: nearly all of the time of a rank that does it by itself
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+import forebay.torch as ft
 
 PATIENCE = 1800.0  # of a machine that has much else to do: whatever ends does so far earlier
 _context = multiprocessing.get_context("fork")
@@ -131,3 +134,27 @@ def assert_is(got: dict[str, Any], step: int, dim: int = 0) -> None:
         assert torch.equal(g, t), f"step {step}: {name}"
     for name in ("step", "betas", "name"):
         assert got[name] == want[name], f"step {step}: {name}: {got[name]}"
+
+
+def loads(rank: int, run_dir: str, log: str, end: str) -> None:
+    """Load the newest, over and over, until there is a file; it is never older than what was acknowledged.
+
+    Args:
+        rank: its own.
+        run_dir: where checkpoints lie.
+        log: a file with the number of each that was acknowledged, a line each.
+        end: the path of that file.
+    """
+    loads = 0
+    while not os.path.exists(end) or loads == 0:
+        with open(log) as f:
+            acknowledged = max([int(line) for line in f.read().split()], default=0)
+        got = state(0)
+        restored = ft.restore(got, run_dir)
+        if restored is None:
+            assert acknowledged == 0, f"nothing to load, and {acknowledged} was acknowledged"
+            continue
+        assert restored.step >= acknowledged
+        assert_is(got, restored.step)
+        loads += 1
+    print(f"loaded {loads} times")

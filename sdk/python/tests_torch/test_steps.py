@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -18,7 +20,7 @@ import forebay
 import forebay.torch as ft
 from forebay import checkpoint
 from tests.daemon import Daemon
-from tests_torch.ranks import PATIENCE, assert_is, run, running, state
+from tests_torch.ranks import PATIENCE, assert_is, loads, run, running, state
 
 
 @pytest.fixture
@@ -42,42 +44,123 @@ def saves(rank: int, run_dir: str, step: int) -> None:
     ft.save(state(step), f"{run_dir}/step-{step}")
 
 
+def at_step(step: int, when: str, action: Callable[[], object]) -> None:
+    """Have this process carry something out before or after a step of its saves."""
+    of, name = STEPS[step]
+    was = getattr(of, name)
+
+    def instead(*args: Any, **options: Any) -> Any:
+        if when == "before":
+            action()
+        got = was(*args, **options)
+        if when == "after":
+            action()
+        return got
+
+    setattr(of, name, instead)
+
+
 def dies(rank: int, run_dir: str, victim: int, step: int, when: str) -> None:
     """Save, in which one rank kills itself before or after a step."""
     if rank == victim:
-        of, name = STEPS[step]
-        was = getattr(of, name)
-
-        def last(*args: Any, **options: Any) -> Any:
-            if when == "after":
-                was(*args, **options)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(of, name, last)
+        at_step(step, when, lambda: os.kill(os.getpid(), signal.SIGKILL))
     ft.save(state(2), f"{run_dir}/step-2")
 
 
-def restores(rank: int, run_dir: str, steps: list[int]) -> None:
+def restores(run_dir: str, step: int) -> None:
     got = state(9)
     restored = ft.restore(got, run_dir)
     assert restored is not None
-    assert restored.step in steps
-    assert_is(got, restored.step)
+    assert restored.step == step
+    assert_is(got, step)
 
 
+def next_job(rank: int, run_dir: str, step: int) -> None:
+    """Restore what there is, save, and restore that."""
+    restores(run_dir, step)
+    ft.save(state(3), f"{run_dir}/step-3")
+    restores(run_dir, 3)
+
+
+@contextmanager
+def loader(run_dir: str, folder: Path) -> Iterator[Path]:
+    """Load over and over meanwhile; yield the file with what is acknowledged."""
+    log, end = folder / "log", folder / "end"
+    log.touch()
+    with running(1, loads, run_dir, str(log), str(end)) as loading:
+        yield log
+        end.touch()
+        loading.wait()
+
+
+def acknowledge(log: Path, step: int) -> None:
+    with log.open("a") as f:
+        f.write(f"{step}\n")
+
+
+def wait_until(there: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not there():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
+
+
+@pytest.mark.kills
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("victim", "step"), [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2)])
-def test_rank_dies_at_a_step(buffer: forebay.Buffer, run_dir: str, victim: int, step: int, when: str) -> None:
+def test_rank_dies_at_a_step(
+    buffer: forebay.Buffer, run_dir: str, tmp_path: Path, victim: int, step: int, when: str
+) -> None:
     """The checkpoint is there whole once it is committed, and before that the one before is."""
-    run(2, saves, run_dir, 1)
-    with running(2, dies, run_dir, victim, step, when) as ranks:
-        ranks.processes[victim].join(PATIENCE)
-        assert ranks.processes[victim].exitcode == -signal.SIGKILL
     committed = when == "after" and step >= 3
-    assert ft.latest(run_dir) == f"{run_dir}/step-{2 if committed else 1}"
-    run(2, restores, run_dir, [2 if committed else 1])
-    run(2, saves, run_dir, 2)  # the next job
-    run(2, restores, run_dir, [2])
+    with loader(run_dir, tmp_path) as log:
+        run(2, saves, run_dir, 1)
+        acknowledge(log, 1)
+        with running(2, dies, run_dir, victim, step, when) as ranks:
+            ranks.processes[victim].join(PATIENCE)
+            assert ranks.processes[victim].exitcode == -signal.SIGKILL
+        newest = 2 if committed else 1
+        assert ft.latest(run_dir) == f"{run_dir}/step-{newest}"
+        run(2, next_job, run_dir, newest)
+        acknowledge(log, 3)
+
+
+def outlives(rank: int, run_dir: str, step: int, when: str, reached: Path, restarted: Path) -> None:
+    """Save, in which the daemon dies before or after a step of the coordinator."""
+
+    def wait() -> None:
+        if not reached.exists():
+            reached.touch()
+            wait_until(restarted.exists, "the daemon does not come")
+
+    if rank == 0:
+        at_step(step, when, wait)
+    ft.save(state(2), f"{run_dir}/step-2")
+    restores(run_dir, 2)
+
+
+@pytest.mark.kills
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(len(STEPS)))
+def test_daemon_dies_at_a_step(daemon: Daemon, run_dir: str, tmp_path: Path, step: int, when: str) -> None:
+    """The save goes on with the next daemon."""
+    reached, restarted = tmp_path / "reached", tmp_path / "restarted"
+    with loader(run_dir, tmp_path) as log:
+        run(2, saves, run_dir, 1)
+        acknowledge(log, 1)
+        with running(2, outlives, run_dir, step, when, reached, restarted) as ranks:
+            wait_until(
+                lambda: reached.exists() or any(p.exitcode for p in ranks.processes), "the step does not come"
+            )
+            assert reached.exists()
+            daemon.kill()
+            daemon.start()
+            restarted.touch()
+            ranks.wait()
+        acknowledge(log, 2)
+        assert ft.latest(run_dir) == f"{run_dir}/step-2"
+        run(2, next_job, run_dir, 2)
+        acknowledge(log, 3)
 
 
 # Full buffers.
@@ -123,6 +206,18 @@ def test_full_buffer(small: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
         run(2, save_too_much, "bb://full/run")
         assert ft.latest("bb://full/run") == "bb://full/run/step-4"
         assert checkpoint.candidates(client.buffer("full"), "run") == ["run/step-4", "run/step-1"]
+
+
+def test_other_address(
+    daemon: Daemon, buffer: forebay.Buffer, run_dir: str, small: Daemon, monkeypatch: Any
+) -> None:
+    """The environment's daemon is that of each call, not that of the first one."""
+    checkpoint.save(buffer, "run/step-3", {})
+    assert ft.latest(run_dir) == f"{run_dir}/step-3"
+    monkeypatch.setenv("FOREBAY_SOCKET", small.socket)
+    with forebay.connect(small.socket) as client:
+        client.create_buffer(buffer.name)
+        assert ft.latest(run_dir) is None
 
 
 # DataLoaders.

@@ -22,7 +22,7 @@ import forebay.torch as ft
 from forebay import checkpoint
 from tests.daemon import Daemon
 from tests.memory import flip_in_file, flip_in_memory
-from tests_torch.ranks import PATIENCE, assert_is, full, run, running, state
+from tests_torch.ranks import PATIENCE, assert_is, full, loads, run, running, state
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def save_and_load(rank: int, kind: str, path: str) -> None:
     assert_is(got, 1)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("kind", ["fsspec", "forebay"])
 def test_save_and_load(buffer: forebay.Buffer, run_dir: str, ranks: int, kind: str) -> None:
     run(ranks, save_and_load, kind, f"{run_dir}/step-1")
@@ -280,23 +280,7 @@ def trains(rank: int, run_dir: str, log: str, steps: int, pause: float) -> None:
         time.sleep(pause)
 
 
-def loads(rank: int, run_dir: str, log: str, end: str) -> None:
-    """Load the newest, over and over, until there is a file; it is never older than what was acknowledged."""
-    loads = 0
-    while not os.path.exists(end) or loads == 0:
-        with open(log) as f:
-            acknowledged = max([int(line) for line in f.read().split()], default=0)
-        got = state(0)
-        restored = ft.restore(got, run_dir)
-        if restored is None:
-            assert acknowledged == 0, f"nothing to load, and {acknowledged} was acknowledged"
-            continue
-        assert restored.step >= acknowledged
-        assert_is(got, restored.step)
-        loads += 1
-    print(f"loaded {loads} times")
-
-
+@pytest.mark.kills
 @pytest.mark.parametrize("victim", ["rank", "coordinator", "daemon"])
 def test_killed(daemon: Daemon, buffer: forebay.Buffer, run_dir: str, tmp_path: Path, victim: str) -> None:
     kills = int(os.environ.get("FOREBAY_KILLS", "4"))

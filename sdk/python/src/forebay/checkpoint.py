@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +35,7 @@ import numpy.typing as npt
 from . import _scope
 from ._buffer import Buffer, clean
 from ._crc import crc64
-from ._errors import Busy, Cancelled, Error, Invalid, NotDirectory, NotFound
+from ._errors import Busy, Cancelled, Error, Invalid, NotDirectory, NotFound, Unavailable
 from ._file import File
 from ._ladder import Attempt, Ladder, Record
 from ._staging import Piece
@@ -221,6 +221,21 @@ class Saved:
         return done
 
 
+def _settled(change: Callable[[], object]) -> None:
+    """Carry out a change that only this process makes again, until its outcome is known.
+
+    Where the daemon died before it answered, the change may have been carried out, or not.
+    """
+    while True:
+        try:
+            change()
+        except Unavailable as e:
+            if not e.outcome_unknown:
+                raise
+        else:
+            return
+
+
 class Part:
     """A file of a checkpoint that is being saved. One thread at a time may use it.
 
@@ -232,7 +247,7 @@ class Part:
         self._attempt = uuid.uuid4().hex
         self.name = name
         folder = saving.txn.path(name, self._attempt)
-        saving.buffer.makedirs(folder)
+        _settled(lambda: saving.buffer.makedirs(folder))
         self._path = f"{folder}/{name}"
         self._file: File = saving.buffer.open(self._path, "wb")
 
@@ -356,7 +371,7 @@ class Saving:
         attempt = uuid.uuid4().hex
         folder = self.txn.path("index", attempt)
         if self.txn.info().state is TxnState.OPEN:
-            self.buffer.makedirs(folder)
+            _settled(lambda: self.buffer.makedirs(folder))
             self.buffer.write_bytes(f"{folder}/{INDEX}", index)
             self.txn.adopt("index", attempt)
         self.txn.commit(["."])
@@ -523,7 +538,7 @@ def keep(buffer: Buffer, path: str, *, last: int = 3, every: int = 0, state: str
         # Without its index it is none any more, wherever the removal of the rest is interrupted.
         for remove, what in ((buffer.remove, f"{f.path}/{INDEX}"), (buffer.rmtree, f.path)):
             try:
-                remove(what)
+                _settled(partial(remove, what))
             except NotFound:
                 pass
     return gone

@@ -59,6 +59,7 @@ from torch.futures import Future as TorchFuture
 from . import checkpoint as _checkpoint
 from ._buffer import Buffer, clean
 from ._client import Client
+from ._dial import addresses
 from ._errors import Error, Invalid, NoSpace, NotFound, Unsupported
 from ._ladder import Attempt, Ladder, Record
 from ._staging import Piece, Staging
@@ -95,7 +96,7 @@ _connecting = threading.Lock()
 
 def _client(options: Mapping[str, Any]) -> Client:
     """Return the process's client of some options, which all checkpoints share."""
-    name = repr(sorted(options.items()))
+    name = repr((addresses(options.get("address")), sorted(options.items())))
     with _connecting:
         c = _clients.get(name)
         if c is None or c.closed:
