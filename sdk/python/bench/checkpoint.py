@@ -1,12 +1,14 @@
 """Measures how long an asynchronous save of PyTorch blocks a training loop, beside what bounds it.
 
-    checkpoint.py [--mib N] [--repeat N] [--dir FOLDER]
+    checkpoint.py [--mib N] [--repeat N] [--seconds N] [--dir FOLDER]
 
-One process saves a state of tensors of 16 MiB, in each way in turn, some times. Each line has the best of
+One process saves a state of tensors of 16 MiB, in each way in turn, some times; no round begins after the
+seconds. Standard error shows each save as it ends. Each line has the best of
 them: how long the call blocked, also in copies, when the checkpoint was there, and how many times the
 state's size the process had more in memory meanwhile at most, with the buffer's memory that it fills. The
-first line is the limit: one copy of the state into memory that is touched already. It needs a daemon's
-binary (make build) and torch.
+first line is the limit: one copy of the state into memory that is touched already. A state takes about nine
+times its size in memory: its own, two copies, a checkpoint on a tmpfs, and at most five in the daemon, where
+a tensor has a piece of its own that may be twice as large. It needs a daemon's binary (make build) and torch.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lines import daemon, folder_of, load
+from lines import daemon, folder_of, load, note, rounds
 from torch.distributed import checkpoint as dcp
 
 import forebay
@@ -90,7 +92,7 @@ def file_save(folder: Path, state: State, sync: bool) -> Callable[[int], Callabl
     return save
 
 
-def measure(n: int, repeat: int, folder: str) -> None:
+def measure(n: int, repeat: int, seconds: float, folder: str) -> None:
     """Print all lines."""
     state: State = {f"t{i}": torch.rand(TENSOR // 4) for i in range(n // TENSOR)}
     n = TENSOR * len(state)
@@ -103,7 +105,7 @@ def measure(n: int, repeat: int, folder: str) -> None:
 
     run = "bb://bench/run"
     with forebay.connect() as c:
-        c.create_buffer("bench")
+        c.create_buffer("bench", no_wait=True)  # too little memory is an error, not a wait for ever
 
     def ours(i: int) -> Callable[[], object]:
         if i:
@@ -117,13 +119,15 @@ def measure(n: int, repeat: int, folder: str) -> None:
             Line("tmpfs: torch's async_save", file_save(shm, state, False)),
             Line("file://, fsync: torch's async_save", file_save(disk, state, True)),
         ]
-        for i in range(repeat):
+        for i in rounds(repeat, seconds):
             for old in (shm, disk):
                 shutil.rmtree(old / f"step-{i - 1}", ignore_errors=True)
             for line in lines:
                 line.once(i)
+                blocked, whole = line.blocked[-1], line.whole[-1]
+                note(f"round {i + 1}: {line.name}: {blocked:.3f} s blocked, {whole:.3f} s whole")
     limit, limit_busy = min(lines[0].blocked), min(lines[0].busy)
-    print(f"{n >> 20} MiB, the best of {repeat} rounds; {load()}")
+    print(f"{n >> 20} MiB, the best of {len(lines[0].blocked)} rounds; {load()}")
     for line in lines:
         blocked, whole = min(line.blocked), min(line.whole)
         print(
@@ -138,12 +142,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=2048)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="folder on a disk")
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # torch warns of a process without a group, and of overwriting
-    with daemon(3 * args.mib + 512) as address:
+    with daemon(5 * args.mib + 512) as address:
         os.environ["FOREBAY_SOCKET"] = address
-        measure(args.mib << 20, args.repeat, args.dir)
+        measure(args.mib << 20, args.repeat, args.seconds, args.dir)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,20 @@ BIN = Path(os.environ.get("FOREBAY_BIN", ROOT / "bin"))
 def load() -> str:
     """Return the machine's load of the last minute."""
     return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+
+
+def rounds(most: int, seconds: float) -> Iterator[int]:
+    """Yield the numbers of rounds: one at least, and no more after so many seconds."""
+    end = time.monotonic() + seconds
+    for i in range(most):
+        if i and time.monotonic() > end:
+            return
+        yield i
+
+
+def note(text: str) -> None:
+    """Show on standard error how far a measurement is."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Measures how fast a large array gets into a buffer and back, beside what bounds it and other ways.
 
-    throughput.py [--mib N] [--repeat N] [--dir FOLDER] [--s3 PROGRAM]
+    throughput.py [--mib N] [--repeat N] [--seconds N] [--dir FOLDER] [--s3 PROGRAM]
 
-The lines are measured in turn, some times; of each it prints the best, and its share of the first line's
+The lines are measured in turn, some times; no round begins after the seconds. Standard error shows each
+line as it ends. Of each it prints the best, and its share of the first line's
 rate; then the same by the time that this process's threads were on a processor, which a load of others
 disturbs less, and which leaves out what others did for it. The first line is the limit: one pass of checksum
 and copy into memory that is mapped, and touched, already. With the program of an S3 server
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from lines import daemon, folder_of, load, server
+from lines import daemon, folder_of, load, note, rounds, server
 
 import forebay
 from forebay import _crc
@@ -95,17 +96,23 @@ def s3_works(url: str, data: npt.NDArray[np.uint8]) -> list[Work]:
     ]
 
 
-def best(works: list[Work], repeat: int) -> dict[str, tuple[float, float]]:
-    """Carry out works in turn, some times; return the shortest times of each: passed, and on a processor."""
+def best(works: list[Work], repeat: int, seconds: float) -> tuple[dict[str, tuple[float, float]], int]:
+    """Carry out works in turn, some times; return the shortest times of each, and how many rounds there were.
+
+    The first time is what passed, the second what this process was on a processor.
+    """
     times: dict[str, tuple[float, float]] = {}
-    for _ in range(repeat):
+    done = 0
+    for i in rounds(repeat, seconds):
+        done = i + 1
         for name, work in works:
             start, busy = time.perf_counter(), time.process_time()
             work()
             passed, busy = time.perf_counter() - start, time.process_time() - busy
+            note(f"round {done}: {name}: {passed:.3f} s")
             before = times.get(name, (passed, busy))
             times[name] = min(before[0], passed), min(before[1], busy)
-    return times
+    return times, done
 
 
 def print_map(buffer: forebay.Buffer, data: npt.NDArray[np.uint8]) -> None:
@@ -124,7 +131,7 @@ def print_map(buffer: forebay.Buffer, data: npt.NDArray[np.uint8]) -> None:
         assert b"".join(mapping.views) == data.tobytes()
 
 
-def measure(client: forebay.Client, n: int, repeat: int, folder: str, s3: str) -> None:
+def measure(client: forebay.Client, n: int, repeat: int, seconds: float, folder: str, s3: str) -> None:
     """Print all lines."""
     data = np.frombuffer(np.random.default_rng(1).bytes(n), dtype=np.uint8)
     target = np.ones(n, dtype=np.uint8)
@@ -149,11 +156,11 @@ def measure(client: forebay.Client, n: int, repeat: int, folder: str, s3: str) -
         ]
         if s3:
             with folder_of(folder) as objects, s3_server(s3, objects) as url:
-                times = best(works + s3_works(url, data), repeat)
+                times, done = best(works + s3_works(url, data), repeat, seconds)
         else:
-            times = best(works, repeat)
+            times, done = best(works, repeat, seconds)
     limit, limit_busy = times[works[0][0]]
-    print(f"{n >> 20} MiB, the best of {repeat} rounds; {load()}")
+    print(f"{n >> 20} MiB, the best of {done} rounds; {load()}")
     for name, (t, busy) in times.items():
         print(
             f"{name:<36} {n / t / 1e9:7.2f} GB/s {1000 * t:9.1f} ms {limit / t:7.3f} of one pass; "
@@ -167,11 +174,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="folder on a disk")
     parser.add_argument("--s3", default="", help="program of an S3 server")
     args = parser.parse_args()
-    with daemon(2 * args.mib + 512) as address, forebay.connect(address) as client:
-        measure(client, args.mib << 20, args.repeat, args.dir, args.s3)
+    with daemon(3 * args.mib + 512) as address, forebay.connect(address) as client:
+        measure(client, args.mib << 20, args.repeat, args.seconds, args.dir, args.s3)
 
 
 if __name__ == "__main__":
