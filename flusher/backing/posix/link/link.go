@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,6 +99,8 @@ type New struct {
 	Attrs  *backing.Attrs
 	Group  bool         // a process that is not root's gives it its group, where its user is in it
 	Remake func() error // makes its directory again
+
+	made func() // of tests: called between the making of the link and the setting of its attributes
 }
 
 // Make makes a link under a temporary name, with its attributes. A link has no mode of its own.
@@ -120,36 +123,69 @@ func (n *New) Make(root *os.Root, temp string) (fs.FileInfo, error) {
 		// No other process has this name: the kernel or the server has made the link, lost the answer and tried again.
 		err = &bb.Error{Kind: bb.Unavailable, Op: "put", Err: unix.EEXIST}
 	}
+	if err != nil {
+		return nil, err
+	}
+	if n.made != nil {
+		n.made()
+	}
+	return n.setAttrs(root, temp)
+}
+
+// setAttrs sets the owner and the time of the link that was made, by a descriptor of it: the owner of the directory may
+// have put a file of others under its name meanwhile.
+func (n *New) setAttrs(root *os.Root, temp string) (fs.FileInfo, error) {
+	dir, err := openPath(root, path.Dir(temp))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), path.Base(temp), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "openat", Path: temp, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), temp)
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeSymlink {
+		err = bb.E(bb.Unavailable, "put", temp, "another program has replaced the new link")
+	}
 	if err == nil {
-		err = n.setAttrs(root, temp)
+		err = n.chown(fd, temp)
+	}
+	if err == nil && !n.Attrs.MTime.IsZero() {
+		err = setTime(dir, fd, temp, n.Attrs.MTime)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return root.Lstat(temp)
+	return f.Stat()
 }
 
-func (n *New) setAttrs(root *os.Root, temp string) error {
-	if os.Geteuid() == 0 {
-		if err := root.Lchown(temp, int(n.Attrs.UID), int(n.Attrs.GID)); err != nil {
-			return err
-		}
-	} else if n.Group {
-		// The kernel refuses a group that the user is not in; the directory's own one stays.
-		if err := root.Lchown(temp, -1, int(n.Attrs.GID)); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return err
-		}
-	}
-	if n.Attrs.MTime.IsZero() {
+func (n *New) chown(fd int, temp string) error {
+	uid, gid := int(n.Attrs.UID), int(n.Attrs.GID)
+	switch {
+	case os.Geteuid() == 0:
+	case n.Group:
+		uid = -1
+	default:
 		return nil
 	}
-	dir, err := openPath(root, path.Dir(temp))
-	if err != nil {
-		return err
+	err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH)
+	if err == nil || uid < 0 && errors.Is(err, fs.ErrPermission) {
+		return nil // the kernel refuses a group that the user is not in; the directory's own one stays
 	}
-	defer dir.Close()
-	when := unix.NsecToTimespec(n.Attrs.MTime.UnixNano())
-	err = unix.UtimesNanoAt(int(dir.Fd()), path.Base(temp), []unix.Timespec{when, when}, unix.AT_SYMLINK_NOFOLLOW)
+	return &fs.PathError{Op: "fchownat", Path: temp, Err: err}
+}
+
+// setTime sets the time of an open link, by name where the kernel cannot do it otherwise.
+func setTime(dir *os.File, fd int, temp string, when time.Time) error {
+	spec := unix.NsecToTimespec(when.UnixNano())
+	times := []unix.Timespec{spec, spec}
+	err := unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) { // before Linux 5.8
+		err = unix.UtimesNanoAt(int(dir.Fd()), path.Base(temp), times, unix.AT_SYMLINK_NOFOLLOW)
+	}
 	if err != nil {
 		return &fs.PathError{Op: "utimensat", Path: temp, Err: err}
 	}
