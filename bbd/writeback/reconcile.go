@@ -400,7 +400,11 @@ func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string,
 	case err != nil && kind != bb.NotFound && kind != bb.Checksum:
 		return err
 	}
-	e.Reason = fmt.Sprintf("its object on the store was replaced by a node that had been declared dead, after node %s had evicted it", b.o.Owners.Self)
+	what := "was replaced by another writer, or by a node that had been declared dead"
+	if bb.KindOf(err) == bb.NotFound {
+		what = "is not there under its name"
+	}
+	e.Reason = fmt.Sprintf("its object on the store %s, after node %s had evicted it", what, b.o.Owners.Self)
 	return b.files.ReportLost(ctx, e)
 }
 

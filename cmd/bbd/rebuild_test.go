@@ -134,7 +134,8 @@ func eachBlock(t *testing.T, nats string, change func(block string, size int64) 
 }
 
 func newRebuilding(t *testing.T) *rebuilding {
-	r := &rebuilding{Daemon: bbdtest.New(t), t: t, store: t.TempDir(), files: map[string][]byte{}, moved: map[string]string{}}
+	store := t.TempDir() // is removed after the daemon has ended
+	r := &rebuilding{Daemon: bbdtest.New(t), t: t, store: store, files: map[string][]byte{}, moved: map[string]string{}}
 	r.Env = []string{"FOREBAY_NAMESPACE_ENGINE=log"}
 	r.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\ndisk: {dir: " + filepath.Join(r.Dir, "disk") + ", size: 256MiB}\n"
 	r.Start()
