@@ -1,8 +1,10 @@
 package bbd_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -103,5 +105,44 @@ func TestStageOutDirectories(t *testing.T) {
 	}
 	if info, err := os.Stat(to + "/alone"); err != nil || info.Mode() != os.ModeDir|0o750 {
 		t.Errorf("the only directory: %v (%v)", info, err)
+	}
+}
+
+// TestStageInNames stages in a tree that has names which a buffer cannot hold. Each is named as failed, of a
+// directory and what is below it the directory alone, and everything else is there.
+func TestStageInNames(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{1, 2} {
+		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
+			t.Parallel()
+			nodes := startCluster(t, hosts)
+			c := nodes[0].dial()
+			b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
+			from := t.TempDir()
+			content := source(t, from, 20)
+			for _, err := range []error{
+				os.WriteFile(filepath.Join(from, "caf\xe9"), []byte("1"), 0o600),
+				os.Symlink("there", filepath.Join(from, "link\xe9")),
+				syscall.Mkfifo(filepath.Join(from, "pipe\xe9"), 0o600),
+				os.Mkdir(filepath.Join(from, "dir\xe9"), 0o700),
+				os.WriteFile(filepath.Join(from, "dir\xe9", "f"), []byte("1"), 0o600),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
+			if err == nil || r.FailedTotal != 4 || len(r.Failed) != 4 {
+				t.Fatalf("stage-in: %+v (%v)", r, err)
+			}
+			for _, f := range r.Failed {
+				if !strings.Contains(f.Path, "\uFFFD") || f.Kind != client.ErrInvalid && f.Kind != client.ErrUnsupported {
+					t.Errorf("%+v", f)
+				}
+			}
+			for name, want := range content {
+				wantFile(t, b, "x/"+name, want)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"forebay/bbd/fate"
@@ -76,7 +77,7 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 		p.Update(func(m *wire.Progress) {
 			m.FilesTotal, m.FilesDone, m.BytesTotal, m.BytesDone = now.FilesTotal, now.FilesDone, now.BytesTotal, now.BytesDone
 			if m.LastError = ""; now.LastError != nil {
-				m.LastError = now.LastError.Error()
+				m.LastError = strings.ToValidUTF8(now.LastError.Error(), "\uFFFD")
 			}
 		})
 	}

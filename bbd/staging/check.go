@@ -81,7 +81,7 @@ func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.
 	return stage.Find(ctx, s.remote, name, s.inTarget(ctx, target, name), func(f stage.Found) error {
 		at, _ := stage.Plain(f.Target, s.b.Spec().Codec)
 		e, err := s.b.Lookup(ctx, s.cred, "stage-in", at)
-		if bb.KindOf(err) == bb.NotFound {
+		if kind := bb.KindOf(err); kind == bb.NotFound || kind == bb.Invalid {
 			return nil // removed since, or it failed
 		}
 		if err == nil {

@@ -95,9 +95,11 @@ func reported(p *transfer.Progress, report *stage.Report, err error) (proto.Mess
 	}
 	m := p.Done()
 	setProgress(m, &report.Progress)
-	m.Names = report.Names[:min(len(report.Names), transfer.MaxNamed)]
+	for _, name := range report.Names[:min(len(report.Names), transfer.MaxNamed)] {
+		m.Names = append(m.Names, strings.ToValidUTF8(name, "\uFFFD"))
+	}
 	for _, f := range report.Failures[:min(len(report.Failures), transfer.MaxNamed)] {
-		m.Failed = append(m.Failed, &wire.Failure{Path: f.Name, Kind: uint32(bb.KindOf(f.Err)), Reason: f.Err.Error(), Bytes: f.Bytes})
+		m.Failed = append(m.Failed, wire.Failed(f.Name, f.Bytes, f.Err))
 	}
 	return m, nil
 }

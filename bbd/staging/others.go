@@ -26,6 +26,9 @@ func (s *job) others(ctx context.Context, name, target string, dir func(string, 
 			at = target
 		}
 		if o.Mode.IsDir() {
+			if _, err := bb.CleanPath(at); err != nil {
+				return odd(stage.Failure{Name: at, Err: bb.Wrap("stage-in", o.Name, err)})
+			}
 			return dir(at, o)
 		}
 		return odd(stage.Failure{Name: at, Err: bb.E(bb.Unsupported, "stage-in", o.Name, oddReason(o.Mode))})
@@ -163,7 +166,7 @@ func withOdd(r stage.Report, odd []stage.Failure) stage.Report {
 func tallyOfOdd(odd []stage.Failure) (t ops.Tally) {
 	t.FailedTotal = int64(len(odd))
 	for _, f := range odd[:min(len(odd), transfer.MaxNamed)] {
-		t.Failed = append(t.Failed, ops.Failure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error()})
+		t.Failed = append(t.Failed, ops.Failure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error(), Bytes: f.Bytes})
 	}
 	return t
 }

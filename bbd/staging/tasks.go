@@ -210,6 +210,10 @@ func (s *job) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
 	found := false
 	err = stage.Find(ctx, s.remote, name, target, func(f stage.Found) error {
 		found = true
+		if _, err := bb.CleanPath(f.Target); err != nil { // a task holds text, not other bytes
+			odd = append(odd, stage.Failure{Name: f.Target, Bytes: f.Object.Size, Err: bb.Wrap("stage-in", f.Object.Name, err)})
+			return nil
+		}
 		return p.add(ctx, "", f.Object.Name, f.Object.Size, func(t *stageTask) { t.In = append(t.In, f) })
 	})
 	if dirs > 0 && !found && bb.KindOf(err) == bb.NotFound {

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/rpc"
-	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
@@ -68,7 +67,7 @@ func (p *Progress) Failed(name string, bytes int64, err error) error {
 	return p.Update(func(m *wire.Progress) {
 		m.FailedTotal++
 		if len(m.Failed) < MaxNamed {
-			m.Failed = append(m.Failed, &wire.Failure{Path: name, Kind: uint32(bb.KindOf(err)), Reason: err.Error(), Bytes: bytes})
+			m.Failed = append(m.Failed, wire.Failed(name, bytes, err))
 		}
 	})
 }

@@ -64,6 +64,12 @@ func text(s string) string {
 	return strings.ToValidUTF8(s, "�")
 }
 
+// Failed makes the message of an object that could not be dealt with. Its name is a text for people: of a name that
+// is not UTF-8, which a store may have, the other bytes are replaced.
+func Failed(name string, bytes int64, err error) *Failure {
+	return &Failure{Path: text(name), Kind: uint32(bb.KindOf(err)), Reason: text(err.Error()), Bytes: bytes}
+}
+
 // AsError makes the error that a failed reply stands for.
 func (m *Error) AsError() *bb.Error {
 	kind := bb.Kind(m.Kind)

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"strings"
 	"time"
 
 	"forebay/internal/bb"
@@ -27,14 +28,18 @@ func openOperation(r *kv.Record) (Operation, time.Time, error) {
 	}, kv.FromNanos(m.Cancelled), nil
 }
 
+// valid makes a text of a failure one that a record can hold: names on stores may be other bytes than UTF-8, and a
+// text that was shortened may end within a character.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
 func sealTask(key string, t *taskRecord) ([]byte, error) {
 	tally := &metapb.Tally{
 		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, NotCopied: t.tally.NotCopied, FailedTotal: t.tally.FailedTotal,
-		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: t.tally.LastError,
+		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: valid(t.tally.LastError),
 		Superseded: t.tally.Superseded, SupersededTotal: t.tally.SupersededTotal,
 	}
 	for _, f := range t.tally.Failed {
-		tally.Failed = append(tally.Failed, &metapb.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
+		tally.Failed = append(tally.Failed, &metapb.Failure{Path: valid(f.Path), Kind: uint32(f.Kind), Reason: valid(f.Reason), Bytes: f.Bytes})
 	}
 	return kv.Seal(key, kv.WithRest(&metapb.Task{
 		Id: t.ID, Node: string(t.Node), Paths: t.Paths, Data: t.Data, Files: t.Files, Bytes: t.Bytes,

@@ -1,16 +1,27 @@
 package posix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"unicode/utf8"
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/link"
 )
 
-// Others walks a directory and follows no symbolic link.
+// unlisted makes a walk leave out what is below a directory whose name is not UTF-8: package fs opens none.
+func unlisted(name string, d fs.DirEntry) error {
+	if d.IsDir() && !utf8.ValidString(name) {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+// Others walks a directory and follows no symbolic link. Of a directory whose name is not UTF-8, only that name is
+// passed to fn, and List has nothing below it.
 func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
 	if dir == "" {
 		dir = "."
@@ -44,7 +55,7 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 			}
 			if err == nil {
 				stopped = fn(backing.Other{Name: name, Mode: info.Mode(), MTime: info.ModTime()})
-				return stopped
+				return cmp.Or(stopped, unlisted(name, d))
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -342,7 +342,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 			if !strings.HasPrefix(name+"/", prefix) && !strings.HasPrefix(prefix, name+"/") && name != "." {
 				return fs.SkipDir
 			}
-			return nil
+			return unlisted(name, d)
 		}
 		if err == nil && strings.HasPrefix(name, prefix) && !backing.IsTemp(name) {
 			info, infoErr := root.Lstat(name)
