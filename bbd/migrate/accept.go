@@ -2,10 +2,9 @@ package migrate
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"forebay/bbd/owner"
+	"forebay/bbd/settle"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -111,32 +110,19 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	return nil
 }
 
-// claimPauses are the pauses between attempts to find the outcome of a claim: the first, and the longest.
-var claimPauses = [2]time.Duration{20 * time.Millisecond, time.Second}
-
 // claim puts this node into the entry of a file as its owner. It is carried through, also where the answer of
 // the namespace is lost: the node that has the bytes must be known before any are dropped, and if it is this
 // one, the file has to wait here for its flush.
-func (b *Buffer) claim(e *bb.Entry) (now bb.Entry, err error) {
-	uncertain := false
-	for pause := claimPauses[0]; ; pause = min(2*pause, claimPauses[1]) {
-		now, err = b.p.Names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+func (b *Buffer) claim(e *bb.Entry) (bb.Entry, error) {
+	return settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
+		return b.p.Names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 			claimed := uncertain && now.File == e.File && now.Generation == e.Generation && !now.Lost && b.o.Owners.Of(now) == b.o.Owners.Self
 			if !claimed && !assign(b.o.Owners, now, e) {
 				return errNotConcerned
 			}
 			return nil
 		})
-		uncertain = uncertain || errors.Is(err, bb.ErrUnknownOutcome)
-		if !uncertain || bb.KindOf(err) != bb.Unavailable {
-			return now, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-b.ctx.Done():
-			return now, err
-		}
-	}
+	})
 }
 
 // assign puts this node into an entry as the file's owner, if it has not changed since its bytes were brought

@@ -8,6 +8,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/owner"
+	"forebay/bbd/settle"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -79,16 +80,24 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 		return bb.E(bb.Busy, "promote", b.address(e.Name), "its place is being changed").WithRemedy("try again")
 	}
 	defer release()
-	now, err := b.names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if now.File != file || now.Generation != n || now.Lost || owner.Replica(now) != b.o.Owners.Self {
-			return errNotConcerned
-		}
-		if now.Open {
-			now.MTime = time.Now() // its last commits may be in its records and not in its entry
-		}
-		now.Open, now.Size, now.Checksum = false, size, sum
-		now.Holders = []bb.NodeID{b.o.Owners.Self}
-		return nil
+	// Where the answer of the namespace is lost, too: if this node is the owner, the file has to wait here for its
+	// flush.
+	now, err := settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
+		return b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+			is := now.File == file && now.Generation == n && !now.Lost
+			if is && uncertain && b.o.Owners.Of(now) == b.o.Owners.Self {
+				return nil
+			}
+			if !is || owner.Replica(now) != b.o.Owners.Self {
+				return errNotConcerned
+			}
+			if now.Open {
+				now.MTime = time.Now() // its last commits may be in its records and not in its entry
+			}
+			now.Open, now.Size, now.Checksum = false, size, sum
+			now.Holders = []bb.NodeID{b.o.Owners.Self}
+			return nil
+		})
 	})
 	if err != nil {
 		return err

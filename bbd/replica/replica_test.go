@@ -49,6 +49,7 @@ type world struct {
 	refuses  error                       // of the others, to sessions and requests
 	session  *peer.Session
 	unheard  error      // what becomes of the answers to changes of the namespace; nil: they come
+	missed   int        // so many answers to changes of the namespace are lost
 	mu       sync.Mutex // guards what follows
 	open     []OpenFile // being written
 	calls    []string
@@ -94,6 +95,10 @@ func (w *world) Update(ctx context.Context, dir bb.DirID, name string, change fu
 	}
 	if err == nil {
 		w.entry = &e
+	}
+	if err == nil && w.missed > 0 {
+		w.missed--
+		return bb.Entry{}, fmt.Errorf("%w: %w", bb.Unavailable, bb.ErrUnknownOutcome)
 	}
 	if err == nil && w.unheard != nil {
 		return bb.Entry{}, w.unheard
@@ -494,6 +499,7 @@ func TestPromote(t *testing.T) {
 		calls    []string
 	}{
 		"all of it":                    {file("n2", "n1"), file("n2", "n1"), &world{sum: 3, size: 9}, 0, sealed},
+		"the answers are lost":         {file("n2", "n1"), file("n2", "n1"), &world{sum: 3, size: 9, missed: 2}, 0, sealed},
 		"flushed meanwhile":            {file("n2", "n1"), changed(file("n2", "n1"), clean), &world{sum: 3, size: 9}, 0, []string{"seal 7/5", "reserve f", "release f"}},
 		"being written":                {changed(file("n2", "n1"), open), changed(file("n2", "n1"), open), &world{sum: 4, size: 12}, 0, sealed},
 		"part of it":                   {file("n2", "n1"), file("n2", "n1"), &world{sum: 4, size: 8}, bb.Lost, nil},
