@@ -154,6 +154,7 @@ func TestSmallFilesShareWorkers(t *testing.T) {
 			for i := range 200 {
 				f.Enqueue(Item{Key: Key{Buffer: "away", File: bb.FileID(i + 1), Generation: 1}, Size: c.size})
 			}
+			time.Sleep(time.Second) // decisions wait for landings, up to a millisecond
 			synctest.Wait()
 			if n := away.begun.Load(); n != c.want {
 				t.Errorf("files of %d bytes: %d on their way, want %d", c.size, n, c.want)
