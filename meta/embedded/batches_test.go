@@ -150,7 +150,7 @@ func TestBatchesMovedAndKilled(t *testing.T) {
 	}
 }
 
-// runMoves runs moveAndDie, and returns what it said.
+// runMoves runs moveAndDie, and returns its output.
 func runMoves(t *testing.T, dir string, seed uint64, life int) map[string]*sent {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -27,8 +27,8 @@ import (
 	"forebay/meta/txn"
 )
 
-// bench is servers, each a process of its own, so that the processor time of each can
-// be told from that of the others and of the clients.
+// bench is servers, each a process of its own, so that the processor time of each is measured apart
+// from that of the others and of the clients.
 type bench struct {
 	*testing.B
 	copies  int
@@ -165,7 +165,7 @@ func (s *bench) leader(buffer string) int {
 	return 0
 }
 
-// connect returns what many daemons have: a connection each, to any of the servers.
+// connect returns a connection for each of many daemons, to any of the servers.
 func (s *bench) connect(b *testing.B, many int) []*meta.Meta {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
@@ -296,8 +296,8 @@ func (s *bench) processor() (used []time.Duration) {
 	return used
 }
 
-// BenchmarkServers measures a namespace on 1, 3 and 5 embedded servers on loopback,
-// with the cluster key. docs/scaling.md says what it means.
+// BenchmarkServers measures a namespace on 1, 3 and 5 embedded servers on loopback, with the
+// cluster key. docs/scaling.md explains it.
 func BenchmarkServers(b *testing.B) {
 	for _, shape := range []struct{ servers, copies int }{{1, 1}, {3, 3}, {5, 3}, {5, 5}} {
 		b.Run(fmt.Sprintf("servers=%d/copies=%d", shape.servers, shape.copies), func(b *testing.B) {
@@ -434,7 +434,7 @@ func (s *bench) rates(b *testing.B, one, many []string) {
 	}
 }
 
-// queue has many daemons wait for tasks, as all do, and says what that costs all the
+// queue starts many daemons that wait for tasks, as all do, and reports the cost for all the
 // servers, in thousandths of one processor for each daemon, while there is nothing to do.
 func (s *bench) queue(b *testing.B, m *meta.Meta) {
 	const daemons, first, lasts = 200, 15 * time.Second, 15 * time.Second
@@ -474,8 +474,8 @@ func (s *bench) queue(b *testing.B, m *meta.Meta) {
 	})
 }
 
-// spread says how many of 24 buffers the server leads that leads most: as they were
-// made, and when one server after the other has been started again.
+// spread reports how many of 24 buffers one server leads at most: as they were made, and after one
+// server after the other has been started again.
 func (s *bench) spread(b *testing.B, m *meta.Meta) {
 	const count = 24
 	most := func(buffers []string) (most int) {
@@ -511,6 +511,6 @@ func (s *bench) spread(b *testing.B, m *meta.Meta) {
 	})
 }
 
-// settle is how long a server that was started is given before the next is stopped: a
-// follower stands for leader when it has not heard of one for 4 to 9 seconds.
+// settle is the time between the start of a server and the stop of the next: a follower stands for
+// leader after 4 to 9 seconds without a message of one.
 const settle = 12 * time.Second

@@ -91,7 +91,7 @@ func (c *trio) leader(stream string) int {
 	return 0
 }
 
-// connect returns a client that knows all servers, of which it tries one first.
+// connect returns a client with the addresses of all servers, of which it tries one first.
 func (c *trio) connect(first int) *meta.Meta {
 	c.t.Helper()
 	return mustConnect(c.t, meta.Options{URLs: c.urls(first), ClusterKey: clusterKey})
@@ -133,7 +133,7 @@ func mustNamespace(t *testing.T, m *meta.Meta, buffer string) *txn.Tree {
 	return ns
 }
 
-// writer creates files one after the other, and knows which were acknowledged.
+// writer creates files one after the other, and records which were acknowledged.
 type writer struct {
 	ns    *txn.Tree
 	m     *meta.Meta
@@ -178,8 +178,8 @@ func progress(t *testing.T, writers []*writer) {
 	}
 }
 
-// A cluster continues without any one of its servers and keeps what it acknowledged;
-// without two of them operations fail when their time is up, until one is back.
+// A cluster continues without any one of its servers and keeps acknowledged changes. Without two of
+// them operations fail at their deadline, until one is back.
 func TestClusterOfThree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers take long under the race detector; TestListen starts one")
@@ -232,7 +232,7 @@ func TestClusterOfThree(t *testing.T) {
 	stop()
 	writing.Wait()
 
-	// Whoever asks the server that was restarted last sees everything, as does who asks others.
+	// Clients of the server that was restarted last see everything, as do clients of the others.
 	for i := range c.servers {
 		m := mustConnect(t, meta.Options{URLs: c.urls(i)[:1], ClusterKey: clusterKey})
 		got := names(t, mustNamespace(t, m, "buf"))
@@ -262,7 +262,7 @@ func TestClusterOfThree(t *testing.T) {
 		t.Errorf("create with one server of three: %v", err)
 	}
 	_, err = ns.Lookup(short, bb.RootDir, writers[0].acked[0])
-	wantKind(t, err, bb.Unavailable) // one server cannot know that this is so still
+	wantKind(t, err, bb.Unavailable) // one server alone cannot confirm this
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("they failed after %v", d)
 	}
@@ -281,7 +281,7 @@ func TestClusterOfThree(t *testing.T) {
 }
 
 // Servers that lead more than twice their share hand some over while clients write, and
-// what was acknowledged stays.
+// acknowledged changes stay.
 func TestClusterLeaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers take long under the race detector; TestEvenOut says what is handed over")
@@ -422,7 +422,7 @@ func names(t *testing.T, ns *txn.Tree) map[string]bool {
 	return got
 }
 
-// Who does not have the cluster key is neither a client nor a server of the cluster.
+// Without the cluster key a program is neither a client nor a server of the cluster.
 func TestClusterKey(t *testing.T) {
 	s, err := Start(testContext(t), Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Key: clusterKey})
 	if err != nil {

@@ -61,9 +61,9 @@ type Options struct {
 	// TLS, if not nil, replaces the configuration made from Key, at both ends of the
 	// connections among servers; so it holds certificates and both pools.
 	TLS *tls.Config
-	// SyncInterval is the time between syncs of files to the disk. Acknowledged changes
-	// survive the death of the process in any case; of the machine only if they were
-	// synced, or if most of the other servers live. 0: a second.
+	// SyncInterval is the time between syncs of files to the disk. Acknowledged changes survive the
+	// death of the process in any case; of the machine only if they were synced, or if most of the
+	// other servers survive. 0: a second.
 	SyncInterval time.Duration
 	// SyncAlways syncs before each acknowledgement, at the disk's cost.
 	SyncAlways bool
@@ -176,7 +176,7 @@ type life struct {
 	s     *server.Server // nil: it was never started
 	mover *batches.Mover // nil: batches are beside their streams
 
-	cancel context.CancelFunc // of what moves batches; nil: it does not run
+	cancel context.CancelFunc // of the mover of batches; nil: it does not run
 	moving sync.WaitGroup
 	ending sync.Once
 }
@@ -247,7 +247,7 @@ func (l *life) start(ctx context.Context, so *server.Options, log *logger) (err 
 	return nil
 }
 
-// end stops what start has begun.
+// end stops the goroutines that start has begun.
 func (l *life) end() { l.ending.Do(l.stop) }
 
 func (l *life) stop() {
@@ -281,8 +281,9 @@ func (o *Options) server() (*server.Options, error) {
 		ServerName: cmp.Or(o.Name, "forebay"), JetStream: true, StoreDir: o.Dir, DontListen: o.Listen == "",
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways, NoSigs: true, NoLog: false,
 		MaxPayload: 1 << 20, WriteDeadline: 10 * time.Second,
-		// The bound of what is in memory follows what the server finds. On the disk it would be a share of what is
-		// free at the start, and stay that whatever is freed later: the disk itself is the bound.
+		// The bound of streams in memory follows the memory that the server finds. On the disk it would be a share
+		// of what is free at the start, and would not follow space that is freed later. The disk itself is the
+		// bound.
 		JetStreamMaxMemory: -1, JetStreamMaxStore: math.MaxInt64,
 	}
 	if so.SyncInterval == 0 {
@@ -438,7 +439,7 @@ func (l *logger) isNew(text string) bool {
 	return true
 }
 
-// attempt is what differs in the messages of a server that tries again.
+// attempt matches the parts in which the messages of repeated attempts differ.
 var attempt = regexp.MustCompile(` \(attempt \d+\)`)
 
 func (l *logger) Errorf(format string, v ...any) {

@@ -32,8 +32,7 @@ import (
 	"forebay/meta"
 )
 
-// startExternal starts a server that is nothing but what nats-server would be with
-// these options, listening on loopback.
+// startExternal starts a server that equals nats-server with these options, listening on loopback.
 func startExternal(t *testing.T, o *server.Options) string {
 	t.Helper()
 	o.Host, o.NoSigs, o.JetStream = "127.0.0.1", true, true
@@ -115,7 +114,7 @@ func TestTLSAndCredentials(t *testing.T) {
 			m.Close()
 			t.Errorf("%s: connected", what)
 		} else if k := bb.KindOf(err); k != bb.Permission && k != bb.Invalid && (k != bb.Unavailable || !strings.Contains(err.Error(), "tls")) {
-			// TLS 1.3 tells a client whose certificate is refused by hanging up.
+			// Under TLS 1.3 a client with a refused certificate sees a closed connection.
 			t.Errorf("%s: %v", what, err)
 		}
 	}

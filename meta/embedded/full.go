@@ -20,12 +20,12 @@ import (
 //
 //	serving ── an error of the disk ──▶ full: changes fail, reads go on ──▶ room again ──▶ the server is started anew
 //	   ▲                                                                                     │
-//	   └──────────────────── clients connect again, and repeat what was lost ◀───────────────┘
+//	   └──────────────────── clients connect again, and repeat lost calls ◀───────────────┘
 //
 // A server of a cluster leaves its streams to the others, and is not started anew.
 
-// room is the number of free bytes that a server is started anew with: about what it stores between two checkpoints of
-// a namespace.
+// room is the number of free bytes that a server is started anew with: about the size of its messages between two
+// checkpoints of a namespace.
 const room = 16 << 20
 
 // mendEvery is the time between two looks at the disk.

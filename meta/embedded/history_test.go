@@ -24,7 +24,7 @@ import (
 // files is the state of the model: which file each of the names leads to, 0 for none.
 type files [4]bb.FileID
 
-// action is one operation of the history, and outcome what was returned.
+// action is one operation of the history, and outcome its result.
 type action struct {
 	what     string // create, rename, remove or lookup
 	from, to int    // names; to of a rename
@@ -38,8 +38,8 @@ type outcome struct {
 
 // step is the model: whether an outcome is right in a state, and the state after.
 //
-// An operation whose outcome nobody knows is given no end in the history, and here does
-// what it can; that it was never done is the same as that it is the last of all.
+// An operation of unknown outcome has no end in the history, and has here any outcome that is
+// possible. An operation that was never done equals one that is the last of all.
 func (s files) step(a action, o outcome) (bool, files) {
 	unknown := o.kind == bb.Unavailable
 	switch taken := s[a.from] != 0; a.what {
@@ -60,7 +60,7 @@ func (s files) step(a action, o outcome) (bool, files) {
 		s[a.from] = 0
 		return ok, s
 	default:
-		// With both wrong, either may be said: the two names are looked up in turn.
+		// If both are wrong, either may be reported: the two names are looked up in turn.
 		switch {
 		case o.kind == bb.NotFound || unknown && !taken:
 			return !taken, s

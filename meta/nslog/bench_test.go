@@ -111,7 +111,7 @@ func BenchmarkMillion(b *testing.B) {
 }
 
 // BenchmarkMillionMemory reports the resident memory of each of the million files. The log is in
-// memory before, so that what a server keeps beside it does not count.
+// memory before, so that a server's other memory does not count.
 func BenchmarkMillionMemory(b *testing.B) {
 	for b.Loop() {
 		million(b, &process{simulated: &simulated{}}, func() int { return rss(b) })

@@ -31,8 +31,9 @@ func blocky(t *testing.T, dir string, records int, checkpoint bool) {
 	server.Shutdown()
 }
 
-// A log of which the server cannot read a block is refused, with what is lost and a remedy. Nobody
-// waits for the block, whatever it has: records in the middle, the newest record of all, pages.
+// A log with a block that the server cannot read is refused, with the loss and a remedy. Nobody
+// waits for the block: neither for records in the middle, nor for the newest record of all, nor for
+// pages.
 func TestUnreadableBlock(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

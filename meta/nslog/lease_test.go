@@ -26,7 +26,7 @@ func leased(t *testing.T, log *simulated, lease time.Duration) *nslog.Engine {
 }
 
 // An owner answers reads while nobody else can have acknowledged anything, and the next owner
-// acknowledges nothing before that. What is refused is read as well.
+// acknowledges nothing before that. Refusals count as reads.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := metatest.Context(t)
@@ -66,7 +66,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// An owner that was replaced and does not know it refuses nothing for what its table has.
+// An owner that was replaced without notice refuses nothing because of its table.
 func TestRefusalsAreReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := metatest.Context(t)
@@ -169,8 +169,8 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A lease is outlasted by whoever follows, also after a claim of a daemon that died before it
-// had waited long enough.
+// Each later owner outlasts a lease, also after a claim of a daemon that died before it had waited
+// long enough.
 func TestLeaseOfTheOneBeforeLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &simulated{}

@@ -15,12 +15,12 @@ type Merged struct {
 	Is  bb.Entry // at its new place; without a name if it was a directory that was removed
 }
 
-// MergeDir moves what a directory holds to the same names of another directory, where nothing is: at most so
-// many entries (0: all). Where both have a directory, which no transaction is committed into, it moves what that
-// holds, and removes it if nothing is left in it. What is in the way stays, with what it keeps from moving. It is
-// one change, of bounded size: more reports that it has to be called again. NotFound if the other directory is
-// gone, Invalid if one of them lies in the other. May says whether an entry may be moved to a directory: it is
-// called while all changes wait, perhaps more than once. Nil: all may.
+// MergeDir moves the entries of a directory to the same names of another directory, where these are free: at most
+// so many entries (0: all). Where both have a directory, which no transaction is committed into, it moves the
+// entries of that one, and removes it if it is empty then. An entry in the way stays, and so does the entry that
+// it blocks. It is one change, of bounded size: more reports that it has to be called again. NotFound if the
+// other directory is gone, Invalid if one of them lies in the other. May says whether an entry may be moved to a
+// directory: it is called while all changes wait, perhaps more than once. Nil: all may.
 func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []Merged, more bool, err error) {
 	var m *merging // of the round's goroutine, until the change is answered
 	err = e.owner.Do(ctx, "merge", from.String(), func(b *owner.Round) error {
@@ -70,8 +70,8 @@ func (m *merging) merge(from, to bb.DirID) (whole bool, err error) {
 	return whole && err == nil, err
 }
 
-// entry merges an entry with what a directory has of its name, and reports whether it has left
-// its place.
+// entry merges an entry with a directory's entry of its name, and reports whether it has left its
+// place.
 func (m *merging) entry(item pages.Item, to bb.DirID) (gone bool, err error) {
 	was, err := decode(item)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"forebay/meta/nslog"
 )
 
-// merged is what MergeDir has to do, on paths: it returns whether all below a path was moved.
+// merged is a model of MergeDir, on paths: it returns whether all below a path was moved.
 func merged(o namespacetest.Oracle, from, to string) bool {
 	whole := true
 	for _, p := range slices.Sorted(maps.Keys(o)) {
@@ -37,7 +37,7 @@ func merged(o namespacetest.Oracle, from, to string) bool {
 	return whole
 }
 
-// mergeAll merges until nothing is left to be done, and checks what it is told that it has moved.
+// mergeAll merges until nothing is left to be done, and checks the moves that are reported.
 func mergeAll(t *testing.T, e *nslog.Engine, from, to bb.DirID) {
 	t.Helper()
 	ctx := metatest.Context(t)
@@ -109,7 +109,7 @@ func resolve(t *testing.T, e *nslog.Engine, path string) bb.DirID {
 	return found.Dir
 }
 
-// A merge that is to move some entries looks at no more than it moves.
+// A merge with a bound of entries reads no more than it moves.
 func TestMergeSome(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
@@ -152,7 +152,7 @@ func TestMergeDirRefused(t *testing.T) {
 	if moved, more, err := e.MergeDir(ctx, c.Dir, a.Dir, 0, nil); len(moved) > 0 || more || err != nil {
 		t.Errorf("what is gone was merged: %v %v %v", moved, more, err)
 	}
-	// A directory that a transaction is committed into stays, and what is below it.
+	// A directory that a transaction is committed into stays, with all below it.
 	d := namespacetest.Mkdir(t, e, bb.RootDir, "d")
 	marked := namespacetest.Mkdir(t, e, d.Dir, "b")
 	marked.Txn = 9
@@ -166,8 +166,8 @@ func TestMergeDirRefused(t *testing.T) {
 	}
 }
 
-// Many are merged at a time, while others create files in what is merged and rename them: each
-// file is in one place, and many changes share a message.
+// Many are merged at a time, while others create files in the merged directories and rename them:
+// each file is in one place, and many changes share a message.
 func TestMergeDirTogether(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
@@ -237,7 +237,7 @@ func TestMergeDirTogether(t *testing.T) {
 	namespacetest.CheckPaths(t, e)
 }
 
-// mergeLeft merges what has come in the meantime.
+// mergeLeft merges entries that have come in the meantime.
 func mergeLeft(ctx context.Context, t *testing.T, e *nslog.Engine, from, to bb.DirID) {
 	if _, _, err := e.MergeDir(ctx, from, to, 0, nil); err != nil {
 		t.Error(err)

@@ -1,19 +1,20 @@
-// Package nslog is an engine under namespace.Tree that keeps the namespace of a buffer in a log:
-// a table in the memory of one process, its owner (package owner), and a stream with the records
-// that it was made by. No key of a server stands for a name, look-ups ask nobody, changes that
-// wait at one time share a message, and what was removed leaves nothing.
+// Package nslog is an engine under namespace.Tree that keeps the namespace of a buffer in a log: a
+// table in the memory of one process, its owner (package owner), and a stream with the records that
+// it was made by. No key of a server stands for a name, look-ups send no request, changes that wait
+// at one time share a message, and removed names leave nothing.
 //
-//	nslog    what a file, a rename, an operation is: which effects a change has
+//	nslog    files, renames, operations: the effects of a change
 //	owner    who may append: claims, rounds of changes, checkpoints
-//	table    what the effects lead to: directories, names in order, operations, outcomes
+//	table    the result of the effects: directories, names in order, operations, outcomes
 //	record   how they are encoded; pages: where they lie in memory
 //
-// A change that comes with an ID is carried out once: its outcome is an effect of the same
-// record, and whoever sends it again, to this owner or to the next, gets that. Outcomes go when
-// the client has answered for them, in batches.
+// A change that comes with an ID is carried out once: its outcome is an effect of the same record,
+// and a repetition, to this owner or to the next, gets that. Outcomes go when the client has answered
+// for them, in batches.
 //
-// Nothing is left of what was removed. A file without an entry was removed, and not lost with the end
-// of a log, if the table covers a revision that its entry had: who keeps a file's bytes keeps that.
+// Nothing is left of removed files. A file without an entry was removed, and not lost with the end of
+// a log, if the table covers a revision that its entry had. The keeper of a file's bytes keeps such a
+// revision.
 //
 // # State of the engine
 //
@@ -41,8 +42,8 @@ const changeBytes = 128 << 10
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that StoreOps of its changes name as theirs
-	// CheckpointBytes is by how much the log grows between checkpoints, about: it is what is
-	// read at a start besides the pages. Default 16 MiB.
+	// CheckpointBytes is by how much the log grows between checkpoints, about: a start reads so
+	// much besides the pages. Default 16 MiB.
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append to the log. A new owner waits so
 	// long before it answers anything. 0: no other process claims the log.
@@ -72,8 +73,8 @@ type Incarnation [16]byte
 
 var _ namespace.Tree = (*Engine)(nil)
 
-// Open claims a log, which must exist, and reads what the namespace is. The context is for that
-// alone. Close ends it.
+// Open claims a log, which must exist, and reads the namespace. The context is for that alone.
+// Close ends it.
 func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -90,8 +91,8 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	return e, nil
 }
 
-// Close ends the engine. Changes that are under way have an unknown outcome. What was
-// acknowledged is in the log.
+// Close ends the engine. Changes that are under way have an unknown outcome. Acknowledged changes
+// are in the log.
 func (e *Engine) Close() { e.owner.Close() }
 
 // Incarnation returns which engine this is.
@@ -114,8 +115,8 @@ func (e *Engine) Ended() <-chan struct{} { return e.owner.Ended() }
 // Err returns why the engine serves no more, or nil.
 func (e *Engine) Err() error { return e.owner.Err() }
 
-// Checkpoint writes all that has changed, and returns when what was acknowledged before it was
-// called is read at a start without the log.
+// Checkpoint writes all that has changed. When it returns, a start needs no log for changes that
+// were acknowledged before the call.
 func (e *Engine) Checkpoint(ctx context.Context) error { return e.owner.Checkpoint(ctx) }
 
 // MarkDestroyed makes the namespace answer that it is gone.

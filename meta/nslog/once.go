@@ -48,9 +48,8 @@ func IDOf(ctx context.Context) (ID, bool) {
 }
 
 // refusals are the errors of changes that left nothing in the log. A copy of such a change that
-// arrives late, at the same owner, is not carried out after all. (At another one it would be:
-// whoever carries calls names the Incarnation that they are for.) They go when the client has
-// answered for them.
+// arrives late, at the same owner, is not carried out after all. (Another owner would carry it out,
+// so calls name the Incarnation that they are for.) They go when the client has answered for them.
 type refusals map[record.Session]*refusedOf
 
 type refusedOf struct {
@@ -191,8 +190,8 @@ func (e *Engine) Outcome(ctx context.Context) (bb.Entry, bool, error) {
 	return r.entry, done, err
 }
 
-// remember adds the effect that stores the outcome of a change, and those that give up what the
-// client has answered for.
+// remember adds the effect that stores the outcome of a change, and those that remove the outcomes
+// that the client has answered for.
 func remember(b *owner.Round, id ID, r *result) error {
 	entries := []*bb.Entry{&r.entry}
 	if r.replaced != nil {

@@ -142,9 +142,9 @@ func (e *Engine) PendingOps() namespace.OpReader {
 	return &follower{e: e, known: map[uint64]namespace.StoreOp{}}
 }
 
-// Read returns the operations that are pending and were not when it was called before, in the
-// order in which they happened, and those that were and are not any more. One that another node
-// has taken over went at its old revision and came at its new one. It costs what has changed.
+// Read returns the operations that are pending and were not when it was called before, in the order
+// in which they happened, and those that were and are not any more. One that another node has taken
+// over went at its old revision and came at its new one. The cost is in the number of changes.
 func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
 	var places []uint64
 	var now map[uint64]namespace.StoreOp
@@ -192,7 +192,7 @@ func (f *follower) places(t *table.Table) []uint64 {
 	return places
 }
 
-// all returns the places of all operations that are pending, or that the follower knows.
+// all returns the places of all operations that are pending, or that the follower has.
 func (f *follower) all(t *table.Table) []uint64 {
 	var places []uint64
 	t.Operations(func(item pages.Item) { places = append(places, placeOf(item.Key)) })

@@ -58,7 +58,7 @@ func (p *powered) write() {
 	synctest.Wait() // for the purger
 }
 
-// want compares what a start reads.
+// want compares the result of a start.
 func (p *powered) want(what string, want contents) {
 	p.t.Helper()
 	p.e.Close()
@@ -68,14 +68,14 @@ func (p *powered) want(what string, want contents) {
 	}
 }
 
-// A loss of power forgets what was stored since the server synced last, and nothing that was stored
-// before, wherever checkpoints were made and purged meanwhile.
+// A loss of power loses records since the server's last sync, and none before it, with checkpoints
+// made and purged at any point meanwhile.
 func TestLossOfPower(t *testing.T) {
 	t.Parallel()
 	for _, settle := range []time.Duration{0, time.Minute} {
 		for _, checkpoints := range []int{1, 3} {
 			if settle == 0 && checkpoints > 1 {
-				continue // then what was stored is synced
+				continue // then the records are synced
 			}
 			synctest.Test(t, func(t *testing.T) {
 				p := startPowered(t, settle)
@@ -95,7 +95,7 @@ func TestLossOfPower(t *testing.T) {
 	}
 }
 
-// What is purged is bounded: two checkpoints stay, once they are settled.
+// Purges have a bound: two checkpoints stay, once they are settled.
 func TestSettledCheckpointsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,8 +208,8 @@ func (s *simulated) tear(subject string) {
 	}
 }
 
-// What an owner has stored again, since the server had forgotten it, is not in the records. So a start that
-// cannot read the checkpoint in which it is does not do with an older one, whatever pages show.
+// Entries that an owner has stored again, after the server had lost them, are not in the records. So a
+// start that cannot read their checkpoint does not use an older one, even if pages are whole.
 func TestTornCheckpointOfRestored(t *testing.T) {
 	t.Parallel()
 	for _, torn := range []string{"page.0", "page.1", "manifest"} {
@@ -236,7 +236,7 @@ func TestTornCheckpointOfRestored(t *testing.T) {
 	}
 }
 
-// A daemon that is killed while it stores again what the server had forgotten leaves the log as that was.
+// A daemon that is killed while it stores lost records again leaves the log unchanged.
 func TestKilledWhileRestoring(t *testing.T) {
 	t.Parallel()
 	for appends := range 4 {

@@ -15,7 +15,7 @@ import (
 
 const (
 	scanPage = 512
-	maxScans = 8 // passes over what changed during a scan, before one that keeps changes out
+	maxScans = 8 // passes over entries that changed during a scan, before one that keeps changes out
 
 	entryKeyBytes = 9 + 255
 )
@@ -365,8 +365,8 @@ func (e *Engine) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error
 // ScanAll is Scan over all files and directories of the buffer but the root. An entry that
 // changes meanwhile may come again, with a newer revision.
 //
-// It goes from page to page. What moves to another page meanwhile has a new revision: it comes
-// in one of the passes that follow, over what has changed since the one before began.
+// It goes from page to page. An entry that moves to another page meanwhile has a new revision: it
+// comes in one of the later passes, each over the changes since the one before began.
 func (e *Engine) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
 	from := uint64(0)
 	for range maxScans {
@@ -451,8 +451,8 @@ func appendPage(t *table.Table, all []bb.Entry, number int, from uint64) (_ []bb
 	return all, err
 }
 
-// ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of what was
-// removed, so gone is not called: see Covers.
+// ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of removed
+// entries, so gone is not called: see Covers.
 func (e *Engine) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
 	if err := e.owner.Confirm(ctx, e.o.Buffer); err != nil {
 		return err

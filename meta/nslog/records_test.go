@@ -32,7 +32,7 @@ func recordsOf(t *testing.T, e *nslog.Engine) map[string]string {
 	return found
 }
 
-// Records are there after a start, with and without a checkpoint, and what was removed is not. An
+// Records are there after a start, with and without a checkpoint, and removed ones are not. An
 // owner that was replaced changes none.
 func TestRecordsRestart(t *testing.T) {
 	t.Parallel()

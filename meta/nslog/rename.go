@@ -18,11 +18,11 @@ type place struct {
 
 func (p place) key() []byte { return record.AppendEntryKey(nil, p.dir, p.name) }
 
-// Rename moves a file or a directory, with all that it holds, to a new name, at one moment and
-// at the same cost whatever it holds. Invalid if a directory would come to lie below itself;
-// IsDirectory and NotDirectory if a file and a directory would replace each other; NotEmpty if a
-// directory would replace one that holds something; *namespace.Unfolded if it would replace one
-// that a transaction is committed into, whose output is not in it yet.
+// Rename moves a file or a directory, with all that it holds, to a new name, atomically. The cost
+// does not depend on its size. Invalid if a directory would come to lie below itself; IsDirectory
+// and NotDirectory if a file and a directory would replace each other; NotEmpty if a directory
+// would replace one that holds something; *namespace.Unfolded if it would replace one that a
+// transaction is committed into, whose output is not in it yet.
 func (e *Engine) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
 	if err := errors.Join(checkPlace(srcDir, srcName), checkPlace(dstDir, dstName)); err != nil {
 		return namespace.Renamed{}, err
@@ -111,7 +111,7 @@ func (n *renaming) read() error {
 	return err
 }
 
-// allowed holds the rules of rename(2) about what may replace what.
+// allowed holds the rules of rename(2) on replacements.
 func (n *renaming) allowed() error {
 	switch {
 	case !n.replaces:
@@ -128,7 +128,7 @@ func (n *renaming) allowed() error {
 	return nil
 }
 
-// checkDir checks what a directory's rename depends on. All of one round but the first wait for
+// checkDir checks the conditions of a directory's rename. All of one round but the first wait for
 // the next, so that no two of them together make a directory its own ancestor.
 func (n *renaming) checkDir() error {
 	if !n.b.ChangePaths() || n.replaces && !n.b.Empty(n.to.Dir) {
@@ -147,7 +147,7 @@ func notEmpty(op, name string) error {
 	return bb.E(bb.NotEmpty, op, name, "the directory holds something").WithRemedy("remove what it holds first")
 }
 
-// kept returns what the store keeps under the new name until the first flush of the file
+// kept returns the object that the store keeps under the new name until the first flush of the file
 // that gets it. A file that was flushed takes its own object along, in one step of the store.
 func (n *renaming) kept() bb.Flushed {
 	if !n.replaces || n.moved.IsDir() || n.moved.Flushed.Generation != 0 {
@@ -156,9 +156,9 @@ func (n *renaming) kept() bb.Flushed {
 	return n.to.Stored()
 }
 
-// attempts returns what flushes may have put under the new name by the time that the store has
-// followed. A file that was never flushed leaves what was put of it under its old name, and has
-// it removed there; one that was flushed takes it along, if it has replaced the flushed object.
+// attempts returns the objects that flushes may have put under the new name by the time that the
+// store has followed. Objects of a file that was never flushed stay under its old name, and are
+// removed there. A flushed file takes its object along, if it has replaced the flushed one.
 func (n *renaming) attempts() []bb.Content {
 	var all []bb.Content
 	if n.moved.Flushed.Generation != 0 {

@@ -87,7 +87,7 @@ func wantName(t *testing.T, e *nslog.Engine, name string, want bool) {
 }
 
 // An owner that an append without an answer has ended is followed by another one, at the next call.
-// The change is of unknown outcome, and what became of it is read from the log.
+// The change is of unknown outcome, and its fate is read from the log.
 func TestReopenAfterDoubt(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
@@ -175,7 +175,8 @@ func TestNotReopened(t *testing.T) {
 	})
 }
 
-// What a server has forgotten is stored again from the owner's memory, although tries of that fail.
+// Records that a server has lost are stored again from the owner's memory, although some tries
+// fail.
 func TestRestoreIsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

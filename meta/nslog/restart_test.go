@@ -94,8 +94,8 @@ func churn(t *testing.T, e *nslog.Engine, seed uint64) {
 	callers.Wait()
 }
 
-// What was acknowledged is there after a start, after one that follows a checkpoint, and when an
-// owner is replaced that was not closed, whatever checkpoints are made meanwhile.
+// Acknowledged changes are there after a start, after one that follows a checkpoint, and when an
+// owner is replaced that was not closed, with any checkpoints made meanwhile.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"without checkpoints": 1 << 30, "with many": 4000, "with some": 100_000} {
@@ -450,7 +450,7 @@ func TestScanMarksConfirms(t *testing.T) {
 	}
 }
 
-// Revisions are above those that are remembered outside of the log, whatever the clock says.
+// Revisions are above those that are recorded outside of the log, even if the clock is behind.
 func TestFloor(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, metatest.StartServer(t, t.TempDir()))

@@ -31,7 +31,8 @@ func (g *gate) Append(ctx context.Context, subject string, data []byte, f stream
 	return g.process.Append(ctx, subject, data, f)
 }
 
-// tree is a namespace by the ids of its directories: what calls name, wherever it lies.
+// tree is a namespace by the ids of its directories: calls name a directory by its id, at any
+// place.
 type tree map[bb.DirID]map[string]bb.Entry
 
 func treeOf(t *testing.T, ns namespace.Tree) tree {
@@ -60,7 +61,7 @@ func (all tree) clone() tree {
 	return c
 }
 
-// paths returns what can be reached from the root.
+// paths returns the paths that lead from the root.
 func (all tree) paths() map[string]string {
 	out := map[string]string{}
 	var walk func(bb.DirID, string)
@@ -81,7 +82,7 @@ type call struct {
 	op       int // create, mkdir, remove, rename
 	src, dst bb.DirID
 	from, to string
-	id       uint64 // of what is made
+	id       uint64 // of new entries
 	replace  bool
 	kind     bb.Kind // of its error
 }
@@ -179,8 +180,8 @@ func (all tree) below(dir, top bb.DirID) bool {
 	return dir == top
 }
 
-// explains reports whether some order of calls leads from a tree to their answers and to what is
-// there afterwards.
+// explains reports whether some order of calls leads from a tree to their answers and to the
+// entries afterwards.
 func explains(all tree, calls []*call, after map[string]string) bool {
 	if len(calls) == 0 {
 		return maps.Equal(all.paths(), after)
@@ -194,8 +195,8 @@ func explains(all tree, calls []*call, after map[string]string) bool {
 	return false
 }
 
-// TestRounds has several changes wait for the same round, over and over. Their answers, and what is
-// there afterwards, are those of some order in which they happened one by one.
+// TestRounds queues several changes for the same round, over and over. Their answers, and the
+// entries afterwards, are those of some order in which they happened one by one.
 func TestRounds(t *testing.T) {
 	rounds := 4000
 	if testing.Short() {

@@ -55,7 +55,7 @@ func (s *simulated) comeBack(rnd *rand.Rand) {
 	slices.SortFunc(s.messages, func(a, b stream.Message) int { return int(a.Seq) - int(b.Seq) })
 }
 
-// setBack makes the log forget what it has stored after a sequence.
+// setBack removes the log's records after a sequence.
 func (s *simulated) setBack(seq uint64) {
 	later := func(m stream.Message) bool { return m.Seq > seq }
 	s.messages, s.purged = slices.DeleteFunc(s.messages, later), slices.DeleteFunc(s.purged, later)
@@ -159,7 +159,7 @@ type world struct {
 	owner   *nslog.Engine
 	process *process
 	want    namespacetest.Oracle
-	stored  namespacetest.Oracle // what a store has that follows the operations
+	stored  namespacetest.Oracle // content of a store that follows the operations
 	sizes   map[string]int64     // of files, by their ids
 	number  uint64               // of changes
 	resent  int
@@ -229,10 +229,10 @@ func (w *world) disturb() {
 			w.t.Fatalf("an owner that was replaced: %v", err)
 		}
 		old.Close()
-	case n < 3 && !w.process.dead: // the server forgets what it had acknowledged
+	case n < 3 && !w.process.dead: // the server loses acknowledged records
 		w.log.setBack(w.log.last - min(w.log.last, w.rnd.Uint64N(40)))
 		odds := w.process.odds
-		w.process.odds = 0 // nobody remembers it if the owner is killed too
+		w.process.odds = 0 // nobody has them if the owner is killed too
 		err := w.do(func(_ context.Context, ns namespace.Tree) error {
 			_, err := ns.Update(metatest.Context(w.t), 0, "", func(*bb.Entry) error { return nil })
 			return err
@@ -346,8 +346,8 @@ func kindOf(o namespacetest.Oracle, p string) bb.Kind {
 	return bb.NotFound
 }
 
-// at does a change to a path. What was carried out before may have changed where the path leads:
-// the id tells, so the place is that of the first time.
+// at does a change to a path. An earlier change may have moved the path, so the place of the first
+// time is kept by the id.
 func (w *world) at(p string, change func(ctx context.Context, ns namespace.Tree, dir bb.DirID, name string) error) error {
 	dir, name, err := w.owner.ResolveParent(metatest.Context(w.t), p)
 	if err != nil && bb.KindOf(err) != bb.Unavailable {
@@ -383,7 +383,7 @@ func (w *world) compare() {
 	}
 }
 
-// follow carries out the pending operations on what the store has. The owner is not killed
+// follow carries out the pending operations on the store's content. The owner is not killed
 // meanwhile.
 func (w *world) follow() {
 	odds := w.process.odds
@@ -408,9 +408,9 @@ func (w *world) follow() {
 	w.process.odds = odds
 }
 
-// TestSimulation has owners killed at each step that they take with the log, before or after it,
-// replaced by others while they believe to be owners, and their log set back; messages that were
-// purged come back. Each change is sent until it is answered, and must have been carried out once.
+// TestSimulation kills owners before or after each of their steps with the log, replaces them
+// without notice, and sets their log back. Purged messages come back. Each change is sent until it
+// is answered, and must have been carried out once.
 func TestSimulation(t *testing.T) {
 	seeds, steps := uint64(12), 1000
 	if testing.Short() {

@@ -87,7 +87,7 @@ func plainPuts(b *testing.B, s *space, n int) time.Duration {
 	return time.Since(begun)
 }
 
-// writeJob begins a transaction, and writes what its tasks do.
+// writeJob begins a transaction, and writes its tasks' files.
 func writeJob(b *testing.B, ns *process, name string) bb.Txn {
 	b.Helper()
 	d, err := ns.MkdirAll(b.Context(), name, namespace.Owner{Mode: 0o755})

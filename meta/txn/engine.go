@@ -24,7 +24,7 @@ type Namespace interface {
 	// for the last: then NotFound. Entries that are renamed from an earlier directory to a later one
 	// meanwhile are listed.
 	ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error)
-	// DirGone reports whether a directory has been removed, whatever is cached.
+	// DirGone reports whether a directory has been removed. It uses no cache.
 	DirGone(ctx context.Context, dir bb.DirID) (bool, error)
 	// Refresh makes the next look-up of a name ignore the cache.
 	Refresh(dir bb.DirID, name string)

@@ -29,7 +29,7 @@ import (
 // none.
 type files [3]bb.FileID
 
-// action is one operation of a history, and outcome what was returned.
+// action is one operation of a history, and outcome its result.
 type action struct {
 	what     string // create, rename, replace, remove, lookup, list, commit or commit over
 	from, to int    // names; to of a rename
@@ -45,7 +45,7 @@ type outcome struct {
 }
 
 // step is the model: whether an outcome is right in a state, and the state after. An operation
-// whose outcome is unknown has no end in the history, and does here what it can.
+// whose outcome is unknown has no end in the history, and has here any possible outcome.
 func (s files) step(a action, o outcome) (bool, files) {
 	after := s
 	var want outcome
@@ -133,7 +133,7 @@ type cluster struct {
 // succeed puts an owner in the place of another one, which is closed, or continues without knowing.
 // It is killed at one of its next appends.
 func (c *cluster) succeed(rnd *rand.Rand, closed bool) {
-	old := c.now.Swap(nil) // what it answers from now on reaches nobody
+	old := c.now.Swap(nil) // its later answers reach nobody
 	if old != nil && closed {
 		old.end()
 	} else if old != nil {
@@ -154,7 +154,7 @@ type client struct {
 	rnd    *rand.Rand
 	began  time.Time
 	number uint64
-	dirs   [2]bb.Entry // what clients change; what transactions are committed into
+	dirs   [2]bb.Entry // directories of clients' changes; destinations of transactions
 	ops    [2][]porcupine.Operation
 }
 
@@ -168,8 +168,8 @@ func (c *client) ask(do func(ns *process) error) error {
 	}
 }
 
-// askOnce calls do with the owner that there is. What it returns is no answer if the owner was
-// replaced meanwhile.
+// askOnce calls do with the present owner. Its result is no answer if the owner was replaced
+// meanwhile.
 func (c *client) askOnce(do func(ns *process) error) (answered bool, err error) {
 	r := c.c.now.Load()
 	if r == nil {
@@ -343,8 +343,8 @@ func (c *client) commit(ns *process, a action) error {
 	return commitTxn(ctx, ns, x.ID, replace, &plainMover{ns: ns})
 }
 
-// TestHistory checks that what clients do, and transactions, is linearizable while owners are
-// killed, and replaced while they live.
+// TestHistory checks that clients' operations, and transactions, are linearizable while owners are
+// killed, and replaced while they run.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	rounds, each := 6, 60

@@ -232,7 +232,7 @@ func killedAt(t *testing.T, c *conn.Conn, at int, after bool) bool {
 	return true
 }
 
-// openLog opens the namespace of a log, and returns what ends it.
+// openLog opens the namespace of a log, and returns the function that ends it.
 func openLog(t *testing.T, log owner.Log) (*process, func()) {
 	t.Helper()
 	e, err := nslog.Open(metatest.Context(t), log, newIDs(), nslog.Options{Buffer: "buf", Node: "me", CheckpointBytes: 8000})

@@ -91,7 +91,7 @@ func (x *Transactions) Movable(ctx context.Context, from, to bb.DirID, atMost in
 	return moves, err
 }
 
-// materializer carries out what one transaction has to have moved.
+// materializer carries out the moves of one transaction.
 type materializer struct {
 	x    *Transactions
 	mv   Mover
@@ -277,7 +277,7 @@ func (x *Transactions) MergeTask(ctx context.Context, id bb.TxnID, task, attempt
 	})
 }
 
-// DropAttempt removes what an attempt that is not a task's output has written.
+// DropAttempt removes the files of an attempt that is not a task's output.
 func (x *Transactions) DropAttempt(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
 	e, err := x.ns.Resolve(ctx, strings.Join([]string{bb.HiddenDir, id.String(), attemptDir, task, attempt}, "/"))
 	if err == nil {
@@ -391,7 +391,7 @@ func (f *materializer) below(ctx context.Context, dir *bb.Entry, name string) (*
 	return &e, err
 }
 
-// displaced is what becomes of an entry that is replaced.
+// displaced is the fate of a replaced entry.
 type displaced uint8
 
 const (

@@ -29,8 +29,8 @@ type overlay struct {
 	revision  uint64
 }
 
-// whiteout reports whether the transaction replaces a path below its destination. Unions of what
-// is below such a path have no layers to be hidden.
+// whiteout reports whether the transaction replaces a path below its destination. Unions below such
+// a path have no layers to be hidden.
 func (o *overlay) whiteout(rel string) bool { return o != nil && o.replacing[rel] }
 
 // layer is a directory in which names are looked for.
@@ -214,7 +214,7 @@ func (x *Transactions) Decisions(ctx context.Context) (uint64, error) {
 	return r.Seq, nil
 }
 
-// KnownDecisions is what Decisions has returned last, without asking.
+// KnownDecisions returns the last result of Decisions, without a request.
 func (x *Transactions) KnownDecisions() uint64 {
 	if x.sole {
 		return x.decisions.Load()

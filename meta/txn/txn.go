@@ -1,30 +1,27 @@
-// Package txn has the transactions of a namespace: their records, the change that decides,
-// the union that readers see until the output has its final places, and the moves that give
-// it those. It must never know how a namespace stores an entry, nor where a file's bytes lie:
-// it moves entries with a Mover, and needs of an engine what Namespace and Records are, whose
-// conformance suite is txntest.
+// Package txn has the transactions of a namespace: their records, the change that decides, the union that readers see until the output
+// has its final places, and the moves that give it those. It must never know how a namespace stores an entry, nor where a file's bytes
+// lie: it moves entries with a Mover, and needs of an engine Namespace and Records, whose conformance suite is txntest.
 //
-// internal/bb/txn.go draws the states of a transaction. What it is about lies in the tree as everything does, below a hidden directory:
+// internal/bb/txn.go draws the states of a transaction. Its files lie in the tree as all files do, below a hidden directory:
 //
-//	.txn/ID/attempt/TASK/ATTEMPT/…   what attempts write
-//	.txn/ID/output/…                 what was adopted, in one tree
+//	.txn/ID/attempt/TASK/ATTEMPT/…   files of attempts
+//	.txn/ID/output/…                 adopted files, in one tree
 //
 // and their records in a key space of their own, each changed by compare-and-set:
 //
 //	t.ID.run          the transaction. It changes with its state alone
-//	t.ID.lease        rewritten whenever the client says that it lives
+//	t.ID.lease        rewritten at each sign of life of the client
 //	t.ID.task.TASK    the attempt that is the task's output; made by a batch that checks
-//	                  t.ID.run, so none is made once that says committing
+//	                  t.ID.run, so none is made once its state is committing
 //
-// What decides is one batch of
+// The decision is one batch of
 //
 //	t.ID.run              committing → replacing or folding
-//	x.decided             rewritten, for whoever has been listing meanwhile
+//	x.decided             rewritten, for concurrent listings
 //	e.PARENT.DESTINATION  names the transaction
 //
-// Every walk to something below the destination reads its entry: there and nowhere else
-// does a reader learn of the transaction, so it costs nothing where there is none. From then
-// on readers look into the output too (overlay.go), until it is folded (materialize.go).
+// Every walk to something below the destination reads its entry. No other entry leads a reader to the transaction, so other paths pay
+// nothing for it. From then on readers look into the output too (overlay.go), until it is folded (materialize.go).
 package txn
 
 import (
@@ -121,10 +118,9 @@ type Tree struct {
 	*Transactions
 }
 
-// BeginTxn begins a transaction into t.Destination, a directory whose id is t.Dir, for
-// the user and with the key and lease of t, and returns it. The same user's same key is
-// the same transaction: it is returned in whatever state it is. Exists if that has another
-// destination.
+// BeginTxn begins a transaction into t.Destination, a directory whose id is t.Dir, for the user and
+// with the key and lease of t, and returns it. The same user's same key is the same transaction: it
+// is returned in any state. Exists if that has another destination.
 func (x *Transactions) BeginTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	const op = "begin transaction"
 	switch {
@@ -154,8 +150,8 @@ func (x *Transactions) BeginTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	return now, x.goOn(ctx, &t, &now)
 }
 
-// BegunTxn returns the transaction of the user's key of t, in whatever state it is, if it was
-// begun. Exists if it has another destination.
+// BegunTxn returns the transaction of the user's key of t, in any state, if it was begun. Exists if
+// it has another destination.
 func (x *Transactions) BegunTxn(ctx context.Context, t bb.Txn) (now bb.Txn, begun bool, err error) {
 	if t.Key == "" {
 		return t, false, nil

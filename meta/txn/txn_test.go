@@ -26,7 +26,7 @@ type plainMover struct {
 	ns  *process
 	mu  sync.Mutex
 	n   int    // changes until then
-	die func() // nil: it lives
+	die func() // nil: it runs
 }
 
 func (m *plainMover) step(do func() error) error {
@@ -56,7 +56,7 @@ func (m *plainMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, nam
 	})
 }
 
-// Merge moves what it can where the namespace can do that: else nothing.
+// Merge moves all possible entries where the namespace can merge, else none.
 func (m *plainMover) Merge(ctx context.Context, from, to bb.DirID) error {
 	ns, can := m.ns.Tree.Tree.(interface {
 		MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(*bb.Entry, bb.DirID) bool) ([]nslog.Merged, bool, error)
@@ -115,7 +115,7 @@ func foldOne(ctx context.Context, ns *process, id bb.TxnID, mv Mover) error {
 	}
 }
 
-// commitTxn does what a daemon does that is asked to commit.
+// commitTxn commits as a daemon does.
 func commitTxn(ctx context.Context, ns *process, id bb.TxnID, replace []string, mv Mover) error {
 	t, err := ns.CommitTxn(ctx, id, replace)
 	if err != nil || t.State.Decided() {
@@ -149,7 +149,7 @@ func commitTxn(ctx context.Context, ns *process, id bb.TxnID, replace []string, 
 	}
 }
 
-// seen returns what readers see below a directory: paths with files' ids, or "/".
+// seen returns the paths that readers see below a directory, with files' ids or "/".
 func seen(t testing.TB, ns *process, dir string) map[string]string {
 	t.Helper()
 	ctx := metatest.Context(t)
@@ -188,7 +188,7 @@ func seen(t testing.TB, ns *process, dir string) map[string]string {
 	return out
 }
 
-// clearPath takes a path, with what is below, out of an oracle.
+// clearPath takes a path, with all below it, out of an oracle.
 func clearPath(o map[string]string, p string) {
 	maps.DeleteFunc(o, func(other, _ string) bool { return other == p || strings.HasPrefix(other, p+"/") })
 }
@@ -219,7 +219,7 @@ func commitInto(o map[string]string, dest string, output map[string]string, repl
 	}
 }
 
-// modelTxn is what the test knows of a transaction.
+// modelTxn is the model of a transaction.
 type modelTxn struct {
 	bb.Txn
 	output  map[string]string // of adopted tasks
@@ -227,9 +227,9 @@ type modelTxn struct {
 	asked   bool // to be committed: no task is adopted any more
 }
 
-// TestTxnModel makes random changes, inside and outside of transactions, by two clients one
-// of which dies at any change of a commit or a fold, and compares what readers see with the
-// oracle after each: all of a transaction or nothing.
+// TestTxnModel makes random changes, inside and outside of transactions, by two clients one of
+// which dies at any change of a commit or a fold, and compares the readers' view with the oracle
+// after each: all of a transaction or nothing.
 func TestTxnModel(t *testing.T) {
 	steps := 120
 	if testing.Short() {
@@ -370,7 +370,7 @@ func (m *txnModel) write(ns *process, x *modelTxn) string {
 		}
 	}
 	mv, ctx := m.mortal(ctx, ns)
-	_ = ns.MergeTask(ctx, x.ID, task, "0", mv) // the commit finishes what is left
+	_ = ns.MergeTask(ctx, x.ID, task, "0", mv) // the commit finishes the rest
 	if err := m.clients[0].MergeTask(metatest.Context(m.t), x.ID, task, "0", &plainMover{ns: m.clients[0]}); err != nil {
 		m.t.Fatal(err) // at once, since the oracle lets the later task win
 	}
@@ -445,7 +445,7 @@ func (m *txnModel) commit(ns *process, i int) string {
 	return fmt.Sprintf("commit into %s replacing %v: %s, %v", x.Destination, x.replace, now.State, err)
 }
 
-// change is one by somebody who knows of no transaction: what is decided is folded first.
+// change is a change outside of transactions: decided ones are folded first.
 func (m *txnModel) change(ns *process) string {
 	ctx := metatest.Context(m.t)
 	if err := foldAll(ctx, ns, &plainMover{ns: ns}); err != nil {
@@ -478,7 +478,7 @@ func (m *txnModel) change(ns *process) string {
 	return what
 }
 
-// TestTxnRules is what the model does not ask for.
+// TestTxnRules checks the rules that the model does not cover.
 func TestTxnRules(t *testing.T) {
 	t.Parallel()
 	eachMode(t, []mode{modes[1], modes[3]}, testTxnRules)
@@ -583,8 +583,8 @@ func testTxnRules(t *testing.T, s *space) {
 	metatest.WantKind(t, "a forgotten one", err, bb.NotFound)
 }
 
-// TestTxnFolders has several processes fold one transaction at once, and a destination
-// change between them: none of them removes what another one has folded.
+// TestTxnFolders folds one transaction in several processes at once, while a destination changes:
+// none of them removes an entry that another one has folded.
 func TestTxnFolders(t *testing.T) {
 	t.Parallel()
 	eachMode(t, []mode{modes[1], modes[3]}, testTxnFolders)
@@ -614,7 +614,7 @@ func testTxnFolders(t *testing.T, s *space) {
 		if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
 			t.Fatal(err)
 		}
-		// What was there is replaced, by one directory after the other or altogether.
+		// Old entries are replaced, by one directory after the other or altogether.
 		replace := []string{"."}
 		if round%2 == 1 {
 			replace = []string{"p0", "p1", "p2", "p3", "p4", "p5"}
@@ -641,8 +641,8 @@ func testTxnFolders(t *testing.T, s *space) {
 	}
 }
 
-// TestDisplacement: of what a transaction replaces, a file stays if the output has a file of the
-// same name.
+// TestDisplacement: of the replaced files of a transaction, one stays if the output has a file of
+// the same name.
 func TestDisplacement(t *testing.T) {
 	t.Parallel()
 	was := bb.Flushed{Generation: 1}
@@ -669,7 +669,7 @@ func TestDisplacement(t *testing.T) {
 	}
 }
 
-// removedNames is a plainMover that notes what it removes.
+// removedNames is a plainMover that notes its removals.
 type removedNames struct {
 	plainMover
 	names []string
@@ -686,7 +686,7 @@ func (m *removedNames) Remove(ctx context.Context, e *bb.Entry) error {
 }
 
 // TestTxnReplacesDurable replaces a directory by one that has some of its names. Files that the
-// output has, too, are replaced in one step each, and keep what the store has; the others are
+// output has, too, are replaced in one step each, and keep the store's objects. The others are
 // removed.
 func TestTxnReplacesDurable(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"forebay/meta/namespace/namespacetest"
 )
 
-// fault is what happens to one request of an operation.
+// fault is a fault of one request of an operation.
 type fault struct {
 	name    string
 	carries bool // the server carries it out
@@ -87,7 +87,7 @@ func (l *losing) intercept(ctx context.Context, msgs []*conn.Message) (*conn.Mes
 	return nil, kv.ErrUncertain
 }
 
-// release sends what was held back, and disarms. It returns how many changes there were.
+// release sends the requests held back, and disarms. It returns how many changes there were.
 func (l *losing) release(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()
@@ -297,8 +297,8 @@ func adopted(t *testing.T, ns *process, dir bb.Entry) {
 	}
 }
 
-// state is what there is of a directory: its tree, the operations that the store owes it,
-// and its transaction. Each item is a line.
+// state is the state of a directory: its tree, the operations that the store owes it, and its
+// transaction. Each item is a line.
 func state(t *testing.T, ns *process, dir bb.Entry) []string {
 	t.Helper()
 	ctx := metatest.Context(t)
@@ -359,9 +359,8 @@ func subdirs(t *testing.T, ns *process, dir bb.Entry) []bb.Entry {
 }
 
 // TestUnanswered loses each request of each operation, and each answer, once: the operation
-// succeeds and is carried out once, or says that its outcome is unknown and is carried out
-// once or not at all, or says that it failed and is not carried out. What there is then is
-// a namespace that works.
+// succeeds and is carried out once, or reports an unknown outcome and is carried out once or not at
+// all, or reports a failure and is not carried out. The namespace works afterwards.
 func TestUnanswered(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a thousand cases, which take minutes under the race detector")
@@ -458,8 +457,8 @@ func (u *unanswered) one(f *fault, at int, clean error) {
 	u.goesOn(what, dir)
 }
 
-// settle waits for what a process is still at: an owner of a log continues with a change whose
-// caller has given up.
+// settle waits for the unfinished work of a process: an owner of a log continues with a change
+// whose caller has given up.
 func (u *unanswered) settle() {
 	if u.ns.bucket != nil {
 		return
@@ -469,7 +468,7 @@ func (u *unanswered) settle() {
 	}
 }
 
-// goesOn checks that what is left does not stand in the way of the next operations.
+// goesOn checks that the remains do not block the next operations.
 func (u *unanswered) goesOn(what string, dir bb.Entry) {
 	for _, ns := range []*process{u.ns, u.other} {
 		for _, d := range subdirs(u.t, ns, dir) {

@@ -20,9 +20,9 @@
 //	STREAM/batches ──▶ STREAM/batches.disk
 //	                   STREAM/batches.disk/HASH ──▶ MEMORY/STREAM/HASH
 //
-// So a path of the server's leads to the same files before and after, and what it has open it goes
-// on with. Links are made before the move, and once more after it for stores that were made in
-// between. Before a server starts Restore brings all stores to the disk.
+// So a path of the server's leads to the same files before and after, and its open files stay valid.
+// Links are made before the move, and once more after it for stores that were made in between. Before
+// a server starts Restore brings all stores to the disk.
 //
 // A store's meta.inf is the last file that the server makes in a new store, and the first that it
 // deletes. A store without one gets no link. One that is being made then fails, and its batch is
@@ -274,7 +274,8 @@ func (m *Mover) Look(now time.Time) {
 	m.streams = there
 }
 
-// failed logs what keeps a stream's batches where they are, unless it was logged last.
+// failed logs the error that keeps a stream's batches where they are. It is not logged twice in a
+// row.
 func (m *Mover) failed(s *stream, err error) {
 	if err == nil {
 		s.failed = ""

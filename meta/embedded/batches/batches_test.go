@@ -18,7 +18,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// server does with the stores of a stream's batches what nats-server does.
+// server handles the stores of a stream's batches as nats-server does.
 type server struct {
 	t    *testing.T
 	dir  string // of the stream
@@ -112,7 +112,7 @@ func (r *room) now() Room {
 	return Room{Bytes: 1 << 30, Files: 1 << 20}
 }
 
-// mover returns a Mover of the server's streams, which has restored what is there. The one before has died.
+// mover returns a Mover of the server's streams, which has restored the folders. The one before has died.
 func (s *server) mover(memory string, r *room, step func()) *Mover {
 	s.t.Helper()
 	if s.last != nil {
@@ -230,7 +230,7 @@ func moveWith(t *testing.T, back bool, at int, what string) {
 	s.want("again")
 }
 
-// What lies in the folders and is of no batch keeps nothing from moving; what is not whole goes.
+// Files of no batch in the folders keep nothing from moving. Incomplete stores go.
 func TestLeftovers(t *testing.T) {
 	s, r := newServer(t), &room{}
 	s.must(os.MkdirAll(filepath.Join(s.dir, "batches", "empty"), 0o700)) // the server was quicker than the mover
@@ -267,7 +267,7 @@ func TestRefusedInMemory(t *testing.T) {
 	}
 }
 
-// What is left of an earlier life, or of a stream that was deleted, goes.
+// Remains of an earlier run, or of a deleted stream, go.
 func TestEarlierLife(t *testing.T) {
 	s, r, memory := newServer(t), &room{}, filepath.Join(t.TempDir(), "memory")
 	s.must(os.MkdirAll(filepath.Join(memory, "KV_gone", "h"), 0o700))
@@ -294,7 +294,7 @@ func TestEarlierLife(t *testing.T) {
 	}
 }
 
-// A machine that lost its memory: what is on the disk is found.
+// A machine that lost its memory: stores on the disk are found.
 func TestMemoryLost(t *testing.T) {
 	s, r, memory := newServer(t), &room{full: true}, filepath.Join(t.TempDir(), "memory")
 	m := s.mover(memory, r, nil)
@@ -321,7 +321,7 @@ func TestNoExchange(t *testing.T) {
 	s.leads(m, true, nil, nil)
 }
 
-// Streams with copies, those without batches, and what is no stream are left alone.
+// Streams with copies, those without batches, and other folders are left alone.
 func TestOtherStreams(t *testing.T) {
 	for _, config := range []string{`{"num_replicas":3,"allow_atomic":true}`, `{"num_replicas":1}`, ``} {
 		s := newServer(t)
@@ -333,8 +333,8 @@ func TestOtherStreams(t *testing.T) {
 	}
 }
 
-// Who removes the folder in memory moves batches to the disk. Nobody else's folder of its name is used or
-// touched, and the folder is made again where there is none.
+// The removal of the folder in memory moves batches to the disk. Nobody else's folder of its name is used
+// or touched, and the folder is made again where there is none.
 func TestMemoryRemoved(t *testing.T) {
 	s, memory, elsewhere := newServer(t), filepath.Join(t.TempDir(), "memory"), t.TempDir()
 	m := s.mover(memory, &room{}, nil)
@@ -368,7 +368,7 @@ func TestMemoryRemoved(t *testing.T) {
 	s.leads(m, true, nil, nil)
 }
 
-// A folder in memory that refuses files has no room, whatever its file system says.
+// A folder in memory that refuses files has no room, even if its file system reports some.
 func TestMemoryRefuses(t *testing.T) {
 	s, memory := newServer(t), filepath.Join(t.TempDir(), "memory")
 	m := s.mover(memory, &room{}, nil)
@@ -403,7 +403,8 @@ func TestMemoryIsLocked(t *testing.T) {
 	})
 }
 
-// Before a server starts, all stores are on the disk, wherever the link led and whatever was linked.
+// Before a server starts, all stores are on the disk, for each target of the link and each link in
+// the folders.
 func TestRestore(t *testing.T) {
 	for _, at := range []string{"memory", "disk", "elsewhere"} {
 		s, memory, elsewhere := newServer(t), filepath.Join(t.TempDir(), "memory"), t.TempDir()

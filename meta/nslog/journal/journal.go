@@ -1,5 +1,5 @@
-// Package journal remembers at which places something changed, for readers that follow the changes.
-// It must never know what lies at a place.
+// Package journal records the places of changes, for readers that follow the changes. It must never
+// know what lies at a place.
 package journal
 
 import "slices"

@@ -15,8 +15,8 @@ import (
 	"forebay/meta/stream"
 )
 
-// Checkpoint writes all pages that have changed, and a manifest, and returns when what was
-// acknowledged before it was called is read at a start without the log.
+// Checkpoint writes all pages that have changed, and a manifest. When it returns, a start needs no
+// log for changes that were acknowledged before the call.
 func (w *Owner) Checkpoint(ctx context.Context) error {
 	asked := make(chan error, 1)
 	if err := w.Do(ctx, "checkpoint", w.o.Buffer, func(*Round) error {
@@ -149,9 +149,8 @@ func (w *Owner) writeManifest() error {
 	return nil
 }
 
-// restore stores all that the table has in a log that was found to end too early, unless
-// somebody else has claimed that. It is tried until the owner is closed: nobody else has what the log has
-// forgotten.
+// restore stores all that the table has in a log that was found to end too early, unless somebody else
+// has claimed that. It is tried until the owner is closed: no other process has the lost records.
 func (w *Owner) restore() error {
 	for try := 0; ; try++ {
 		err := w.restoreOnce()
@@ -209,8 +208,8 @@ func (o *position) knows(m stream.Message) (bool, error) {
 	return h.Owner == o.id || h.First < o.floor, err
 }
 
-// purger drops what is not needed any more, beside the owner's goroutine. What it does not get
-// done, the next owner does with the next version of the same page.
+// purger drops what is not needed any more, beside the owner's goroutine. The next owner finishes
+// its work with the next version of the same page.
 type purger struct {
 	log    Log
 	logger *slog.Logger

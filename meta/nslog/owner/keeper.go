@@ -148,7 +148,7 @@ func (k *Keeper) pause() {
 func (k *Keeper) again(t *try, old *Owner) {
 	k.pause()
 	why := old.Err()
-	old.Close() // before what follows changes what both share
+	old.Close() // before the next line changes the state that both share
 	w, err := Open(k.ctx, k.log, k.o)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,7 +165,8 @@ func (k *Keeper) again(t *try, old *Owner) {
 	close(t.done)
 }
 
-// Do is Owner.Do. What an owner that has ended had not taken is carried out by the next one.
+// Do is Owner.Do. Changes that an owner had not taken when it ended are carried out by the next
+// one.
 func (k *Keeper) Do(ctx context.Context, op, name string, run func(*Round) error) error {
 	for {
 		w, err := k.serving(ctx, op, name)

@@ -47,10 +47,10 @@ func (w *Owner) age() time.Duration { return now().since(*w.held.Load()) }
 // the log.
 func (w *Owner) hold(began moment) { w.held.Store(&began) }
 
-// Read calls fn with the table, and returns its error if the table was the namespace all the
-// time that fn ran: that is checked afterwards, since the process may have been stopped at any
-// moment. Otherwise the lease is renewed, and fn is called again. Fn must not keep what is in the
-// table, nor use the owner. Read fails if the owner serves no more.
+// Read calls fn with the table, and returns its error if the table was the namespace all the time
+// that fn ran. This is checked afterwards, since the process may have been stopped at any moment.
+// Otherwise the lease is renewed, and fn is called again. Fn must not keep parts of the table, nor
+// use the owner. Read fails if the owner serves no more.
 func (w *Owner) Read(ctx context.Context, op, path string, fn func(*table.Table) error) error {
 	for {
 		ran, err := w.look(fn)
@@ -73,8 +73,8 @@ func (w *Owner) Read(ctx context.Context, op, path string, fn func(*table.Table)
 	}
 }
 
-// Confirm appends a record without effects. A log that has forgotten what it had acknowledged is
-// found by it, and fed again.
+// Confirm appends a record without effects. It detects a log that has lost acknowledged records,
+// and such a log is fed again.
 func (w *Owner) Confirm(ctx context.Context, path string) error {
 	return w.Do(ctx, "confirm", path, func(b *Round) error {
 		b.confirm = true

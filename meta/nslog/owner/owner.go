@@ -1,29 +1,28 @@
-// Package owner owns the log of a namespace: it claims it, makes a table of it, carries out
-// changes by appending them, and makes checkpoints. What a change checks, and which effects it
-// has, its callers decide; it does not depend on files, renames or operations.
+// Package owner owns the log of a namespace: it claims it, makes a table of it, carries out changes by appending
+// them, and makes checkpoints. Its callers decide about the checks and the effects of a change. It does not
+// depend on files, renames or operations.
 //
 //	callers ─▶ queue ─▶ owner's goroutine, for all that waits at a time:
-//	                      1 check each change against the table: what effects it has
-//	                      2 append all effects to the log, as one message        (fenced)
+//	                      1 check each change against the table, list its effects
+//	                      2 append all effects to the log, as one message    (fenced)
 //	                      3 apply them to the table, answer everybody
-//	                      4 write one page, if a checkpoint is being made        (fenced)
+//	                      4 write one page, if a checkpoint is being made    (fenced)
 //
 // # Ownership
 //
-// An owner appends a claim to the log, and then reads it up to there. Each message that it
-// appends names the sequence before it, and is stored only if that is the last one. So once
-// somebody else has claimed the log, nothing that this owner appends is stored or acknowledged:
-// it finds out at its next append, and fails all calls with Unavailable (ErrReplaced).
+// An owner appends a claim to the log, and then reads it up to there. Each message that it appends names the
+// sequence before it, and is stored only if that is the last one. So once somebody else has claimed the log, no
+// append of this owner is stored or acknowledged. It detects that at its next append, and fails all calls with
+// Unavailable (ErrReplaced).
 //
 // # Leases
 //
-// What is read from an owner's table is right while nobody else has acknowledged anything. So
-// each record names a lease. An owner answers what needs no append (reads, and refusals of
-// changes) only until that long after the beginning of an append of its own that was stored, and
-// checks that after it has read. A new owner acknowledges nothing, and answers nothing, until
-// the lease that it found is over, counted from the time when its claim was stored. Both are
-// durations by clocks that need not agree; the next owner waits a sixteenth longer, for their
-// rates.
+// Reads from an owner's table are right while nobody else has acknowledged anything. So each record names a
+// lease. An owner answers calls that need no append (reads, and refusals of changes) only until that long after
+// the beginning of an append of its own that was stored, and checks that after it has read. A new owner
+// acknowledges nothing, and answers nothing, until the lease that it found is over, counted from the time when
+// its claim was stored. Both are durations by clocks that need not agree; the next owner waits a sixteenth
+// longer, for their rates.
 //
 //	        claim is stored            table is loaded, lease found is over
 //	nobody ─────────────────▶ claimed ────────────────────────────────────▶ serving ◀─┐
@@ -41,19 +40,18 @@
 //
 // # Rounds
 //
-// Changes of one round must not depend on each other, since each is checked against the table
-// before any of them: the round's footprint has the keys and directories that they touch, and a
-// change that touches what an earlier one does waits for the next round (ErrPostponed). What is
-// read in the meantime is the state before the round.
+// Changes of one round must not depend on each other, since each is checked against the table before any of them:
+// the round's footprint has the keys and directories that they touch, and a change that touches one of them waits
+// for the next round (ErrPostponed). Reads in the meantime see the state before the round.
 //
 // # Checkpoints
 //
-// When the log has grown by Options.CheckpointBytes, the pages that have changed are written,
-// each under a subject of its own, then a manifest. Package record draws the messages, and says
-// why any page that was written since the last manifest will do. A removed name leaves nothing.
+// When the log has grown by Options.CheckpointBytes, the pages that have changed are written, each under a
+// subject of its own, then a manifest. Package record draws the messages, and explains why any page that was
+// written since the last manifest is good enough. A removed name leaves nothing.
 //
-// What a checkpoint replaces is purged at a later one: a loss of power costs what the server had
-// not synced yet, and that may be the newest checkpoint, or a part of it. So the messages of a
+// Messages that a checkpoint replaces are purged at a later one: a loss of power costs the messages that the
+// server had not synced yet, and those may be the newest checkpoint, or a part of it. So the messages of a
 // checkpoint are purged when the next one is complete and has been stored for Options.Settle.
 //
 //	log       … ─── changes of N-1 ───┐ ── changes of N ──┐ ── changes ──▶
@@ -66,14 +64,13 @@
 //
 // # A server that has forgotten
 //
-// If the log is found to end before what was acknowledged, or gives out a sequence again, its
-// owner writes all pages from its table, claims the log again, and writes a manifest: nothing is lost while
-// the owner lives. It finds out at its next append. The claim names the record before that was acknowledged, and
-// not what the log ends with. So whoever reads the log across the claim finds a record missing; from the
-// manifest on, it is not read. What a log has lost that nobody had in memory is told from what was removed by its
-// revision: those begin at the clock's time when a log is claimed, and above Options.Floor, whatever
-// the clock says. So they are not used twice, and the table remembers which it has seen
-// (table.Covers).
+// If the log is found to end before the last acknowledged record, or gives out a sequence again, its owner writes
+// all pages from its table, claims the log again, and writes a manifest: nothing is lost while the owner runs. It
+// detects this at its next append. The claim names the record before that was acknowledged, and not the last one
+// of the log. So a reader of the log across the claim finds a record missing. From the manifest on, it is not
+// read. Entries that a log has lost, and nobody had in memory, differ from removed ones by their revisions: those
+// begin at the clock's time when a log is claimed, and above Options.Floor, whatever the clock says. So they are
+// not used twice, and the table records the spans that it has seen (table.Covers).
 package owner
 
 import (
@@ -124,16 +121,17 @@ var errClosed = errors.New("the namespace was closed")
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that claims it
-	// CheckpointBytes is by how much the log grows between checkpoints, about: it is what is
-	// read at a start besides the pages. Default 16 MiB.
+	// CheckpointBytes is by how much the log grows between checkpoints, about: a start reads so
+	// much besides the pages. Default 16 MiB.
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append; whole milliseconds, at most
 	// an hour. 0: no other owner claims the log.
 	Lease time.Duration
-	// Floor returns the highest revision that somebody may remember of the namespace, whatever its log
-	// has: an owner gives out higher ones. nil: nobody remembers any.
+	// Floor returns the highest revision of the namespace that is recorded outside of its log. An
+	// owner gives out higher ones. nil: none is.
 	Floor func() uint64
-	// Unused says that nothing was in the log yet: it may be remembered all the same, of the log before it.
+	// Unused is whether nothing was in the log yet. A revision of the log before it may be recorded all the
+	// same.
 	Unused bool
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
@@ -168,10 +166,10 @@ type Owner struct {
 type position struct {
 	id         record.Owner
 	last       uint64 // sequence under the log's subject
-	top        uint64 // sequence of whatever this owner appended last
+	top        uint64 // sequence of this owner's last append
 	behind     bool   // a sequence was given out twice: its first message is lost
-	acked      uint64 // what last was before the server forgot it, until that is stored again; 0: it has not
-	remembered uint64 // what Options.Floor has returned
+	acked      uint64 // last before the server lost it, until its record is stored again; 0: nothing was lost
+	remembered uint64 // result of Options.Floor
 	floor      uint64 // revision that all of this owner's are from, and those of owners before are below
 	logged     int    // bytes since the last manifest
 	pages      []uint64
@@ -184,8 +182,8 @@ type position struct {
 	ending     []chan error // those who wait for this one
 }
 
-// Open claims a log, which must exist, and reads what the namespace is. The context is for that
-// alone. Close ends it.
+// Open claims a log, which must exist, and reads the namespace. The context is for that alone.
+// Close ends it.
 func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
 	if o.CheckpointBytes <= 0 {
 		o.CheckpointBytes = 16 << 20
@@ -207,8 +205,8 @@ func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
 	return w, nil
 }
 
-// Close ends the ownership. Changes that are under way have an unknown outcome. What the table
-// has is in the log.
+// Close ends the ownership. Changes that are under way have an unknown outcome. The table's content
+// is in the log.
 func (w *Owner) Close() {
 	w.cancel()
 	<-w.ended
@@ -235,9 +233,8 @@ func (w *Owner) Err() error {
 // MarkDestroyed makes the namespace answer that it is gone.
 func (w *Owner) MarkDestroyed() { w.destroyed.Store(true) }
 
-// load claims the log and makes the table of what it has. Everything that others have appended
-// is before the claim, and nothing of theirs comes after it. It returns when nobody reads what
-// they have in memory any more.
+// load claims the log and makes the table from it. All records of others are before the claim, and
+// none comes after it. It returns when nobody reads from the memory of earlier owners any more.
 func (w *Owner) load(ctx context.Context) error {
 	if w.o.Floor != nil {
 		w.at.remembered = w.o.Floor()
@@ -262,9 +259,9 @@ func (w *Owner) load(ctx context.Context) error {
 	return outlast(ctx, claimed, lease)
 }
 
-// checkRemembered compares what was loaded with the highest revision that is remembered of the namespace. A log that
-// has lost its end is served without it, since what is remembered comes back. One of which nothing is left is as good
-// as gone.
+// checkRemembered compares the loaded table with the highest revision that is recorded of the namespace. A log that
+// has lost its end is served without it, since entries that daemons hold come back. One of which nothing is left is
+// as good as gone.
 func (w *Owner) checkRemembered() error {
 	root := record.AppendEntryKey(nil, 0, "")
 	_, prepared := w.table.Get(root)
@@ -279,7 +276,7 @@ func (w *Owner) checkRemembered() error {
 	return nil
 }
 
-// loadNewest makes the table of the newest checkpoint and what follows it.
+// loadNewest makes the table of the newest checkpoint and the records after it.
 func (w *Owner) loadNewest(ctx context.Context) error {
 	l := w.beginLoad(&record.Contents{Start: 1})
 	m, err := w.log.Last(ctx, manifestSubject)
@@ -366,8 +363,8 @@ func (w *Owner) claim(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// claimAfter claims a log that ends at a sequence, with a lease of those before that may go on. Previous is what
-// the log would end with had the server forgotten nothing.
+// claimAfter claims a log that ends at a sequence, with a lease of those before that may go on. Previous is the
+// last record of the log if the server had lost nothing.
 func (w *Owner) claimAfter(ctx context.Context, last, previous uint64, lease time.Duration) error {
 	o := &w.at
 	began := now()

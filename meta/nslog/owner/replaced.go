@@ -2,7 +2,7 @@ package owner
 
 import "time"
 
-// replaced is what checkpoints have replaced, and what may not be purged yet: of each checkpoint,
+// replaced lists the messages that checkpoints have replaced and that may not be purged yet: for each checkpoint,
 // the sequences by subjects below which it needs nothing.
 //
 //	being made ──its manifest is stored──▶ newest ──the next one's is──▶ older ──Settle is over──▶ purged below it
@@ -33,8 +33,8 @@ func (r *replaced) replace(subject string, seq uint64) {
 	r.making[subject] = seq
 }
 
-// complete notes that the manifest was stored at a time, and returns what may be purged: all that the
-// newest checkpoint before it does not need which has been stored for as long as settle.
+// complete notes the time when the manifest was stored, and returns the messages to purge: those that
+// are not needed by the newest checkpoint before it that has been stored for as long as settle.
 func (r *replaced) complete(now time.Time, settle time.Duration) map[string]uint64 {
 	due := map[string]uint64{}
 	n := 0

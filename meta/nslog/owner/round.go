@@ -23,7 +23,7 @@ const (
 //	waiting ── a round takes it ──▶ taken ──▶ answered
 //	   │  ▲                           │
 //	   │  └── it was postponed ───────┘
-//	   └── its caller gave up ──▶ withdrawn: not carried out
+//	   └── its caller's context ended ──▶ withdrawn: not carried out
 type command struct {
 	state atomic.Int32
 	run   func(*Round) error // checks it against the table, and adds its effects to a round
@@ -41,7 +41,7 @@ type queue struct {
 	sync.Mutex
 	commands []*command
 	ended    error         // why none is taken any more
-	signal   chan struct{} // there may be some, or one of what follows is set
+	signal   chan struct{} // there may be some, or one of the next fields is set
 	renewing bool          // the lease is to be renewed
 	leaving  bool          // the ownership is to end
 }
@@ -105,15 +105,15 @@ func (q *queue) left() bool {
 	return q.leaving
 }
 
-// end refuses what comes from now on.
+// end refuses later commands.
 func (q *queue) end(err error) {
 	q.Lock()
 	defer q.Unlock()
 	q.ended = err
 }
 
-// Do has a command carried out. What run sets may be read if it is answered, with or without
-// an error.
+// Do queues a command and waits for its answer. Variables that run sets may be read after the
+// answer, with or without an error.
 func (w *Owner) Do(ctx context.Context, op, name string, run func(*Round) error) error {
 	if err := w.Err(); err != nil {
 		return kv.Wrap(op, name, untaken(err))
@@ -179,7 +179,7 @@ func (w *Owner) serve() {
 	}
 }
 
-// end fails what waits and what comes.
+// end fails waiting and later commands.
 func (w *Owner) end(err error, left []*command) {
 	w.failure.Store(&err)
 	w.queue.end(err)
@@ -195,7 +195,7 @@ func (w *Owner) end(err error, left []*command) {
 }
 
 // untaken is the error of a change that was not carried out since its owner has ended by an error,
-// whatever is unknown of the change which that was of.
+// even if the outcome of the change with that error is unknown.
 func untaken(why error) error {
 	if errors.Is(why, kv.ErrNoBucket) {
 		return why
@@ -335,9 +335,10 @@ func (w *Owner) refused(err error) (fatal bool, _ error) {
 }
 
 var (
-	// ErrPostponed: a change touches what an earlier one of the round does.
+	// ErrPostponed: a change touches a key or directory of an earlier one of the round.
 	ErrPostponed = errors.New("postponed")
-	// errRestored: the log was fed again, and what was not appended has to be checked again.
+	// errRestored: the log was fed again, and changes that were not appended have to be checked
+	// again.
 	errRestored = errors.New("restored")
 )
 

@@ -10,8 +10,8 @@ import (
 	"forebay/meta/stream"
 )
 
-// Salvage makes a table of what can be read of a damaged log, whatever is missing between: so it may have what was
-// removed, and lack what was made. The caller closes it.
+// Salvage makes a table of the readable records of a damaged log, across the gaps: so it may have removed entries,
+// and lack new ones. The caller closes it.
 func Salvage(ctx context.Context, log Log) (*table.Table, error) {
 	last, err := log.Last(ctx, logSubject)
 	if err != nil {
@@ -38,7 +38,7 @@ func Salvage(ctx context.Context, log Log) (*table.Table, error) {
 			continue
 		}
 		if number, items, err := record.OpenPage(body); err == nil {
-			_ = t.Load(number, items, 1) // up to what cannot be decoded
+			_ = t.Load(number, items, 1) // up to the first undecodable effect
 		}
 	}
 	for _, m := range records {
@@ -47,7 +47,7 @@ func Salvage(ctx context.Context, log Log) (*table.Table, error) {
 	return t, nil
 }
 
-// applyReadable carries out the effects of a record, up to what cannot be decoded.
+// applyReadable carries out the effects of a record, up to the first undecodable one.
 func applyReadable(t *table.Table, m stream.Message) {
 	kind, body, err := record.Open(m.Data)
 	if err != nil {

@@ -62,7 +62,7 @@ func (p *part) place(entry uint64) {
 	p.places[at] = entry
 }
 
-// remove takes a slot out, and moves what follows so that no search ends too early.
+// remove takes a slot out, and moves the slots after it so that no search ends too early.
 func (x *index) remove(hash uint64, s Slot) {
 	p := x.part(hash)
 	mask := uint32(len(p.places) - 1)

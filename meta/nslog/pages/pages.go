@@ -9,9 +9,9 @@
 //	│ items │  │ offsets │ items│    item = length | key length | key | revision | value
 //	└───────┘  └────────────────┘
 //
-// A page's items lie in one piece of memory, in any order, with gaps where items were removed
-// or have grown. When the piece is full they are moved together. A page that holds as much as
-// it should gets no new items until enough of it is removed.
+// A page's items lie in one piece of memory, in any order, with gaps where items were removed or
+// have grown. When the piece is full they are moved together. A page of its target size gets no new items until
+// enough of it is removed.
 package pages
 
 import (
@@ -370,9 +370,9 @@ func (m *Map) EachIn(number int, fn func(Slot, Item)) {
 	}
 }
 
-// Load fills a page that has no items with what AppendPage returned. Of two items of a key, that
-// in another page is kept if its revision is higher; else it is dropped and its page has changes
-// since a sequence: leaving is called before that, with its slot and the newer value. Taken is called
+// Load fills a page that has no items with the result of AppendPage. Of two items of a key, the one
+// in another page is kept if its revision is higher. Else it is dropped, and its page has changes
+// since a sequence. Leaving is called before that, with its slot and the newer value. Taken is called
 // with each slot that was taken, and the one that its key had before or NoSlot. The error of bytes
 // that AppendPage never returned is of kind Checksum.
 func (m *Map) Load(number int, items []byte, since uint64, leaving func(gone Slot, newer []byte), taken func(now, gone Slot)) error {

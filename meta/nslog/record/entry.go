@@ -14,8 +14,8 @@ import (
 	"forebay/meta/namespace"
 )
 
-// Entries are encoded by hand, since there are millions of them: the bytes are those of the
-// message Entry of metapb, with what newer releases have stored of it behind.
+// Entries are encoded by hand, since there are millions of them: the bytes are those of the message
+// Entry of metapb, with fields of newer releases behind.
 
 // AppendEntry appends the value of an entry, whose place and revision are not part of it. An
 // entry that may not be stored is an error of kind Invalid.
@@ -139,7 +139,7 @@ func OpenEntry(dir bb.DirID, name string, value []byte, revision uint64) (bb.Ent
 	return e, nil
 }
 
-// field is a field of a message: its tag and what follows it.
+// field is a field of a message: its tag and its value.
 type field struct {
 	tag uint64 // number << 3 | wire type
 	raw []byte
@@ -173,8 +173,7 @@ func (f field) time() time.Time {
 
 var errUnknown = errors.New("the field is not known")
 
-// fields calls set with each field of a message. Those that it does not know are appended to
-// rest.
+// fields calls set with each field of a message. Unknown ones are appended to rest.
 func fields(b []byte, rest *string, set func(field) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

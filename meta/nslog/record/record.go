@@ -1,6 +1,5 @@
-// Package record is the format of the log that a namespace is kept in: what its messages hold,
-// and how entries, operations and outcomes are encoded in them. It is drawn here, and does no
-// I/O.
+// Package record is the format of the log that a namespace is kept in: its messages, and the
+// encoding of entries, operations and outcomes in them. It is drawn here, and does no I/O.
 //
 // A namespace is a map from keys to values, each with the revision of the change that wrote it:
 //
@@ -31,12 +30,11 @@
 //	m  manifest   the log counts from a sequence on | next revision |
 //	              spans: count | first | length … | pages: count | sequence …
 //
-// Claims and changes lie under one subject, each appended only after the sequence that it names.
-// So they are a chain, which nobody but the last who claimed it can make longer. The lease is for
-// how long after a record reads may be answered without another one, by its owner or, after a
-// claim, by those before: in milliseconds, 0 if by nobody. The n-th effect
-// of a record has the revision first + 2n, and one more if it is about an operation: a revision
-// tells by its lowest bit what it is of.
+// Claims and changes lie under one subject, each appended only after the sequence that it names. So
+// they are a chain, which only the last claimer can make longer. The lease is for how long after a
+// record reads may be answered without another one, by its owner or, after a claim, by those
+// before: in milliseconds, 0 if by nobody. The n-th effect of a record has the revision first + 2n,
+// and one more if it is about an operation: the lowest bit of a revision shows its kind.
 //
 // Pages have a subject each, of which the newest message counts. The pages together, and then
 // the changes from the manifest's sequence on, in their order and each only where nothing newer
@@ -55,7 +53,7 @@ import (
 // Format is the one of this release.
 const Format = 1
 
-// Header is the length of what stands before a body.
+// Header is the length of a message before its body.
 const Header = 10
 
 // The kinds of messages.
@@ -105,7 +103,7 @@ type Head struct {
 	Owner    Owner
 	Previous uint64 // the sequence before
 	Node     bb.NodeID
-	First    uint64        // revision: none of what follows, or of the effects, is below
+	First    uint64        // revision: no later one, and none of the effects, is below
 	Lease    time.Duration // whole milliseconds
 }
 
@@ -163,9 +161,8 @@ func AppendRemove(b, key []byte) []byte {
 	return append(append(binary.AppendUvarint(b, uint64(len(key))), key...), 0)
 }
 
-// Effects calls fn with each effect of changes, of which the first has a revision, and returns
-// the revision of what follows. Effects that are malformed are an error of kind Checksum, after
-// those before them.
+// Effects calls fn with each effect of changes, of which the first has a revision, and returns the
+// next revision. Effects that are malformed are an error of kind Checksum, after those before them.
 func Effects(b []byte, first uint64, fn func(Effect) error) (next uint64, err error) {
 	r := reader{b: b}
 	for ; len(r.b) > 0; first += 2 {
@@ -184,7 +181,7 @@ func Effects(b []byte, first uint64, fn func(Effect) error) (next uint64, err er
 	return first, nil
 }
 
-// operationBit is the lowest bit of the revisions of what is stored under a key.
+// operationBit is the lowest bit of the revisions of operations' keys.
 func operationBit(key []byte) uint64 {
 	if key[0] == opPrefix {
 		return 1

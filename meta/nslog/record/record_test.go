@@ -61,7 +61,7 @@ func random(rnd *rand.Rand) bb.Entry {
 	return e
 }
 
-// What is encoded by hand is what protobuf encodes, and is read back the same.
+// The encoding by hand equals that of protobuf, and is read back the same.
 func TestEntries(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -238,8 +238,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// TestClosed: a close is at the revision of its record, and nowhere once a daemon has changed the record that does not
-// know of closes, and keeps what it does not know.
+// TestClosed: a close is at the revision of its record, and nowhere once a daemon of a release without closes has
+// changed the record, which keeps unknown fields.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	e := bb.Entry{Parent: 1, Name: "f", Type: bb.TypeFile, File: 2, Generation: 3, Size: 4, Holders: []bb.NodeID{"a"}, Closed: bb.Closing{Generation: 3}}

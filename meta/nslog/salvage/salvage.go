@@ -1,5 +1,5 @@
-// Package salvage reads what can be read of a damaged log, and begins another one with that. It must never know what
-// becomes of the names that are missing.
+// Package salvage reads the intact parts of a damaged log, and begins another one with them. It must never know the
+// fate of the missing names.
 package salvage
 
 import (
@@ -24,7 +24,7 @@ type Entries struct {
 	Ops      []namespace.StoreOp
 	Records  []Record
 	Decided  []bb.Txn // transactions whose output has yet to get its place
-	Replaces []bb.Txn // those of them that may leave what they were to replace
+	Replaces []bb.Txn // those of them whose replaced object may stay
 }
 
 // Record is a record of a transaction.
@@ -37,17 +37,17 @@ type Record struct {
 type Rules struct {
 	// Keep reports whether a file is, and may change its entry.
 	Keep func(*bb.Entry) bool
-	// Record reports whether a record of another package is, and what of it is stored; of a transaction that is not
-	// over it returns the transaction, too.
+	// Record reports whether a record of another package is stored again, and its new value. Of a transaction that
+	// is not over it returns the transaction, too.
 	Record func(key string, data []byte, revision uint64) (t *bb.Txn, again []byte, keep bool)
 }
 
-// Read returns what can be read of a damaged log but what transactions have not committed: all directories, symbolic
-// links, FIFOs and sockets, and those files for which the rules say so. What was removed by a record that cannot be
-// read is among them, and what was changed by such a record is as it was before.
+// Read returns the readable entries of a damaged log but the uncommitted ones of transactions: all directories,
+// symbolic links, FIFOs and sockets, and those files that the rules select. Entries that an unreadable record
+// removed are among them. Entries that such a record changed are as before.
 //
-// The operations that the store has yet to follow are among them. Each may have been carried out by a record that
-// cannot be read: so only those are that compare the store's object with what the buffer has flushed.
+// The operations that the store has yet to follow are among them. Since an unreadable record may have carried out
+// each of them, only those are kept that compare the store's object with the buffer's flushed one.
 func Read(ctx context.Context, log owner.Log, r Rules) (Entries, error) {
 	t, err := owner.Salvage(ctx, log)
 	if err != nil {
@@ -168,8 +168,8 @@ func (s *look) allDirs() {
 	}
 }
 
-// files takes up all but the directories. A record that cannot be read may have renamed or removed what has a name: of
-// two entries of a file, and of two of a place, the newer one counts.
+// files takes up all but the directories. An unreadable record may have renamed or removed any of them: of two entries
+// of a file, and of two of a place, the newer one counts.
 func (s *look) files() {
 	var found []bb.Entry
 	for i := range s.all.Dirs {
@@ -209,8 +209,8 @@ func (s *look) files() {
 	}
 }
 
-// operations takes up what the store has yet to follow: at first the renames that cannot be read, of which memory or a
-// newer entry has the new name.
+// operations takes up the operations that the store has yet to follow: at first the unreadable renames, of which
+// memory or a newer entry has the new name.
 func (s *look) operations() {
 	for i := range s.moved {
 		m := &s.moved[i]
@@ -232,8 +232,8 @@ func (s *look) operations() {
 	})
 }
 
-// operation takes up an operation of what was at a place, if it compares, and meets nothing that another file has
-// flushed to that name.
+// operation takes up an operation on a place's former entry, if it compares, and meets no object that another
+// file has flushed to that name.
 func (s *look) operation(op *namespace.StoreOp, at bb.Place) {
 	if !op.IsDir {
 		known := op.Flushed.Generation != 0 || op.Left.Generation != 0 || len(op.Attempts) > 0

@@ -59,7 +59,7 @@ func (t *Tree) route() route {
 	return t.mu.route
 }
 
-// learn puts a route in the place of one that is no longer right.
+// learn replaces a route that is no longer right.
 func (t *Tree) learn(old, now route) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,8 +68,8 @@ func (t *Tree) learn(old, now route) {
 	}
 }
 
-// find asks the log who owns it, and puts that in the place of a route that led nowhere, or to a
-// daemon that does not answer. If the log does not answer either, the route stays.
+// find reads the owner from the log, and replaces a route that led nowhere, or to a daemon that
+// does not answer. If the log does not answer either, the route stays.
 func (t *Tree) find(ctx context.Context, old route) route {
 	ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
 	defer cancel()

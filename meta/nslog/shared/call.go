@@ -10,9 +10,9 @@ import (
 	"forebay/meta/nslog"
 )
 
-// Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive
-// several times, late, or never; an error says nothing about whether it has arrived. The other
-// daemon answers with its Tree's Handle. Neither side changes a call or an answer.
+// Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive several
+// times, late, or never; after an error it may have arrived or not. The other daemon answers with
+// its Tree's Handle. Neither side changes a call or an answer.
 type Caller interface {
 	Call(ctx context.Context, to bb.NodeID, c *Call) (*Answer, error)
 }
@@ -67,7 +67,7 @@ type Call struct {
 	Remove    namespace.RemoveOptions
 }
 
-// Status tells whether an answer is the owner's.
+// Status is whether an answer is the owner's.
 type Status uint8
 
 // The statuses. With all but Served, the call's outcome is unknown.

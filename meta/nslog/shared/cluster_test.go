@@ -89,7 +89,7 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *shared.Call) (*shar
 // most of its time.
 const encoded = 16
 
-// copied returns what arrives of a message.
+// copied returns a message as it arrives.
 func copied[T any](m *T) *T {
 	var b bytes.Buffer
 	c := new(T)
@@ -163,13 +163,13 @@ type faulty struct {
 	fault              fault
 }
 
-// fault is what an engine under test does wrong, by what its log does.
+// fault is a fault of an engine under test, caused by its log.
 type fault int
 
 const (
 	right   fault = iota
 	noLease       // a new owner does not wait
-	noFence       // appends are stored whatever others have appended
+	noFence       // appends are stored even if others have appended
 	forgets       // outcomes are not stored
 )
 
@@ -203,7 +203,7 @@ func (f *faulty) Append(ctx context.Context, subject string, data []byte, fence 
 	return seq, err
 }
 
-// forget returns a record with outcomes under keys that nobody looks at.
+// forget returns a record with outcomes under keys that nobody reads.
 func forget(data []byte) []byte {
 	kind, body, err := record.Open(data)
 	if err != nil || kind != record.Changes {
@@ -261,7 +261,7 @@ func (f *faulty) Read(ctx context.Context, subject string, from, to uint64, fn f
 	})
 }
 
-// chained returns a record that names the one before it, whatever it named.
+// chained returns a record that names the one before it, instead of the one it named.
 func chained(data []byte, last uint64) []byte {
 	kind, body, err := record.Open(data)
 	if err != nil || last == 0 {
@@ -285,7 +285,7 @@ func (f *faulty) PurgeBelow(ctx context.Context, filter string, seq uint64) erro
 	return f.Log.PurgeBelow(ctx, filter, seq)
 }
 
-// cluster is daemons that share a namespace, and what they share besides.
+// cluster is daemons that share a namespace, and their other shared state.
 type cluster struct {
 	t       *testing.T
 	net     *network
@@ -294,7 +294,7 @@ type cluster struct {
 	fault   fault
 	ids     *ids
 
-	failed   func(format string, args ...any) // is called with what must not happen
+	failed   func(format string, args ...any) // is called with a broken rule
 	patience time.Duration
 }
 

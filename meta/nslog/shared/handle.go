@@ -24,7 +24,7 @@ func (t *Tree) Handle(ctx context.Context, c *Call) *Answer {
 	a := &Answer{Status: Served, Owner: e.Incarnation()}
 	err := perform(ctx, e.As(c.From), c, a)
 	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
-		return &Answer{Status: NotOwner} // it may have been carried out: its ID tells
+		return &Answer{Status: NotOwner} // it may have been carried out: its ID shows it
 	}
 	a.Failure = failureOf(err)
 	return a

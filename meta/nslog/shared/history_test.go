@@ -47,7 +47,7 @@ const (
 	list   verb = "list"
 )
 
-// action is one operation of the history, and answer what was returned.
+// action is one operation of the history, and answer its result.
 type action struct {
 	verb     verb
 	from, to int // names; a directory of a list
@@ -56,14 +56,14 @@ type action struct {
 }
 
 type answer struct {
-	kind     bb.Kind // 0: it was done; Unavailable: nobody knows
+	kind     bb.Kind // 0: it was done; Unavailable: unknown
 	file     bb.FileID
 	replaced bb.FileID
 	listed   [perDir]bb.FileID
 }
 
-// step is the model: whether an answer is right in a state, and the state after. An operation
-// whose outcome nobody knows has no end in the history, and does here what it can.
+// step is the model: whether an answer is right in a state, and the state after. An operation of
+// unknown outcome has no end in the history, and has here any possible outcome.
 func (s files) step(a action, o answer) (bool, files) {
 	want, next := s.do(a)
 	if o.kind == bb.Unavailable {
@@ -135,7 +135,7 @@ func TestHistoryCheck(t *testing.T) {
 	}
 }
 
-// run is one history: clients at three daemons, and what is done to these.
+// run is one history: clients at three daemons, and the faults of these.
 type run struct {
 	*cluster
 	rnd      *rand.Rand
@@ -269,8 +269,8 @@ func (c *client) do(ctx context.Context, ns namespace.Tree, a action) (o answer,
 	return o, err
 }
 
-// wait returns when so many more operations were done, or no client is left, or those that are
-// left wait for what the caller does next.
+// wait returns when so many more operations were done, or no client is left, or the remaining ones
+// wait for the caller's next step.
 func (r *run) wait(operations int64) {
 	began := time.Now()
 	for until := r.done.Load() + operations; r.done.Load() < until && r.running.Load() > 0 && time.Since(began) < time.Second; {

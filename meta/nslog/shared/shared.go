@@ -9,13 +9,13 @@
 //
 // # Exactly once
 //
-// A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is
-// sent until an owner answers, and carried out by the first of them that has it in the log; any
-// other owner finds its outcome there. What was refused has left nothing in the log, so that a
-// copy of the call that arrives late could be carried out after all. So the owner remembers
-// refusals, and each call names the incarnation of the owner that it is meant for: a late copy
-// reaches the owner that remembers, or is not carried out. When the caller's context ends before
-// an answer came, the outcome is unknown (bb.ErrUnknownOutcome), if anything was sent.
+// A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is sent
+// until an owner answers, and carried out by the first of them that has it in the log; any other
+// owner finds its outcome there. A refused change has left nothing in the log, so a late copy of the
+// call could be carried out after all. So the owner keeps refusals, and each call names the
+// incarnation of the owner that it is meant for: a late copy reaches the owner that has the refusal,
+// or is not carried out. If the caller's context ends before an answer came, the outcome is unknown
+// (bb.ErrUnknownOutcome), if anything was sent.
 //
 // Update is a look-up and a Put by revision, which are repeated while others change the entry.
 // RemoveAll removes the names of a listing, each by a change of its own.
@@ -123,7 +123,7 @@ func (t *Tree) serving() *nslog.Engine {
 	return nil
 }
 
-// Owns reports whether this daemon owns the log, as far as it knows.
+// Owns reports whether this daemon owns the log. It may be wrong for a moment.
 func (t *Tree) Owns() bool { return t.serving() != nil }
 
 // Claim makes this daemon the owner of the log, whichever had it, and returns when it serves.
@@ -133,7 +133,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 	}
 	defer t.claiming.Release(1)
 	if t.serving() != nil {
-		// It may have been replaced, and not know it.
+		// It may have been replaced without notice.
 		if h, err := owner.Newest(ctx, t.log); err != nil || h.Node == t.o.Node {
 			return bb.Wrap("claim", t.o.Buffer, err)
 		}
@@ -198,9 +198,9 @@ func (t *Tree) Close() {
 	_ = t.replace(nil)
 }
 
-// Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of
-// all members, this one among them. It returns after how long to call it again; 0: when a member
-// has changed, or calls wait in vain.
+// Step claims the log if it needs an owner, and it is this daemon's turn by the gossip about all
+// members, this one among them. It returns the time until its next call; 0: when a member has
+// changed, or calls wait in vain.
 func (t *Tree) Step(ctx context.Context, members []Member) (again time.Duration, err error) {
 	h, err := owner.Newest(ctx, t.log)
 	if err != nil {

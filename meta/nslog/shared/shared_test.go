@@ -113,8 +113,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Callers wait while there is no owner, and are told so at their own deadline. What was not sent
-// was not carried out.
+// Callers wait while there is no owner, and get that error at their own deadline. Calls that were
+// not sent were not carried out.
 func TestNoOwner(t *testing.T) {
 	t.Parallel()
 	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond, Patience: 50 * time.Millisecond})

@@ -17,13 +17,13 @@ import (
 
 const (
 	scanPage      = 512
-	maxScans      = 64   // passes over what changed during a scan
+	maxScans      = 64   // passes over entries that changed during a scan
 	maxRemovePass = 1000 // over a directory that others keep filling
 	removing      = 32   // changes of one RemoveAll at a time
 	maxDepth      = 16 * bb.MaxDepth
 )
 
-// entry asks for a call whose answer is an entry.
+// entry sends a call that an entry answers.
 func (t *Tree) entry(ctx context.Context, c *Call) (bb.Entry, error) {
 	a, err := t.ask(ctx, c)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *Tree) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 	return a.Name, nil
 }
 
-// yes asks for a call whose answer is yes or no.
+// yes sends a call that is answered by yes or no.
 func (t *Tree) yes(ctx context.Context, c *Call) (bool, error) {
 	a, err := t.ask(ctx, c)
 	return err == nil && a.Yes, err
@@ -311,9 +311,9 @@ func (t *Tree) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) 
 	return nil
 }
 
-// ScanAll is Scan over all files and directories of the buffer but the root. An entry that
-// changes meanwhile may come again, with a newer revision. It goes over the pages of the owner's
-// table, and begins again at another owner: what came before is known by its hash.
+// ScanAll is Scan over all files and directories of the buffer but the root. An entry that changes
+// meanwhile may come again, with a newer revision. It goes over the pages of the owner's table, and
+// begins again at another owner: entries that came before are recognized by their hashes.
 func (t *Tree) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
 	s := scan{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, fn: fn}
 	for range maxScans {
@@ -384,7 +384,7 @@ func (s *scan) came(e *bb.Entry) error {
 	return s.fn(*e)
 }
 
-// ScanMarks is ScanAll: nothing is left of what was removed.
+// ScanMarks is ScanAll: nothing is left of removed entries.
 func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
 	return t.ScanAll(ctx, fn)
 }

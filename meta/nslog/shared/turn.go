@@ -38,8 +38,8 @@ func (v *view) needsOwner() bool {
 }
 
 // turn decides whether this daemon claims the log of a buffer now, and if not, after how long to
-// decide again; 0: when something has changed. It is about when somebody tries: the log decides
-// who owns it, so that views that differ cost a claim and no more. The first in line is another
+// decide again; 0: when something has changed. It sets the time of a try only. The log decides
+// about its owner, so views that differ cost a claim and no more. The first in line is another
 // daemon for each buffer.
 func (v *view) turn(buffer string) (claim bool, again time.Duration) {
 	if !v.needsOwner() {

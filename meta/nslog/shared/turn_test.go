@@ -22,7 +22,7 @@ func TestTurn(t *testing.T) {
 	here := all(func(*Member) {})
 	away := all(func(m *Member) { m.Away = m.Node == "n1" })
 	leaving := all(func(m *Member) { m.Leaving = m.Node == "n1" })
-	// claimers returns who claims the log at once, and after the turn of all.
+	// claimers returns the daemons that claim the log at once, and after the turn of all.
 	claimers := func(v view) (first, later []bb.NodeID) {
 		for _, v.self = range nodes {
 			v.missed = 0

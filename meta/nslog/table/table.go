@@ -1,8 +1,7 @@
-// Package table is a namespace in memory: the result of the records of its log. It is changed by
-// their effects alone, in their order, each of which it takes once however often it comes. It
-// does no I/O.
+// Package table is a namespace in memory: the result of the records of its log. Only their effects
+// change it, in their order, each of them once however often it comes. It does no I/O.
 //
-//	       directories: id ─▶ the slot of its entry, the slots of what it holds in order
+//	       directories: id ─▶ the slot of its entry, the slots of its entries in order
 //	operations, outcomes: slots in order
 //	                        │
 //	                        ▼
@@ -22,8 +21,8 @@ import (
 // can hang a deep tree below another.
 const maxAncestors = 16 * bb.MaxDepth
 
-// maxSpans bounds how many spans of revisions are remembered. Of what is older, the table no
-// longer tells whether it was removed or lost.
+// maxSpans bounds the number of spans of revisions. Of older entries, the table no longer shows
+// whether they were removed or lost.
 const maxSpans = 1024
 
 // Table is a namespace. It is used by one goroutine at a time, or by several that only read.
@@ -207,8 +206,8 @@ func (t *Table) forgetDir(id bb.DirID) {
 	}
 }
 
-// Check returns an error of kind Checksum if an entry lies in a directory that is not there:
-// what was loaded is not all that there was.
+// Check returns an error of kind Checksum if an entry lies in a directory that is not there: the
+// loaded table is incomplete.
 func (t *Table) Check() error {
 	for id, d := range t.dirs {
 		if d.slot == pages.NoSlot {
@@ -349,7 +348,7 @@ func (t *Table) Since(number int) uint64 { return t.m.Since(number) }
 // Written notes that a page was written.
 func (t *Table) Written(number int) { t.m.Written(number) }
 
-// AppendPage appends what Load fills a page with to b.
+// AppendPage appends a page to b, in the form that Load reads.
 func (t *Table) AppendPage(b []byte, number int) []byte { return t.m.AppendPage(b, number) }
 
 // EachIn calls fn with the items of a page that have a revision from one on.

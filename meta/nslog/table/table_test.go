@@ -13,8 +13,8 @@ import (
 	"forebay/meta/nslog/record"
 )
 
-// history is a table with all that its log and its pages ever were, so that it can be loaded
-// again from what may be left of them.
+// history is a table with all that its log and its pages ever were, so that it can be loaded again
+// from any remains of them.
 type history struct {
 	t        *testing.T
 	rnd      *rand.Rand
@@ -143,7 +143,7 @@ func (h *history) load() *Table {
 	return t
 }
 
-// dump returns what a table has, read in each way that it can be.
+// dump returns the content of a table, read in each possible way.
 func dump(t *testing.T, table *Table) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -184,8 +184,8 @@ func dump(t *testing.T, table *Table) map[string]string {
 	return out
 }
 
-// TestModel makes random changes to a table, and loads it again from each mixture of pages and
-// log that a crash may leave. What is read is what a map of the same effects has.
+// TestModel makes random changes to a table, and loads it again from each mixture of pages and log
+// that a crash may leave. The content read is that of a map of the same effects.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(4)

@@ -122,7 +122,7 @@ func testListLayers(t *testing.T, a, b Engine) {
 	}
 }
 
-// What is renamed from a layer to the one below it meanwhile is in each listing.
+// An entry that is renamed from a layer to the one below it meanwhile is in each listing.
 func testListWhileRenamed(t *testing.T, a, b Engine) {
 	ctx := metatest.Context(t)
 	const files = 40

@@ -1,4 +1,4 @@
-// Package txntest is the conformance suite of what transactions need of an engine
+// Package txntest is the conformance suite of the parts of an engine that transactions need
 // (txn.Namespace and txn.Records), besides namespacetest. It must never know how an engine stores
 // anything.
 package txntest
@@ -24,11 +24,11 @@ type Engine struct {
 	Records txn.Records
 }
 
-// Open opens a namespace as a process does that knows of no other. Where one process alone may
-// change it, the same Engine is returned each time.
+// Open opens a namespace as a separate process does. Where one process alone may change it, the
+// same Engine is returned each time.
 type Open func() Engine
 
-// Factory makes an empty namespace and returns what opens it.
+// Factory makes an empty namespace and returns a function that opens it.
 type Factory func(t *testing.T) Open
 
 // Test runs the suite on namespaces that factory makes.
@@ -382,7 +382,7 @@ func testConcurrentEntry(t *testing.T, a, b Engine) {
 	}
 }
 
-// Of two changes each of which expects what the other one changes to be as it was, one wins.
+// Of two changes each of which expects the other one's key to be unchanged, one wins.
 func testConcurrentSkew(t *testing.T, a, b Engine) {
 	ctx := metatest.Context(t)
 	const pairs = 20
