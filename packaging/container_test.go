@@ -21,9 +21,9 @@ var dockerCapabilities = []string{
 	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// TestContainer runs the image by an OCI runtime, with what the command of docs/deploy.md asks for:
-// the host's network and shared memory, and its folders. A client outside of the container maps the
-// daemon's memory. Not tried: docker's own options, and --ulimit, which needs a right that tests may lack.
+// TestContainer runs the image by an OCI runtime, with the options of the command in docs/deploy.md: the
+// host's network and shared memory, and its folders. A client outside of the container maps the daemon's
+// memory. Not tried: docker's own options, and --ulimit, which needs a right that tests may lack.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -97,7 +97,7 @@ wait`, "")
 // container names the machine's container.
 func (m *machine) container() string { return filepath.Base(m.root) }
 
-// runtimeConfig is what a runtime is to do with the image (OCI runtime specification, config.md).
+// runtimeConfig tells a runtime how to run the image (OCI runtime specification, config.md).
 // Folders of the machine are taken from below its root, but for what the system has.
 func runtimeConfig(t *testing.T, root string, image *imageConfig, mounts []string) string {
 	t.Helper()

@@ -46,10 +46,11 @@ func newMachine(tb testing.TB) *machine {
 	return &machine{root: root, host: host, tb: tb}
 }
 
-// fakeSystemctl writes down what it is called with: systemd runs nowhere in the tests.
+// fakeSystemctl records its arguments: systemd runs nowhere in the tests.
 const fakeSystemctl = "#!/bin/sh\necho \"$*\" >>/systemctl.log\n"
 
-// bare gives the root what scripts of packages need, and nothing else: a shell, and a systemctl.
+// bare gives the root the programs of packages' scripts, and nothing else: a shell, and a
+// systemctl.
 func (m *machine) bare(tree []string) {
 	m.tb.Helper()
 	for _, dir := range append([]string{"bin", "etc", "run/systemd/system", "tmp", "usr/bin"}, tree...) {
@@ -86,7 +87,8 @@ exec cat`
 }
 
 // hold runs a script in new namespaces for mounts and the host's name, which are there until the
-// test ends. Its first argument is the root; it says when it is ready, and then reads its input.
+// test ends. Its first argument is the root; it prints a line once it is ready, and then reads its
+// input.
 func (m *machine) hold(script string, args ...string) {
 	m.tb.Helper()
 	cmd := m.host.Command("unshare", append([]string{"--mount", "--uts", "--propagation", "private", "sh", "-c", script, "sh", m.root}, args...)...)
@@ -127,7 +129,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command below the root, and returns what it printed.
+// run runs a command below the root, and returns its output.
 func (m *machine) run(args ...string) string {
 	m.tb.Helper()
 	text, err := run(m.command(args...))
@@ -153,7 +155,7 @@ func (m *machine) write(name, text string, mode os.FileMode) {
 	}
 }
 
-// systemctl checks what scripts asked of systemd since the last call.
+// systemctl checks the scripts' calls of systemctl since the last check.
 func (m *machine) systemctl(want string) {
 	m.tb.Helper()
 	if got := m.read("systemctl.log"); got != want {
@@ -202,7 +204,7 @@ func (m *machine) use(name string) {
 	}
 }
 
-// unit is what is here of a systemd unit's section Service: its values by key, in order.
+// unit is the section Service of a systemd unit: its values by key, in order.
 type unit map[string][]string
 
 func readUnit(tb testing.TB, file string) unit {
@@ -226,7 +228,7 @@ func readUnit(tb testing.TB, file string) unit {
 // amongTheHosts goes before a command that mounts where all see it: the host of a machine is no process 1.
 const amongTheHosts = "+/usr/bin/nsenter --target 1 --mount -- "
 
-// start starts the daemon as systemd would: folders, what goes before, the daemon.
+// start starts the daemon as systemd would: folders, earlier commands, the daemon.
 func (u unit) start(m *machine) *daemon {
 	m.tb.Helper()
 	for key, parent := range map[string]string{"StateDirectory": "var/lib", "RuntimeDirectory": "run", "ConfigurationDirectory": "etc"} {
@@ -250,7 +252,7 @@ type daemon struct {
 	ended chan error
 }
 
-// start starts a daemon below the root and waits until it says that it is ready (sd_notify(3)).
+// start starts a daemon below the root and waits until it reports that it is ready (sd_notify(3)).
 func (m *machine) start(args, env []string) *daemon {
 	m.tb.Helper()
 	if err := os.MkdirAll(filepath.Join(m.root, "run"), 0o755); err != nil {

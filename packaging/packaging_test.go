@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// output runs a command of this machine, and returns what it printed.
+// output runs a command of this machine, and returns its output.
 func output(tb testing.TB, name string, args ...string) string {
 	tb.Helper()
 	text, err := run(exec.CommandContext(tb.Context(), name, args...))
@@ -88,7 +88,7 @@ var build = sync.OnceValues(func() (r releases, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "make", "-C", root, "packages", "BIN="+bin, "DIST="+dist)
-	// What a make above this one was given is not for this one.
+	// Variables of a make above this one are not for this one.
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") }), "LC_ALL=C")
 	if _, err := run(cmd); err != nil {
 		return r, err
@@ -119,14 +119,14 @@ func find(dist string) (r release, err error) {
 	return r, err
 }
 
-// format is what the tests need of one format of packages.
+// format has the properties of one format of packages.
 type format struct {
 	name     string
 	file     func(release) string
 	list     func(file string) []string // a command that lists the owner and name of each file
-	owner    string                     // what each line begins with, after the mode
+	owner    string                     // beginning of each line, after the mode
 	describe func(file string) []string
-	tree     []string // folders that the package manager wants in a bare root
+	tree     []string // folders that the package manager needs in a bare root
 	install  func(root, file string) []string
 	remove   func(root string) []string
 	own      string // a file that only this format has
@@ -228,7 +228,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// listed checks what a package says of itself.
+// listed checks a package's description.
 func listed(t *testing.T, f format, file, version string) {
 	list, describe := f.list(file), f.describe(file)
 	for line := range strings.Lines(output(t, list[0], list[1:]...)) {
@@ -242,7 +242,7 @@ func listed(t *testing.T, f format, file, version string) {
 	}
 }
 
-// installed checks what is in the root.
+// installed checks the files in the root.
 func installed(t *testing.T, m *machine, f format) {
 	want := map[string]fs.FileMode{f.own: 0o644}
 	for name, mode := range modes {
@@ -292,7 +292,7 @@ func TestImage(t *testing.T) {
 	m.run("/usr/bin/bbmount", "--version")
 }
 
-// imageConfig is what is here of an image's configuration.
+// imageConfig is the part of an image's configuration that the tests read.
 type imageConfig struct {
 	Config struct {
 		Entrypoint, Cmd, Env []string

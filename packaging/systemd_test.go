@@ -17,7 +17,7 @@ import (
 // maxExposure is the most that systemd-analyze may find in the unit, in tenths.
 const maxExposure = 35
 
-// TestUnitExposure: the unit has no setting that systemd does not know, and does not get laxer.
+// TestUnitExposure: the unit has no unknown setting, and does not get laxer.
 func TestUnitExposure(t *testing.T) {
 	require(t)
 	const unit = "../docs/forebay-bbd.service"
@@ -31,7 +31,7 @@ func TestUnitExposure(t *testing.T) {
 	}
 }
 
-// TestMountUnit: the unit of a mount has no setting that systemd does not know.
+// TestMountUnit: the unit of a mount has no unknown setting.
 func TestMountUnit(t *testing.T) {
 	require(t)
 	unit, err := os.ReadFile("../docs/forebay-mount@.service")
@@ -134,7 +134,7 @@ func (b *booted) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// do runs a line of a shell in the container, and returns what it printed.
+// do runs a line of a shell in the container, and returns its output.
 func (b *booted) do(format string, args ...any) string {
 	b.tb.Helper()
 	text, err := run(b.command("bash", "-e", "-o", "pipefail", "-c", fmt.Sprintf(format, args...)))
@@ -165,8 +165,8 @@ func (b *booted) status(pid string) map[string]string {
 	return fields
 }
 
-// TestUnit: real systemd starts the unit with all its settings; the daemon serves, writes and flushes as
-// a user, sees what is mounted and unmounted after its start, and loses nothing when it is restarted or killed.
+// TestUnit: real systemd starts the unit with all its settings; the daemon serves, writes and flushes as a
+// user, sees mounts and unmounts after its start, and loses nothing when it is restarted or killed.
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -193,7 +193,7 @@ systemctl start forebay-bbd`)
 	b.lives()
 }
 
-// rights checks what the daemon and its workers may do.
+// rights checks the rights of the daemon and its workers.
 func (b *booted) rights(main string) {
 	b.tb.Helper()
 	named := b.do("systemctl show -P CapabilityBoundingSet forebay-bbd")
@@ -261,7 +261,7 @@ umount --lazy /lustre`)
 cmp /tmp/once /lustre/again/once`)
 }
 
-// lives checks that what is in memory outlives a restart, and a kill.
+// lives checks that files in memory outlive a restart, and a kill.
 func (b *booted) lives() {
 	b.tb.Helper()
 	b.do("cd /; echo dirty >/tmp/dirty; chmod 644 /tmp/dirty; /as bbctl put /tmp/dirty bb://home/dirty; systemctl restart forebay-bbd; /as bbctl get bb://home/dirty /tmp/got-1; cmp /tmp/dirty /tmp/got-1")

@@ -15,8 +15,8 @@ import (
 	"forebay/internal/netnstest"
 )
 
-// walkSystemctl does for the unit of the daemon what these pages ask of systemd: it makes its
-// folders, runs what goes before it, starts it and waits until it is ready, and stops it.
+// walkSystemctl replaces systemd for the daemon's unit: it makes its folders, runs the commands
+// before it, starts it and waits until it is ready, and stops it.
 const walkSystemctl = `#!/bin/bash
 unit=/usr/lib/systemd/system/forebay-bbd.service
 [ -f $unit ] || unit=/etc/systemd/system/forebay-bbd.service
@@ -48,7 +48,7 @@ esac
 `
 
 // walker is a machine with the programs of this one and an /etc, /var, /run and /usr of its own:
-// what is written there goes with it.
+// files written there go with it.
 type walker struct{ *machine }
 
 // newWalker returns a machine with a name, on a host. All of them see one folder as /lustre.
@@ -101,7 +101,7 @@ func (m walker) file(name, text string) {
 	}
 }
 
-// sh pastes lines into a shell, which ends at the first that fails, and returns what they print.
+// sh pastes lines into a shell, which ends at the first that fails, and returns their output.
 func (m walker) sh(lines string) string {
 	m.tb.Helper()
 	text, err := m.try(lines)
@@ -122,7 +122,7 @@ func (m walker) try(lines string) (string, error) {
 	return all.String(), nil
 }
 
-// says pastes lines, and checks that their output has some words.
+// says pastes lines, and checks for words in their output.
 func (m walker) says(lines string, want ...string) {
 	m.tb.Helper()
 	text := m.sh(lines)
@@ -138,7 +138,7 @@ type page struct {
 	tb   testing.TB
 	name string
 	text string
-	rest string // what comes after the last block
+	rest string // text after the last block
 }
 
 func openPage(tb testing.TB, name string) *page {
@@ -185,9 +185,9 @@ func (p *page) code(command string) string {
 	return command
 }
 
-// TestGuides deploys a cluster of three as docs/deploy.md says, then does what docs/operations.md
-// says of it, with a fourth machine for what concerns a daemon alone. Every block is pasted as it
-// stands. Not run: systemd, an rpm, and what the pages say of others' programs.
+// TestGuides deploys a cluster of three as docs/deploy.md says, then follows docs/operations.md,
+// with a fourth machine for steps of a daemon alone. Every block is pasted as it stands. Not run:
+// systemd, an rpm, and commands for others' programs.
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -285,7 +285,7 @@ func (m walker) copy(file, name string) {
 	m.sh("chmod 755 " + name)
 }
 
-// until says lines again until their output has some words: gossip takes a moment to spread.
+// until repeats lines until their output has some words: gossip takes a moment to spread.
 func (m walker) until(lines string, want ...string) {
 	m.tb.Helper()
 	m.sh(`all() { ` + lines + "\n}\n" + `for i in $(seq 600); do
@@ -325,7 +325,7 @@ func takenOut(p *page, nodes []walker) {
 	m := nodes[0]
 	m.sh("echo more | bbctl put - bb://ckpt/step-2")
 	m.sh(strings.ReplaceAll(p.code("bbctl node drain NODE"), "NODE", "node1"))
-	m.sh("timeout 120 bash -c 'until bbctl nodes | grep -q \"node1 *draining\"; do sleep 0.1; done'") // gossip says it
+	m.sh("timeout 120 bash -c 'until bbctl nodes | grep -q \"node1 *draining\"; do sleep 0.1; done'") // by gossip
 	m.sh(strings.ReplaceAll(p.code("bbctl node undrain NODE"), "NODE", "node1"))
 	if _, err := m.try(strings.ReplaceAll(p.code("bbctl node forget NODE"), "NODE", "node2") + " --yes"); err == nil || !strings.Contains(err.Error(), "exit status 9") {
 		m.tb.Errorf("a node that serves is forgotten: %v", err)

@@ -161,8 +161,8 @@ func gossiped(t *testing.T, key []byte, kind byte, node string, incarnation uint
 	return seal.Seal(packet, packet[1:], plain, nil)
 }
 
-// packets sends so many packets to the gossip's port, half of them as members do but for their key, and returns
-// what they have changed. A member with the wrong key joins besides. Packets with the right key
+// packets sends so many packets to the gossip's port, half of them with a wrong key but else as members do, and
+// returns the changes they have caused. A member with the wrong key joins besides. Packets with the right key
 // show that the wrong one is all that keeps the others from counting.
 func (f *flood) packets(c *client.Client, n int) string {
 	f.t.Helper()
@@ -237,7 +237,7 @@ func (f *flood) packets(c *client.Client, n int) string {
 	return fmt.Sprintf("%d, and a member with another key, of which %d changed a member's state", n, changed)
 }
 
-// members returns the states of the members that the daemon knows, by name.
+// members returns the states of the daemon's members, by name.
 func (f *flood) members(c *client.Client) map[string]string {
 	f.t.Helper()
 	nodes, err := admin.Nodes(f.t.Context(), c)

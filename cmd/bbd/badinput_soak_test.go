@@ -125,8 +125,8 @@ func (f *flood) usage() (u floodUsage) {
 	return u
 }
 
-// settles waits until the daemon holds about what it held before, and a stream of the namespace for each
-// buffer that the flood's user has come to have, and returns what it holds.
+// settles waits until the daemon holds about as much as before, and a stream of the namespace for each
+// new buffer of the flood's user, and returns its holdings.
 func (f *flood) settles(before floodUsage, buffers int) floodUsage {
 	f.t.Helper()
 	const goroutines, files, memory = 10, 10, 256 << 10
@@ -201,8 +201,8 @@ func fabricHello() []byte {
 	return b[:8+rand.IntN(len(b)-7)]
 }
 
-// send sends so many of what make returns, each over a connection of its own, and returns how many
-// were answered with anything but an error.
+// send sends so many results of make, each over a connection of its own, and returns the number of
+// answers that were no errors.
 func (f *flood) send(n int, dial func() (net.Conn, error), bad func() []byte) (answered int) {
 	f.t.Helper()
 	for i := range n {
@@ -371,9 +371,8 @@ func (f *flood) oneSided(n int) (tried, went int) {
 	return tried, went
 }
 
-// TestManyBadInputs sends to each listener what no client would: the daemon ends nothing but the
-// sessions of it, lets nobody in, changes nothing that is not the user's who sends it, and holds no more
-// afterwards than before.
+// TestManyBadInputs sends bad input to each listener: the daemon ends only its sessions, admits nobody,
+// changes only the sender's own files, and holds no more afterwards than before.
 func TestManyBadInputs(t *testing.T) {
 	f := startFlooded(t)
 	c, store := dial(t, f.d), t.TempDir()
@@ -432,7 +431,7 @@ func TestManyBadInputs(t *testing.T) {
 	})
 	step("bad requests over the unix socket", func() string { return f.requests(20072, f.dialUnix) })
 	step("bad requests over TCP", func() string { return f.requests(10081, f.dialTCP, f.key) })
-	t.Log("gossip packets: " + f.packets(c, 21500)) // last: the members that show what counts stay known
+	t.Log("gossip packets: " + f.packets(c, 21500)) // last: the members that prove the right key stay listed
 	if strings.Contains(f.d.Log(), "panic") {
 		t.Error("the daemon's log tells of a panic")
 	}

@@ -23,9 +23,9 @@ import (
 	"forebay/internal/hostiletest"
 )
 
-// Clients are killed at random moments while they write, sync, rename and remove. What a
-// client was told is so, what it had not committed is not there, and the daemon keeps
-// nothing of them. The client is this binary, started again with victimEnv set.
+// Clients are killed at random moments while they write, sync, rename and remove. Acknowledged
+// steps of a client are there, uncommitted bytes are not, and the daemon keeps nothing of the
+// clients. The client is this binary, started again with victimEnv set.
 
 const (
 	victimEnv   = "FOREBAY_TEST_VICTIM" // the daemon's socket and the client's directory
@@ -52,9 +52,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim appends synced pieces to one file after the other, renames it, and removes some.
-// It says "FILE STEP" when the daemon has acknowledged a step: a piece, or what follows
-// the last. What it writes follows from the file's number.
+// victim appends synced pieces to one file after the other, renames it, and removes some. It prints
+// "FILE STEP" when the daemon has acknowledged a step: a piece, or the step after the last.
+// Contents follow from the file's number.
 func victim(ctx context.Context, socket, dir string) error {
 	c, err := client.Dial(ctx, client.Options{Address: "unix://" + socket, RetryFor: -1})
 	if err != nil {
@@ -107,8 +107,8 @@ func victimPiece(file, piece int) []byte {
 	return clustertest.Content(uint64(file)<<8|uint64(piece), []int{50, 5000, 80_000, 1_500_000}[file%4]+piece)
 }
 
-// killOne runs a client, kills it, and returns the last step of each file that it was
-// told of. When it returns, the daemon has noticed.
+// killOne runs a client, kills it, and returns the last acknowledged step of each file. When it
+// returns, the daemon has noticed.
 func killOne(t *testing.T, d *bbdtest.Daemon, c *client.Client, dir string, after time.Duration) (acknowledged map[int]int) {
 	t.Helper()
 	self, err := os.Executable()
@@ -218,8 +218,8 @@ func TestClientsKilled(t *testing.T) {
 	t.Logf("%d clients killed, %d files", clientKills, len(files))
 }
 
-// settledVictim waits until the daemon has closed what a killed client wrote, compares
-// it with what the client was told, and adds it to files.
+// settledVictim waits until the daemon has closed a killed client's files, compares them with the
+// acknowledged steps, and adds them to files.
 func settledVictim(t *testing.T, c *client.Client, b *client.Buffer, dir string, told map[int]int, files map[string][]byte) {
 	t.Helper()
 	ctx := t.Context()

@@ -20,11 +20,11 @@ import (
 	"forebay/internal/durabletest"
 )
 
-// The daemon is killed at random moments while clients write, sync, rename, remove
-// and the flusher works. After each restart every acknowledged byte is there, what
-// was not acknowledged is there whole or not at all, and the store holds only whole
-// versions, and some version of what it held once. At the end everything is drained, and
-// the store equals the buffer. internal/durabletest judges all of it.
+// The daemon is killed at random moments while clients write, sync, rename, remove and the flusher
+// works. After each restart every acknowledged byte is there, unacknowledged changes are there
+// whole or not at all, and the store holds only whole versions, and some version of each earlier
+// object. At the end everything is drained, and the store equals the buffer. internal/durabletest
+// judges all of it.
 
 const (
 	crashClients = 8
@@ -40,11 +40,11 @@ type crasher struct {
 	rng    *rand.Rand
 	id     uint64 // of the last write
 	past   *durabletest.History
-	keeps  durabletest.Level // what closed and renamed files outlive
+	keeps  durabletest.Level // faults that closed and renamed files outlive
 
 	files map[string]durabletest.Content                      // acknowledged
-	maybe map[durabletest.Version]durabletest.Content         // what was begun since the last check
-	found func(name string, begin int64, f durabletest.Found) // what a read saw
+	maybe map[durabletest.Version]durabletest.Content         // operations begun since the last check
+	found func(name string, begin int64, f durabletest.Found) // result of a read
 	ops   map[string]int
 
 	failure error // that a killed daemon does not explain
@@ -108,7 +108,7 @@ func (c *crasher) next(v durabletest.Content, off, size int) (durabletest.Conten
 	return v.With(c.id, off, size), p
 }
 
-// commit does what makes a content that of a name, and writes it down.
+// commit commits a content under a name, and records it.
 func (c *crasher) commit(op durabletest.Op, name string, v durabletest.Content, do func() error) error {
 	version := durabletest.Of(v.Bytes())
 	c.maybe[version] = v
@@ -241,8 +241,7 @@ func (c *crasher) unexpected(what string, err error) error {
 	return err
 }
 
-// look also learns how the operations ended that had not
-// been acknowledged.
+// look also finds the outcomes of unacknowledged operations.
 func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {
 	if c.failure != nil {
 		return c.failure
@@ -333,7 +332,7 @@ func TestFoundOpenIsYounger(t *testing.T) {
 
 // TestOpenAndFlushedAtACrash: the daemon is killed when it has put a file that was opened for
 // writing again, and has not recorded it. The object goes with the file's name. No attempt is
-// recorded here either, so that a buffer that keeps what it does not know would leave it.
+// recorded here either, so a buffer that keeps unknown objects would leave it.
 func TestOpenAndFlushedAtACrash(t *testing.T) {
 	for _, then := range []string{"remove", "rename"} {
 		t.Run(then, func(t *testing.T) {

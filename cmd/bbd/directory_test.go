@@ -11,7 +11,7 @@ import (
 	"forebay/internal/nsstest"
 )
 
-// The rules for stores hold for users and groups that /etc/passwd and /etc/group do not know, and a
+// The rules for stores hold for users and groups that are not in /etc/passwd and /etc/group, and a
 // rule with an unknown name applies to nobody by it. The binary is static, as on nodes.
 func TestRulesForUsersOfADirectory(t *testing.T) {
 	if testing.Short() {

@@ -31,9 +31,9 @@ tls { cert_file: "%[2]s/server.pem", key_file: "%[2]s/server.key", ca_file: "%[2
 authorization { users = [ {user: "CN=bbd"} ] }
 `
 
-// TestExternalServer: a daemon keeps its namespace on a nats-server of another process, which takes
-// only TLS and the daemon's certificate. Files outlive the daemon's end; while the server is killed, what
-// needs the namespace fails as unavailable; when the server is back, all continues by itself.
+// TestExternalServer: a daemon keeps its namespace on a nats-server of another process, which takes only
+// TLS and the daemon's certificate. Files outlive the daemon's end; While the server is killed, calls
+// that need the namespace fail as unavailable. When the server is back, all continues by itself.
 func TestExternalServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

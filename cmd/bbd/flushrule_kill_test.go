@@ -71,7 +71,7 @@ func (s *series) whole(c *client.Client, step int) error {
 	return err
 }
 
-// check compares what is there after a kill: each step that is complete by its last file is whole, and the newest
+// check compares the files after a kill: each step that is complete by its last file is whole, and the newest
 // that was acknowledged is there.
 func (s *series) check(c *client.Client) {
 	s.t.Helper()

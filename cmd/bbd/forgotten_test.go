@@ -21,7 +21,7 @@ const (
 	quickly = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 )
 
-// copyOf copies a folder, as an operator would who makes a backup of it.
+// copyOf copies a folder, as an operator's backup would.
 func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), filepath.Base(dir))

@@ -18,8 +18,8 @@ import (
 	"forebay/internal/clusterkey"
 )
 
-// The daemon outlives a tmpfs that another application has filled: what it has no memory
-// for is an error to the client that asked, and the next start succeeds as well.
+// The daemon outlives a tmpfs that another application has filled: a request without memory is an
+// error to its client, and the next start succeeds as well.
 func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

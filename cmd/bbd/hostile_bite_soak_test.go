@@ -16,8 +16,8 @@ import (
 	"forebay/internal/hostiletest"
 )
 
-// beforeMending is the last commit at which most kinds of attacks succeed, and beforeLimits what
-// its configuration knows of the limits.
+// beforeMending is the last commit at which most kinds of attacks succeed, and beforeLimits the
+// limits in its configuration.
 const (
 	beforeMending = "5354c45"
 	beforeLimits  = "limits: {sessions: 64, waiters: 2000}\n"

@@ -11,10 +11,10 @@ import (
 	"forebay/internal/hostiletest"
 )
 
-// guards says of the kinds of attacks which no release is known to have let through what keeps them
-// out today: without it, they succeed. All other kinds succeed at beforeMending:
+// guards names the present guard against each kind of attack that no release is known to have let through: without it, they
+// succeed. All other kinds succeed at beforeMending:
 //
-//	what gives in                          kinds
+//	weakness                               kinds
 //	the daemon sends, reads or writes as   endpoint of its own, files named by a URL, store that is replaced, directory that
 //	root                                   changes, directories of others, root by a certificate
 //	the daemon waits, or serves a pipe     FIFOs named by a URL, pipes in the store

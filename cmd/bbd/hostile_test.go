@@ -51,7 +51,7 @@ listen: {tcp: "%s", admin: "127.0.0.1:0"}
 memory: {size: %dMiB, region_size: 64MiB}
 `
 
-// hostileLimits are what users share of it.
+// hostileLimits are the users' shares of it.
 var hostileLimits = fmt.Sprintf("limits: {sessions: 64, unproven: 32, open_files: %d, request_memory: %d, waiters: 2000}\n",
 	hostiletest.MaxOpenFiles, hostiletest.MaxRequestMemory)
 
@@ -61,7 +61,7 @@ const (
 	hostileShm    = 560
 )
 
-// transport is what a daemon's sessions over TCP come over.
+// transport is the transport of a daemon's TCP sessions.
 type transport int
 
 const (
@@ -71,7 +71,7 @@ const (
 
 func (over transport) String() string { return [...]string{"TCP", "TLS"}[over] }
 
-// certify gives a daemon a certificate for TLS, and returns what its clients need.
+// certify gives a daemon a certificate for TLS, and returns its clients' configuration.
 func certify(t testing.TB, d *bbdtest.Daemon) (client clustercert.Files) {
 	t.Helper()
 	authority, pair, err := clustercert.NewAuthority(time.Now())
@@ -100,7 +100,8 @@ func certify(t testing.TB, d *bbdtest.Daemon) (client clustercert.Files) {
 	return issue(clustercert.Client, "client")
 }
 
-// startHostile starts a daemon to be attacked, and returns its address for TCP and what clients need for TLS there.
+// startHostile starts a daemon to be attacked, and returns its address for TCP and the clients' configuration for
+// TLS there.
 func startHostile(t testing.TB, d *bbdtest.Daemon, limits string, over transport) (tcp string, files clustercert.Files) {
 	t.Helper()
 	tcp = bbdtest.FreePort(t, "127.0.0.1")

@@ -14,8 +14,8 @@ import (
 	"forebay/internal/clustertest"
 )
 
-// A machine that dies takes what was synced to a file that is still open with it. That
-// is said of the file, whose entry knew no size yet; of an empty one nothing is lost.
+// If a machine dies, synced bytes of a file that is still open are lost. The file is reported,
+// although its entry had no size yet. Of an empty one nothing is lost.
 func TestOpenFileLostWithItsNode(t *testing.T) {
 	d := bbdtest.New(t)
 	d.Config = `
@@ -63,9 +63,9 @@ memory: {size: 128MiB, region_size: 64MiB}
 	}
 }
 
-// A machine dies while a file is open whose extents lie on the disk tier, which stays, and
-// in memory, which goes. What is on disk is not the file: it has holes, and old bytes. So
-// the file is lost, also if the next daemon is killed before it serves anybody.
+// A machine dies while a file is open whose extents lie on the disk tier, which stays, and in
+// memory, which goes. The extents on disk are not the file: it has holes, and old bytes. So the
+// file is lost, also if the next daemon is killed before it serves anybody.
 func TestOpenFileOutlivedByDiskTier(t *testing.T) {
 	backing := t.TempDir()
 	d := bbdtest.New(t)

@@ -41,7 +41,7 @@ func siteDir(t *testing.T) string {
 	return dir
 }
 
-// site is a buffer whose store lies in a site's directory, and what should be there.
+// site is a buffer whose store lies in a site's directory, and the expected content.
 type site struct {
 	t    *testing.T
 	c    *client.Client

@@ -29,8 +29,8 @@ import (
 
 // One machine runs a daemon with its state, its disk tier and its store on one journaled file
 // system. The machine is emulated, and its power is cut: the emulator is killed, and with it go the
-// memory, the page cache, and some of what the drive had in its write cache. The clients and the
-// history are here, outside. scripts/power.sh makes the machine's files.
+// memory, the page cache, and some of the drive's write cache. The clients and the history are
+// here, outside. scripts/power.sh makes the machine's files.
 
 const (
 	machineCuts = 5               // or FOREBAY_KILLS
@@ -129,7 +129,7 @@ func (m *machine) off() {
 	}
 }
 
-// cut is off of a drive that forgets.
+// cut cuts the power of a drive that loses writes.
 func (m *machine) cut(t *testing.T, rng *rand.Rand) {
 	m.off()
 	cached, kept := m.drive.Lose(rng)
@@ -281,8 +281,8 @@ func machineSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// TestPowerCutOfMachine: what a drain, a close of a flushed buffer or a rename in it put on the
-// store is there after a cut of the power, bit for bit. What memory alone had is named lost, and
+// TestPowerCutOfMachine: objects of a drain, of a close in a flushed buffer or of a rename in it
+// are there after a cut of the power, bit for bit. Files of memory alone are named lost, and
 // nothing is silently wrong or absent.
 func TestPowerCutOfMachine(t *testing.T) {
 	cuts := machineCuts

@@ -1,5 +1,5 @@
 // Command bbd is the Forebay daemon of one node. It reads the configuration and joins the packages; it must never
-// decide what becomes of a file.
+// decide the fate of a file.
 package main
 
 import (

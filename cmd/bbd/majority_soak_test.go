@@ -11,9 +11,9 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// A daemon that waits for a majority of the namespace's servers starts when it is there. When
-// the majority is lost later, and when it is back, the daemon says so: in /readyz, in the
-// metric, in the log, in status and doctor.
+// A daemon that waits for a majority of the namespace's servers starts when it is there. When the
+// majority is lost later, and when it is back, the daemon reports it in /readyz, in the metric, in
+// the log, in status and doctor.
 func TestMajorityLost(t *testing.T) {
 	servers := newTrio(t)
 	servers.start(0)

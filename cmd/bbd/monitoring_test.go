@@ -112,8 +112,8 @@ func anchors(t *testing.T, page string) map[string]bool {
 	return found
 }
 
-// dashboard is what docs/grafana.json may hold: the part of Grafana's dashboard model that it uses
-// (Grafana documentation, "JSON model").
+// dashboard is the part of Grafana's dashboard model that docs/grafana.json may use (Grafana
+// documentation, "JSON model").
 type dashboard struct {
 	UID, Title, Timezone, Refresh string
 	Tags                          []string

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// A daemon without the right to mount uses what bbd mount has mounted. Where that is too small for its memory, it
-// does not start, rather than lose its content.
+// A daemon without the right to mount uses the mount of bbd mount. If that is too small for its memory, it does
+// not start, rather than lose its content.
 func TestMountBefore(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T) {
 		d := bbdtest.New(t, "--memory-mount", "auto")

@@ -72,7 +72,7 @@ func mountThatHangs(t *testing.T, dir string) (end func()) {
 		if !ended {
 			ended = true
 			unix.Unmount(dir, unix.MNT_DETACH)
-			unix.Close(fd) // what waits for an answer gets an error
+			unix.Close(fd) // a waiting request gets an error
 		}
 	}
 	t.Cleanup(end)
@@ -147,8 +147,8 @@ func testMountThatHangs(t *testing.T) {
 	}
 }
 
-// A buffer's file system is not mounted any more, while the daemon runs or when it starts:
-// nothing is flushed to what lies below the mount point, and all is flushed when it is back.
+// A buffer's file system is not mounted any more, while the daemon runs or when it starts: nothing
+// is flushed to the directory below the mount point, and all is flushed when it is back.
 func TestStoreNotMounted(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T) {
 		for _, restart := range []bool{false, true} {

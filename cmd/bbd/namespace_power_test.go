@@ -17,10 +17,9 @@ import (
 
 const syncedConfig = "listen: {admin: \"127.0.0.1:0\"}\nnats: {embedded: {sync_interval: 0s}}\n"
 
-// TestPowerCutOfNamespace: the disk of the namespace's server loses power at some step, and
-// with it some of what was not synced, while clients write, rename and remove; memory stays.
-// If each change is synced before it is acknowledged, nothing of what was acknowledged is
-// forgotten.
+// TestPowerCutOfNamespace: the disk of the namespace's server loses power at some step, and with it
+// some unsynced writes, while clients write, rename and remove; memory stays. If each change is
+// synced before it is acknowledged, no acknowledged change is lost.
 func TestPowerCutOfNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

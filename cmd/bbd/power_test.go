@@ -103,9 +103,9 @@ memory: {size: 128MiB, region_size: 64MiB}
 disk: {dir: "{{.Dir}}/disk", size: 256MiB}
 `
 
-// TestPowerCutOfDiskTier: the node loses power while files go to its disk tier, which
-// then holds some of what was not synced. What is read afterwards is what was
-// acknowledged last, or is named lost; and nothing is lost that had been spilled for long.
+// TestPowerCutOfDiskTier: the node loses power while files go to its disk tier, which then holds
+// some of the unsynced writes. Each file read afterwards has its last acknowledged bytes, or is
+// named lost. Nothing is lost that had been spilled for long.
 func TestPowerCutOfDiskTier(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -242,7 +242,7 @@ func awaitSpilled(t *testing.T, d *bbdtest.Daemon, c *client.Client, f *powertes
 }
 
 // TestPowerCutAfterRemoval: a file of the disk tier that was removed, or replaced, before the node lost
-// power is not there afterwards, although the disk may have forgotten what was not synced.
+// power is not there afterwards, although the disk may have lost unsynced writes.
 func TestPowerCutAfterRemoval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

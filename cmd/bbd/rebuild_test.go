@@ -39,7 +39,7 @@ func TestRebuild(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, nats string)
-		dirs   bool // directories can be read of what is left
+		dirs   bool // directories can be read from the remains
 	}{
 		"a record is damaged": {func(t *testing.T, nats string) { metatest.FlipText(t, nats, "NS_forebay-b-", "the-damaged-one") }, true},
 		"cut off": {func(t *testing.T, nats string) {
@@ -179,7 +179,7 @@ func (r *rebuilding) remove(b *client.Buffer, path string) {
 	r.gone = append(r.gone, path)
 }
 
-// fill makes a buffer and does to files in it whatever can be done.
+// fill makes a buffer and does each kind of change to files in it.
 func (r *rebuilding) fill() {
 	t, c := r.t, dial(r.t, r.Daemon)
 	ctx := t.Context()
@@ -221,7 +221,8 @@ func (r *rebuilding) fill() {
 	r.move(b, "over", "replaced")
 	r.move(b, "was", "is")
 	r.transact(b)
-	// A rename and a removal follow on the store at once: what the log still has of them would be lost with it.
+	// A rename and a removal follow on the store at once: the log's remaining part of them would be lost with
+	// it.
 	waitFor(t, "the store has followed", func() bool {
 		_, left := os.Stat(filepath.Join(r.store, "removed-flushed"))
 		_, moved := os.Stat(filepath.Join(r.store, "new-flushed"))
@@ -308,7 +309,7 @@ func (r *rebuilding) rebuild(c *client.Client, dirs bool) {
 	}
 }
 
-// at returns where a file is: memory knows of a renamed directory what its files were told when they were written.
+// at returns where a file is: memory has the names of a renamed directory as of the writes of its files.
 func (r *rebuilding) at(path string, dirs bool) string {
 	if was, ok := r.moved[path]; ok && !dirs {
 		return was
@@ -339,7 +340,7 @@ func (r *rebuilding) wantAll(c *client.Client, dirs bool) {
 	}
 	for _, path := range r.gone {
 		if path == "was" && !dirs || path == "emptied" && dirs {
-			continue // nobody has said that it was renamed, or removed
+			continue // no record shows that it was renamed, or removed
 		}
 		if e, err := b.Stat(r.t.Context(), path); client.KindOf(err) != client.ErrNotFound {
 			r.t.Errorf("%s is there again: %+v (%v)", path, e, err)

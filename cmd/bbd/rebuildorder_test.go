@@ -12,9 +12,9 @@ import (
 	"forebay/meta/metatest"
 )
 
-// TestRebuildBeforeTheStoreFollows: the renames that the store was still to follow are forgotten with a damaged log. All the same
-// a drain puts each file under its name, whatever can be read of the log: a clean file could be evicted otherwise, and
-// its readers would look for it under a name that the store does not have.
+// TestRebuildBeforeTheStoreFollows: the renames that the store was still to follow are lost with a damaged log. All the same a
+// drain puts each file under its name, however little of the log can be read: a clean file could be evicted otherwise, and its
+// readers would look for it under a name that the store does not have.
 func TestRebuildBeforeTheStoreFollows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

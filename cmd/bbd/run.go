@@ -156,7 +156,7 @@ func awaitEnd(ctx context.Context, m *membership, log *slog.Logger, hangups <-ch
 	}
 }
 
-// tellOf logs what went wrong, if something did.
+// tellOf logs an error, if there is one.
 func tellOf(log *slog.Logger, what string, err error) {
 	if err != nil {
 		log.Warn(what, "err", err)

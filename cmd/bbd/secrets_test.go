@@ -29,9 +29,8 @@ func clusterSecrets(t *testing.T) string {
 	return dir
 }
 
-// TestSecretsStayInFiles starts a daemon with all kinds of secrets, has it talk to
-// clients that know them and to some that do not, and looks for them in its log, its
-// arguments and its environment.
+// TestSecretsStayInFiles starts a daemon with all kinds of secrets, connects clients with them and
+// without, and searches for them in its log, its arguments and its environment.
 func TestSecretsStayInFiles(t *testing.T) {
 	dir := clusterSecrets(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -115,7 +114,7 @@ func TestSecretsStayInFiles(t *testing.T) {
 	}
 }
 
-// TestUnguardedIsRefused: no listener beyond loopback without a proof of who comes.
+// TestUnguardedIsRefused: no listener beyond loopback without a proof of the client's identity.
 func TestUnguardedIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	loose := filepath.Join(dir, "key")

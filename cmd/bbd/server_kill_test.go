@@ -14,15 +14,15 @@ import (
 	"forebay/internal/durabletest"
 )
 
-// TestServerKilled is TestDaemonKilled with a namespace server of its own, which is killed
-// too: while the daemon lives on, or at the same time.
+// TestServerKilled is TestDaemonKilled with a namespace server of its own, which is killed too:
+// while the daemon keeps running, or at the same time.
 func TestServerKilled(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "nats-server")
 	if out, err := exec.Command("go", "build", "-o", binary, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
 		t.Fatalf("building nats-server: %v: %s", err, out)
 	}
 	kills := crashKillsAsked()
-	for done := 0; done < kills; done += crashKills { // what a history costs to judge grows with its square
+	for done := 0; done < kills; done += crashKills { // the cost of a history's check grows with its square
 		t.Run(fmt.Sprintf("from %d", done), func(t *testing.T) { serverKilled(t, binary, uint64(done), min(crashKills, kills-done)) })
 	}
 }

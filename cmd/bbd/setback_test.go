@@ -25,12 +25,11 @@ import (
 	"forebay/internal/clustertest"
 )
 
-// TestNamespaceDamaged: the namespace's servers are killed, and their folders are set back
-// to an older copy, or files in them are truncated or have bits flipped. The node with the
-// files lives on, or starts again. Every acknowledged file is then under a name that it
-// had, or below .lost+found, with its last bytes, or is named. Where the namespace cannot
-// be used any more, that is said, and memory stays: with the folders set back whole, all
-// of it is there.
+// TestNamespaceDamaged: the namespace's servers are killed, and their folders are set back to an
+// older copy, or files in them are truncated or have bits flipped. The node with the files keeps
+// running, or starts again. Every acknowledged file is then under a name that it had, or below
+// .lost+found, with its last bytes, or is named. If the namespace cannot be used any more, that is
+// reported, and memory stays: with the folders set back whole, all of it is there.
 func TestNamespaceDamaged(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "nats-server")
 	if out, err := exec.Command("go", "build", "-o", binary, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
@@ -156,8 +155,8 @@ func (s *natsServers) kill() {
 	}
 }
 
-// copy copies the folders while the servers stand still, so it is what a crash of all of
-// them would leave.
+// copy copies the folders while the servers stand still, so the copy equals the folders after a
+// crash of all of them.
 func (s *natsServers) copy() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -302,8 +301,7 @@ func (o *owed) step(ctx context.Context) error {
 	return nil
 }
 
-// read reads everything below a directory. Errs has what could not be read.
-// A lost file is named.
+// read reads everything below a directory. Errs has the failed reads. A lost file is named.
 func (o *owed) read(ctx context.Context, dir string, found map[clustertest.Version][]string, named map[string]bool, errs *[]error) {
 	for e, err := range o.b.ReadDir(ctx, dir) {
 		if err != nil {
@@ -337,9 +335,9 @@ func (o *owed) read(ctx context.Context, dir string, found map[clustertest.Versi
 
 // view is a client's view of the acknowledged changes.
 type view struct {
-	errs    []error  // by which the namespace says that it is damaged
-	missing []string // what is neither there nor named
-	wrong   []string // what has bytes that were never acknowledged
+	errs    []error  // by which the namespace reports damage
+	missing []string // files neither there nor named
+	wrong   []string // files with bytes that were never acknowledged
 	named   []string // files that are named as lost or unexplained
 	aside   int      // files that are below .lost+found or have an earlier name
 }

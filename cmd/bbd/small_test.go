@@ -71,7 +71,7 @@ func wantQuiet(t *testing.T, d *bbdtest.Daemon, starts int) {
 	}
 }
 
-// purge --discard of what a full /dev/shm keeps, and of regions that cannot be read.
+// purge --discard of a full /dev/shm, and of unreadable regions.
 func TestPurgeOnAFullShm(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T) {
 		mount(t, "-t", "tmpfs", "-o", "size=64m", "shm", "/dev/shm")
@@ -97,7 +97,7 @@ func TestPurgeOnAFullShm(t *testing.T) {
 	})
 }
 
-// More memory than the machine has is refused, with both figures and what to do.
+// More memory than the machine has is refused, with both figures and a remedy.
 func TestMemoryOfTheMachine(t *testing.T) {
 	const machine = 24 << 30
 	for _, size := range []config.Size{{Share: 25}, {Share: 90}, {Bytes: 64 << 20}, {Bytes: machine}} {

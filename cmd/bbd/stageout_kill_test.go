@@ -18,7 +18,7 @@ import (
 type stager struct {
 	buffer string
 	to     string // the folder
-	uid    int    // who stages out
+	uid    int    // user of the stage-out
 	dirs   int    // of crashers
 	rng    *rand.Rand
 	past   *durabletest.History
@@ -55,7 +55,7 @@ func (s *stager) run(ctx context.Context, c *client.Client) {
 	}
 }
 
-// stage stages one path out, and reports whether the daemon lives.
+// stage stages one path out, and reports whether the daemon runs.
 func (s *stager) stage(ctx context.Context, c *client.Client, from string) (bool, error) {
 	ended := s.past.Begin(durabletest.Event{Op: durabletest.StageOut, Below: from, To: s.to})
 	var report admin.Report

@@ -20,8 +20,8 @@ const (
 	stoppedNames = 8                      // of each, written over again and again
 )
 
-// writeUntilTold writes file after file until its input ends. It says when it is connected, and
-// the number of each file that was closed.
+// writeUntilTold writes file after file until its input ends. It prints a line once it is
+// connected, and the number of each closed file.
 func writeUntilTold(ctx context.Context, socket, dir string) error {
 	c, err := client.Dial(ctx, client.Options{Address: "unix://" + socket, RetryFor: 2 * time.Minute})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // TestDaemonEndsWhileAStoreHangs: a file system does not answer an fsync, as one whose server is away. Status counts the
 // process that hangs. The daemon ends all the same, by SIGTERM and by SIGKILL, and the next one serves, although that process
-// stays in the kernel. When the file system answers, what was dirty arrives, and what the flush had left is removed.
+// stays in the kernel. When the file system answers, dirty files arrive, and remains of the flush are removed.
 func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a store that hangs, and for the end of its daemon, twice")
@@ -73,7 +73,7 @@ func testEndWhileAStoreHangs(t *testing.T, end func(*users)) {
 	u.must(aliceUID, "drain", "away", "--timeout", "1m")
 	fs.Calls()
 	u.unchanged(filepath.Join(away, "f"), content)
-	for { // the sweep of the store is not what a drain waits for
+	for { // a drain does not wait for the sweep of the store
 		left, err := os.ReadDir(away)
 		if err != nil {
 			t.Fatal(err)

@@ -16,10 +16,10 @@ import (
 	"forebay/internal/hostiletest"
 )
 
-// A root daemon among users who do not trust each other: what a user's path leads to is what
-// that user may reach, at the moment when it is used.
+// A root daemon among users who do not trust each other: a user's path leads only to files that
+// this user may reach, at the moment of use.
 
-// Users whom no system knows.
+// Users who are not in the user database.
 const (
 	aliceUID = 50001
 	bobUID   = 50002
@@ -152,7 +152,7 @@ func TestBackingSwapped(t *testing.T) {
 	u.must(bobUID, "buffer", "destroy", "swap", "--discard")
 }
 
-// A directory is replaced with a link to root's between any two looks at it, while a file in it is
+// A directory is replaced with a link to root's between any two checks of it, while a file in it is
 // staged in, and others are staged out to it.
 func TestStageInRace(t *testing.T) { withOwnMounts(t, testStageInRace) }
 
@@ -205,7 +205,7 @@ func TestSharedParent(t *testing.T) {
 	u.mustFail(bobUID, "permission", "buffer", "create", "hers", "--backing", backingURL(private), "--existing", "overwrite")
 }
 
-// Pipes lie where files would go. Nothing waits for who writes into them, least of all others.
+// Pipes lie where files would go. Nothing waits for their writers, least of all other users.
 func TestPipesInTheStore(t *testing.T) {
 	u := startForUsers(t, smallDaemon)
 	bobs := u.dir("bob", bobUID, 0o755)

@@ -95,8 +95,8 @@ func (u *users) works(uid int, buffer, round string) {
 	u.must(uid, "drain", buffer, "--timeout", "1m")
 }
 
-// TestMemoryBehindAHungStore: a user's store hangs with all memory full of what it should take. Another user
-// works, and so does root; when the store answers, the first one's write ends.
+// TestMemoryBehindAHungStore: a user's store hangs with all memory full of files for it. Another user works,
+// and so does root; when the store answers, the first one's write ends.
 func TestMemoryBehindAHungStore(t *testing.T) {
 	t.Parallel()
 	u := startShared(t, "")
@@ -143,10 +143,9 @@ func TestSharesAfterKill(t *testing.T) {
 	}
 }
 
-// TestSharesAfterKillWithDisk: with a disk tier one user fills more than memory with what no store takes, before the
-// daemon is killed and after it. All acknowledged files are there, and the other user gets the
-// guaranteed share of memory each time: three regions of eight, of which one is kept for a newcomer and
-// one for root.
+// TestSharesAfterKillWithDisk: with a disk tier one user fills more than memory with files that no store accepts,
+// before the daemon is killed and after it. All acknowledged files are there, and the other user gets the guaranteed
+// share of memory each time: three regions of eight, of which one is kept for a newcomer and one for root.
 func TestSharesAfterKillWithDisk(t *testing.T) {
 	t.Parallel()
 	u := startShared(t, "disk: {dir: \"{{.Dir}}/disk\", size: 3GiB}\n")

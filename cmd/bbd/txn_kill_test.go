@@ -17,10 +17,10 @@ import (
 	"forebay/internal/durabletest"
 )
 
-// The daemon is killed at random moments while tasks write into transactions, adopt,
-// commit and abort. After each restart a job continues where it was: what a task had written
-// and closed is not written again. The output of a committed transaction is there as a
-// whole, that of another one not at all, and the store holds nothing else.
+// The daemon is killed at random moments while tasks write into transactions, adopt, commit and
+// abort. After each restart a job continues where it was: closed files of a task are not written
+// again. The output of a committed transaction is there as a whole, that of another one not at all,
+// and the store holds nothing else.
 
 const (
 	txnWorkers = 4
@@ -175,12 +175,12 @@ func (w *txnWorker) commitJob(ctx context.Context, j *txnJob) error {
 	return nil
 }
 
-// look also learns what became of the job under way.
+// look also finds the outcome of the job under way.
 func (w *txnWorker) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {
 	return errors.Join(w.learn(ctx, b), w.crasher.look(ctx, b, all))
 }
 
-// learn asks after a restart what became of a commit that was not answered.
+// learn finds after a restart the outcome of a commit without an answer.
 func (w *txnWorker) learn(ctx context.Context, b *client.Buffer) error {
 	j := w.job
 	if j == nil || j.ended == nil {
@@ -194,7 +194,7 @@ func (w *txnWorker) learn(ctx context.Context, b *client.Buffer) error {
 	case client.TxnCommitted, client.TxnFolded:
 		j.ended(durabletest.Done)
 		w.job = nil
-	case client.TxnOpen, client.TxnCommitting: // not decided: the job asks again
+	case client.TxnOpen, client.TxnCommitting: // not decided: the job commits again
 		j.ended(durabletest.Failed)
 		j.ended = nil
 	default:
@@ -232,7 +232,7 @@ func daemonKilledInTransactions(t *testing.T, args ...string) {
 		r.work(t, func() { killAfter(d, time.Duration(20+rng.IntN(150))*time.Millisecond) })
 		r.judge(t, durabletest.Event{}, d.Start, fmt.Sprintf("after kill %d", kill+1))
 	}
-	for _, w := range workers { // what a transaction still hides is not drained
+	for _, w := range workers { // files that a transaction still hides are not drained
 		if w.job == nil {
 			continue
 		}

@@ -133,8 +133,7 @@ func TestKilledStageOutIsSweptAtTheNextStart(t *testing.T) {
 	})
 }
 
-// A machine that comes back without its memory is another instance, which still knows what
-// it was.
+// A machine that comes back without its memory is another instance, which still recognizes its own stage-outs.
 func TestKilledStageOutIsSweptByAnotherInstance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

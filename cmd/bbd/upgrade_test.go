@@ -105,7 +105,7 @@ func lasting(t *testing.T, d *bbdtest.Daemon) *client.Client {
 	return c
 }
 
-// exchange has two daemons do with each other's files whatever clients may ask.
+// exchange runs each request of clients on two daemons with each other's files.
 func exchange(t *testing.T, what string, a, b *client.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -154,7 +154,7 @@ func exchange(t *testing.T, what string, a, b *client.Client) {
 	}
 }
 
-// drains has one daemon drain what both have written, and stage it out and in.
+// drains drains the files of both daemons at one, and stages them out and in.
 func drains(t *testing.T, what string, by *client.Client, store string) {
 	t.Helper()
 	ctx := t.Context()
@@ -189,9 +189,9 @@ func wantUnsupported(t *testing.T, what string, err error, parts ...string) {
 	}
 }
 
-// A cluster of the previous version is upgraded daemon by daemon while clients work at
-// each: the versions read, write, rename, remove, drain and stage each other's files,
-// no byte is wrong, and what only the new one can is refused until all are new.
+// A cluster of the previous version is upgraded daemon by daemon while clients work at each: the
+// versions read, write, rename, remove, drain and stage each other's files, no byte is wrong, and
+// functions of the new version are refused until all are new.
 func TestRollingUpgrade(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds another release")
@@ -348,7 +348,7 @@ func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daem
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range files { // what exchange left is not in the journals
+	for name := range files { // files of exchange are not in the journals
 		if strings.Contains(name, "-moved/") {
 			delete(files, name)
 		}
@@ -417,7 +417,7 @@ func TestStranger(t *testing.T) {
 	if !strings.Contains(n.Refused, "speaks protocol version 7") || !strings.Contains(n.Refused, "of node n1 to a release that speaks version 7") {
 		t.Errorf("n1 says of it: %q", n.Refused)
 	}
-	// Whatever concerns all daemons continues without it.
+	// Work of all daemons continues without it.
 	if err := errors.Join(b.Mkdir(ctx, "d", 0o755), b.WriteFile(ctx, "d/f", clustertest.Content(1, 1<<20), 0), b.Rename(ctx, "d", "e")); err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +436,8 @@ func TestStranger(t *testing.T) {
 	default:
 	}
 
-	// The others are gone: now it serves, and whoever cannot speak with it is told so.
+	// The others are gone: now it serves, and clients of other versions get an error that names the
+	// versions.
 	n1.Stop()
 	if err := <-started; err != nil {
 		t.Fatalf("%v\n%s", err, n9.Log())

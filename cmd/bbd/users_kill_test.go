@@ -96,7 +96,7 @@ func daemonKilledWithUsers(t *testing.T, seed uint64, kills int) {
 }
 
 // endWithWorkers kills a daemon, and before it often one of its store workers, or stops one that
-// continues then or is stopped as long as it lives. It returns how many workers were victims.
+// continues then or stays stopped until its end. It returns how many workers were victims.
 func endWithWorkers(t *testing.T, d *bbdtest.Daemon, rng *rand.Rand) (victims int) {
 	t.Helper()
 	pause := func() { time.Sleep(time.Duration(5+rng.IntN(80)) * time.Millisecond) }

@@ -2,7 +2,7 @@ package config
 
 import "strings"
 
-// AdminSocketOff is the value of listen.admin_socket that asks for none.
+// AdminSocketOff is the value of listen.admin_socket for no socket.
 const AdminSocketOff = "off"
 
 // maxSocketPath is how many bytes the path of a unix socket may have (unix(7)).

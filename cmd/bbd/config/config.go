@@ -19,7 +19,7 @@ type Config struct {
 	Namespace Namespace
 	Flush     Flush
 	S3        S3
-	Stores    []Store // nil: what is safe without a list; empty: object stores are for the daemon's owner alone
+	Stores    []Store // nil: the safe stores; empty: object stores are for the daemon's owner alone
 	Lustre    Lustre
 	Limits    Limits
 	Log       Log
@@ -69,7 +69,7 @@ type Listen struct {
 	Socket string // path of the unix socket
 	TCP    string // host:port for clients elsewhere
 	Fabric string // host:port for their one-sided transfers; empty: the port after TCP's; "off": none
-	OFI    string // host:port of what accompanies transfers over libfabric; empty: any port at Fabric's host
+	OFI    string // host:port of the connections beside libfabric transfers; empty: any port at Fabric's host
 	Admin  string // host:port for HTTP
 
 	// AdminSocket is the path of a unix socket for HTTP, for the daemon's owner; empty: beside
@@ -120,7 +120,7 @@ type Embedded struct {
 	SyncInterval time.Duration
 }
 
-// Namespace says how the namespaces of new buffers are kept.
+// Namespace is the way the namespaces of new buffers are kept.
 type Namespace struct{ Engine Engine }
 
 // Engine is how a namespace is kept.
@@ -162,7 +162,7 @@ type Store struct {
 	Users     []string // names, uids, @group, @gid; nil: all users
 }
 
-// Lustre says how files are striped where the backing store is Lustre.
+// Lustre is the striping of files where the backing store is Lustre.
 type Lustre struct {
 	Stripes []Stripe
 }

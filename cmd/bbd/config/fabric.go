@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// FabricOff is the value of listen.fabric that asks for none.
+// FabricOff is the value of listen.fabric for no fabric.
 const FabricOff = "off"
 
 // FabricAddress returns the address of one-sided transfers, "" for none, and

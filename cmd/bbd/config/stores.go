@@ -81,7 +81,7 @@ func parseStoreList(s *Store, key string, value any) error {
 	return nil
 }
 
-// formatStores writes what parseStores reads.
+// formatStores is the inverse of parseStores.
 func formatStores(stores []Store) string {
 	if stores == nil {
 		return `""`

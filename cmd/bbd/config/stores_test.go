@@ -50,7 +50,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// Of a name that the system does not know, the check warns, and finds no problem.
+// For a name that the system does not have, the check warns, and finds no problem.
 func TestUnknownUsers(t *testing.T) {
 	nsstest.Run(t, func(t *testing.T, s *nsstest.Source) {
 		s.Users("carol:x:50003:50003::/:/bin/sh\n")

@@ -20,8 +20,8 @@ func Stopping() error { return send(daemon.SdNotifyStopping) }
 // Status shows a line of text in `systemctl status`.
 func Status(text string) error { return send("STATUS=" + text) }
 
-// Extend asks for more time to start or stop, as a long recovery or drain needs;
-// call it again before the time is over.
+// Extend requests more time to start or stop, as a long recovery or drain needs. Call it again
+// before the time is over.
 func Extend(by time.Duration) error {
 	return send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds()))
 }
