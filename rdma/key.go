@@ -63,7 +63,7 @@ func (k RemoteKey) Equal(other RemoteKey) bool {
 // String shows the id alone.
 func (k RemoteKey) String() string { return fmt.Sprintf("region#%d", k.id) }
 
-// Format shows the id alone, whatever the verb.
+// Format shows the id alone, with any verb.
 func (k RemoteKey) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, k.String()) }
 
 // LogValue shows the id alone.

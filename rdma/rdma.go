@@ -68,7 +68,7 @@ type Region interface {
 	Bytes() []byte
 	// Key is the key by which a peer reaches it.
 	Key() RemoteKey
-	// Access is what peers may do.
+	// Access is the set of operations that peers may do.
 	Access() Access
 	// Close revokes the key. When it returns, no operation of any peer touches the memory any
 	// more; operations under way complete with ErrRevoked, or finished before. It waits for
@@ -83,8 +83,8 @@ type Listener interface {
 	Accept(ctx context.Context) (Conn, error)
 	// Addr is where it listens, in a form that Dial takes.
 	Addr() string
-	// Close stops listening, unblocks Accept, closes connections that were not accepted, and
-	// waits. Accepted connections live on. It is idempotent.
+	// Close stops listening, unblocks Accept, closes connections that were not accepted, and waits.
+	// Accepted connections stay open. It is idempotent.
 	io.Closer
 }
 
@@ -144,7 +144,8 @@ type Completion struct {
 	Err error
 }
 
-// CheckOp refuses what no target could be asked: an unknown kind, or more than max bytes.
+// CheckOp refuses operations that no target could carry out: an unknown kind, or more than max
+// bytes.
 func CheckOp(op *Op, max int) error {
 	switch {
 	case op.Kind != OpRead && op.Kind != OpWrite:

@@ -28,7 +28,7 @@ type conn struct {
 	log    *slog.Logger
 	theirs lifeline.Hello
 
-	contexts fi.Contexts // for what libfabric holds of this connection
+	contexts fi.Contexts // for the memory that libfabric holds of this connection
 
 	line  *lifeline.Line
 	loans loans
@@ -86,7 +86,7 @@ func (c *conn) attach(make func() (*fi.Endpoint, error)) error {
 		return c.mu.err
 	}
 	e, err := make()
-	c.mu.endpoint = e // whatever there is of it, the loop closes
+	c.mu.endpoint = e // the loop closes it, complete or not
 	if err != nil {
 		return err
 	}

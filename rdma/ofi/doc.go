@@ -17,10 +17,10 @@
 //
 //	initiator                                 target
 //	 Post(key) ── lifeline: open, key ──────▶  compares the key's secret
-//	           ◀─ opened: address, rkey ─────  remembers who has it
+//	           ◀─ opened: address, rkey ─────  records the holder
 //	 fi_write, fi_read … ═══ endpoint ══════▶  (runs no code)
 //	                                           Region.Close:
-//	 ends what is in flight ◀──── revoke ────  refuses to open it again
+//	 ends its operations    ◀──── revoke ────  refuses to open it again
 //	           ── revoked ──────────────────▶  deregisters, returns
 //
 // A peer that does not answer in time loses its connection, and with its endpoint the way to any

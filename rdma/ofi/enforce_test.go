@@ -80,7 +80,7 @@ func (x *link) do(kind rdma.OpKind, off uint64, b []byte) error {
 	return rdma.Do(x.t.Context(), x.conn, []rdma.Op{{Kind: kind, Local: b, Remote: rdma.Remote{Key: x.region.Key(), Offset: off}}})
 }
 
-// tamper changes what the initiator believes to be its right.
+// tamper changes the initiator's record of its rights.
 func (x *link) tamper(change func(g *grant)) {
 	x.t.Helper()
 	_, err := x.conn.ask(x.t.Context(), x.region.Key())
@@ -97,8 +97,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// wantBroken checks that an operation was refused, which costs the connection, and that the
-// target lives on.
+// wantBroken checks that an operation was refused, which costs the connection, and that the target
+// continues.
 func (x *link) wantBroken(err error) {
 	x.t.Helper()
 	if !errors.Is(err, rdma.ErrAccess) && !errors.Is(err, rdma.ErrPeerGone) {
@@ -110,8 +110,7 @@ func (x *link) wantBroken(err error) {
 	must(x.t, rdma.Do(x.t.Context(), x.conn, []rdma.Op{op}))
 }
 
-// TestFabricEnforces: an initiator that does not hold to what it was told is stopped by the
-// fabric itself.
+// TestFabricEnforces: the fabric itself stops an initiator that exceeds its rights.
 func TestFabricEnforces(t *testing.T) {
 	for name, c := range map[string]struct {
 		access rdma.Access
@@ -139,7 +138,7 @@ func TestFabricEnforces(t *testing.T) {
 }
 
 // TestFabricRevokes: an initiator that keeps the fabric's key after the region is closed, and
-// says that it does not, is stopped.
+// denies it, is stopped.
 func TestFabricRevokes(t *testing.T) {
 	x := newLink(t, all, nil)
 	var kept grant
@@ -156,8 +155,8 @@ func TestFabricRevokes(t *testing.T) {
 	}
 }
 
-// TestRevocationOfAStalledPeer: a peer that never says that it has let go loses its connection,
-// and the revocation goes through.
+// TestRevocationOfAStalledPeer: a peer that never confirms the revocation loses its connection, and
+// the revocation goes through.
 func TestRevocationOfAStalledPeer(t *testing.T) {
 	x := newLink(t, all, func(o *Options) { o.RevokeTimeout = 50 * time.Millisecond })
 	x.tamper(func(g *grant) { g.users++ })

@@ -94,7 +94,7 @@ func (f *Fabric) Limits() rdma.Limits {
 	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
 }
 
-// Close implements rdma.Fabric. Connections go first: what peers have opened ends with them.
+// Close implements rdma.Fabric. Connections go first: regions that peers have opened end with them.
 func (f *Fabric) Close() error {
 	f.closed.Do(func() {
 		f.cancel()

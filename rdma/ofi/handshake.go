@@ -315,7 +315,7 @@ func (f *Fabric) compatible(theirs lifeline.Hello) error {
 	return nil
 }
 
-// dialer is what Dial and listeners use.
+// dialer has the state that Dial and listeners share.
 func (o *Options) dialer() Dialer {
 	return Dialer{PeerTimeout: o.PeerTimeout, TLS: o.TLS, Authenticate: o.Authenticate, Log: o.Log}
 }

@@ -38,7 +38,7 @@ func (x *link) slabs() int {
 	return all / local.SlabStages
 }
 
-// wantWritten writes memory to the region, and checks that it is what arrives.
+// wantWritten writes memory to the region, and checks that it arrives.
 func (x *link) wantWritten(mem []byte) {
 	x.t.Helper()
 	must(x.t, x.do(rdma.OpWrite, 0, mem))
@@ -106,8 +106,8 @@ func TestKept(t *testing.T) {
 }
 
 // TestKeptMemoryAtTheSameAddress: memory that was kept, closed and unmapped, and other memory that
-// comes to lie where it was, have nothing to do with each other, whether the other is kept or not;
-// who forgets to close is told.
+// comes to lie where it was, do not affect each other, whether the other is kept or not. An owner
+// that does not close gets an error.
 func TestKeptMemoryAtTheSameAddress(t *testing.T) { keptMemoryAtTheSameAddress(t, "hardware") }
 
 func keptMemoryAtTheSameAddress(t *testing.T, name string) {
@@ -138,8 +138,8 @@ func keptMemoryAtTheSameAddress(t *testing.T, name string) {
 	}
 }
 
-// TestKeptIsBounded: what was used longest ago is unregistered for what is used now, but not what
-// is in use; and what finds no room is copied.
+// TestKeptIsBounded: the least recently used memory is unregistered for memory that is used now,
+// unless it is in use. Memory without room is copied.
 func TestKeptIsBounded(t *testing.T) {
 	x := newKeepingLink(t, "hardware", 2*keptSize)
 	var mems [4][]byte
@@ -253,7 +253,7 @@ func TestBuffers(t *testing.T) {
 			}
 			before := free()
 			copy(b.Bytes(), bytes.Repeat([]byte("buffer"), BufferSize/6))
-			rest := takeStages(t, x.near, x.conn) // who stages now, waits
+			rest := takeStages(t, x.near, x.conn) // an operation that stages now waits
 			x.wantWritten(b.Bytes()[:BufferSize-7])
 			must(t, x.do(rdma.OpRead, 5, b.Bytes()[1000:2000]))
 			if x.slabs() != 1 || free() != 0 {

@@ -12,8 +12,8 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// configurations are what the suite runs on. The test of the peer that is killed starts this
-// binary again, which finds here what it was.
+// configurations are the fabrics of the suite. The test of the killed peer starts this binary
+// again, which finds its own here.
 var configurations = map[string]struct {
 	opts  Options
 	rules fi.Rules
@@ -37,7 +37,8 @@ const variable = "FOREBAY_OFI_TEST"
 
 func suiteProvider(name string) rdmatest.Provider {
 	c := configurations[name]
-	// What is in flight takes its time on an emulated device or a busy machine, and so do pings.
+	// Operations in flight take their time on an emulated device or a busy machine, and so do
+	// pings.
 	c.opts.RevokeTimeout, c.opts.PeerTimeout = time.Minute, time.Minute
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return newFabric(c.opts, c.rules) },

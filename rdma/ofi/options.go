@@ -56,9 +56,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Dialer is what connections to one peer have of their own, where one Fabric dials many. Its
-// fields stand in place of the Options of the same names; a PeerTimeout of 0 and a nil Log mean
-// their defaults.
+// Dialer has the settings of connections to one peer, where one Fabric dials many. Its fields stand
+// in place of the Options of the same names; a PeerTimeout of 0 and a nil Log mean their defaults.
 type Dialer struct {
 	PeerTimeout  time.Duration
 	TLS          *tls.Config

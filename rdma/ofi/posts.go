@@ -121,8 +121,8 @@ func wellFormed(ops []rdma.Op) (int, error) {
 	return len(ops), nil
 }
 
-// enqueue takes in operations and posts what fits. It waits only for the peer's answer on regions
-// that the connection has not used yet.
+// enqueue takes in operations and posts those that fit. It waits only for the peer's answer on
+// regions that the connection has not used yet.
 func (c *conn) enqueue(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,7 +277,7 @@ func (p *posts) abort(c *conn, g *grant) {
 	}
 }
 
-// unregistered memory has no name where the fabric asks for none.
+// unregistered memory has no descriptor where the fabric requires none.
 var unregistered fi.Registration
 
 // cutOne makes one piece. It reports false where no stage is free.
@@ -321,7 +321,7 @@ func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
 // complete takes the completion of a piece, or of the read behind writes.
 func (p *posts) complete(c *conn, context int, failure error) {
 	if failure != nil && c.mu.err != nil {
-		failure = c.mu.err // the consequence of what ended the connection
+		failure = c.mu.err // follows from the connection's end
 	}
 	if context == len(p.pieces) {
 		p.seen(c, failure)

@@ -53,7 +53,7 @@ func (f *Fabric) RegisterAs(of rdma.Region) (rdma.Region, error) {
 	return f.own(t)
 }
 
-// own makes a region of what stands in the registry.
+// own makes a region of an entry of the registry.
 func (f *Fabric) own(t *target.Region) (rdma.Region, error) {
 	done, err := f.use()
 	if err != nil {

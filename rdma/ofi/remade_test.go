@@ -15,8 +15,8 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// TestPeerComesBack: a peer dies with operations in flight and comes back at its address. What was
-// in flight fails, each operation once; while it is away, dialling it says so at once; when it is
+// TestPeerComesBack: a peer dies with operations in flight and comes back at its address.
+// Operations in flight fail, each once. While it is away, dialling it fails at once. When it is
 // back, it is dialled and used again by the same fabric, whose other connection never notices.
 func TestPeerComesBack(t *testing.T) {
 	for _, name := range []string{"tcp", "sockets", "hardware"} {
@@ -54,8 +54,8 @@ func peerComesBack(t *testing.T, name string) {
 	}
 }
 
-// TestPeerThatHangs: dialling a peer that takes connections and says nothing ends in time, and
-// holds up nobody else.
+// TestPeerThatHangs: dialling a peer that accepts connections and sends nothing ends in time, and
+// delays no other peer.
 func TestPeerThatHangs(t *testing.T) {
 	x := newLinkOf(t, "tcp", all)
 	x.near.opts.HandshakeTimeout = 300 * time.Millisecond

@@ -19,7 +19,7 @@ import (
 	"forebay/rdma/ofi/internal/local"
 )
 
-// processorTime is what this process has used.
+// processorTime is the processor time of this process.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage
@@ -42,7 +42,7 @@ func idleUsesNoProcessor(t *testing.T, name string) {
 		must(t, x.do(rdma.OpWrite, 0, make([]byte, 100_000)))
 	}
 	const idle = 2 * time.Second
-	time.Sleep(100 * time.Millisecond) // what has just been done ends
+	time.Sleep(100 * time.Millisecond) // the last steps end
 	before := processorTime(t)
 	time.Sleep(idle)
 	if used := processorTime(t) - before; used > idle/10 {
@@ -75,7 +75,7 @@ func newLinkWith(t *testing.T, opts Options, rules fi.Rules, access rdma.Access)
 }
 
 // TestLocalMemoryIsNotOffered: a peer has an endpoint in the domain in which the buffers of all
-// sessions are registered, and cannot reach them, even if it knows their keys.
+// sessions are registered, and cannot reach them, even with their keys.
 func TestLocalMemoryIsNotOffered(t *testing.T) { localMemoryIsNotOffered(t, "hardware") }
 
 func localMemoryIsNotOffered(t *testing.T, name string) {

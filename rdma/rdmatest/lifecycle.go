@@ -55,7 +55,7 @@ func wantEnded(t *testing.T, c rdma.Conn, want error) {
 	}
 }
 
-// revocation is what an operation on a revoked region may end with.
+// revocation lists the errors of an operation on a revoked region.
 func (x *pair) revocation(err error) bool {
 	if errors.Is(err, rdma.ErrRevoked) {
 		return true
@@ -247,7 +247,7 @@ func testPeerCloses(t *testing.T, p Provider) {
 	if err := x.do(write(x.local(1), rdma.RemoteKey{}, 0, 0)); !errors.Is(err, rdma.ErrPeerGone) {
 		t.Fatal(err)
 	}
-	x.conn, x.farConn = x.connect() // the fabrics live on
+	x.conn, x.farConn = x.connect() // the fabrics stay open
 	r := x.region(10, readWrite)
 	must(t, x.do(write(x.local(10), r.Key(), 0, 0)))
 }

@@ -20,5 +20,5 @@ func Allocate(size int) ([]byte, error) {
 	return b, nil
 }
 
-// Free unmaps what Allocate returned. Regions of it must be closed before.
+// Free unmaps memory of Allocate. Regions of it must be closed before.
 func Free(mem []byte) error { return unix.Munmap(mem) }

@@ -1,5 +1,5 @@
-// Package rdmatest is the conformance suite of rdma providers: what every one of them must do,
-// and nothing that only one does.
+// Package rdmatest is the conformance suite of rdma providers: the duties of each of them, and
+// nothing that only one does.
 package rdmatest
 
 import (

@@ -15,7 +15,7 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// serve is a peer over libfabric's tcp: where it is, what admits to it, and what closes it.
+// serve is a peer over libfabric's tcp: its address, its admission, and its close function.
 func serve(t *testing.T, ticket string) (Offer, rdma.Region, *ofi.Fabric) {
 	t.Helper()
 	f, err := ofi.New(ofi.Options{
@@ -59,7 +59,7 @@ func showing(ticket string) Options {
 }
 
 // TestSessionsShareAFabric: routes to several peers, each with its own ticket, have one domain and
-// one loop. The end of a peer ends what leads to it, and nothing else; the end of a route as well.
+// one loop. The end of a peer ends its own route, and nothing else. So does the end of a route.
 func TestSessionsShareAFabric(t *testing.T) {
 	s := &shared{open: openOFI}
 	type session struct {

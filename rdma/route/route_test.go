@@ -40,7 +40,7 @@ func options() Options {
 	}
 }
 
-// TestFallsBack: what libfabric cannot reach is reached over TCP, and Close ends everything.
+// TestFallsBack: peers that libfabric cannot reach are reached over TCP, and Close ends everything.
 func TestFallsBack(t *testing.T) {
 	r := New(Offer{TCP: listen(t), OFI: "127.0.0.1:1", Provider: "tcp", Network: "127.0.0.1/32"}, options())
 	var wanted []fi.Want
@@ -96,7 +96,7 @@ func (f *fake) DialWith(ctx context.Context, _ string, _ ofi.Dialer) (rdma.Conn,
 func (f *fake) Broken() bool { return f.broken }
 func (f *fake) Close() error { f.closed++; return nil }
 
-// TestShared: who wants the same fabric has the same, while somebody has it and it is not broken.
+// TestShared: equal choices share one fabric, while it has a user and is not broken.
 func TestShared(t *testing.T) {
 	var opened []*fake
 	s := &shared{open: func(o ofi.Options) (fabric, error) {

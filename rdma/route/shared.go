@@ -35,7 +35,7 @@ type shared struct {
 	}
 }
 
-// fabric is what routes need of ofi.Fabric.
+// fabric is the part of ofi.Fabric that routes need.
 type fabric interface {
 	DialWith(ctx context.Context, addr string, d ofi.Dialer) (rdma.Conn, error)
 	Keep(mem []byte) (io.Closer, error)
@@ -47,7 +47,7 @@ type fabric interface {
 type use struct {
 	of     *shared
 	want   fi.Want
-	ready  chan struct{} // closed when what follows is there
+	ready  chan struct{} // closed when the next fields are set
 	fabric fabric
 	err    error
 	users  int // guarded by the lock of shared

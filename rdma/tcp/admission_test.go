@@ -12,7 +12,7 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// doorman admits streams by whatever is named at the moment.
+// doorman admits streams by the admission set at the moment.
 func doorman(t *testing.T, by *atomic.Pointer[Admission]) rdma.Listener {
 	t.Helper()
 	far := benchFabricOf(t, Options{Admit: func(context.Context, net.Conn) (*Admission, error) {
@@ -36,7 +36,7 @@ func TestAdmissionEnds(t *testing.T) {
 		must(t, err)
 		dialled, accepted = append(dialled, d), append(accepted, a)
 	}
-	// A third one is too many. Its dialer may learn that only when it uses it.
+	// A third one is too many. Its dialer may see the error only when it uses it.
 	if c, err := near.Dial(t.Context(), l.Addr()); err == nil {
 		wantGone(t, c)
 	}

@@ -7,7 +7,7 @@ import (
 	"forebay/rdma"
 )
 
-// control is the control stream: the pings by which each side learns that the other lives.
+// control is the control stream: the pings that show each side that the other is alive.
 type control struct {
 	conn   *conn
 	socket socket

@@ -21,8 +21,8 @@ const (
 	requestSize = baseSize + 8 + rdma.RemoteKeySize
 )
 
-// frame is what data streams carry; all integers big endian. A request is 64 bytes, a reply its
-// first 24. Then follow the payload's bytes, if the kind has any:
+// frame is the unit of data streams, with all integers big endian. A request is 64 bytes, a reply
+// its first 24. Then follow the payload's bytes, if the kind has any:
 //
 //	0      1        2          4        8       16     20      24       32         64
 //	┌──────┬────────┬──────────┬────────┬───────┬──────┬───────┬────────┬──────────┐
@@ -69,7 +69,7 @@ func (f *frame) append(b []byte) []byte {
 	return b
 }
 
-// decodeBase reads the part that all frames have and refuses what no frame is. limit bounds the
+// decodeBase reads the part that all frames have and refuses malformed ones. limit bounds the
 // length; zero lengths are fine.
 func decodeBase(b []byte, limit uint32) (frame, error) {
 	f := frame{

@@ -53,8 +53,8 @@ func FuzzDecodeFrame(f *testing.F) {
 // keyHere stands in the corpus where the region's real key goes.
 var keyHere = bytes.Repeat([]byte{'K'}, rdma.RemoteKeySize)
 
-// FuzzConn feeds a live connection with two operations in flight. Whatever comes: no panic, no
-// thread left, each operation completes once.
+// FuzzConn feeds a live connection with two operations in flight. On any input: no panic, no thread
+// left, each operation completes once.
 func FuzzConn(f *testing.F) {
 	placeholder, err := rdma.DecodeRemoteKey(keyHere)
 	if err != nil {

@@ -76,7 +76,7 @@ func (l *listener) handshake(ctx context.Context, raw net.Conn) (rdma.Conn, erro
 	return l.gather(ctx, s, theirs)
 }
 
-// greet does what every stream begins with.
+// greet does the first exchange of a stream.
 func (l *listener) greet(ctx context.Context, raw net.Conn) (socket, hello, error) {
 	defer provider.CloseOnEnd(ctx, raw)()
 	opts := &l.fabric.opts

@@ -59,8 +59,8 @@ func newRawPeer(t *testing.T, opts Options) *rawPeer {
 	return p
 }
 
-// TestPortLookedAt: somebody who connects and closes at once, as who looks whether a port
-// answers, is no line for operators.
+// TestPortLookedAt: somebody who connects and closes at once, as a port scan does, causes no line
+// for operators.
 func TestPortLookedAt(t *testing.T) {
 	lines := make(chan string, 16)
 	f, err := New(Options{Log: slog.New(slog.NewTextHandler(lineWriter(lines), &slog.HandlerOptions{Level: slog.LevelDebug}))})
@@ -209,7 +209,7 @@ func TestStalledWriteDoesNotHoldUpRevocation(t *testing.T) {
 	}
 }
 
-// TestStalledReaderDoesNotHoldUpRevocation: the peer asks for much and takes nothing.
+// TestStalledReaderDoesNotHoldUpRevocation: the peer requests much and reads nothing.
 func TestStalledReaderDoesNotHoldUpRevocation(t *testing.T) {
 	p := newRawPeer(t, Options{RevokeTimeout: 20 * time.Millisecond, Window: 64})
 	r := p.register(t, 1<<20)
@@ -308,7 +308,8 @@ func TestBrokenProtocolDisconnects(t *testing.T) {
 	}
 }
 
-// TestTooManyUnansweredRequests: a peer that asks on and takes no answers is cut off.
+// TestTooManyUnansweredRequests: a peer that keeps sending requests and reads no answers is
+// disconnected.
 func TestTooManyUnansweredRequests(t *testing.T) {
 	p := newRawPeer(t, Options{Window: 4})
 	r := p.register(t, 1<<20)
@@ -320,8 +321,8 @@ func TestTooManyUnansweredRequests(t *testing.T) {
 	}
 }
 
-// TestListenerOutlivesGarbage: who does not speak the protocol, or speaks another version, is
-// refused, and the next one is served.
+// TestListenerOutlivesGarbage: a peer without the protocol, or with another version, is refused,
+// and the next one is served.
 func TestListenerOutlivesGarbage(t *testing.T) {
 	f := benchFabricOf(t, Options{HandshakeTimeout: 100 * time.Millisecond})
 	l, err := f.Listen(t.Context(), "127.0.0.1:0")
@@ -352,8 +353,8 @@ func TestListenerOutlivesGarbage(t *testing.T) {
 	must(t, <-accepted)
 }
 
-// TestWriteToMemoryCutShort: a region's user has cut its file short. Small payloads are copied
-// from what was read ahead, with no system call that would notice.
+// TestWriteToMemoryCutShort: a region's user has cut its file short. Small payloads are copied from
+// bytes read ahead, with no system call that would fail.
 func TestWriteToMemoryCutShort(t *testing.T) {
 	for _, size := range []int{100, 3 << 10, 64 << 10} {
 		p := newRawPeer(t, Options{})

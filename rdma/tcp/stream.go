@@ -15,8 +15,8 @@ const (
 	// readAhead is how much is read together with a header, and so the most that is ever copied
 	// of a payload.
 	readAhead = 2 << 10
-	// batchFrames and batchBytes bound what one writev carries: enough to fill it with small
-	// frames, little enough that replies do not wait long behind chunks.
+	// batchFrames and batchBytes bound one writev: enough to fill it with small frames, little
+	// enough that replies do not wait long behind chunks.
 	batchFrames = 32
 	batchBytes  = 256 << 10
 )
@@ -247,7 +247,7 @@ func (s *stream) gather() bool {
 		size += len(out.payload)
 		s.out = append(s.out, out)
 	}
-	// One chunk goes along whatever the replies take, or a peer that reads much could starve us.
+	// One chunk goes along with any number of replies, or a peer that reads much could starve us.
 	for first := true; s.owed < s.window && len(s.out) < batchFrames && (first || size < batchBytes); first = false {
 		p, ok := c.mu.table.next()
 		if !ok {

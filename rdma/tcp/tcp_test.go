@@ -9,7 +9,7 @@ import (
 )
 
 func suiteProvider(opts Options) rdmatest.Provider {
-	// What is in flight takes its time on a busy machine, and so do pings.
+	// Operations in flight take their time on a busy machine, and so do pings.
 	opts.RevokeTimeout, opts.PeerTimeout = time.Minute, time.Minute
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return New(opts) },

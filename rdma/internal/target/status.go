@@ -13,7 +13,7 @@ const (
 	Revoked
 )
 
-// StatusOf translates what Find, Check and Acquire return.
+// StatusOf translates the errors of Find, Check and Acquire.
 func StatusOf(err error) Status {
 	switch err {
 	case nil:

@@ -150,5 +150,5 @@ func (r *Region) Bytes() []byte { return r.mem }
 // Key is the region's key.
 func (r *Region) Key() rdma.RemoteKey { return r.key }
 
-// Access is what peers may do.
+// Access is the set of operations that peers may do.
 func (r *Region) Access() rdma.Access { return r.access }

@@ -30,15 +30,15 @@ import (
 	"forebay/rdma"
 )
 
-// This file and raw.go are all that touches C. What C keeps beyond a call is C's own memory, memory mapped
-// outside the Go heap, or memory of the Go heap that a runtime.Pinner holds; it is handed over as
-// numbers, for which the caller of libfabric, not the garbage collector, answers.
+// This file and raw.go are all that touches C. C keeps beyond a call only C's own memory, memory mapped
+// outside the Go heap, or memory of the Go heap that a runtime.Pinner holds; it is handed over as numbers,
+// for which the caller of libfabric, not the garbage collector, answers.
 
 // Address is the address of the first byte of b, as a number; 0 for an empty b. A caller that hands it
 // to C keeps b alive and in place until C has released it.
 func Address(b []byte) uintptr {
-	// Rule 4 of package unsafe: a pointer becomes a number for a call whose other side
-	// makes a pointer of it again; see above for what keeps it valid.
+	// Rule 4 of package unsafe: a pointer becomes a number for a call whose other side makes a
+	// pointer of it again. The text above explains why it stays valid.
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 }
 
@@ -86,7 +86,7 @@ func Version() string {
 	return fmt.Sprintf("%d.%d", v>>16, v&0xffff)
 }
 
-// List returns what libfabric offers on this machine, in its own order.
+// List returns libfabric's offers on this machine, in its own order.
 func List() ([]Offer, error) {
 	infos, err := offered("")
 	if err != nil {
@@ -96,7 +96,7 @@ func List() ([]Offer, error) {
 	return infos.offers, nil
 }
 
-// infoList is what fi_getinfo answered.
+// infoList is the answer of fi_getinfo.
 type infoList struct {
 	offers []Offer
 	infos  []*C.struct_fi_info
@@ -109,8 +109,8 @@ func (l *infoList) free() {
 	}
 }
 
-// offered asks for both kinds of endpoint, first with delivery-complete writes; what then appears
-// again without is not taken twice.
+// offered asks for both kinds of endpoint, first with delivery-complete writes. Offers that appear
+// again without these are not listed twice.
 func offered(provider string) (*infoList, error) {
 	l := &infoList{}
 	var name *C.char
@@ -211,7 +211,7 @@ type Traits struct {
 	Room     int    // completions that the queue holds
 }
 
-// Rules make a provider stricter than it is, for tests of what only hardware asks for.
+// Rules make a provider stricter than it is, for tests of requirements that only hardware has.
 type Rules struct {
 	HardwareKeys bool // virtual addresses, and keys chosen by the provider
 	LocalKeys    bool // FI_MR_LOCAL
@@ -506,7 +506,7 @@ func (d *Device) NewAccepting(request Event) (*Endpoint, error) {
 	return e, err
 }
 
-// ID is what events call the endpoint.
+// ID names the endpoint in events.
 func (e *Endpoint) ID() uintptr {
 	if e.e.ep == nil {
 		return 0
@@ -520,7 +520,7 @@ func (e *Endpoint) Name() ([]byte, error) { return name(&e.e.ep.fid) }
 
 // Connect asks a passive endpoint for a connection, which gets data with the request.
 func (e *Endpoint) Connect(to, data []byte) error {
-	to, data = bytes.Clone(to), bytes.Clone(data) // alone in their memory, as cgo wants it
+	to, data = bytes.Clone(to), bytes.Clone(data) // alone in their memory, as cgo requires
 	// Rule of cgo: C copies both during the call.
 	return check("fi_connect", C.fb_connect(&e.e, unsafe.Pointer(&to[0]), unsafe.Pointer(&data[0]), C.size_t(len(data))))
 }

@@ -78,9 +78,9 @@ var (
 
 // broken are layers that are not taken even when they are named, and why.
 var broken = map[string]string{
-	// Seen with 1.17.0 over tcp and over net: fi_trywait(3) on the completion queue of an
-	// endpoint that was closed, and the progress of its connections, crash the process; while one
-	// lives, its wait object does not signal what arrives.
+	// Seen with 1.17.0 over tcp and over net: fi_trywait(3) on the completion queue of an endpoint
+	// that was closed, and the progress of its connections, crash the process; while one is open,
+	// its wait object does not signal arrivals.
 	"ofi_rxm": "libfabric's ofi_rxm touches the memory of closed endpoints",
 	// Seen with 1.17.0: when both ends of a connection close it with operations in flight, the
 	// provider reports the end of it to a datagram endpoint that is gone. Forty repetitions of the
@@ -99,7 +99,7 @@ type Want struct {
 	Address string
 	// Endpoint is the kind of endpoint.
 	Endpoint EndpointKind
-	// Network is an Offer's Fabric: what stands on the same one can talk to each other.
+	// Network is an Offer's Fabric: endpoints on the same one can reach each other.
 	Network string
 }
 
@@ -128,7 +128,7 @@ func (w Want) prefix() (netip.Prefix, error) {
 	return ip.Prefix(ip.BitLen())
 }
 
-// Verdict is what became of one offer.
+// Verdict is the judgement of one offer.
 type Verdict struct {
 	Offer Offer
 	// Chosen is true for one offer at most.

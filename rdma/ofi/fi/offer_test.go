@@ -9,7 +9,7 @@ import (
 	"forebay/rdma"
 )
 
-// What fi_getinfo offers on machines of several kinds, cut to what matters.
+// Offers of fi_getinfo on machines of several kinds, cut to the relevant fields.
 var (
 	lo     = Offer{Provider: "tcp", Domain: "lo", Fabric: "127.0.0.1/32", Endpoint: Message, Address: "127.0.0.1", Up: true, Delivery: true}
 	eth    = Offer{Provider: "tcp", Domain: "eth0", Fabric: "10.0.0.0/24", Endpoint: Message, Address: "10.0.0.7", Up: true, Delivery: true}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRaw: the loop that benchmarks compare with runs, ends with its peer, and says what fails.
+// TestRaw: the loop that benchmarks compare with runs, ends with its peer, and reports failures.
 func TestRaw(t *testing.T) {
 	near, err := OpenRaw("tcp", "127.0.0.1", 1<<20)
 	if err != nil {

@@ -1,6 +1,6 @@
 package fi
 
-// RawOp is what Raw.Run does.
+// RawOp is the operation of Raw.Run.
 type RawOp int
 
 // The operations, as raw.h numbers them. RawWrite completes when the bytes are sent, RawDeliver

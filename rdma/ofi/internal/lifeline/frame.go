@@ -43,7 +43,7 @@ type Hello struct {
 	Address  []byte
 }
 
-// Encode returns what crosses the wire.
+// Encode returns the hello's bytes on the wire.
 func (h *Hello) Encode() []byte {
 	b := make([]byte, helloSize, helloSize+len(h.Address))
 	copy(b, magic)
@@ -62,7 +62,7 @@ func (h *Hello) Encode() []byte {
 	return append(b, h.Address...)
 }
 
-// ReadHello reads a hello, and refuses what none is.
+// ReadHello reads a hello, and refuses malformed ones.
 func ReadHello(r io.Reader) (Hello, error) {
 	b := make([]byte, helloSize)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -97,7 +97,7 @@ type Kind uint8
 // The kinds of frames. Their values are part of the wire format.
 const (
 	KindReady   Kind = iota + 1 // the listener's endpoint is connected
-	KindPing                    // only shows that this side lives
+	KindPing                    // only shows that this side is alive
 	KindOpen                    // asks for a region: request, key
 	KindOpened                  // answers: request, status, access, key, addr, rkey, size
 	KindRevoke                  // asks to end the use of a region: key (its id alone counts)
@@ -120,7 +120,7 @@ type Frame struct {
 	Size    uint64
 }
 
-// Append appends what crosses the wire.
+// Append appends the frame's bytes on the wire.
 func (f *Frame) Append(b []byte) []byte {
 	b = append(b, byte(f.Kind), byte(f.Status), byte(f.Access), 0)
 	b = binary.LittleEndian.AppendUint32(b, f.Request)
@@ -150,7 +150,7 @@ func decodeFrame(b []byte) (Frame, error) {
 // Place is a peer's memory in the fabric's own terms.
 type Place struct{ Addr, Key uint64 }
 
-// ReadFrame reads a frame, and refuses what none is.
+// ReadFrame reads a frame, and refuses malformed ones.
 func ReadFrame(r io.Reader) (Frame, error) {
 	var b [frameSize]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {

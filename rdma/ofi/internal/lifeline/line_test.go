@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// side is one end of a lifeline, which opens every region but the third, and writes down what it hears.
+// side is one end of a lifeline, which opens every region but the third, and records its frames.
 type side struct {
 	line    *Line
 	socket  net.Conn
@@ -133,7 +133,7 @@ func TestUnaskedAnswers(t *testing.T) {
 	}
 }
 
-// TestPings: they keep a lifeline alive on which nothing is said; without them it ends.
+// TestPings: they keep an idle lifeline alive; without them it ends.
 func TestPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = 30 * time.Second
@@ -155,7 +155,7 @@ func TestPings(t *testing.T) {
 		if len(a.failed) > 0 {
 			t.Fatal("it ended between pings")
 		}
-		go func() { _, _ = io.Copy(io.Discard, b.socket) }() // and says nothing
+		go func() { _, _ = io.Copy(io.Discard, b.socket) }() // and writes nothing
 		last := time.Now()
 		if err := <-a.failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(last) != silence {
 			t.Errorf("after %v: %v", time.Since(last), err)
@@ -163,7 +163,7 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// TestPeerReadsNothing: a peer that takes no frames bounds what is queued for it, and is given up.
+// TestPeerReadsNothing: a peer that takes no frames has a bounded queue, and is disconnected.
 func TestPeerReadsNothing(t *testing.T) {
 	a, _ := pair(t, time.Hour)
 	a.line.Start(a.socket, &a.threads)

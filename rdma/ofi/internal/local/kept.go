@@ -23,14 +23,13 @@ import (
 //
 // A registration pins pages, not addresses: where memory is unmapped and other memory comes to lie
 // at the same address, a registration of the first one reaches pages without any user. Caches that
-// register all memory that they meet must learn of every munmap, and cannot here: libfabric's own
-// one relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
+// register all memory that they meet must track every munmap, and cannot here: libfabric's own one
+// relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
 // registered because it was met. Memory is registered between Keep and Close alone, in which its
-// owner promises that it stays mapped, as for every Region; the owner calls Close before it
-// unmaps, Close returns when no operation uses the memory any more and its registration is gone,
-// and from its beginning the address leads to nothing. An owner that forgets Close, unmaps, and
-// hands other memory at the same address to Keep is refused. Memory that is not kept is copied to
-// a stage.
+// owner promises that it stays mapped, as for every Region; the owner calls Close before it unmaps,
+// Close returns when no operation uses the memory any more and its registration is gone, and from
+// its beginning the address leads to nothing. An owner that forgets Close, unmaps, and hands other
+// memory at the same address to Keep is refused. Memory that is not kept is copied to a stage.
 //
 // Memory of the Go heap must not be kept: once it is free, the runtime releases its pages and
 // maps others in their place, under a registration that lives on.

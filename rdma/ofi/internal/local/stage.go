@@ -18,7 +18,7 @@ import (
 const (
 	// SlabStages is how many stages are mapped and registered at once.
 	SlabStages = 64
-	// Share is how many stages a connection gets whatever the others hold.
+	// Share is the number of stages guaranteed to each connection.
 	Share = 16
 )
 

@@ -18,7 +18,7 @@ import (
 type Conn interface {
 	// Complete takes the completion of one operation.
 	Complete(d *fi.Completion)
-	// Advance posts what there is to post: operations have completed, or there may be room again.
+	// Advance posts waiting operations: operations have completed, or there may be room again.
 	Advance()
 	// Connected reports that the fabric has connected the endpoint.
 	Connected()
@@ -238,7 +238,7 @@ func (l *Loop) conn(id uint32) Conn {
 	return l.mu.conns[id]
 }
 
-// Route sends what happens to an endpoint to its connection, whose contexts have the number id.
+// Route sends events of an endpoint to its connection, whose contexts have the number id.
 func (l *Loop) Route(id uint32, e *fi.Endpoint, c Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -349,7 +349,7 @@ func (l *Loop) request(e fi.Event) {
 
 // announced hands a request over, if it was expected.
 func (l *Loop) announced(e fi.Event) bool {
-	if len(e.Data) < len(Token{}) { // verbs fills up what room there is for private data
+	if len(e.Data) < len(Token{}) { // verbs pads private data to its full size
 		return false
 	}
 	token := Token(e.Data[:len(Token{})])
