@@ -66,7 +66,7 @@ func (h *Hooks) rememberKey(job, key string) error {
 	return bb.Wrap("setup", job, err)
 }
 
-// rememberedKey returns what rememberKey noted last of a job's id; "": nothing.
+// rememberedKey returns the key that rememberKey noted last for a job's id; "": none.
 func (h *Hooks) rememberedKey(job string) string {
 	text, _ := os.ReadFile(h.atFile(job))
 	key := strings.TrimSpace(string(text))
@@ -89,8 +89,7 @@ func (h *Hooks) attended(job string, within time.Duration) bool {
 	return err != nil || time.Since(info.ModTime()) < within || syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
 }
 
-// waitsForHook reports whether a job waits for something that a hook does, and with what
-// stage Slurm is.
+// waitsForHook reports whether a job waits for a hook's work, and the stage that Slurm is at.
 func waitsForHook(j *slurmctl.Job) bool {
 	if j.State != "PENDING" {
 		return false // of jobs that are over, lifetimes are ended

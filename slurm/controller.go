@@ -43,7 +43,7 @@ func (Commands) Jobs(ctx context.Context) ([]slurmctl.Job, error) {
 	return slurmctl.ParseJobs(text), err
 }
 
-// notePrefix begins what Note has written.
+// notePrefix begins notes of Note.
 const notePrefix = "forebay: "
 
 // Note sets the job's AdminComment, unless it has one of other origin: scontrol show job shows it.
@@ -76,7 +76,7 @@ func (c Commands) Figures(ctx context.Context, id, line string) error {
 	return err
 }
 
-// Finish ends what Slurm still does for the buffer of a job that is over, by a teardown.
+// Finish ends Slurm's remaining work for the buffer of a job that is over, by a teardown.
 func (Commands) Finish(ctx context.Context, id string) error {
 	_, err := slurmctl.Run(ctx, "scancel", "--hurry", id)
 	if bb.KindOf(err) == bb.NotFound {

@@ -253,7 +253,7 @@ func aboutStage(l *admin.Lifetime, err error) error {
 	return err
 }
 
-// RealSize is how many bytes of the pool the job has: what Slurm has counted.
+// RealSize is the number of bytes of the pool that Slurm has counted for the job.
 func (h *Hooks) RealSize(ctx context.Context, job string) Answer {
 	defer h.attend(job)()
 	var l admin.Lifetime
@@ -339,8 +339,8 @@ func endOf(j *slurmctl.Job) admin.EndOptions {
 	return admin.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.Succeeded()}
 }
 
-// DataOut waits until the job's stage-outs are copied, and its buffer is drained
-// and gone. It never gives up: after a failure, Slurm forgets the job.
+// DataOut waits until the job's stage-outs are copied, and its buffer is drained and gone. It
+// repeats without end: after a failure, Slurm would drop the job.
 func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Answer {
 	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(ctx context.Context) Answer {

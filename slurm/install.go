@@ -102,7 +102,7 @@ func (s *Settings) Install(confDir string) (said []string, err error) {
 	return said, nil
 }
 
-// lua are the settings as the Lua files want them.
+// lua are the settings in the form of the Lua files.
 func (s *Settings) lua() string {
 	var profiles []string
 	for _, name := range slices.Sorted(maps.Keys(s.Profiles)) {

@@ -69,7 +69,7 @@ func (l *luaCluster) saved(job string) {
 	})
 }
 
-// lives are what the daemons know of a job's runs, the newest first.
+// lives are the lifetimes of a job's runs at the daemons, the newest first.
 func (l *luaCluster) lives(job string) []admin.Lifetime {
 	l.t.Helper()
 	c, err := client.Dial(l.t.Context(), client.Options{Address: "unix://" + l.Nodes[0].Daemon.Socket})
@@ -102,10 +102,9 @@ func (l *luaCluster) sound() {
 	}
 }
 
-// TestLuaFaults has one fault after the other come over jobs in each stage: slurmctld ended
-// in order and at once, a daemon killed, a store that is dead for longer than Slurm's
-// timeout, slurmctld's state lost, so that ids begin anew, and a node lost. What the jobs
-// have written is saved, or in the bill.
+// TestLuaFaults injects one fault after the other into jobs in each stage: slurmctld ended in order
+// and at once, a daemon killed, a store that is dead for longer than Slurm's timeout, slurmctld's
+// state lost, so that ids begin anew, and a node lost. The jobs' files are saved, or in the bill.
 func TestLuaFaults(t *testing.T) {
 	c := startLua(t, luaOptions{both: true, held: true, stageOut: 15})
 	c.Run("root", "install", "-d", "-m", "777", filepath.Join(c.Dir, "hold"))
@@ -131,7 +130,7 @@ func TestLuaFaults(t *testing.T) {
 
 // whole copies in, writes, and copies out. More is for the end of the script.
 //
-// The job may begin while the daemon that the test has killed is away, so it asks again.
+// The job may begin while the killed daemon is away, so it tries again.
 func whole(name, more string) string {
 	return strings.ReplaceAll(`#BB jobbb capacity=1MiB
 #BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in
@@ -140,7 +139,7 @@ func whole(name, more string) string {
 `, "NAME", name) + more
 }
 
-// whole looks at what that has copied out.
+// whole checks the files that it has copied out.
 func (l *luaCluster) whole(name string) {
 	l.t.Helper()
 	l.stored(name+"/x", "what was there "+name+"\n")
@@ -166,9 +165,9 @@ func restarts(c *luaCluster) (first string) {
 		c.at(verb, jobs[verb])
 	}
 
-	// In order: what was staged in is torn down, and begun again after a minute, or when
-	// somebody says so. The others' stages are begun again at the same moment, so that Slurm
-	// may notice no end of one before all have ended.
+	// In order: finished stage-ins are torn down, and begun again after a minute, or on request.
+	// The others' stages are begun again at the same moment, so that Slurm may notice no end of one
+	// before all have ended.
 	c.StopController(false)
 	c.StartController()
 	for _, verb := range []string{"pre-run", "post-run", "teardown"} {
@@ -178,7 +177,7 @@ func restarts(c *luaCluster) (first string) {
 		c.letGo(verb, jobs[verb])
 	}
 
-	// At once: it knows the jobs of the last half minute, and not their buffers.
+	// At once: it has the jobs of the last half minute, and not their buffers.
 	lost := map[string]string{}
 	for _, verb := range []string{"post-run", "data-out", "data-in"} {
 		lost[verb] = c.submitHeld(verb, whole("lost."+verb, ""))
@@ -269,8 +268,8 @@ func idsAgain(c *luaCluster, first string) {
 	c.sound()
 }
 
-// lostWithJob loses a node during its job: what it alone held is an orphan, until somebody
-// says that the node does not come back.
+// lostWithJob loses a node during its job: its own files are an orphan, until the node is declared
+// gone.
 func lostWithJob(c *luaCluster) {
 	c.Run(slurmtest.Alice, "mkdir", c.store+"/lost")
 	job := c.submit(`#BB jobbb capacity=4MiB backing=STORE/lost flush_limit=10KB

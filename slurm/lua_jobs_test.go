@@ -31,7 +31,7 @@ type luaCluster struct {
 type luaOptions struct {
 	both     bool // with prologs and epilogs besides
 	held     bool // hooks can be held (luaCluster.hold)
-	stageOut int  // StageOutTimeout, seconds; 0: what bbctl slurm install-lua writes
+	stageOut int  // StageOutTimeout, seconds; 0: the default of bbctl slurm install-lua
 }
 
 func startLua(t *testing.T, o luaOptions) *luaCluster {
@@ -168,7 +168,7 @@ func (l *luaCluster) buffers() string {
 	return out
 }
 
-// text fills in what a job's script or a command names.
+// text fills in the names in a job's script or a command.
 func (l *luaCluster) text(text string) string {
 	return strings.NewReplacer("STORE", l.store, "BBCTL", l.Bbctl, "WORK", l.Work).Replace(text)
 }
@@ -203,8 +203,8 @@ func (l *luaCluster) shows(job, text string) {
 	})
 }
 
-// buffersOf is what Slurm says of a job's buffer. Its directives, which come before that,
-// have lines.
+// buffersOf is Slurm's record of a job's buffer. Its directives, which come before that, have
+// lines.
 func (l *luaCluster) buffersOf(job string) string {
 	out, _ := l.Try("root", "scontrol", "show", "job", job)
 	for _, j := range slurmctl.ParseJobs(out) {
@@ -225,9 +225,8 @@ const (
 	deadEndpoint = "s3: {endpoint: \"http://127.0.0.1:1\"}\n"
 )
 
-// TestLuaJobs runs jobs of many kinds at the same time: each scenario submits its own, and
-// is looked at when all are under way. Those whose hooks stay come alone, at the end. Prologs and epilogs are there too, and leave alone
-// what burst_buffer/lua has done.
+// TestLuaJobs runs jobs of many kinds at the same time: each scenario submits its own, and is checked when all are under way. Those
+// whose hooks stay come alone, at the end. Prologs and epilogs are there too, and leave buffers of burst_buffer/lua alone.
 func TestLuaJobs(t *testing.T) {
 	c := startLua(t, luaOptions{both: true})
 	scenarios := []func(*luaCluster) func(){
@@ -290,7 +289,7 @@ func refused(l *luaCluster) func() {
 			l.t.Errorf("%q: %v", text, err)
 		}
 	}
-	// Without job_submit.lua, burst_buffer.lua says the same.
+	// Without job_submit.lua, burst_buffer.lua prints the same.
 	if _, err := l.Try(slurmtest.Alice, "srun", "--bb=#BB jobbb capacity=2N pool=memory", "true"); err == nil || !strings.Contains(err.Error(), "counts nodes") {
 		l.t.Errorf("--bb: %v", err)
 	}
@@ -430,7 +429,7 @@ BBCTL ls $BB_JOB_STRIPED/out >WORK/requeue.ls.$n
 	}
 }
 
-// twoUsers shows that neither reads what is the other's, nor has it read for him.
+// twoUsers shows that neither user reads the other's files, nor can get them by a stage.
 func twoUsers(l *luaCluster) func() {
 	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in\necho $BB_JOB_STRIPED >WORK/address\nwhile [ ! -e WORK/looked ]; do sleep 0.1; done\n")
 	l.Run(slurmtest.Alice, "sh", "-c", l.text("umask 077; echo mine >STORE/secret"))
@@ -508,7 +507,7 @@ func byFeature(l *luaCluster) func() {
 	}
 }
 
-// reaped is what is left of a job that Slurm has forgotten.
+// reaped checks the remains of a job without a record in Slurm.
 func reaped(t *testing.T, l *luaCluster) {
 	const key = "job-4000000-0badcafe"
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + l.Nodes[0].Daemon.Socket})
@@ -537,8 +536,8 @@ func reaped(t *testing.T, l *luaCluster) {
 	}
 }
 
-// TestDocs runs the job scripts of docs/slurm-jobs.md, in order, with the paths and sizes
-// of the test, and looks whether what docs/slurm-lua.md says of the installation is so.
+// TestDocs runs the job scripts of docs/slurm-jobs.md, in order, with the paths and sizes of the
+// test, and checks the installation against docs/slurm-lua.md.
 func TestDocs(t *testing.T) {
 	jobs, err := os.ReadFile("../docs/slurm-jobs.md")
 	if err != nil {

@@ -31,7 +31,7 @@ func forLua(t *testing.T, test func(t *testing.T, lua string)) {
 	}
 }
 
-// runLua runs a Lua program and returns what it prints.
+// runLua runs a Lua program and returns its output.
 func runLua(t *testing.T, lua, program string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "test.lua")
@@ -93,7 +93,7 @@ func problemsOfGo(s directivetest.Script) string {
 	return b.String()
 }
 
-// TestLuaReadsAlike shows that what slurmctld checks is what setup checks.
+// TestLuaReadsAlike shows that slurmctld and setup check the same.
 func TestLuaReadsAlike(t *testing.T) {
 	forLua(t, func(t *testing.T, lua string) {
 		scripts := corpus(t)
@@ -105,8 +105,8 @@ func TestLuaReadsAlike(t *testing.T) {
 	})
 }
 
-// TestLuaReadsAlikeMangled does so with scripts that nobody would write. Of a store's URL,
-// Lua only looks at the beginning, so that these are left out.
+// TestLuaReadsAlikeMangled does so with mangled scripts. Of a store's URL, Lua reads only the
+// beginning, so these are left out.
 func TestLuaReadsAlikeMangled(t *testing.T) {
 	forLua(t, func(t *testing.T, lua string) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -170,8 +170,8 @@ func TestLuaAddsPools(t *testing.T) {
 	})
 }
 
-// hooksLua is burst_buffer.lua with a bbctl that the test has written, and what Slurm
-// gives it besides.
+// hooksLua is burst_buffer.lua with a bbctl that the test has written, and Slurm's own environment
+// for it.
 func hooksLua(t *testing.T, bbctl string, change func(*Settings)) (program, folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -195,7 +195,7 @@ func testSettings(folder string) *Settings {
 	}
 }
 
-// TestLuaHooks shows what each hook runs, and what it makes of the outcome.
+// TestLuaHooks shows the commands of each hook, and its result for each outcome.
 func TestLuaHooks(t *testing.T) {
 	forLua(t, func(t *testing.T, lua string) {
 		const echo = `shift 2; echo "$@" >>"$(dirname "$0")/ran"; echo '{"state":"done","message":"12"}'`
@@ -303,7 +303,7 @@ func TestLuaDataOutKeepsOn(t *testing.T) {
 	})
 }
 
-// TestLuaPolls shows the hooks of Slurm 24.05, which asks how far a stage is.
+// TestLuaPolls shows the hooks of Slurm 24.05, which polls the progress of a stage.
 func TestLuaPolls(t *testing.T) {
 	forLua(t, func(t *testing.T, lua string) {
 		const twice = `n=$(dirname "$0")/n; echo "$@" >>$n; [ $(wc -l <$n) -gt 2 ] && s=done || s=busy; echo "{\"state\":\"$s\",\"message\":\"\"}"`

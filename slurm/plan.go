@@ -11,13 +11,13 @@ import (
 	"forebay/slurm/directive"
 )
 
-// PlanInput is what Plan is made of.
+// PlanInput is the input of Plan.
 type PlanInput struct {
 	Work  *directive.Work
 	Pool  string       // that the capacity is taken from: memory, disk
 	Nodes []admin.Node // the daemons
 	Jobs  []admin.Job  // stage-ins, stage-outs and drains of the last day
-	Flows []Flow       // what buffers flush now, and to where
+	Flows []Flow       // present flushes of buffers, with their targets
 	Sizes []int64      // of each stage-in in bytes; negative: not known
 }
 

@@ -27,7 +27,7 @@ func keyOf(j *slurmctl.Job, cluster string) string {
 	return RunKey(cluster, j.ID, j.Restarts, j.Submitted)
 }
 
-// varsOf are what symbols stand for in a job.
+// varsOf are the values of symbols in a job.
 func varsOf(j *slurmctl.Job, buffer string) *directive.Vars {
 	return &directive.Vars{
 		Buffer: buffer, Job: j.ID, ArrayJob: j.ArrayJob, ArrayTask: j.ArrayTask, User: j.User, UID: j.UID, GID: j.GID,

@@ -87,7 +87,7 @@ func (s *Settings) Validate() error {
 		bad("the cluster has no name")
 	}
 	if len(s.Words) != 1 || s.Words[0] != "BB" && s.Words[0] != "DW" {
-		bad("the directive must be BB or DW") // Slurm knows one
+		bad("the directive must be BB or DW") // Slurm has one
 	}
 	if len(s.Pools) == 0 {
 		bad("there are no pools")

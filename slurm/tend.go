@@ -98,8 +98,8 @@ type Reaped struct {
 	Answer
 }
 
-// Quiet is how long Slurm must have known nothing of what belongs to a lifetime before it
-// is ended. Between a job's end and its hooks Slurm may take its time.
+// Quiet is how long Slurm must have had no record of a lifetime's job before the lifetime is ended.
+// Between a job's end and its hooks Slurm may take its time.
 const Quiet = 2 * time.Minute
 
 // Reap compares the daemons' records of jobs with Slurm's, and ends those that Slurm has

@@ -60,7 +60,7 @@ type Request struct {
 	expanded bool
 }
 
-// Empty reports whether a script asks for nothing.
+// Empty reports whether a script has no directive.
 func (r *Request) Empty() bool {
 	return r.Job == nil && len(r.Uses)+len(r.Creates)+len(r.Destroys)+len(r.In)+len(r.Out) == 0
 }
@@ -75,7 +75,7 @@ type JobBuffer struct {
 // BufferOptions are the settings of a requested buffer.
 type BufferOptions struct {
 	Capacity    int64  // bytes; 0: no limit of its own
-	Pool        string // "": not said
+	Pool        string // "": not set
 	Backing     string // file:///path or s3://bucket/prefix with symbols such as %u; "": none
 	Compression string // "", zstd, s2
 	Durability  bb.Durability

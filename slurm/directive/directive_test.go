@@ -87,7 +87,7 @@ func describeBuffer(b *strings.Builder, of *bb.Buffer) {
 	b.WriteString("\n")
 }
 
-// TestProfilesAreRead shows that a profile is no way around what a line is refused for.
+// TestProfilesAreRead shows that a profile does not bypass the refusals of a line.
 func TestProfilesAreRead(t *testing.T) {
 	o := directive.Options{Profiles: map[string]string{"p": "backing=nowhere replicas=7"}}
 	_, problems := directive.Parse([]byte("#BB jobbb profile=p\n"), o)
@@ -96,9 +96,8 @@ func TestProfilesAreRead(t *testing.T) {
 	}
 }
 
-// FuzzParse looks that nothing that is accepted leads out of a buffer or to another place
-// than a store, that problems name places that are there, and that what is said twice is
-// read alike.
+// FuzzParse checks that no accepted path leads out of a buffer or to another place than a store,
+// that problems name existing places, and that repeated options are read alike.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"#!/bin/sh\n#BB jobbb capacity=100GiB pool=memory name=a\n#BB stage_in source=/l/%u destination=$BB_JOB_STRIPED/in\n",

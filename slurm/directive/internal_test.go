@@ -22,8 +22,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestStoreURL shows that each valid spelling of a URL becomes one spelling, and that a file's path stays what
-// it is.
+// TestStoreURL shows that each valid spelling of a URL becomes one spelling, and that a file's path stays
+// unchanged.
 func TestStoreURL(t *testing.T) {
 	v := &Vars{Job: "7", User: "u"}
 	for text, want := range map[string]string{

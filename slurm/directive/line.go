@@ -55,7 +55,7 @@ type option struct {
 	column, valueAt int
 }
 
-// said are the options of one directive.
+// said are the given options of one directive.
 type said struct {
 	command *command
 	column  int // of the command
@@ -261,7 +261,7 @@ type Warning struct {
 // warnSignals are the signals for warnings of jobs: those that do not stop a process for good.
 var warnSignals = []string{"USR1", "USR2", "TERM", "INT", "HUP", "ALRM", "CONT", "WINCH"}
 
-// ParseWarning reads [B:]SIGNAL[@SECONDS], which is what sbatch takes for --signal.
+// ParseWarning reads [B:]SIGNAL[@SECONDS], the form of sbatch's --signal.
 func ParseWarning(text string) (w Warning, ok bool) {
 	text, w.Batch = strings.CutPrefix(text, "B:")
 	signal, seconds, given := strings.Cut(text, "@")

@@ -14,7 +14,7 @@ type Problem struct {
 	Line    int    // of the script, from 1
 	Column  int    // in bytes, from 1
 	Reason  string // one line
-	Remedy  string // what to do about it; "" when nothing is to be done
+	Remedy  string // "" if there is none
 	Warning bool   // the job may run all the same
 }
 

@@ -252,7 +252,7 @@ func (p *parser) store(o option) string {
 // symbolLetters are those that Slurm replaces after a per cent sign.
 const symbolLetters = "Aadjux%"
 
-// symbols refuses what Slurm would not replace.
+// symbols refuses symbols that Slurm would not replace.
 func (p *parser) symbols(o option) bool {
 	if p.o.Expanded {
 		return true

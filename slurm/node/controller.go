@@ -22,9 +22,9 @@ import (
 //   - A request to slurmctld from the node's prolog. It has just sent the node there and answers in
 //     milliseconds, needs nothing else, and has the current state.
 //
-// So it is the last. Slurm's manual advises against it because of the load: two requests from
-// each node of each job. A site to which that matters has job_submit.lua add the feature to
-// jobs with directives and lets only those ask (--hinted).
+// So it is the last. Slurm's manual advises against it because of the load: two requests from each
+// node of each job. If that matters at a site, job_submit.lua adds the feature to jobs with
+// directives, and only those send requests (--hinted).
 
 // controllerTime is how long slurmctld may take to answer, restarting meanwhile.
 const controllerTime = 60 * time.Second

@@ -17,9 +17,9 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// BenchmarkEpilog runs epilogs, as processes, of jobs on a node with FOREBAY_DIRTY bytes
-// that are on no store (default 64 MiB; what memory has no room for is on disk). The first
-// is that of the job that wrote them. It reports the median and the 99th of 100.
+// BenchmarkEpilog runs epilogs, as processes, of jobs on a node with FOREBAY_DIRTY bytes that are
+// on no store (default 64 MiB; those without room in memory are on disk). The first is that of the
+// job that wrote them. It reports the median and the 99th of 100.
 func BenchmarkEpilog(b *testing.B) {
 	dirty, err := strconv.ParseInt(os.Getenv("FOREBAY_DIRTY"), 10, 64)
 	if err != nil {
@@ -49,7 +49,7 @@ flush: {dirty_age: 24h}
 	open := func(job string) string {
 		key := "job-" + job
 		l := admin.Lifetime{Key: key, Cluster: "lab", Job: job, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Buffer: key, Expect: 1}
-		// One byte a second: what it has stays dirty.
+		// One byte a second: its files stay dirty.
 		spec := admin.BufferSpec{Name: key, Backing: "file://" + store, FlushLimit: 1}
 		if _, err := admin.OpenLifetime(b.Context(), c, l, admin.LifetimeOptions{Create: []admin.BufferSpec{spec}, Attach: true}); err != nil {
 			b.Fatal(err)

@@ -20,8 +20,8 @@ type Wrapper struct {
 // UnitName is the service that looks after jobs.
 const UnitName = "forebay-slurm-watch.service"
 
-// Unit is what systemd runs on nodes. Slurm has HealthCheckProgram, which would do it on
-// each node, of which sites have one of their own; and cron is not everywhere.
+// Unit is the systemd unit of nodes. Slurm has HealthCheckProgram, which would do it on each node,
+// of which sites have one of their own; and cron is not everywhere.
 func Unit(bbctl, path string) Wrapper {
 	const text = `# Made by "bbctl slurm install"; changes here are overwritten by the next.
 [Unit]

@@ -20,9 +20,9 @@ import (
 
 // Config is a site's choices, by the flags in its prolog and epilog.
 type Config struct {
-	// Dir is where prologs leave what epilogs and tasks need; root's alone to write.
+	// Dir is where prologs leave notes for epilogs and tasks. Only root may write it.
 	Dir     string
-	Socket  string   // that jobs are told; "": that of the node's daemon
+	Socket  string   // in the environment of jobs; "": that of the node's daemon
 	Feature string   // of nodes (--constraint) that gives jobs a buffer; "": none does
 	Default string   // the options of the buffer that jobs with the feature get: "type=scratch capacity=…"
 	Hinted  bool     // slurmctld is asked only about jobs with the feature
@@ -45,7 +45,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Env is what Slurm says to a prolog or an epilog (prolog_epilog, "Environment Variables").
+// Env is Slurm's environment of a prolog or an epilog (prolog_epilog, "Environment Variables").
 type Env struct {
 	Cluster  string
 	Job      string
@@ -86,8 +86,8 @@ func ReadEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// wants reports whether a job asked for a feature. The expression may be of any shape:
-// the word in it counts.
+// wants reports whether a job asked for a feature. The expression may be of any shape: the
+// feature's word in it counts.
 func (e *Env) wants(feature string) bool {
 	word := func(r rune) bool { return strings.ContainsRune("&|,[]()*:!", r) }
 	return feature != "" && slices.Contains(strings.FieldsFunc(e.Features, word), feature)
@@ -103,7 +103,7 @@ func lifetime(e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars) 
 	return l, create, err
 }
 
-// vars are what symbols stand for in a job.
+// vars are the values of symbols in a job.
 func vars(e *Env, j *slurmctl.Job) *directive.Vars {
 	return &directive.Vars{
 		Buffer: slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.Submitted), Job: e.Job, ArrayJob: j.ArrayJob, ArrayTask: j.ArrayTask,

@@ -86,7 +86,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestKey: runs that share a job's id are told apart, and all nodes of one agree.
+// TestKey: runs that share a job's id differ, and all nodes of one agree.
 func TestKey(t *testing.T) {
 	keys := map[string]bool{}
 	for _, cluster := range []string{"a", "b"} {
@@ -156,8 +156,8 @@ func testConfig(t *testing.T) *Config {
 	return &c
 }
 
-// TestNotes: what a node knows of runs survives, and a run that left without an epilog is
-// put aside when another one comes.
+// TestNotes: a node's notes of runs survive, and a run that left without an epilog is put aside
+// when another one comes.
 func TestNotes(t *testing.T) {
 	c := testConfig(t)
 	if err := c.makeDir(); err != nil {
@@ -244,7 +244,7 @@ func TestEpilogOfRequeued(t *testing.T) {
 	}
 	away := func(context.Context, time.Duration) (*client.Client, error) { panic("nobody is to be asked") }
 	for _, x := range []struct {
-		run   string // what the prolog left
+		run   string // note of the prolog
 		now   string // SLURM_JOB_RESTART_COUNT in the epilog
 		waits bool
 	}{{"0\n", "0", false}, {"1\n", "1", false}, {"0\n", "1", true}, {"", "1", false}} {
@@ -329,7 +329,7 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestDocs does what docs/slurm.md says of the installation, in a folder of the test's own.
+// TestDocs follows docs/slurm.md's installation, in a folder of the test's own.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/slurm.md")
 	if err != nil {

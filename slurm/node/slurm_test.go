@@ -42,7 +42,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// watch runs what is a service elsewhere, until the test ends.
+// watch runs the watch, elsewhere a service, until the test ends.
 func (s *site) watch(t *testing.T, n *slurmtest.Node) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(s.Dir, "log", "watch."+n.Name))
@@ -71,7 +71,7 @@ func (s *site) dial(t *testing.T, i int) *client.Client {
 	return c
 }
 
-// at is the site as a subtest sees it: what fails there fails there.
+// at is the site for a subtest: failures count for the subtest.
 func (s *site) at(t *testing.T) *site {
 	return &site{Cluster: s.Cluster.At(t), admin: s.admin}
 }
@@ -88,7 +88,7 @@ func (s *site) folder(t *testing.T, user string, files map[string]string) string
 	return dir
 }
 
-// runs returns what the daemons know of a job's runs, the newest first.
+// runs returns the daemons' lifetimes of a job's runs, the newest first.
 func (s *site) runs(t *testing.T, job string) []admin.Lifetime {
 	t.Helper()
 	list, err := admin.Lifetimes(t.Context(), s.admin, job)
@@ -105,7 +105,7 @@ func (s *site) over(t *testing.T, job string, count int) []admin.Lifetime {
 	s.Until(fmt.Sprintf("nothing is left of job %s", job), func() bool {
 		list = s.runs(t, job)
 		for _, l := range list {
-			// A node may say that the job has left it after the watch has said that it is over.
+			// A node may report the job's leaving after the watch has reported its end.
 			attached := slices.ContainsFunc(l.Nodes, func(n admin.LifetimeNode) bool { return n.Attached })
 			if l.State != admin.LifetimeGone || attached {
 				return false
@@ -203,7 +203,7 @@ func (s *site) sound(t *testing.T) {
 	}
 }
 
-// stages: what is staged in is there on each node, and what the nodes write is staged out.
+// stages: staged-in files are there on each node, and the nodes' files are staged out.
 func stages(t *testing.T, s *site) {
 	in := s.folder(t, slurmtest.Alice, map[string]string{"word": "hello\n"})
 	out := s.folder(t, slurmtest.Alice, nil)
@@ -233,8 +233,8 @@ bbctl ls $BB_JOB_STRIPED/out
 	}
 }
 
-// figures: what its buffer has done for a job is in its record, however short it was, if
-// TaskEpilog had the time for it.
+// figures: the work of a job's buffer is in its record, however short the job was, if TaskEpilog
+// had the time for it.
 func figures(t *testing.T, s *site) {
 	s.Until("a job's record has figures", func() bool {
 		job := s.Submit(slurmtest.Bob, "#BB jobbb type=scratch\necho x | bbctl put - $BB_JOB_STRIPED/f\n")
@@ -314,7 +314,7 @@ func feature(t *testing.T, s *site) {
 	}
 }
 
-// failing: of a job that fails, only what is wanted however it ended is staged out.
+// failing: if a job fails, only stage-outs for any outcome are carried out.
 func failing(t *testing.T, s *site) {
 	out := s.folder(t, slurmtest.Bob, nil)
 	job := s.Submit(slurmtest.Bob, fmt.Sprintf(`#BB jobbb type=scratch
@@ -336,7 +336,7 @@ exit 3
 	wantNothing(t, filepath.Join(out, "success"))
 }
 
-// requeued: the second run has a buffer of its own, and what the first wrote is not lost.
+// requeued: the second run has a buffer of its own, and the first one's files are not lost.
 func requeued(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
@@ -357,7 +357,8 @@ echo $SLURM_RESTART_COUNT | bbctl put - $BB_JOB_STRIPED/run.${SLURM_RESTART_COUN
 	want(t, filepath.Join(store, "run.1"), "1\n")
 }
 
-// stuck: what cannot be staged out is an orphan, which holds no node, until its store is there.
+// stuck: a buffer that cannot be staged out is an orphan, which holds no node, until its store is
+// there.
 func stuck(t *testing.T, s *site) {
 	out := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch
@@ -442,8 +443,8 @@ func fileThere(t *testing.T, c *client.Client, buffer, name string) bool {
 	return err == nil
 }
 
-// cancelled: what a task has committed that ignores TERM is staged out, with all that it
-// does until it is killed.
+// cancelled: commits of a task that ignores TERM are staged out, up to the moment when it is
+// killed.
 func cancelled(t *testing.T, s *site) {
 	out := s.folder(t, slurmtest.Bob, nil)
 	job := s.Submit(slurmtest.Bob, fmt.Sprintf(`#BB jobbb type=scratch
@@ -498,7 +499,7 @@ func wrong(t *testing.T, s *site) {
 	}
 }
 
-// interactive: --bb is understood; what cannot be held is cancelled.
+// interactive: --bb is understood; a job that cannot be held is cancelled.
 func interactive(t *testing.T, s *site) {
 	out, err := s.Try(slurmtest.Alice, "srun", "-N2", "--bb=#BB jobbb type=scratch", "sh", "-c", "bbctl ls $BB_JOB_STRIPED && echo $BB_JOB_STRIPED")
 	if err != nil || strings.Count(out, "bb://job-") != 2 {
@@ -510,7 +511,7 @@ func interactive(t *testing.T, s *site) {
 	}
 }
 
-// persistent: a buffer outlives the job that makes it, and ends with the one that says so.
+// persistent: a buffer outlives the job that makes it, and ends with the one that destroys it.
 func persistent(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	first := s.Submit(slurmtest.Alice, fmt.Sprintf("#BB create_persistent name=kept capacity=64MiB access_mode=striped type=scratch pool=memory backing=%s\necho x | bbctl put - $BB_PERSISTENT_STRIPED_kept/f\n", store))
@@ -604,8 +605,8 @@ echo after | bbctl put - $BB_JOB_STRIPED/after
 	want(t, filepath.Join(store, "after"), "after\n")
 }
 
-// killedInEpilog: an epilog does not wait for a daemon that is away, and the daemon hears of
-// it when it is back.
+// killedInEpilog: an epilog does not wait for a daemon that is away, and the daemon gets its report
+// when it is back.
 func killedInEpilog(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
@@ -665,8 +666,8 @@ func (s *site) saved(job string) {
 	})
 }
 
-// held makes a script of Slurm's stand still at its beginning, for each job until there is a
-// file, and returns what tells that it does, what makes that file, and what ends it all.
+// held blocks a script of Slurm's at its beginning, for each job until there is a file, and returns
+// functions that report the block, make that file, and end it all.
 func (s *site) held(t *testing.T, script string) (at func(job string), letGo func(job string), end func()) {
 	t.Helper()
 	dir, path := t.TempDir(), filepath.Join(s.Dir, "etc", script)
@@ -688,8 +689,8 @@ func (s *site) held(t *testing.T, script string) (at func(job string), letGo fun
 	return at, letGo, func() { s.Run("root", "mv", path+".away", path) }
 }
 
-// heldInBoth: a job is cancelled while its prolog runs; slurmctld dies while the prolog of
-// another runs, which asks it for its job, and the epilog of a third.
+// heldInBoth: a job is cancelled while its prolog runs; slurmctld dies while the prolog of another
+// runs, which requests its job from it, and the epilog of a third.
 func heldInBoth(t *testing.T, s *site) {
 	inProlog, prolog, end := s.held(t, "prolog")
 	defer end()
@@ -737,8 +738,8 @@ func heldInBoth(t *testing.T, s *site) {
 	})
 }
 
-// epilogLost: what a job has left whose epilog never ran is saved by the watch, which, as a
-// sweep by hand, leaves jobs alone that run.
+// epilogLost: the files of a job whose epilog never ran are saved by the watch, which, as a sweep
+// by hand, leaves jobs alone that run.
 func epilogLost(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	epilog := filepath.Join(s.Dir, "etc", "epilog")
@@ -784,7 +785,7 @@ func idsAgain(t *testing.T, s *site) {
 	for next := 1; used[fmt.Sprint(next)] == 0; next++ {
 		s.Submit(slurmtest.Bob, "true\n")
 	}
-	// The output of whoever had the id is another user's, perhaps.
+	// The output of the id's earlier job is another user's, perhaps.
 	job := s.Submit(slurmtest.Bob, "#BB jobbb type=scratch\nbbctl ls $BB_JOB_STRIPED && echo ran\n", "-N3", "--output="+s.Work+"/again.%j")
 	old := used[job]
 	if old == 0 {
@@ -798,8 +799,8 @@ func idsAgain(t *testing.T, s *site) {
 	})
 }
 
-// nodeLost: what was dirty on a node that is lost with a job is an orphan until somebody
-// says that the node will not come back. Then it is in the bill, and the rest is saved.
+// nodeLost: dirty files of a node that is lost with a job are an orphan until the node is declared
+// gone. Then they are in the bill, and the rest is saved.
 func nodeLost(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%[1]s flush_limit=10KB
@@ -844,8 +845,8 @@ sleep 600
 	}
 }
 
-// nodeEmptied: what a node holds that is to be suspended goes to the node that is to have it,
-// and only then is it handed to the site's program.
+// nodeEmptied: files of a node that is to be suspended move to another node, and only then is it
+// handed to the site's program.
 func nodeEmptied(t *testing.T, s *site) {
 	there := s.dial(t, 1)
 	if _, err := admin.CreateBuffer(t.Context(), there, admin.BufferSpec{Name: "left"}); err != nil {

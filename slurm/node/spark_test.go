@@ -14,7 +14,7 @@ import (
 )
 
 // TestSparkDocs runs the job of docs/spark.md, with the paths of the test. It needs FOREBAY_SPARK,
-// a SPARK_HOME, and FOREBAY_SPARK_JAR, what users put into its folder jars.
+// a SPARK_HOME, and FOREBAY_SPARK_JAR, the jar that users put into its folder jars.
 func TestSparkDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/spark.md")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestSparkDocs(t *testing.T) {
 	}
 	script := strings.NewReplacer("/opt/spark", home, "/lustre/%u", folder, "GiB", "MiB", "#!/bin/bash\n", "").Replace(block(t, string(page), "sh job"))
 
-	// JVMs that live for seconds.
+	// JVMs that run for seconds.
 	script = strings.Replace(script, "export ", "export JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 ", 1)
 
 	job := s.Submit(slurmtest.Alice, script, "--chdir="+folder)

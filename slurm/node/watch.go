@@ -99,7 +99,7 @@ func firstOfReady(ctx context.Context, d *client.Client) (bool, error) {
 	return false, nil
 }
 
-// compare does for each run what Slurm's word of it asks for.
+// compare acts on each run by Slurm's state of it.
 func (w *watcher) compare(ctx context.Context, d *client.Client, open []admin.Lifetime, jobs []slurmctl.Job, quiet time.Duration) error {
 	var errs []error
 	cluster := w.reconciler.Cluster
