@@ -28,6 +28,10 @@ export GOFLAGS := $(strip $(ALIKE) $(filter-out $(ALIKE),$(GOFLAGS)))
 ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
 RACE_ATONCE := -p $(shell nproc) -parallel 1
 
+# A program with the race detector sleeps a second before it ends, so that goroutines that still run may meet
+# a race. The tests of packages that start goroutines check that none is left.
+race race-all: export GORACE := atexit_sleep_ms=10
+
 # A run repeats two failed tests once, each by itself, and lists as flaky what passes then.
 TESTRUN := $(CACHE)/bin/testrun -again 2
 
