@@ -58,7 +58,7 @@ func (f *Flusher) Overwrite(buffer, path string, keys []Key) {
 	f.kick()
 }
 
-// mayOverwrite reports whether the flight may replace what this buffer did not write.
+// mayOverwrite reports whether the flight may replace objects that this buffer did not write.
 func (fl *flight) mayOverwrite() bool {
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()

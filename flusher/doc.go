@@ -2,8 +2,8 @@
 // to the backing store, records that they are clean, and tries again for as long
 // as that fails. It carries renames and removals to the store, in order.
 //
-// It reaches the daemon's files through Catalog and Job alone, and knows nothing
-// of namespaces, segments or sessions.
+// It reaches the daemon's files through Catalog and Job alone, and does not depend on namespaces, segments or
+// sessions.
 //
 // One file's way, one function changes it (queue.move):
 //
@@ -11,7 +11,7 @@
 //	─────────▶ ready ─────────────────▶ flying ──────▶ forgotten
 //	           ▲ ▲ ▲                    │ │ │
 //	           │ │ └────── waiting ◀────┘ │ │   failed: never dropped, tried again
-//	           │ └──────── held    ◀──────┘ │   its name is only passing
+//	           │ └──────── held    ◀──────┘ │   its name is temporary
 //	           └────────── parked  ◀────────┘   a Hold or a StoreOp covers its name
 //
 // One goroutine dispatches. Each flush has one of its own, and each buffer with store

@@ -72,11 +72,11 @@ func (e *entry) unwait(done chan error) {
 // settleEvery is the least time between two checks of all keys by Settle.
 const settleEvery = 20 * time.Millisecond
 
-// Settle flushes some files of a buffer before its others, and waits. It returns when
-// nothing of them is queued any more, when only those are that a pattern keeps back, or whose
-// failures do not pass by themselves, or when ctx ends; and those that are then left.
-// As with Wait, a key that was not queued is like one that is durable. Told, which may be nil,
-// is called with how many files and bytes are left, from this goroutine.
+// Settle flushes some files of a buffer before its others, and waits. It returns when nothing of
+// them is queued any more, when only those are that a pattern keeps back, or whose failures do not
+// pass by themselves, or when ctx ends. It returns those that are then left. As with Wait, a key
+// that was not queued counts as durable. Told, which may be nil, is called with the number of files
+// and bytes left, from this goroutine.
 func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told func(files, bytes int64)) []Unsaved {
 	keys = slices.Clone(keys)
 	f.urge(buffer, keys)
@@ -342,7 +342,7 @@ func (d *drain) look() (ended bool, changed <-chan struct{}) {
 	left := len(q.entries) - q.held.Len() - q.stats.gaveUp
 	ops := q.ops.Stuck()
 	opsLeft := q.ops.Len() > ops.Len()
-	if ops.Len() > 0 { // what waits for the operations will not move either
+	if ops.Len() > 0 { // files that wait for the operations will not move either
 		for e := range q.parked {
 			left -= index(!e.gaveUp && ops.At(e.path) != nil)
 		}

@@ -44,7 +44,7 @@ type flight struct {
 	flightState
 }
 
-// flightState is what of a flight changes. Guarded by the Flusher's mu.
+// flightState is the changing part of a flight. Guarded by the Flusher's mu.
 type flightState struct {
 	path      string // known, and fixed, after takeOff
 	forgotten error  // drop was called meanwhile
@@ -55,16 +55,15 @@ type flightState struct {
 	overtaken bool   // a Hold, or Close, did not wait for it: it may change nothing any more
 }
 
-// A flight whose store does not answer cannot be ended: its thread may be in write(2) on a
-// file system whose server is away. It gives its worker back after Patience without
-// progress, and still counts against the bound of its store. Its file is not tried again
-// before it has ended. A Hold waits for it no longer than Patience either; then it is
-// overtaken:
+// A flight whose store does not answer cannot be ended: its thread may be in write(2) on a file
+// system whose server is away. It returns its worker after Patience without progress, and still
+// counts against the bound of its store. Its file is not tried again before it has ended. A Hold
+// waits for it no longer than Patience either; then it is overtaken:
 //
 //   - if the object does not have its name yet, it never gets it (mayName);
 //   - if the store may be about to give it, later flushes and operations of that name wait
-//     until the flight has ended, and an object of it that nobody knows of is removed first;
-//   - whatever comes of it, Job.Done is not called.
+//     until the flight has ended, and an unrecorded object of it is removed first;
+//   - with any outcome, Job.Done is not called.
 
 // progress notes that the flight gets on.
 func (fl *flight) progress() { fl.moved.Store(fl.f.opts.Now().UnixNano()) }
@@ -114,7 +113,7 @@ func (fl *flight) isOvertaken() bool {
 	return fl.overtaken
 }
 
-// blocks reports whether what concerns a path has to wait for the flight's end. mu is held.
+// blocks reports whether work on a path has to wait for the flight's end. mu is held.
 func (fl *flight) blocks(path string) bool {
 	return fl.overtaken && fl.path != "" && bb.Overlaps(fl.path, path)
 }
@@ -131,7 +130,7 @@ const (
 	kept    // the name is only passing, or a flush rule holds its step back
 )
 
-// outcome is a verdict with what belongs to it.
+// outcome is a verdict with its data.
 type outcome struct {
 	verdict  verdict
 	recorded bool // the object is recorded, as it has turned out
@@ -407,7 +406,7 @@ func (q *queue) failed(e *entry, err error) {
 	q.f.opts.Logger.Warn("flush failed", "buffer", q.buffer, "path", e.path, "attempt", e.attempts, "next", e.notBefore, "error", err)
 }
 
-// deferred puts an entry where it waits for whatever keeps it.
+// deferred puts an entry into the state that waits for its obstacle.
 func (q *queue) deferred(e *entry, v verdict) {
 	if e.next != nil {
 		e.replace(*e.next)

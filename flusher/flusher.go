@@ -25,15 +25,16 @@ type Key struct {
 type Item struct {
 	Key
 	Size       int64     // bytes
-	DirtySince time.Time // when its oldest byte that is not durable was committed, whatever the generation; zero: now
+	DirtySince time.Time // when its oldest byte that is not durable was committed, of any generation; zero: now
 	ClosedAt   time.Time // zero: now
-	// Path is where it lies, if Suspect, and Object its object; "": as the policy names it. The flusher asks Job.Path otherwise.
+	// Path is where it lies, if Suspect, and Object its object; "": as the policy names it. The flusher calls Job.Path
+	// otherwise.
 	Path, Object string
-	// Suspect says that an earlier life of the daemon may have been flushing this
-	// file, which has never been flushed before: should it be renamed or removed
-	// now, whatever is in the store under its present name is removed.
+	// Suspect is whether an earlier run of the daemon may have been flushing this file, which has
+	// never been flushed before. If it is renamed or removed now, any object in the store under its
+	// present name is removed.
 	Suspect bool
-	// Attempts are what may be there then, before it is compressed.
+	// Attempts are the contents that may be there then, before compression.
 	Attempts []bb.Content
 }
 
@@ -58,19 +59,18 @@ type OpenLister interface {
 // Recorder is a Catalog that can find out whether a flush was recorded whose Job.Done
 // failed: its change may have been made, and the answer lost.
 type Recorder interface {
-	// Recorded reports whether the file's entry names an object on the store, of
-	// whatever generation.
+	// Recorded reports whether the file's entry names an object on the store, of any generation.
 	Recorded(ctx context.Context, key Key) (bool, error)
 }
 
-// Policy is what matters of a buffer's configuration.
+// Policy is the part of a buffer's configuration that matters here.
 type Policy struct {
 	Codec    string        // see package codec
 	Keep     []string      // see plan.Kept
 	Steps    *plan.Steps   // nil: no flush rule holds anything back
 	DirtyAge time.Duration // 0: that of Options
 	Due      time.Time     // by when all should be flushed; zero: no matter when
-	// KeepExisting has a flush fail rather than replace what this buffer did not write.
+	// KeepExisting makes a flush fail rather than replace an object that this buffer did not write.
 	KeepExisting bool
 	// Store identifies the buffer's store. Buffers of the same share its bound;
 	// "": no other buffer does.
@@ -113,19 +113,18 @@ type Options struct {
 	// Mine is asked before each attempt at a StoreOp whether it still is this node's to
 	// carry out; if not, it is dropped. Nil: always.
 	Mine func(ctx context.Context, buffer string, op storeop.Op) (bool, error)
-	// Stray is asked before an object is removed that a Put may have left under a path
-	// and that no entry should know of. Nil: nobody else writes to the store, and the
-	// order in which this flusher does things is enough. Else false: somebody's object
-	// lies there now; and an object is also asked about that a Put may have replaced
-	// before it turned out that the file is another node's. The object's name is the path with the suffix of the codec.
+	// Stray is called before an object is removed that a Put may have left under a path and that no entry should name.
+	// Nil: nobody else writes to the store, and this flusher's order is enough. Else false: somebody's object lies
+	// there now. It is also called for an object that a Put may have replaced before it turned out that the file is
+	// another node's. The object's name is the path with the suffix of the codec.
 	Stray func(ctx context.Context, buffer, path, codec string) (remove bool, err error)
-	// Ours is asked which of the objects below a directory that is renamed may be this buffer's,
-	// and what it has flushed under their names: no other one is moved. Nil: all, whatever they are.
+	// Ours returns the objects below a renamed directory that may be this buffer's, and the contents
+	// it has flushed under their names: no other one is moved. Nil: all are.
 	Ours func(ctx context.Context, buffer string, op storeop.Op, objects []string) (ours []storeop.Owned, err error)
 	// OurDirs is Ours of the directories: of no other one an empty rest is removed. Nil: none.
 	OurDirs func(ctx context.Context, buffer string, op storeop.Op, dirs []string) (ours []string, err error)
-	// Applied is called after a StoreOp was carried out, before it is forgotten, so
-	// that whoever wrote it down can strike it out. After an error both are repeated.
+	// Applied is called after a StoreOp was carried out, before it is forgotten, so that its record
+	// can be removed. After an error both are repeated.
 	Applied func(ctx context.Context, buffer string, op storeop.Op) error
 
 	shared bool // others write to the stores too: Stray was given

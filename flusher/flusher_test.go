@@ -69,7 +69,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestOnceEach flushes what is not changed exactly once.
+// TestOnceEach flushes unchanged files exactly once.
 func TestOnceEach(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()
@@ -79,7 +79,7 @@ func TestOnceEach(t *testing.T) {
 		if err := f.Wait(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-		f.Enqueue(Item{Key: key, Size: 7}) // a daemon may not know that it is clean
+		f.Enqueue(Item{Key: key, Size: 7}) // a daemon may have missed that it is clean
 	}
 	w.expectStore(store.Contents)
 	if n := store.Puts("a"); n != 1 {
@@ -87,7 +87,7 @@ func TestOnceEach(t *testing.T) {
 	}
 }
 
-// TestStoreDownThenUp loses nothing, says why and since when, and recovers by itself.
+// TestStoreDownThenUp loses nothing, reports the reason and the time, and recovers by itself.
 func TestStoreDownThenUp(t *testing.T) {
 	for _, kind := range []fault.Kind{fault.Refused, fault.Reset, fault.Full, fault.Busy, fault.WrongChecksum, fault.Truncated} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestStoreDownThenUp(t *testing.T) {
 	}
 }
 
-// TestKilledAtEachStep dies around a Put and in Done, and begins a new life over what is left.
+// TestKilledAtEachStep dies around a Put and in Done, and begins a new run over the remains.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	died := bb.E(bb.Internal, "put", "", "killed")
@@ -172,7 +172,8 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// TestKilledThenRenamed takes away, after a crash, what a flush may have left under the old name.
+// TestKilledThenRenamed removes, after a crash, the object that a flush may have left under the old
+// name.
 func TestKilledThenRenamed(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{"rename", "rename directory", "remove"} {
@@ -270,7 +271,7 @@ func TestOpenedBeforeItsRecord(t *testing.T) {
 				}
 				f.Resume("buf")
 				w.expectStore(inner.Contents)
-				if then == "flush" || then == "replace" { // what is on the store now is known, and moves
+				if then == "flush" || then == "replace" { // the object on the store is recorded now, and moves
 					w.rename("d/a", "d/c")
 					w.expectStore(inner.Contents)
 				}
@@ -388,8 +389,8 @@ func TestKeptBack(t *testing.T) {
 }
 
 // TestFlushRules: files of steps that a rule holds back stay where they are, overdue or not, are no failure of a
-// drain, and are flushed once the policy says so and they are reconsidered; those that are renamed out of
-// a step are flushed at once.
+// drain, and are flushed once the policy allows it and they are reconsidered; those that are renamed out of a
+// step are flushed at once.
 func TestFlushRules(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()
@@ -619,7 +620,7 @@ func TestOneBufferDoesNotStopAnother(t *testing.T) {
 	}
 }
 
-// TestRewrittenWhileFlying continues with the newer generation, and tells waiters right.
+// TestRewrittenWhileFlying continues with the newer generation, and reports it to waiters.
 func TestRewrittenWhileFlying(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -775,7 +776,7 @@ func TestRenameWhileThePathIsLookedUp(t *testing.T) {
 	w.expectStore(store.Contents)
 }
 
-// TestOperationsThatFail are repeated, in order, and hold back only what they concern.
+// TestOperationsThatFail are repeated, in order, and hold back only files that they concern.
 func TestOperationsThatFail(t *testing.T) {
 	t.Parallel()
 	w, inner := newWorld(t), memStore()
@@ -849,8 +850,8 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// TestDue: of two buffers with a slow store, that which would not be clean by when it is
-// due gets most of it; and the pace is what it is.
+// TestDue: of two buffers with a slow store, the one that would not be clean in time gets most of
+// it, and the pace is right.
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -891,7 +892,7 @@ func TestDue(t *testing.T) {
 	})
 }
 
-// TestClockAhead flushes a file in time that another clock says was written in an hour.
+// TestClockAhead flushes a file in time whose time of writing is, by another clock, an hour ahead.
 func TestClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, store := newWorld(t), memStore()
@@ -986,8 +987,8 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// TestRenamedAfterAnUncertainRecord renames a file whose flush was recorded, though nobody
-// learnt that: the object is not a stray one, the rename takes it along.
+// TestRenamedAfterAnUncertainRecord renames a file whose flush was recorded, though without an
+// answer: the object is not a stray one, the rename takes it along.
 func TestRenamedAfterAnUncertainRecord(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()
@@ -1011,7 +1012,7 @@ func TestRenamedAfterAnUncertainRecord(t *testing.T) {
 	w.expectStore(store.Contents)
 }
 
-// While many small files are in flight, a decision about what comes next is made for many landings at once.
+// While many small files are in flight, one decision about the next flushes is made for many landings.
 func TestDecisionsAreForManyLandings(t *testing.T) {
 	t.Parallel()
 	const files = 3000

@@ -93,7 +93,7 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 	refused()
 	has("theirs again")
 
-	// Its removal leaves what is somebody else's, and takes what is its own.
+	// Its removal leaves objects of others, and removes its own.
 	w.mu.Lock()
 	was := w.mu.files[name].flushed
 	w.mu.Unlock()
@@ -111,7 +111,7 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 		t.Fatalf("an object of the buffer's stays after its removal: %v", err)
 	}
 
-	// A decision for one content replaces what is there; the next content is compared again.
+	// A decision for one content replaces the present object; the next content is compared again.
 	put("theirs")
 	key := w.write(name, content)
 	refused()
@@ -130,7 +130,7 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 	has("theirs again")
 }
 
-// TestForeignCompressed removes what a flush may have put, compressed, and nothing else.
+// TestForeignCompressed removes the compressed object that a flush may have put, and nothing else.
 func TestForeignCompressed(t *testing.T) {
 	w, store := newWorld(t), memStore()
 	f := w.start(store, func(o *Options) {

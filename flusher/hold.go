@@ -22,15 +22,15 @@ func (h *hold) concerns(path string) bool {
 	return slices.ContainsFunc(h.paths, func(held string) bool { return bb.Overlaps(held, path) })
 }
 
-// Hold keeps the files at and below clean paths ("": all of the buffer) from being
-// flushed until release is called. Flushes in flight there are cancelled, and when
-// Hold returns they have ended: either recorded by Job.Done, or not to be seen in
-// the store once pending operations are carried out. Take it before a rename (with both names) or a
-// removal is decided, and release it after Apply: so no flush works with a name
-// that is no longer the file's, and what was removed does not come back.
+// Hold keeps the files at and below clean paths ("": all of the buffer) from being flushed until
+// release is called. Flushes in flight there are cancelled, and when Hold returns they have ended:
+// either recorded by Job.Done, or not to be seen in the store once pending operations are carried
+// out. Take it before a rename (with both names) or a removal is decided, and release it after
+// Apply: so no flush works with a name that is no longer the file's, and removed files do not come
+// back.
 //
-// A flight whose store does not answer is waited for as long as Options.Patience says. From
-// then on it is overtaken: whatever comes of it, what is done under the hold wins.
+// A flight whose store does not answer is waited for as long as Options.Patience. From then on it
+// is overtaken: with any outcome, changes under the hold win.
 //
 // Several holds may overlap. The error is that of ctx, or bb.Unavailable after Close;
 // then nothing is held.
@@ -41,9 +41,9 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 	return f.hold(ctx, buffer, &hold{paths: slices.Clone(paths)})
 }
 
-// HoldRename is Hold of both names of a rename. But what a Put may have left under the new name
-// stays there: once something of a name is durable, it stays until something newer replaces it.
-// If the rename is carried out, Held.Renamed follows.
+// HoldRename is Hold of both names of a rename. But an object that a Put may have left under the
+// new name stays there: once something of a name is durable, it stays until something newer
+// replaces it. If the rename is carried out, Held.Renamed follows.
 func (f *Flusher) HoldRename(ctx context.Context, buffer, from, to string) (*Held, error) {
 	return f.hold(ctx, buffer, &hold{paths: []string{from, to}, newName: to})
 }
@@ -65,9 +65,9 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A removal that is queued still, of whatever hold, is lost with this process, and operations
-	// before it may have given its object another name: the change is noted as if it were under
-	// the held names.
+	// A removal that is queued still, of any hold, is lost with this process, and operations before
+	// it may have given its object another name: the change is noted as if it were under the held
+	// names.
 	held.Stray = q.removeSuspects(h) || stray || q.ops.Any(func(op *storeop.Op) bool { return op.Stray })
 	return held, nil
 }
@@ -131,7 +131,7 @@ func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, e
 	return stray, nil
 }
 
-// Held is what Hold holds.
+// Held is the result of Hold.
 type Held struct {
 	// Stray: objects may be in the store under the held names without a record in the
 	// namespace. Their removal is queued; noted with the hold's change,
@@ -178,8 +178,8 @@ func (h *Held) Quiet(ctx context.Context) error {
 	return h.until(ctx, func(*storeop.Op) bool { return false })
 }
 
-// Swept waits until what cancelled flushes may have left under the held names is gone
-// from the store. The error is that of ctx.
+// Swept waits until objects that cancelled flushes may have left under the held names are gone from
+// the store. The error is that of ctx.
 func (h *Held) Swept(ctx context.Context) error {
 	return h.until(ctx, func(op *storeop.Op) bool { return !op.Stray })
 }

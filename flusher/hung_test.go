@@ -17,7 +17,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// hung is a store whose Puts do not return before it is released, whatever is cancelled, as
+// hung is a store whose Puts do not return before it is released, even if it is cancelled, as
 // write(2) on a file system whose server is away.
 type hung struct {
 	backing.Store
@@ -171,8 +171,8 @@ func TestSmallFilesShareWorkers(t *testing.T) {
 	}
 }
 
-// TestOvertaken renames and removes files whose stores do not answer, and puts others in
-// their places. What comes late changes nothing.
+// TestOvertaken renames and removes files whose stores do not answer, and puts others in their
+// places. Late results change nothing.
 func TestOvertaken(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"renamed":  func(w *world) { w.rename("d/p", "d/q") },

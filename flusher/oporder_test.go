@@ -18,8 +18,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestOperationsPassOneThatFails: an operation that always fails holds back what concerns its
-// names; others, and flushes of other names, continue. What is stuck is named.
+// TestOperationsPassOneThatFails: an operation that always fails holds back work on its names.
+// Others, and flushes of other names, continue. Stuck ones are named.
 func TestOperationsPassOneThatFails(t *testing.T) {
 	t.Parallel()
 	w, inner := newWorld(t), memStore()
@@ -167,7 +167,7 @@ func TestOperationsInAnyOrder(t *testing.T) {
 	}
 }
 
-// refusing is a store that refuses its first Put, when the test says so.
+// refusing is a store that refuses its first Put, at the test's signal.
 type refusing struct {
 	backing.Store
 	first  atomic.Bool
@@ -183,7 +183,7 @@ func (s *refusing) Put(ctx context.Context, name string, src backing.Source, opt
 	return backing.Object{}, <-s.refuse
 }
 
-// The same of a flush: what was in its way has gone before the drain began.
+// The same of a flush: its obstacle has gone before the drain began.
 func TestFlushRefusedBeforeADrain(t *testing.T) {
 	t.Parallel()
 	w, inner := newWorld(t), memStore()

@@ -42,10 +42,10 @@ type entry struct {
 	errAt     time.Time
 	gaveUp    bool          // the last error will not pass by itself
 	outdated  bool          // a drain has begun since the flight did
-	overwrite bb.Generation // the newest that may replace whatever the store has: see Overwrite
+	overwrite bb.Generation // the newest that may replace any object on the store: see Overwrite
 
-	suspect string // an object that a Put of ours may have made, and nobody knows of
-	unsure  bool   // the catalog may know of the suspect all the same: whether it does is not known
+	suspect string // an object that a Put of ours may have made, without a record
+	unsure  bool   // the catalog may have the suspect all the same: that is unknown
 	touched string // an object that a Put of ours may have replaced since the last that was recorded; only if shared
 	waiters []waiter
 }
@@ -56,8 +56,8 @@ type waiter struct {
 	done       chan error // buffered
 }
 
-// queue is what there is to do for one buffer. All of it is guarded by the
-// Flusher's mu, except for ctx.
+// queue is the pending work for one buffer. All of it is guarded by the Flusher's mu, except for
+// ctx.
 type queue struct {
 	f      *Flusher
 	buffer string
@@ -65,8 +65,8 @@ type queue struct {
 	cancel context.CancelFunc
 
 	indexes
-	strays     map[string]struct{} // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
-	unrecorded owned.Ledger        // what may be under names of objects that are not recorded
+	strays     map[string]struct{} // objects that a Put of ours may have made, without a record, of files that are not queued
+	unrecorded owned.Ledger        // contents that may be under names without a record
 
 	holds    map[*hold]struct{}
 	epoch    uint64 // number of holds there have been
@@ -84,7 +84,7 @@ type indexes struct {
 	entries map[bb.FileID]*entry
 	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
 	waiting *btree.BTreeG[*entry]    // by notBefore
-	held    *btree.BTreeG[*entry]    // by path: a rename releases what is below it
+	held    *btree.BTreeG[*entry]    // by path: a rename releases the entries below it
 	parked  map[*entry]struct{}
 	flying  map[*flight]struct{}
 	suspect map[*entry]struct{}
@@ -226,9 +226,9 @@ func (q *queue) clearSuspect(e *entry) {
 	delete(q.suspect, e)
 }
 
-// leaveSuspect keeps in mind what a Put of an entry that leaves the queue may have made: its
-// file may be open for writing now, and be renamed or removed before it is queued again. Not if
-// the catalog may know of it: a rename takes that along.
+// leaveSuspect records the object that a Put of an entry that leaves the queue may have made: its
+// file may be open for writing now, and be renamed or removed before it is queued again. It does
+// not if the catalog may have the object: a rename takes that along.
 func (q *queue) leaveSuspect(e *entry) {
 	if e.suspect != "" && !e.unsure {
 		q.strays[e.suspect] = struct{}{}
@@ -236,9 +236,9 @@ func (q *queue) leaveSuspect(e *entry) {
 	q.clearSuspect(e)
 }
 
-// Suspect says that the store may have an object of a path that an earlier life of this process
+// Suspect records that the store may have an object of a path that an earlier run of this process
 // has put and not recorded, of a file that is not queued: it is open for writing. A hold of the
-// name has the object removed, and a flush under it replaces it. Attempts are what it may be.
+// name removes the object, and a flush under it replaces it. Attempts are its possible contents.
 func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,8 +264,8 @@ func (q *queue) drop(e *entry, err error) {
 	e.settle(e.item.Generation, err)
 }
 
-// askAfter has it looked after, where others write to the store too, what Puts of a file
-// have done that is this node's no more.
+// askAfter queues a check of the objects that Puts of a file have left that is no longer this
+// node's, if others write to the store too.
 func (q *queue) askAfter(e *entry) {
 	if !q.f.opts.shared {
 		return
@@ -329,7 +329,7 @@ func (q *queue) broadcast() {
 	q.changed = make(chan struct{})
 }
 
-// release makes ready whatever a hold or an operation on paths has kept waiting.
+// release makes entries ready that a hold or an operation on paths has blocked.
 func (q *queue) release(paths []string) {
 	for e := range q.parked {
 		q.move(e, stateReady)

@@ -25,10 +25,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// The simulation runs a Flusher over a namespace, stores and a clock that are simulated.
-// A seed draws what clients do, which calls of the stores and of the namespace fail and
-// how, and when the daemon crashes. Checks run after every change of a store, at every
-// record of a flush, after every drain, and at the end.
+// The simulation runs a Flusher over a namespace, stores and a clock that are simulated. A seed draws the operations of
+// clients, failures of calls of the stores and of the namespace, and crashes of the daemon. Checks run after every change of
+// a store, at every record of a flush, after every drain, and at the end.
 //
 //	FOREBAY_SEEDS=1000000 go test -run TestSimulation ./flusher   more seeds
 //	FOREBAY_SEED=42 go test -run TestSimulation -v ./flusher      one of them, with its history; with FOREBAY_SEEDS the first
@@ -37,7 +36,7 @@ import (
 // run that are ready at the same time: a failing seed may have to be run several times.
 const simSeeds = 1000
 
-// simFound are seeds that have found a fault, and what it was.
+// simFound are seeds that have found a fault, and the fault.
 var simFound = map[string]uint64{
 	"a removal that was queued for a hold whose change did not come is lost with the process":                2960,
 	"an object that a rename has left under its new name is forgotten when a stalled flush of the name ends": 57464,
@@ -127,7 +126,7 @@ type simFile struct {
 	durable      map[string]bool // contents of which one, or a version, must be on the store
 	attempts     []bb.Content    // older contents that a flush may have put under its name
 	since        time.Time       // dirty since
-	damaged      bool            // its memory is not what was written
+	damaged      bool            // its memory is damaged
 	lost         bool            // its memory is gone
 }
 
@@ -137,7 +136,7 @@ type simOp struct {
 	op     storeop.Op
 }
 
-// entry is what a namespace has of the file.
+// entry is a namespace's entry of the file.
 func (f *simFile) entry() *bb.Entry {
 	c := contentOfSim(f.content)
 	return &bb.Entry{
@@ -150,7 +149,7 @@ func contentOfSim(content string) bb.Content {
 	return bb.Content{Size: int64(len(content)), Checksum: backing.NewBytes([]byte(content)).Checksum()}
 }
 
-// foreignPrefix begins what another program puts on the stores.
+// foreignPrefix begins contents that another program puts on the stores.
 const foreignPrefix = "theirs "
 
 // sim is one run.
@@ -163,14 +162,14 @@ type sim struct {
 	life   *atomic.Bool // false: the daemon of the calls has died
 	crash  atomic.Bool  // the driver restarts the daemon at its next step
 	healed atomic.Bool  // nothing fails any more
-	keeps  bool         // the buffers keep what they did not write, of which there is some
+	keeps  bool         // the buffers keep objects of others, of which there are some
 	outage [2]time.Time // from, to: no store but the healthy one answers
 
 	mu      sync.Mutex
 	files   map[string]*simFile // by buffer/path
 	byID    map[bb.FileID]*simFile
 	journal []simOp
-	theirs  map[string]string // what another program has put on the stores, by buffer/name
+	theirs  map[string]string // objects of another program on the stores, by buffer/name
 	last    uint64            // id
 	calls   map[string]int
 	pinned  int
@@ -208,7 +207,7 @@ func (s *sim) fail(format string, args ...any) {
 	}
 }
 
-// boot starts a daemon's life: what is written down and what is dirty is queued again.
+// boot starts a daemon's run: recorded operations and dirty files are queued again.
 func (s *sim) boot() {
 	life := new(atomic.Bool)
 	life.Store(true)
@@ -256,7 +255,7 @@ func (f *simFile) key() flusher.Key {
 	return flusher.Key{Buffer: f.buffer, File: f.id, Generation: f.generation}
 }
 
-// before is what the store has under the file's name.
+// before is the store's object under the file's name.
 func (f *simFile) before() bb.Flushed {
 	if f.flushed.Generation != 0 {
 		return f.flushed
@@ -274,7 +273,7 @@ func (s *sim) run() {
 		}
 	}
 	s.end()
-	time.Sleep(longestHang) // calls of earlier lives end
+	time.Sleep(longestHang) // calls of earlier runs end
 }
 
 // restart kills the daemon and starts it again: no call of the old life changes anything. Memory
@@ -376,8 +375,7 @@ func (s *sim) intrude(b, name string) {
 	s.theirs[b+"/"+name] = content
 }
 
-// ours is Options.Ours, by what the namespace says: the entries, and the operations that are
-// written down.
+// ours is Options.Ours, by the namespace: the entries, and the recorded operations.
 func (s *sim) ours(_ context.Context, b string, op storeop.Op, objects []string) (ours []storeop.Owned, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -469,8 +467,8 @@ func (s *sim) rename(b, from, to string) {
 	}
 }
 
-// replace is what renaming a file asks of the store. A flushed object that it replaces stays
-// until the renamed file has its name on the store. mu is held.
+// replace returns the store's operation for the rename of a file. A flushed object that it replaces
+// stays until the renamed file has its name on the store. mu is held.
 func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
 	var left bb.Flushed
 	var attempts []bb.Content
@@ -503,13 +501,12 @@ func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
 	f.left, f.attempts = left, attempts
 }
 
-// concerned reports whether the store may have something under the file's name, as far as the
-// namespace knows.
+// concerned reports whether the store may have something under the file's name, by the namespace.
 func (f *simFile) concerned() bool {
 	return f.before().Generation != 0 || f.lost || len(f.attempts) > 0
 }
 
-// removal is what the store has to do when a file goes.
+// removal returns the store's operation for the removal of a file.
 func (f *simFile) removal() storeop.Op {
 	return storeop.Op{Kind: storeop.Remove, Old: f.path, Was: []bb.Flushed{f.flushed, f.left}, Attempts: f.entry().Unrecorded()}
 }
@@ -571,7 +568,7 @@ func (s *sim) wait(b, name string, patience time.Duration) {
 	}
 }
 
-// drain drains a buffer; if that succeeds the store is what the namespace is.
+// drain drains a buffer; if that succeeds the store equals the namespace.
 func (s *sim) drain(b string, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -664,7 +661,7 @@ func (s *sim) end() {
 		}
 	}
 	s.mu.Unlock()
-	for _, name := range kept { // what a pattern keeps back no drain saves
+	for _, name := range kept { // no drain saves files that a pattern keeps back
 		b, p, _ := strings.Cut(name, "/")
 		s.remove(b, p)
 	}
@@ -699,7 +696,7 @@ func (s *sim) end() {
 	}
 }
 
-// fault is what becomes of a call.
+// fault is the fate of a call.
 type fault int
 
 const (
@@ -712,7 +709,7 @@ const (
 	crashes       // it is carried out, and the daemon dies
 )
 
-// draw decides what becomes of a call: by the seed, and by how many such calls there were.
+// draw decides the fate of a call: by the seed, and by the number of such calls before.
 func (s *sim) draw(call, buffer, name string) (fault, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -746,8 +743,8 @@ func (s *sim) draw(call, buffer, name string) (fault, time.Duration) {
 	return kind, d
 }
 
-// simStore is a store as one life of the daemon meets it. What it does is done only while
-// that life lasts: the death of a process ends its calls.
+// simStore is a store for one run of the daemon. Its calls take effect only while that run lasts:
+// the death of a process ends its calls.
 type simStore struct {
 	*mem.Store
 	s      *sim
@@ -771,7 +768,7 @@ func (st *simStore) call(ctx context.Context, op, name string, do func() error) 
 		case <-ctx.Done():
 			return bb.Wrap(op, name, ctx.Err())
 		}
-	case hangs: // whatever becomes of ctx
+	case hangs: // even after the end of ctx
 		time.Sleep(d)
 	}
 	if !st.life.Load() {

@@ -47,7 +47,7 @@ type BufferStats struct {
 	Held         int       // files kept back by a pattern
 	Ruled        int       // files held back by a flush rule
 	Failing      int       // files whose last attempt failed
-	Conflicts    int       // of them, those under whose name the store has what the buffer did not write
+	Conflicts    int       // of them, those under whose name the store has an object that the buffer did not write
 	StoreOps     int       // renames and removals still to be carried out
 	OldestDirty  time.Time // of the queued files; zero: there are none
 	Paused       bool
@@ -57,8 +57,8 @@ type BufferStats struct {
 	FlushedBytes int64
 	Failures     int64   // failed attempts, since the start
 	Rate         float64 // bytes a second, lately
-	// Pace is how many bytes a second are flushed while there is something to flush; false:
-	// there has not been for long enough to tell.
+	// Pace is the rate of flushes in bytes a second while there is something to flush; false: there
+	// has not been for long enough to measure it.
 	Pace      float64
 	PaceKnown bool
 

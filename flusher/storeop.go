@@ -67,7 +67,7 @@ func (f *Flusher) RemoveStray(buffer, path string) {
 	}
 }
 
-// objectName returns what an object of a path is called with the present codec.
+// objectName returns the name of a path's object with the present codec.
 func (q *queue) objectName(path string) string {
 	return path + codec.Suffix(q.f.opts.Policy(q.buffer).Codec)
 }

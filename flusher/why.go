@@ -19,7 +19,7 @@ import (
 
 const lookAfterStore = "check the store; the file is flushed when it answers again"
 
-// stalledStore is what flights to one store that do not get on have in common.
+// stalledStore is the common state of stalled flights to one store.
 type stalledStore struct {
 	flights int
 	since   time.Time // when the oldest of them last got on

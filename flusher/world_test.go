@@ -20,16 +20,16 @@ type world struct {
 	f      *Flusher
 	buffer string
 	slow   bool   // Begin takes its time
-	begun  func() // called by Begin when it knows the path; nil: nothing
+	begun  func() // called by Begin when it has the path; nil: nothing
 
-	ahead time.Duration // of the clock that says when files were written
+	ahead time.Duration // of the clock of files' times
 	mu    struct {
 		sync.Mutex
 		files  map[string]*file // by path
 		byID   map[bb.FileID]*file
 		lastID bb.FileID
-		done   error // what Done answers
-		unsaid error // what Done answers after it has recorded the flush
+		done   error // the result of Done
+		unsaid error // the result of Done after it has recorded the flush
 		damage error // of the bytes in memory
 		pinned int
 		open   []string
@@ -258,7 +258,7 @@ func (w *world) remove(name string) {
 	}
 }
 
-// contents returns what the namespace says should be in the store.
+// contents returns the expected content of the store by the namespace.
 func (w *world) contents() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,19 +25,18 @@ type Store interface {
 	Reader
 	Writer
 
-	// Check finds out whether the root can be reached, written and read back,
-	// and that the store confirms checksums. The error says what to do. It
-	// leaves nothing behind.
+	// Check finds out whether the root can be reached, written and read back, and that the store
+	// confirms checksums. The error has a remedy. It leaves nothing behind.
 	Check(ctx context.Context) error
 
-	// Sweep removes what a crash left of unfinished Puts, and returns how many
-	// it removed. It never touches what a living owner is working on, nor
-	// anything that was not made by this package (see Owner.Abandoned).
+	// Sweep removes the remains of Puts that a crash ended, and returns how many it removed. It
+	// never touches the work of a living owner, nor anything that was not made by this package (see
+	// Owner.Abandoned).
 	Sweep(ctx context.Context) (int, error)
 
-	// Leftovers lists unfinished work, and removes what it is told to. It never
-	// touches the work of a daemon that may live, nor files that no Owner named. A
-	// directory that is not there has none. With an error it returns what it has found.
+	// Leftovers lists unfinished work, and removes the selected part of it. It never touches the
+	// work of a daemon that may live, nor files that no Owner named. A directory that is not there
+	// has none. With an error it returns what it has found.
 	Leftovers(ctx context.Context, in Within) ([]Leftover, error)
 
 	// Close releases connections. Calls in progress may fail as bb.Unavailable.
@@ -47,10 +46,10 @@ type Store interface {
 
 // Reader reads from a root.
 type Reader interface {
-	// Get returns n bytes from offset off of an object; a negative n means up to
-	// its end. The reader returns io.ErrUnexpectedEOF when the object ends
-	// before; the caller closes it. A name without object is bb.NotFound. Get
-	// does not verify: whoever knows the checksum wraps the reader with Verify.
+	// Get returns n bytes from offset off of an object; a negative n means up to its end. The
+	// reader returns io.ErrUnexpectedEOF when the object ends before; the caller closes it. A name
+	// without object is bb.NotFound. Get does not verify: a caller that has the checksum wraps the
+	// reader with Verify.
 	Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error)
 
 	// Stat describes one object; bb.NotFound if there is none. A directory is
@@ -64,11 +63,10 @@ type Reader interface {
 	// fn may call the store.
 	List(ctx context.Context, prefix string, fn func(Object) error) error
 
-	// Others calls fn, as List does, for what lies below a directory (the empty name: the
-	// root) and is no object: directories, each before what is in it, pipes,
-	// sockets and devices. The directory itself comes first, also if the name is that of a link to it. Of a pipe, socket or
-	// device it is that alone. Stores without directories have those that a marker stands for (S3),
-	// or none.
+	// Others calls fn, as List does, for each entry below a directory (the empty name: the root) that is no object:
+	// directories, each before its entries, pipes, sockets and devices. The directory itself comes first, also if the name
+	// is that of a link to it. Of a pipe, socket or device it is that alone. Stores without directories have those that a
+	// marker stands for (S3), or none.
 	Others(ctx context.Context, dir string, fn func(Other) error) error
 }
 
@@ -120,16 +118,16 @@ type Writer interface {
 	// succeeds.
 	RemoveTree(ctx context.Context, name string) error
 
-	// MakeDir makes a directory, and those above it. One that is there gets the attributes,
-	// where it has others. What is no directory is bb.Exists. See DirOptions.
+	// MakeDir makes a directory, and those above it. One that is there gets the attributes, where
+	// it has others. If the name has something else, the error is bb.Exists. See DirOptions.
 	MakeDir(ctx context.Context, name string, opts DirOptions) error
 
 	// SetMode gives an object other permission bits than it has, if it belongs to attrs.UID. It
 	// keeps its ETag. Stores that say no Object.HasMode, or cannot, do nothing.
 	SetMode(ctx context.Context, name string, attrs Attrs) error
 
-	// RemoveDir removes a directory that holds nothing. One that holds something stays, and
-	// so does what is not a directory; both are no error. Stores without directories do nothing.
+	// RemoveDir removes a directory that holds nothing. One that holds something stays, and so does
+	// anything but a directory; both are no error. Stores without directories do nothing.
 	RemoveDir(ctx context.Context, name string) error
 }
 
@@ -155,9 +153,9 @@ type PutOptions struct {
 	// right before the step that puts them under the name. If it fails, the Put does, and
 	// the former object stays.
 	Last func(ctx context.Context) error
-	// Replaces is what Object.ETag was of what should be under the name; "": nothing should.
-	// It spares stores that compare (S3) a request, and changes nothing else: what is there
-	// is replaced, without Keep.
+	// Replaces is the Object.ETag of the object that should be under the name; "": nothing should.
+	// It spares stores that compare (S3) a request, and changes nothing else: without Keep, any
+	// object there is replaced.
 	Replaces string
 	// Keep makes the Put fail with ErrForeign when another object than Replaces is under the
 	// name. That object stays.
@@ -197,8 +195,8 @@ type Object struct {
 	Name string
 	Size int64
 	ETag string // the store's name of this content: an entity tag, or inode:mtime
-	// Checksum is the CRC-64/NVME of the whole object, if HasChecksum. Put always
-	// says it; Stat does where the store keeps it, List never.
+	// Checksum is the CRC-64/NVME of the whole object, if HasChecksum. Put always returns it; Stat
+	// does where the store keeps it, List never.
 	Checksum    uint64
 	HasChecksum bool
 	MTime       time.Time
@@ -211,8 +209,8 @@ type Object struct {
 	Layout string
 }
 
-// Version tells apart what has been under a name: it is what Put, Stat and List say of it. The zero
-// Version is that of a name without an object.
+// Version distinguishes the objects that have been under a name, by the results of Put, Stat and
+// List. The zero Version is that of a name without an object.
 type Version struct {
 	ETag string
 	Size int64 // bytes

@@ -30,15 +30,15 @@ const (
 // abandoned: far longer than any upload lasts. See Owner.Abandoned.
 const PeerAge = 7 * 24 * time.Hour
 
-// Owner marks unfinished work, so that a crash's remains can be told from work
-// of a living process.
+// Owner marks unfinished work, so that a crash's remains can be distinguished from work of a living
+// process.
 type Owner struct {
 	Instance bb.InstanceID
 	Life     uint64
 	// PeerAge is how old the work of another instance must be before it counts as
 	// abandoned; 0 means the constant PeerAge.
 	PeerAge time.Duration
-	// Peers are other daemons and earlier lives; nil: nothing is known of them.
+	// Peers are other daemons and earlier runs; nil: they are unknown.
 	Peers Peers
 }
 
@@ -53,7 +53,7 @@ type Peers interface {
 // kernel that only this run of it has.
 func NewOwner(instance bb.InstanceID) Owner {
 	h := fnv.New64a()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // absent: pid and start time still tell
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // absent: pid and start time are enough
 	h.Write(boot)
 	h.Write([]byte(strconv.Itoa(os.Getpid())))
 	h.Write(startTime())

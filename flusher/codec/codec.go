@@ -23,8 +23,8 @@ const (
 	S2   = "s2"   // framed S2; s2d reads it, and unframed tools for snappy do not
 )
 
-// maxWindow is the largest window a decoder allocates: what zstd(1) uses at its
-// highest level without being asked for more.
+// maxWindow is the largest window a decoder allocates: the one of zstd(1) at its highest level
+// without further options.
 const maxWindow = 128 << 20
 
 // Check refuses the name of a codec that there is not.

@@ -112,8 +112,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOrdinaryTool reads what we write with zstd(1), where it is installed; that the
-// frame is standard is also shown by its magic number.
+// TestOrdinaryTool reads what we write with zstd(1), where it is installed; The magic number also
+// shows that the frame is standard.
 func TestOrdinaryTool(t *testing.T) {
 	content := texts["text"]
 	packed := encode(t, Zstd, content)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rate is a flow that forgets the past.
+// Rate is a flow with a decaying past.
 type Rate struct {
 	perSecond float64
 	when      time.Time
@@ -62,8 +62,8 @@ func (p *Pace) Add(now time.Time, bytes int64) {
 	}
 }
 
-// At returns the pace, in bytes a second. That nothing was flushed yet tells nothing for as long as a large
-// file may be on its way, unless attempts fail.
+// At returns the pace, in bytes a second. As long as a large file may be on its way, a pace of zero so far
+// proves nothing, unless attempts fail.
 func (p *Pace) At(now time.Time, failing int) (perSecond float64, known bool) {
 	spell := now.Sub(p.since)
 	if p.since.IsZero() || spell < paceLeast || p.bytes == 0 && failing == 0 && spell < paceMemory {

@@ -14,19 +14,19 @@ import (
 	"forebay/internal/bb"
 )
 
-// What a buffer replaces, renames or removes on a store is compared with what it knows as its own:
-// first by the entity tag, in the store's own step, and then by the content, where the tag says no.
-// A tag changes without the content when a store copies for a rename, and an answer that is lost,
-// or a process that ends, leaves an object that no record names.
+// Before a buffer replaces, renames or removes an object on a store, the object is compared with
+// the buffer's own: first by the entity tag, in the store's own step, and then by the content,
+// where the tag differs. A tag changes without the content when a store copies for a rename, and an
+// answer that is lost, or a process that ends, leaves an object that no record names.
 
-// Known says which objects under a name are the buffer's own.
+// Known lists the objects under a name that are the buffer's own.
 type Known struct {
 	Flushed []bb.Flushed // that are recorded
 	Unrecorded
 	Codec string // of all of them
 }
 
-// Unrecorded are contents of which no record says that they are under a name.
+// Unrecorded are contents under a name without a record.
 type Unrecorded struct {
 	Made     []bb.Content // that Puts have made, or may have, as a store has them
 	Attempts []bb.Content // that flushes may have put, before they are compressed
@@ -61,8 +61,8 @@ func (k *Known) stored() []bb.Content {
 	return all
 }
 
-// Find looks at an object, and reports whether it is one of those. Nothing is there: the zero
-// Version. An error says nothing of whose it is.
+// Find reads an object, and reports whether it is one of those. Nothing is there: the zero Version.
+// After an error its owner is unknown.
 func (k *Known) Find(ctx context.Context, store backing.Store, object string, progress func()) (is backing.Version, ours bool, err error) {
 	o, err := store.Stat(ctx, object)
 	if bb.KindOf(err) == bb.NotFound {
@@ -106,13 +106,14 @@ func Changed(op, object string) error {
 	return bb.E(bb.Busy, op, object, "the store's object changes meanwhile")
 }
 
-// Ledger is what may be under names of objects without a record. It is guarded by its owner's lock.
+// Ledger lists the contents that may be under names without a record. It is guarded by its owner's
+// lock.
 type Ledger map[string]Unrecorded
 
-// Note remembers what may be under a name.
+// Note records contents that may be under a name.
 func (l Ledger) Note(object string, u Unrecorded) { l[object] = l[object].And(u) }
 
-// Moved has what may be under a name follow a rename of the object; to "": its removal.
+// Moved moves the contents of a name along with a rename of the object; to "": its removal.
 func (l Ledger) Moved(from, to string) {
 	u, ok := l[from]
 	delete(l, from)

@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestLedger: what may be under a name follows the renames and removals of the store.
+// TestLedger: the possible contents of a name follow the renames and removals of the store.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	a, b := Unrecorded{Made: []bb.Content{{Size: 1}}}, Unrecorded{Attempts: []bb.Content{{Size: 2}}}

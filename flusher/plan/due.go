@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// A buffer whose job ends soon should be clean by then. What is dirty and how fast it is
-// flushed tell whether it will be.
+// A buffer whose job ends soon should be clean by then. Its dirty bytes and the pace of its flushes
+// show whether it will be.
 const (
 	// maxUrge is how many shares a buffer may have at most: the others are to get on too.
 	maxUrge = 8
-	// ease is the part of the time left that a buffer may need before it is urged: what
-	// the job has yet to write will be dirty too.
+	// ease is the part of the time left that a buffer may need before it is urged: later writes of
+	// the job will be dirty too.
 	ease = 0.8
 	// Of a buffer that nothing is known of, a job's last minutes count as too short.
 	unknownPace = 2 * time.Minute
 )
 
-// urge returns how many shares of what the stores take a buffer should have; 1: as all.
+// urge returns the number of shares of the stores' throughput for a buffer; 1: as all.
 func (b *Buffer) urge(now time.Time) int64 {
 	if b.Due.IsZero() || b.Dirty <= 0 {
 		return 1
@@ -36,8 +36,8 @@ func (b *Buffer) urge(now time.Time) int64 {
 	return max(1, int64(math.Ceil(need/left.Seconds())))
 }
 
-// CleanBy returns when what is dirty will be on the store at a pace in bytes a second, and
-// whether that is after due. At no pace at all, that is never: a year from now.
+// CleanBy returns when dirty bytes will be on the store at a pace in bytes a second, and whether
+// that is after due. At no pace at all, that is never: a year from now.
 func CleanBy(dirty int64, pace float64, now, due time.Time) (by time.Time, late bool) {
 	const never = 365 * 24 * time.Hour
 	need := never

@@ -46,8 +46,8 @@ func remove[K comparable](m map[string]map[K]struct{}, path string, k K) {
 	}
 }
 
-// Overlapping yields the operations that concern one of some paths, or what lies in or above
-// one, in no order; the same one more than once.
+// Overlapping yields the operations that concern one of some paths, or a path in or above one, in
+// no order. It may yield one more than once.
 func (x *Index[K]) Overlapping(paths ...string) iter.Seq[K] {
 	return func(yield func(K) bool) {
 		for _, p := range paths {

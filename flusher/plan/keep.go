@@ -3,8 +3,8 @@ package plan
 import "forebay/internal/bb"
 
 // Kept returns the first of a buffer's keep patterns that holds a file back, since its name is
-// only passing, and whether one does. bb.CheckPattern says what patterns are. What
-// transactions hide is always held back.
+// temporary, and whether one does. bb.CheckPattern defines patterns. Files hidden by transactions
+// are always held back.
 func Kept(patterns []string, file string) (pattern string, kept bool) {
 	if bb.Hidden(file) {
 		return bb.HiddenDir + "/", true

@@ -22,7 +22,7 @@ type Item struct {
 	Urgent     bool      // somebody waits for it
 }
 
-// Buffer is what matters of a buffer.
+// Buffer is the part of a buffer that matters here.
 type Buffer struct {
 	Draining bool
 	Paused   bool
@@ -50,8 +50,8 @@ type Limits struct {
 	Small     int64
 	PerWorker int
 	DirtyAge  time.Duration // oldest that a dirty byte may get before its flush begins
-	// Idle is how long a closed file is left alone when nothing presses: it may be
-	// renamed, removed or written again, and what comes with it goes with it.
+	// Idle is how long a closed file is left alone without pressure: it may be renamed, removed or
+	// written again, together with files around it.
 	Idle time.Duration
 }
 
@@ -68,15 +68,15 @@ func (l *Limits) Units(size int64, small int) int {
 	return min(max(1, small), l.PerWorker)
 }
 
-// Fair is the memory of what each buffer and each user has had: bytes, counted from where those
-// stood that were active when it became active. It never shrinks a claim: a
-// buffer that was idle has not saved up for later.
+// Fair counts the bytes that each buffer and each user has had, counted from where those stood that
+// were active when it became active. An idle time earns nothing: a buffer that was idle has not
+// saved up for later.
 type Fair struct {
 	Buffers map[string]int64
 	Users   map[uint32]int64
 }
 
-// Class says why an item may be flushed now. Lower ones go first.
+// Class is the reason why an item may be flushed now. Lower ones go first.
 type Class int
 
 // The classes.
@@ -139,12 +139,12 @@ type Input struct {
 // Next returns the items to flush now, in order, the memory for the next call, and
 // when to call again if nothing changes until then (zero: never).
 //
-// Each user with something to flush has an equal share of the workers. Users below their share
-// go first, whatever their classes: a user's haste is at that user's cost. What they leave is lent,
-// and taken back as flights end. Then all of a class go before any of the next. Within a class, each
-// pick goes to the user that has had the fewest bytes, of that user to the buffer that has, and in
-// it to the oldest item. Of a buffer that would not be clean in time, only a part counts as had: it
-// gets a larger share.
+// Each user with something to flush has an equal share of the workers. Users below their share go
+// first, whatever their classes: a user's haste is at that user's cost. Workers that they leave are
+// lent, and taken back as flights end. Then all of a class go before any of the next. Within a
+// class, each pick goes to the user that has had the fewest bytes, of that user to the buffer that
+// has, and in it to the oldest item. Of a buffer that would not be clean in time, only a part counts
+// as had: it gets a larger share.
 func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)
 	fair = in.Fair.admit(in)
@@ -224,7 +224,7 @@ func (t *turns) next() (best turn, found bool) {
 	return best, found
 }
 
-// load counts what is in flight, by buffer and by store, and the workers that users hold.
+// load counts flights, by buffer and by store, and the workers that users hold.
 type load struct {
 	in                *Input
 	byBuffer, byStore map[string]int
@@ -330,8 +330,8 @@ func (f Fair) admit(in Input) Fair {
 	return Fair{Buffers: level(f.Buffers, buffers), Users: level(f.Users, users)}
 }
 
-// level copies what those that are active have had. One that becomes active starts level with the poorest of
-// those that were. Figures stay small by counting from the poorest.
+// level copies the counts of the active. One that becomes active starts level with the poorest of those that
+// were. Figures stay small by counting from the poorest.
 func level[K comparable](have map[K]int64, active map[K]bool) map[K]int64 {
 	least, any := int64(0), false
 	for k := range active {

@@ -17,13 +17,13 @@ import (
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestScripts runs testdata/*.txt. Run with -rewrite to write down what comes out.
+// TestScripts runs testdata/*.txt. Run with -rewrite to record the results.
 //
 //	plan [free=N] [total=N] [per-buffer=N] [per-store=N] [per-user=N] [small=BYTES:PER-WORKER] [stuck=STORE:N] [holds=USER:N] [pressure] [at=DURATION]
 //	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
 //	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME] [user=N]
 //
-// Each plan goes on with the memory of the one before; "reset" forgets it.
+// Each plan continues with the memory of the one before; "reset" clears it.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		fair := Fair{}
@@ -206,8 +206,8 @@ func random(r *rand.Rand) Input {
 	return in
 }
 
-// oracle is Next, said plainly and slowly: sort everything that may go by (user is at its share,
-// class, what its user has had, user, what its buffer has had, buffer, age), take the first, and begin anew.
+// oracle is Next, plain and slow: sort all eligible items by (user is at its share, class, its user's count,
+// user, its buffer's count, buffer, age), take the first, and begin anew.
 func oracle(in Input) (ids []uint64) {
 	had, flying, holds := in.Fair.admit(in), map[string]int{}, map[uint32]int{}
 	for name, b := range in.Buffers {
@@ -257,7 +257,7 @@ func oracle(in Input) (ids []uint64) {
 	return ids
 }
 
-// storeIsFull adds up what is in flight to the store of a buffer.
+// storeIsFull adds up the flights to the store of a buffer.
 func storeIsFull(in Input, flying map[string]int, buffer string) bool {
 	store := in.Buffers[buffer].Store
 	n := flying[buffer]
@@ -362,7 +362,8 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// TestWakeIsInTime moves the clock to when Next says, and finds something to do there, and not before.
+// TestWakeIsInTime moves the clock to the time that Next returned, and finds something to do then, and
+// not before.
 func TestWakeIsInTime(t *testing.T) {
 	for seed := range uint64(5_000) {
 		in := random(rand.New(rand.NewPCG(seed, 2)))

@@ -8,7 +8,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Step is what the namespace knows of one step that a flush rule is about.
+// Step is the namespace's state of one step of a flush rule.
 type Step struct {
 	Path    string
 	Number  int64
@@ -17,8 +17,8 @@ type Step struct {
 	Written uint64    // when its newest file was, or at the latest, in that order
 	Dirty   time.Time // when its oldest dirty file was written; zero: none is dirty
 	Open    bool      // a file of it is open for writing
-	Stored  bool      // the store has a file of it, of whatever generation
-	Drained bool      // it is drained, or what it lies in, or a part of it
+	Stored  bool      // the store has a file of it, of any generation
+	Drained bool      // it is drained, or a directory above it, or a part of it
 	Pinned  bool      // a drain that goes on has begun to flush it
 	Broken  bool      // a file of it is lost, or its owner does not answer
 	CutOff  bool      // a file of it was ended by its daemon, not by its writers, or that is not known
@@ -31,10 +31,10 @@ type Step struct {
 // open for writing, each was closed by its writers, and each can be had.
 func (s *Step) Complete() bool { return s.Marked != 0 && !s.Open && !s.Broken && !s.CutOff }
 
-// StepState says what becomes of the dirty files of a step.
+// StepState is the fate of the dirty files of a step.
 type StepState uint8
 
-// The states. Memory alone has what is held back.
+// The states. Files that are held back are in memory alone.
 //
 //	 first file    complete        a newer step is complete
 //	─────────▶ begun ─────▶ newest ─────▶ superseded ──memory is needed──▶ dropped
@@ -51,7 +51,7 @@ const (
 	StepSuperseded                  // never flushed
 )
 
-// Circumstances are what a decision about steps depends on beside them.
+// Circumstances are the further inputs of a decision about steps.
 type Circumstances struct {
 	Pressure bool          // memory is short, and there is no superseded step to drop
 	DirtyAge time.Duration // the oldest that a byte gets before its flush begins; 0: any age
@@ -66,10 +66,10 @@ type Judgement struct {
 
 // JudgeSteps decides about steps of one directory that one rule is about, in the order in which they are given.
 //
-// A step is superseded by one of a higher number that is complete and was completed after the last file of
-// this one was written. So the complete step of the highest number never is, and a series that goes on from
-// an earlier number is not superseded by what was written before it. The order is that of the namespace's changes: it
-// depends on no clock.
+// A step is superseded by one of a higher number that is complete and was completed after the last file of this one
+// was written. So the complete step of the highest number never is, and a series that goes on from an earlier number
+// is not superseded by steps that were written before it. The order is that of the namespace's changes: it depends on
+// no clock.
 func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 	order := make([]int, len(steps))
 	for i := range order {
@@ -117,7 +117,7 @@ func judge(s, newer *Step, c Circumstances) Judgement {
 // Droppable reports whether the files of a superseded step may be removed: nobody is writing one.
 func Droppable(s *Step, j Judgement) bool { return j.StepState == StepSuperseded && !s.Open }
 
-// Steps is what a daemon knows of a buffer's steps at one moment. It is not changed any more. A nil one is of a
+// Steps is a daemon's view of a buffer's steps at one moment. It is not changed any more. A nil one is of a
 // buffer without flush rules.
 type Steps struct {
 	Rules  []bb.FlushRule

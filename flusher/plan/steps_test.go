@@ -11,8 +11,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [cut-off] [one-copy] [stored] [drained] [dirty@WHEN]"; what stands
-// behind @ is a place in the order, and for dirty a time in minutes after epoch; without, it is the step's number.
+// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [cut-off] [one-copy] [stored] [drained] [dirty@WHEN]"; the value
+// behind @ is a place in the order, and for dirty a time in minutes after epoch. Default: the step's number.
 func step(t *testing.T, rule bb.FlushRule, text string) Step {
 	t.Helper()
 	s := Step{Rule: rule}
@@ -69,7 +69,7 @@ func TestJudgeSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		rule  bb.FlushRule
 		c     Circumstances
-		steps []string // each with what becomes of it after a colon
+		steps []string // each with its fate after a colon
 	}{
 		"none":                              {every5, quiet, nil},
 		"one that is written":               {every5, quiet, []string{"11 open: begun"}},
@@ -130,7 +130,7 @@ func superseders(steps []Step, s *Step) (paths []string) {
 }
 
 // TestJudgeStepsAny: of any steps, the complete one of the highest number is never superseded, one is superseded exactly
-// if a newer one is complete, and what has superseded one goes on to be had when all that are superseded are dropped.
+// if a newer one is complete, and the one that superseded another still exists when all that are superseded are dropped.
 func TestJudgeStepsAny(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(2, 71))

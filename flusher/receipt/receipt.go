@@ -1,5 +1,5 @@
-// Package receipt proves that files became durable: its lines say what a store confirmed, and a store is checked
-// against them. It must never know a buffer, a queue, nor how a file was put.
+// Package receipt proves that files became durable: its lines have the store's confirmations, and a store is
+// checked against them. It must never know a buffer, a queue, nor the way of a put.
 package receipt
 
 import (
@@ -18,17 +18,17 @@ import (
 	"forebay/internal/bb"
 )
 
-// Receipt proves that a file became durable: what was stored, and what the store
-// called it. A buffer's receipt is a file of lines, each of them one Receipt as a JSON
-// object; a later line for a path replaces an earlier one.
+// Receipt proves that a file became durable: the stored object, and the store's tag of it. A
+// buffer's receipt is a file of lines, each of them one Receipt as a JSON object; a later line for
+// a path replaces an earlier one.
 type Receipt struct {
 	Path       string    // in the buffer
 	Size       int64     // bytes of the file
 	Checksum   uint64    // CRC-64/NVME of the file
-	Codec      string    // of what is in the store; see package codec
+	Codec      string    // of the object in the store; see package codec
 	StoredSize int64     // bytes in the store
 	StoredSum  uint64    // CRC-64/NVME of the bytes in the store
-	ETag       string    // what the store called it
+	ETag       string    // the store's tag of it
 	At         time.Time // when the store had confirmed it
 	By         bb.NodeID
 	Layout     string // how the store had placed it; "": not known
@@ -43,11 +43,11 @@ func New(path string, src backing.Source, f bb.Flushed) Receipt {
 	}
 }
 
-// Object returns the name of what is in the store.
+// Object returns the name of the object in the store.
 func (r *Receipt) Object() string { return r.Path + codec.Suffix(r.Codec) }
 
-// line is the JSON form. Checksums are sixteen hexadecimal digits, since JSON's
-// numbers lose the last bits of 64; what is the same as the file's is left out.
+// line is the JSON form. Checksums are sixteen hexadecimal digits, since JSON's numbers lose the
+// last bits of 64; fields that equal the file's are left out.
 type line struct {
 	Path       string    `json:"path"`
 	Size       int64     `json:"size"`
@@ -139,7 +139,7 @@ func unhex(s string) (uint64, error) {
 	return strconv.ParseUint(s, 16, 64)
 }
 
-// Finding is what Verify found out about one receipt.
+// Finding is the result of Verify for one receipt.
 type Finding struct {
 	Line    int // from 1
 	Receipt Receipt
@@ -150,7 +150,7 @@ type Finding struct {
 type Depth int
 
 const (
-	Names Depth = iota // what the store says of its objects
+	Names Depth = iota // the store's listing of its objects
 	Deep               // the bytes too
 )
 
@@ -160,12 +160,11 @@ type Verdict struct {
 	Bytes     int64 // in the store, of the good ones
 }
 
-// Verify checks a store against receipts, with nothing but the two. It compares
-// sizes, and checksums where the store keeps them, else entity tags; VerifyDeep
-// reads every object and computes its checksum, and that of the file in it.
-// Each line's finding is told to each, in order; of several lines for a path only
-// the last is checked. The error is about reading the receipts, or the end of
-// ctx: findings that are bad are counted, not errors.
+// Verify checks a store against receipts, with nothing but the two. It compares sizes, and
+// checksums where the store keeps them, else entity tags; VerifyDeep reads every object and
+// computes its checksum, and that of the file in it. each is called with each line's finding, in
+// order; of several lines for a path only the last is checked. The error is about reading the
+// receipts, or the end of ctx: findings that are bad are counted, not errors.
 func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth Depth, each func(Finding)) (Verdict, error) {
 	last, err := readReceipts(receipts)
 	if err != nil {
@@ -262,6 +261,6 @@ func (r *Receipt) readBack(ctx context.Context, store backing.Reader) error {
 	if _, err := io.Copy(io.Discard, verified); err != nil {
 		return bb.Wrap("verify", r.Object(), err)
 	}
-	_, err = io.Copy(io.Discard, stored) // what may follow a frame
+	_, err = io.Copy(io.Discard, stored) // bytes that may follow a frame
 	return err
 }

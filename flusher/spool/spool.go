@@ -27,8 +27,8 @@ const (
 	Step   = 4 << 20 // bytes taken from the source at a time
 )
 
-// Encode returns a source of the bytes as a codec compresses them, and how to release it. Large ones lie in a
-// file in dir. The plain bytes are checked on the way: what a store gets is never silently wrong.
+// Encode returns a source of the bytes as a codec compresses them, and the function that releases it. Large
+// ones lie in a file in dir. The plain bytes are checked on the way: a store never gets silently wrong bytes.
 func Encode(ctx context.Context, dir, name string, src backing.Source) (backing.Source, func(), error) {
 	if name == codec.None {
 		return src, func() {}, nil

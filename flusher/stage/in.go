@@ -16,9 +16,9 @@ import (
 
 // Sink is a buffer that is staged into. Its methods may be called concurrently.
 type Sink interface {
-	// Same reports whether the path already holds what the object holds: as far as
-	// sizes and checksums, or the entity tag it was staged from, can tell. It adds to the object
-	// what it has asked the store for.
+	// Same reports whether the path already has the object's content, by sizes and checksums, or by
+	// the entity tag it was staged from. It adds fields to the object that it has requested from
+	// the store.
 	Same(ctx context.Context, path string, o *backing.Object, codecName string) (bool, error)
 	// Keep gives a file that is the Same the object's mode and time, where it has them.
 	Keep(ctx context.Context, path string, o backing.Object) error
@@ -34,8 +34,8 @@ type File interface {
 	// Fill reads n bytes, or all if n is negative, from r straight into leased memory
 	// at an offset, and returns how many came. Fewer than n is an error.
 	Fill(ctx context.Context, offset, n int64, r io.Reader) (int64, error)
-	// Describe tells what the store says of the object when it is read, which may be more than a
-	// listing does. It is called at most once, and not while Publish is.
+	// Describe returns the store's description of the object when it is read, which may have more
+	// than a listing. It is called at most once, and not while Publish is.
 	Describe(o backing.Object)
 	// Publish makes the file visible with the size that was filled.
 	Publish(ctx context.Context, size int64) error
@@ -71,8 +71,8 @@ func Find(ctx context.Context, from backing.Reader, name, target string, fn func
 	return err
 }
 
-// In copies what Find finds to a path in the buffer. Files that fail do not stop
-// others; the error is nil only if all were copied or are there already.
+// In copies the files of Find to a path in the buffer. Files that fail do not stop others; the
+// error is nil only if all were copied or are there already.
 func In(ctx context.Context, from backing.Reader, name string, to Sink, target string, opts InOptions) (Report, error) {
 	in := newStageIn(from, to, opts)
 	err := Find(ctx, from, name, target, func(f Found) error { return in.start(ctx, f.Object, f.Target) })
@@ -207,13 +207,13 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 	return counted, f.Publish(ctx, size)
 }
 
-// mayBeLink reports whether an object is a symbolic link for all that a listing says of it.
+// mayBeLink reports whether an object may be a symbolic link by its listing.
 func mayBeLink(o *backing.Object) bool {
 	return o.IsLink() || !o.HasMode && 0 < o.Size && o.Size <= bb.MaxTarget
 }
 
-// whole copies a small object, or makes the symbolic link that it stands for: a store without directories says that
-// when the object is read, and not in a listing.
+// whole copies a small object, or makes the symbolic link that it stands for: a store without directories shows
+// that when the object is read, and not in a listing.
 func (in *stageIn) whole(ctx context.Context, o backing.Object, target string) error {
 	r, err := in.from.Get(ctx, o.Name, 0, o.Size)
 	if err != nil {

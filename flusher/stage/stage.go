@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Parallel int   // pieces at a time, of one file or of several; 0: 4
 	Range    int64 // bytes of a piece of a large file; 0: 32 MiB
-	DryRun   bool  // only find out what would be copied
+	DryRun   bool  // only list the files to copy
 	// Progress is called with the totals so far, at most every 200 ms and once at the end,
 	// by one goroutine at a time. Nil: no calls.
 	Progress func(Progress)
@@ -58,7 +58,7 @@ const MaxNamed = 10_000
 type Report struct {
 	Progress
 	Failures []Failure // at most MaxNamed
-	Names    []string  // of a dry run: what would be copied; at most MaxNamed
+	Names    []string  // of a dry run: files to copy; at most MaxNamed
 }
 
 // Err returns nil if every file was copied or skipped.

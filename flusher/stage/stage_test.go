@@ -35,9 +35,9 @@ type buffer struct {
 	open  atomic.Int32 // files created and neither published nor aborted, and pins
 	fills atomic.Int32 // going on
 	most  atomic.Int32
-	bad   error // what Verify says
+	bad   error // the finding of Verify
 
-	opened func(*Entry) // changes what Open finds; nil: what Walk found
+	opened func(*Entry) // changes the entry that Open finds; nil: as Walk found it
 }
 
 func newBuffer() *buffer { return &buffer{files: map[string][]byte{}} }
@@ -189,7 +189,7 @@ func TestIn(t *testing.T) {
 			if n := int64(len(test.want)); report.Files != n || report.FilesDone != n || report.BytesDone != report.Bytes || told != report.Progress {
 				t.Fatalf("%+v, last told %+v", report, told)
 			}
-			// Listings tell no checksums: sizes decide here.
+			// Listings have no checksums: sizes decide here.
 			if want := int64(round) * report.Files; report.Skipped != want {
 				t.Fatalf("round %d: %d skipped, want %d", round, report.Skipped, want)
 			}
@@ -359,9 +359,9 @@ func TestOut(t *testing.T) {
 	}
 }
 
-// A file changes between the moment at which a stage-out finds it and the one at which it opens
-// it, as it does while a cluster plans: the copy gets the time of its own bytes, so that the next
-// stage-out copies what the file holds then.
+// A file changes between the moment at which a stage-out finds it and the one at which it opens it,
+// as it does while a cluster plans: the copy gets the time of its own bytes, so that the next
+// stage-out copies the file's content of then.
 func TestOutWhileFileChanges(t *testing.T) {
 	store, err := posix.Open(t.TempDir(), posix.Options{})
 	if err != nil {

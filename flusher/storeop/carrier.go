@@ -14,8 +14,8 @@ import (
 
 // Carrier carries operations of one buffer out on its store. It may be used concurrently.
 type Carrier struct {
-	// Ours returns which of the objects below a directory may be the buffer's; nil: all, whatever they are. OurDirs is
-	// Ours of directories.
+	// Ours returns the objects below a directory that may be the buffer's; nil: all of them. OurDirs is Ours of
+	// directories.
 	Ours    func(ctx context.Context, op Op, objects []string) ([]Owned, error)
 	OurDirs func(ctx context.Context, op Op, dirs []string) ([]string, error)
 	// Unrecorded returns the objects that may be under a name without a record.
@@ -49,7 +49,7 @@ func (c *Carrier) knownOf(op *Op) (was, replaces owned.Known) {
 	return was, replaces
 }
 
-// indifferent reports whether a file's operation takes whatever is there.
+// indifferent reports whether a file's operation applies to any object there.
 func (c *Carrier) indifferent(op *Op) bool {
 	of := owned.Known{Flushed: op.Was}
 	return len(of.Versions())+len(op.Attempts) == 0 && !c.KeepExisting

@@ -36,11 +36,11 @@ type Op struct {
 	Kind  Kind
 	Old   string // clean path in the buffer
 	New   string // of a rename
-	Tree  bool   // a directory: a rename moves what is the buffer's below it; a removal takes it if it is empty
+	Tree  bool   // a directory: a rename moves the buffer's objects below it; a removal takes it if it is empty
 	Codec string // of a file's object: bb.Flushed.Codec
-	// What this buffer has flushed under Old and, of a rename, under New, and what its flushes may
-	// have put there without a record. A file's operation touches nothing else, unless nothing is
-	// known and the buffer replaces what it did not write.
+	// The contents that this buffer has flushed under Old and, of a rename, under New, and those
+	// that its flushes may have put there without a record. A file's operation touches nothing
+	// else, unless they are unknown and the buffer replaces objects of others.
 	Was, Replaces              []bb.Flushed
 	Attempts, ReplacedAttempts []bb.Content
 

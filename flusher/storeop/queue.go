@@ -199,7 +199,7 @@ func (s *Stuck) behind(op *Pending) error {
 	return err
 }
 
-// At returns why what waits for operations on a path does not get on; nil: none is in its way.
+// At returns why operations on a path make no progress; nil: none is pending there.
 func (s *Stuck) At(path string) error {
 	if !s.names.Overlap(path) {
 		return nil

@@ -18,10 +18,10 @@ import (
 // moveAtOnce is how many objects of a tree are moved at a time: each waits for the store.
 const moveAtOnce = 16
 
-// moveTree moves objects of a buffer from below one directory to below another, and removes
-// the directories that this leaves empty. What is not this buffer's stays where it is, and so does
-// what another program has put in its place. It may be repeated after a failure or a crash: an
-// object that has moved is not found again. bb.Exists, after all others were moved, if something
+// moveTree moves objects of a buffer from below one directory to below another, and removes the
+// directories that this leaves empty. Objects of others stay where they are, and so do those that
+// other programs have put in place of the buffer's. It may be repeated after a failure or a crash:
+// an object that has moved is not found again. bb.Exists, after all others were moved, if something
 // else has the name of one of them.
 func (c *Carrier) moveTree(ctx context.Context, store backing.Store, op *Op) error {
 	objects, err := c.ownedBelow(ctx, store, op)
@@ -62,7 +62,7 @@ func (c *Carrier) ownedBelow(ctx context.Context, store backing.Store, op *Op) (
 	ours := c.Ours
 	var objects []string
 	err = store.List(ctx, op.Old+"/", func(o backing.Object) error {
-		if ours == nil { // whatever it is
+		if ours == nil { // any object
 			found = append(found, Owned{Object: o.Name, Was: []bb.Flushed{{Generation: 1, ETag: o.ETag, Size: o.Size}}})
 		}
 		objects = append(objects, o.Name)

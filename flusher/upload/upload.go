@@ -26,10 +26,10 @@ type Job interface {
 	// checksum, and returns an error that names the piece that is wrong; nil if none is any more. It
 	// calls progress from time to time: a large file takes long.
 	Damage(ctx context.Context, progress func()) error
-	// Done records in the namespace what the store confirmed. Only when it returns
-	// nil is the file clean. It must be idempotent: after an error, or a crash, the
-	// file is flushed again. bb.NotFound: the file went away; what was just written
-	// is removed from the store. Generation is left to the job.
+	// Done records the store's confirmation in the namespace. The file is clean only when it
+	// returns nil. It must be idempotent: after an error, or a crash, the file is flushed again.
+	// bb.NotFound: the file went away, and the new object is removed from the store. Generation is
+	// left to the job.
 	Done(ctx context.Context, flushed bb.Flushed) error
 	// Close unpins the bytes. It is called once.
 	Close()
@@ -41,9 +41,9 @@ type Previous interface {
 	Previous() bb.Flushed
 }
 
-// Attempted is a Job that knows what flushes of its file, and of files that it has replaced, may have
-// put under its name without a record, before they are compressed: an earlier life of the daemon
-// may have. It is asked when something is under the name that Previous does not name.
+// Attempted is a Job that lists the contents, before compression, that flushes of its file, and of
+// files that it has replaced, may have put under its name without a record, in an earlier run of the
+// daemon for instance. It is called if an object is under the name that Previous does not name.
 type Attempted interface {
 	Attempts() []bb.Content
 }
@@ -60,7 +60,7 @@ type Attributed interface {
 	Attrs() *backing.Attrs
 }
 
-// Uncompressed is a Job whose object may not be compressed, whatever its buffer's codec is.
+// Uncompressed is a Job whose object may not be compressed, with any codec of its buffer.
 type Uncompressed interface {
 	Uncompressed() bool
 }
@@ -92,7 +92,7 @@ type Upload struct {
 	Watch    Watch
 	Path     string // of the file
 	Codec    string
-	Keep     func() bool // what this buffer did not write is not replaced
+	Keep     func() bool // objects of others are not replaced
 	SpoolDir string
 	Node     bb.NodeID
 	Now      func() time.Time
@@ -119,8 +119,8 @@ func (u *Upload) Before() bb.Flushed {
 	return bb.Flushed{}
 }
 
-// Do stores the file. The order of its steps is what makes a flush true: put, name, record. Every Put, and the compression
-// before it, compares the checksum of the bytes that it reads with the file's before the object gets its name.
+// Do stores the file. A flush is right by the order of its steps: put, name, record. Every Put, and the compression before
+// it, compares the checksum of the bytes that it reads with the file's before the object gets its name.
 func (u *Upload) Do(ctx context.Context) Result {
 	if plain, ok := u.Job.(Uncompressed); ok && plain.Uncompressed() {
 		u.Codec = codec.None
@@ -197,7 +197,7 @@ func (u *Upload) options(before bb.Flushed, wasNew bool) backing.PutOptions {
 	return opts
 }
 
-// putKeeping puts an object. One that is in the way, and is not by its tag what may be replaced, is
+// putKeeping puts an object. One that is in the way, and may not be replaced by its tag, is
 // replaced if its content is this buffer's. ErrForeign is certain: no Put of ours has made it.
 func (u *Upload) putKeeping(ctx context.Context, object string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	o, err := u.Store.Put(ctx, object, src, opts)

@@ -29,7 +29,7 @@ import (
 
 const large = 5<<20 + 17
 
-// Users of tests, whom no system knows.
+// Users of tests, who are not in the user database.
 const (
 	alice = 50001
 	bob   = 50002
@@ -366,8 +366,8 @@ func TestIdleWorkerEnds(t *testing.T) {
 	}
 }
 
-// A worker that hangs is killed, and others do not wait for it. Its user has stopped it here,
-// which the daemon cannot tell from a file system that does not answer.
+// A worker that hangs is killed, and others do not wait for it. Its user has stopped it here, which
+// the daemon cannot distinguish from a file system that does not answer.
 func TestWorkerHangs(t *testing.T) {
 	needRoot(t)
 	w := workers(t, Options{Grace: 50 * time.Millisecond})

@@ -38,8 +38,8 @@ func TestWorkerIsFiltered(t *testing.T) {
 
 const oldKernel = "FOREBAY_TEST_OLD_KERNEL"
 
-// On a kernel that has neither seccomp nor Landlock, workers work, and the log says once what does not
-// hold. Here a filter makes it such a kernel.
+// On a kernel that has neither seccomp nor Landlock, workers work, and the log lists once the missing
+// confinements. Here a filter makes it such a kernel.
 func TestKernelWithoutConfinement(t *testing.T) {
 	if os.Getenv(oldKernel) == "" {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")

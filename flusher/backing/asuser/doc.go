@@ -1,7 +1,7 @@
-// Package asuser is a store in the file system that is reached as a user: a store worker, which
-// is a process of its own with that user's ids and groups and no other right, runs adaptor posix
-// and carries out what its daemon asks for. So the kernel decides what a path that a user has
-// given leads to, and a call that hangs in a file system hangs in a process that can be killed.
+// Package asuser is a store in the file system that is reached as a user: a store worker, which is a process
+// of its own with that user's ids and groups and no other right, runs adaptor posix and carries out its
+// daemon's requests. So the kernel decides about the file at a path that a user has given, and a call that
+// hangs in a file system hangs in a process that can be killed.
 //
 //	daemon                                            store worker of (user, root)
 //	┌───────────────────────────┐   socketpair        ┌──────────────────────────┐
@@ -15,7 +15,7 @@
 // from a user's regions into a slot and takes the checksum on the way, so a worker holds no
 // region and no user can end the daemon by making one shorter.
 //
-// This package is the daemon's side. The worker's is package serve, what both send each other package
-// protocol, and what a worker does without package confine. It must never know a buffer. What a worker says is
-// bounded and checked: a user may get hold of its own.
+// This package is the daemon's side. The worker's is package serve, their messages package protocol, and a
+// worker's confinement package confine. It must never know a buffer. A worker's messages are bounded and
+// checked: a user may get hold of its own.
 package asuser

@@ -17,8 +17,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes on XFS alone: what it had called
-// put is there as a whole, and under no other name is a part. Put again all are there, and the next life removes what was left.
+// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes on XFS alone: files that it had
+// confirmed are there as a whole, and under no other name is a part. Put again all are there, and the next run removes the
+// remains.
 func TestKilledInAGroup(t *testing.T) {
 	needRoot(t)
 	const files = 48
@@ -68,7 +69,7 @@ func TestKilledInAGroup(t *testing.T) {
 			}
 			judge(putAll())
 			once.Do(kill)
-			for s.pid(t) == pid { // until the daemon's side knows
+			for s.pid(t) == pid { // until the daemon's side has noticed
 				runtime.Gosched()
 			}
 			errs := putAll()

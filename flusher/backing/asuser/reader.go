@@ -10,12 +10,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// ahead is how many pieces of an object a reader asks for before they are read.
+// ahead is the number of pieces of an object that a reader requests before they are read.
 const ahead = 4
 
-// reader reads an object piece by piece. It asks for the next ones while one is read, as long as
-// slots are free; without a slot it asks for few bytes at a time, which come in messages: whoever
-// does not read on must not keep others from reading.
+// reader reads an object piece by piece. It requests the next ones while one is read, as long as
+// slots are free. Without a slot it requests few bytes at a time, which come in messages: a reader
+// that stops must not keep others from reading.
 type reader struct {
 	ctx  context.Context
 	w    *worker
@@ -60,7 +60,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	return r, nil
 }
 
-// open asks for the first piece. The reader uses the worker until it is closed.
+// open requests the first piece. The reader uses the worker until it is closed.
 func (r *reader) open(store uint64) error {
 	m := r.request()
 	m.Op, m.Name, m.Store = protocol.OpGet, r.name, store
@@ -121,7 +121,7 @@ func (r *reader) take(p *piece, reply *protocol.Message) error {
 	r.now, r.unread = p, b
 	if reply.N < p.m.N {
 		r.ended = true
-		r.missing = r.left >= 0 // what was asked for ends where all of it would
+		r.missing = r.left >= 0 // the requested range ends where the object does
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (r *reader) ask(m *protocol.Message) error {
 	return nil
 }
 
-// askAhead asks for the pieces after the one that is read, while there are slots.
+// askAhead requests the pieces after the one that is read, while there are slots.
 func (r *reader) askAhead() {
 	for len(r.asked) < ahead && r.handle != 0 && !r.ended && r.left != 0 {
 		next, left := r.next, r.left
@@ -207,7 +207,7 @@ func (r *reader) askAhead() {
 	}
 }
 
-// Close gives back what the reader holds. What was asked for comes to nobody.
+// Close gives back what the reader holds. Requested pieces are dropped.
 func (r *reader) Close() error {
 	if r.closed {
 		return nil

@@ -64,7 +64,7 @@ func (s *slots) give(slot int64) {
 	s.wait = make(chan struct{})
 }
 
-// gather copies pieces of a source, and returns the checksum of what it has copied.
+// gather copies pieces of a source, and returns the checksum of the copied bytes.
 func gather(name string, dst []byte, pieces [][]byte) (sum uint64, err error) {
 	err = backing.Touch(name, func() error {
 		for _, p := range pieces {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is what a store worker does.
+// State is the state of a store worker.
 type State string
 
 // The states.
@@ -14,11 +14,11 @@ const (
 	Serving State = "serving" // it has requests
 	Idle    State = "idle"    // it has none, and will end if it gets none for long
 	Hanging State = "hanging" // it has answered no request for long, a request to it was given up, or it has not ended when it was to
-	Ending  State = "ending"  // it was told to end, or killed, just now
+	Ending  State = "ending"  // it was ordered to end, or killed, just now
 )
 
 const (
-	hangsFrom  = 2 * time.Second // how long a process that was told to end, or was killed, may take
+	hangsFrom  = 2 * time.Second // how long a process that was ordered to end, or killed, may take
 	silentFrom = 5 * time.Second // and one that has requests, to answer one of them
 )
 
@@ -54,7 +54,7 @@ func (w *Workers) Status() (all []Process) {
 	return all
 }
 
-// Counts returns what has happened so far.
+// Counts returns the counts so far.
 func (w *Workers) Counts() Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// maxLost bounds what is remembered of workers that are to be started again.
+// maxLost bounds the records of workers that are to be started again.
 const maxLost = 1024
 
 // lose notes that a worker ended which should not have: the next one of its user and root is a restart.

@@ -50,13 +50,13 @@ func (s *Store) Identity() string {
 	return s.root
 }
 
-// Close forgets nothing that matters: the worker ends when it has been idle.
+// Close need not end the worker: it ends by itself when it has been idle.
 func (s *Store) Close() error {
 	s.w.forget(s)
 	return nil
 }
 
-// forget has the worker of a store not keep it.
+// forget closes a store at its worker.
 func (w *Workers) forget(s *Store) {
 	w.mu.Lock()
 	p := w.pools[s.key]
@@ -106,7 +106,7 @@ type movedError struct{ err error }
 
 func (e *movedError) Error() string { return e.err.Error() }
 
-// openStore returns the number that a worker knows a store by.
+// openStore returns the number of a store at its worker.
 func (w *worker) openStore(ctx context.Context, s *Store) (uint64, error) {
 	w.mu.Lock()
 	o := w.open[s]
@@ -126,7 +126,7 @@ func (w *worker) openStore(ctx context.Context, s *Store) (uint64, error) {
 	w.mu.Unlock()
 	select {
 	case <-o.done:
-		if bb.KindOf(o.err) == bb.Cancelled && ctx.Err() == nil { // of whoever opened it
+		if bb.KindOf(o.err) == bb.Cancelled && ctx.Err() == nil { // of the request that opened it
 			return w.openStore(ctx, s)
 		}
 		return o.id, o.err
@@ -295,7 +295,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	return s.list(ctx, protocol.Message{Op: protocol.OpList, Name: prefix}, belongs, func(i *protocol.Item) error { return fn(i.Object()) })
 }
 
-// Others calls fn with what is no file below a directory.
+// Others calls fn with each entry below a directory that is no file.
 func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
 	if dir != "" {
 		if err := backing.CheckName("list", dir); err != nil {
@@ -306,8 +306,8 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 	return s.list(ctx, protocol.Message{Op: protocol.OpOthers, Name: dir}, belongs, func(i *protocol.Item) error { return fn(i.Other()) })
 }
 
-// list calls fn with each item of a listing, of which it asks for one page after the other. An
-// item that does not belong there ends it: the worker is believed nothing.
+// list calls fn with each item of a listing, of which it requests one page after the other. An item
+// that does not belong there ends it: workers are not trusted.
 func (s *Store) list(ctx context.Context, m protocol.Message, belongs func(name string) bool, fn func(*protocol.Item) error) error {
 	return s.each(ctx, func(w *worker, store uint64) error {
 		ask := m
@@ -579,7 +579,7 @@ func (p *put) send(ctx context.Context, m *protocol.Message, off, n int64, late 
 	return reply, sum, err
 }
 
-// why names what a call to a worker that is gone failed by.
+// why returns the reason why a call to a worker that is gone failed.
 func (w *worker) why(err error) error {
 	if errors.Is(err, errGone) {
 		return w.goneError(&protocol.Message{Op: protocol.OpPut})

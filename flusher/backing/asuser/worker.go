@@ -212,10 +212,10 @@ func (w *worker) fail(err error) {
 	}
 }
 
-// maxLines bounds what a worker may have the daemon log.
+// maxLines bounds the lines of a worker that the daemon logs.
 const maxLines = 200
 
-// log logs what the process writes to its standard error.
+// log logs the process's standard error.
 func (w *worker) log(said *os.File) {
 	defer said.Close()
 	lines := bufio.NewScanner(said)
@@ -238,8 +238,8 @@ func (w *worker) call(ctx context.Context, m *protocol.Message, late func(*proto
 }
 
 // finalCall is call for a request that gives a file its name: it returns when the request has ended.
-// Whoever has cancelled it is about to remove or rename the file, and nothing late may be put in
-// its place. Only a daemon that stops does not wait.
+// The canceller is about to remove or rename the file, and nothing late may be put in its place.
+// Only a daemon that stops does not wait.
 func (w *worker) finalCall(ctx context.Context, m *protocol.Message, late func(*protocol.Message)) (*protocol.Message, error) {
 	c, err := w.begin(ctx, m)
 	if err != nil {
@@ -298,7 +298,7 @@ func (w *worker) begin(ctx context.Context, m *protocol.Message) (*call, error) 
 	return c, nil
 }
 
-// drop is what becomes of a late reply: what it has opened is closed.
+// drop handles a late reply: a handle that it has opened is closed.
 func (w *worker) drop(late *protocol.Message) {
 	if late != nil {
 		w.close(late.Handle)
@@ -393,7 +393,7 @@ func (w *worker) close(handle uint64) {
 	}
 }
 
-// kill ends the process: at once, or when what it hangs in returns.
+// kill ends the process: at once, or when its hanging call returns.
 func (w *worker) kill(why string) {
 	w.p.mu.Lock()
 	w.p.retireLocked(w)

@@ -31,11 +31,11 @@ type Options struct {
 	// Grace is how long a call that nobody waits for any more may take before its worker is
 	// killed; 0: 30 s.
 	Grace time.Duration
-	// Dir is a directory of the daemon's, in which each worker holds a file as long as it lives: none is
-	// started for a user and root while one of an earlier life of the daemon, which the
-	// kernel has killed with it, has not ended (see former). "": nobody waits.
+	// Dir is a directory of the daemon's, in which each worker holds a file until it ends: none is
+	// started for a user and root while one of an earlier run of the daemon, which the kernel has killed
+	// with it, has not ended (see former). "": nobody waits.
 	Dir string
-	// Logger takes what workers write to standard error; nil: nothing is written.
+	// Logger gets the lines of workers' standard error; nil: they are dropped.
 	Logger *slog.Logger
 }
 
@@ -58,14 +58,14 @@ type Workers struct {
 	lost   map[key]struct{} // whose worker ended and should not have
 }
 
-// key says whose worker one is, and for which root.
+// key is the user and the root of a worker.
 type key struct {
 	uid, gid uint32
 	dir      string
 }
 
-// maxStuck bounds the processes of one user and root that were told to end and have not: the
-// one that hangs and its replacement.
+// maxStuck bounds the processes of one user and root that were ordered to end and have not: the one
+// that hangs and its replacement.
 const maxStuck = 2
 
 // pool is the worker of a user and root, and those before it that have not ended.
@@ -104,7 +104,7 @@ func New(o Options) (*Workers, error) {
 	return w, nil
 }
 
-// sayUnconfined logs by what this kernel does not confine workers.
+// sayUnconfined logs the confinements that this kernel lacks.
 func (w *Workers) sayUnconfined() {
 	if err := confine.HasLandlock(); err != nil {
 		w.o.Logger.Warn("store workers are not confined to the roots of their stores: their users' rights alone hold", "err", err)
@@ -340,7 +340,7 @@ func (p *pool) reaped(w *worker, err error) {
 	p.w.removeIdle(p)
 }
 
-// removeIdle forgets a pool without processes.
+// removeIdle removes a pool without processes.
 func (w *Workers) removeIdle(p *pool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -75,7 +75,7 @@ func Kill(t *testing.T, url, name string, size int64) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() // says that it was killed
+	cmd.Wait() // reports that it was killed
 	if !reached {
 		t.Fatal("the process did not get half way through its put")
 	}

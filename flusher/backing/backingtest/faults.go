@@ -26,16 +26,16 @@ import (
 type FaultHarness struct {
 	// Dir makes the directory that is mounted on, which the user of stores may pass; nil: t.TempDir.
 	Dir func(t *testing.T) string
-	// Open opens the store of a directory anew: it remembers nothing of it.
+	// Open opens the store of a directory anew: it keeps no state of it.
 	Open func(ctx context.Context, dir string, owner backing.Owner) (backing.Store, error)
-	// UID is whose the directory of a store is, and whose is what is put into it.
+	// UID is the owner of a store's directory, and of the files that are put into it.
 	UID uint32
-	// Attrs are given to what is put.
+	// Attrs are the attributes of files that are put.
 	Attrs *backing.Attrs
 	// Large is the size of a file that is written in another way; 0: there is none.
 	Large int64
-	// Waits says of a process that cannot be ended that its puts and reads return no earlier than the file system.
-	// Else no operation is expected to: it may return, or wait.
+	// Waits is whether puts and reads of a process that cannot be ended return no earlier than the file system.
+	// Else an operation may return, or wait.
 	Waits bool
 	// Settle returns when no call of an operation that has returned is in the file system any more.
 	Settle func()
@@ -43,7 +43,8 @@ type FaultHarness struct {
 	Kill func(t *testing.T, s backing.Store)
 	// More are operations of this store alone, which change nothing.
 	More []FaultRead
-	// Brief leaves away the errnos other than EIO in Faults: the code that tells them apart is tested elsewhere.
+	// Brief leaves away the errnos other than EIO in Faults: the code that distinguishes them is tested
+	// elsewhere.
 	Brief bool
 	// Min is how many cases there are at least.
 	Min int
@@ -55,17 +56,17 @@ type FaultRead struct {
 	Do   func(ctx context.Context, s backing.Store, dir string) error
 }
 
-// tree is what is under final names: of each the content.
+// tree maps final names to contents.
 type tree map[string][]byte
 
-// faultOp is an operation of the store, what it finds and what it leaves.
+// faultOp is an operation of the store, with the files before and after it.
 type faultOp struct {
 	name          string
 	large         bool
 	before, after tree
 	// moves names the files that must never be without both names.
 	moves map[string]string
-	// waits says that the operation cannot return before the file system does.
+	// waits: the operation cannot return before the file system does.
 	waits func(call string) bool
 	do    func(ctx context.Context, s backing.Store) error
 	in    func(ctx context.Context, s backing.Store, dir string) error // of FaultHarness.More, in place of do
@@ -227,7 +228,7 @@ type faultCase struct {
 	kills bool // the process that calls is killed when the call has come
 }
 
-// must ends the test with an error of what no call disturbs.
+// must ends the test on an error of an undisturbed operation.
 func (c *faultCase) must(err error) {
 	c.t.Helper()
 	if err != nil {
@@ -253,7 +254,7 @@ func (h *FaultHarness) newCase(t *testing.T, mount *powertest.FS, op faultOp, nu
 		_, err := s.Put(t.Context(), name, backing.NewBytes(p), backing.PutOptions{})
 		c.must(err)
 	}
-	c.store = c.open(faultOwner) // it remembers no directory
+	c.store = c.open(faultOwner) // it has no directory in its cache
 	return c
 }
 
@@ -284,7 +285,7 @@ func (c *faultCase) away() {
 	c.sync()
 }
 
-// visible returns what is there.
+// visible returns the visible files.
 func (c *faultCase) visible() tree {
 	found := tree{}
 	c.must(filepath.WalkDir(c.dir, func(file string, e fs.DirEntry, err error) error {
@@ -302,7 +303,7 @@ func (c *faultCase) visible() tree {
 	return found
 }
 
-// left returns what a cut of the power would leave, as a seed decides.
+// left returns the files that a cut of the power would leave, drawn by a seed.
 func (c *faultCase) left(seed uint64) tree {
 	found, below := tree{}, filepath.Base(c.dir)+"/"
 	for name, p := range c.fs.Left(seed) {
@@ -313,7 +314,7 @@ func (c *faultCase) left(seed uint64) tree {
 	return found
 }
 
-// judge compares what is there with what may be. Done says that the operation has succeeded.
+// judge compares the files with the possible ones. Done: the operation has succeeded.
 func (c *faultCase) judge(when string, found tree, done bool) {
 	c.t.Helper()
 	names := maps.Clone(c.before)
@@ -338,7 +339,7 @@ func (c *faultCase) judge(when string, found tree, done bool) {
 func (c *faultCase) judgeAll(when string, done bool) {
 	c.t.Helper()
 	c.judge(when, c.visible(), done)
-	for seed := range uint64(2) { // nothing of what was not synced survives, or all of it
+	for seed := range uint64(2) { // no unsynced write survives, or all do
 		c.judge(fmt.Sprintf("%s, power cut %d", when, seed), c.left(seed), done)
 	}
 }
@@ -445,14 +446,14 @@ func (c *faultCase) hangs() {
 	c.tail(err)
 }
 
-// tail looks at what an operation left, and does it again.
+// tail checks the files after an operation, and does it again.
 func (c *faultCase) tail(err error) {
 	c.judgeAll("afterwards", err == nil)
 	if n := c.temps(); n > 0 && err == nil {
 		c.t.Errorf("%s: it succeeded and left %d temporary files", c.what(), n)
 	}
 	again := c.run(c.t.Context(), c.store)
-	if errors.Is(again, bb.NotFound) && c.moves != nil { // it was moved already: package retry looks at the new name
+	if errors.Is(again, bb.NotFound) && c.moves != nil { // it was moved already: package retry checks the new name
 		again = nil
 	}
 	if again != nil {
@@ -469,8 +470,8 @@ func (c *faultCase) tail(err error) {
 	}
 }
 
-// owned makes sure that new directories belong to the owner of what was put into them.
-// Of one that was made although the call failed, nobody knows who made it.
+// owned makes sure that new directories belong to the owner of the files in them. The maker of one
+// that was made although the call failed is unknown.
 func (c *faultCase) owned() {
 	if c.fault.Done && strings.HasPrefix(c.fault.Call, "mkdir") || !strings.Contains(c.name, "put into") {
 		return
@@ -550,9 +551,9 @@ func Errnos(t *testing.T, h FaultHarness) {
 	}
 }
 
-// Faults fails each system call of each operation once with each errno, before it is
-// carried out and after, and lets each hang once. What is under final names is never
-// damaged or lost, also if the power is cut then, and the operation done again succeeds.
+// Faults fails each system call of each operation once with each errno, before it is carried out
+// and after, and lets each hang once. An object under a final name is never damaged or lost, also
+// if the power is cut then, and the operation done again succeeds.
 func Faults(t *testing.T, h FaultHarness) {
 	cases := 0
 	for _, op := range h.ops() {
@@ -565,7 +566,7 @@ func Faults(t *testing.T, h FaultHarness) {
 				return c
 			}
 			for _, call := range h.callsOf(t, mount, op) {
-				if op.large { // what a mount was given stays in memory
+				if op.large { // a mount's bytes stay in memory
 					mount = h.mount(t)
 				}
 				for _, fault := range faultsOf(call) {

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// links puts symbolic links, whatever they lead to, and treats them as objects.
+// links puts symbolic links, with any target, and treats them as objects.
 func links(t *testing.T, h Harness) {
 	s := h.Open(t)
 	when := time.Unix(1_600_000_000, 123_456_000)
@@ -49,7 +49,7 @@ func links(t *testing.T, h Harness) {
 		return nil
 	}))
 
-	// A file takes the place of a link, and a link that of a file, and neither reaches what the link leads to.
+	// A file takes the place of a link, and a link that of a file, and neither reaches the link's target.
 	was, err := put("swap", "target", backing.PutOptions{})
 	must(err)
 	_, err = s.Put(t.Context(), "target", backing.NewBytes([]byte("stays")), backing.PutOptions{})

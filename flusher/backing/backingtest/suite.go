@@ -1,6 +1,5 @@
-// Package backingtest holds the suite that every backing.Store passes: the
-// adaptors, the real servers, and the wrappers around them. It must never ask for what only one of
-// them does.
+// Package backingtest holds the suite that every backing.Store passes: the adaptors, the real
+// servers, and the wrappers around them. It must never test a property of only one of them.
 package backingtest
 
 import (
@@ -465,7 +464,7 @@ func renameIf(t *testing.T, h Harness) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What may be replaced need not be there.
+		// An object that may be replaced need not be there.
 		for i, may := range []backing.Version{{}, none} {
 			from, to := "x/y", "new/dir/z"
 			if i > 0 {
@@ -607,7 +606,7 @@ func cancelledPut(t *testing.T, h Harness) {
 	expectNames(t, s, "", "c")
 }
 
-// liar says another checksum than its bytes have.
+// liar reports another checksum than that of its bytes.
 type liar struct{ backing.Source }
 
 func (liar) Checksum() uint64 { return 1 }
@@ -626,7 +625,7 @@ func lyingSource(t *testing.T, h Harness) {
 	expectNames(t, s, "", "l")
 }
 
-// short gives one byte less than it says.
+// short returns one byte less than its size.
 type short struct{ backing.Source }
 
 func (s short) Size() int64 { return s.Source.Size() + 1 }
@@ -727,7 +726,7 @@ func crash(t *testing.T, h Harness) {
 	expect(t, s, name, content)
 }
 
-// WaitTime bounds what a crash test waits for.
+// WaitTime bounds the waits of a crash test.
 const WaitTime = 30 * time.Second
 
 // shortenedSource: the bytes lie in a mapped file, which its user cuts short while they are written.

@@ -18,8 +18,8 @@ type hung struct {
 	*mem.Store
 	back   chan struct{}
 	opened *reader
-	told   error // what a listing's fn answered after the release
-	other  error // what that of Others did
+	told   error // the result of a listing's fn after the release
+	other  error // that of Others
 }
 
 type reader struct {
@@ -116,7 +116,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// TestCallsLeftAreBounded asks a store that hangs again and again.
+// TestCallsLeftAreBounded calls a store that hangs again and again.
 func TestCallsLeftAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hung{Store: mem.New(backing.NewOwner(1), nil), back: make(chan struct{})}

@@ -22,7 +22,7 @@ const (
 	Reset         Kind = "reset"          // it is carried out, and its answer is lost
 	Slow          Kind = "slow"           // it takes Rule.Delay longer, or lasts until Rule.Until
 	Full          Kind = "full"           // ENOSPC
-	Busy          Kind = "503"            // the store asks to come back later
+	Busy          Kind = "503"            // the store requests a later retry
 	WrongChecksum Kind = "wrong checksum" // Put: bytes change on their way; Get: they come back changed
 	Truncated     Kind = "truncated"      // Put: the bytes end early; Get: the answer does
 )
@@ -35,7 +35,8 @@ type Rule struct {
 	Count int    // so many fail; 0: all from then on
 	Kind  Kind
 	Delay time.Duration // of Slow
-	// Until, of Slow, is closed when the calls that the rule has matched continue, whatever Delay is. Nil: after Delay.
+	// Until, of Slow, is closed when the calls that the rule has matched continue, and Delay does not count. Nil: after
+	// Delay.
 	Until <-chan struct{}
 }
 
@@ -129,7 +130,7 @@ func (s *store) call(ctx context.Context, op, name string, fn func(Rule) error) 
 	return s.callBut(ctx, op, name, false, fn)
 }
 
-// callBut is call. If waits, fn is as slow as the rule says.
+// callBut is call. If waits, fn is slowed by the rule.
 func (s *store) callBut(ctx context.Context, op, name string, waits bool, fn func(Rule) error) error {
 	rule := s.plan.next(op, name)
 	switch rule.Kind {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestNotices follows a store through trouble: one notice when it begins and one when it ends,
-// and none for a while of what begins anew soon after.
+// TestNotices follows a store through trouble: one notice when it begins and one when it ends, and
+// none for a while if it begins anew soon after.
 func TestNotices(t *testing.T) {
 	start := time.Unix(1_600_000_000, 0)
 	var n Notices
@@ -26,7 +26,7 @@ func TestNotices(t *testing.T) {
 		{30 * time.Second, Answers, 0, Ends, 22 * time.Second},
 		{31 * time.Second, Answers, 0, Nothing, 0},
 		{32 * time.Second, Silent, 27 * time.Second, Nothing, 0}, // too soon
-		{33 * time.Second, Answers, 0, Nothing, 0},               // of what was not told
+		{33 * time.Second, Answers, 0, Nothing, 0},               // about trouble without a notice
 		{40 * time.Second, Failing, 40 * time.Second, Nothing, 0},
 		{10*time.Second + QuietFor, Failing, 40 * time.Second, Begins, 0}, // and it lasts
 		{10*time.Minute + 40*time.Second, Answers, 0, Ends, 10 * time.Minute},

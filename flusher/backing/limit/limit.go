@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Burst is the bucket size of limiters made by New: what one step takes at once.
+// Burst is the bucket size of limiters made by New: the most that one step takes at once.
 const Burst = 1 << 20
 
 // New returns a limiter of bytes a second; 0 or less means no limit.
@@ -24,9 +24,9 @@ func New(bytesPerSecond int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(bytesPerSecond), Burst)
 }
 
-// Wrap returns a store whose Puts and Gets wait for all limiters. A Put pays for a
-// part when it asks the source for it, so that the rate holds on average and a
-// part (some MiB) goes out at once.
+// Wrap returns a store whose Puts and Gets wait for all limiters. A Put pays for a part when it
+// reads it from the source, so that the rate holds on average and a part (some MiB) goes out at
+// once.
 func Wrap(inner backing.Store, limiters ...*rate.Limiter) backing.Store {
 	return &store{inner, limiters}
 }

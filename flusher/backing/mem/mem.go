@@ -1,6 +1,6 @@
-// Package mem keeps objects in memory, for tests. On a simulated crash it forgets
-// everything that a Put had not yet made durable, and it can be stopped
-// at each step of a Put. It must never be put in front of data that matters.
+// Package mem keeps objects in memory, for tests. On a simulated crash it drops everything that a
+// Put had not yet made durable, and it can be stopped at each step of a Put. It must never be put
+// in front of data that matters.
 package mem
 
 import (
@@ -112,7 +112,7 @@ func (s *Store) Puts(name string) int {
 
 func notFound(op, name string) error { return bb.E(bb.NotFound, op, name, "no object has this name") }
 
-// enter checks what all calls check; mu must be held.
+// enter does the checks common to all calls; mu must be held.
 func (s *Store) enter(ctx context.Context, op, name string) error {
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, name, err)
@@ -458,7 +458,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.enter(ctx, "check", "mem")
 }
 
-// Sweep forgets abandoned Puts.
+// Sweep drops abandoned Puts.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

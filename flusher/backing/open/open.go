@@ -35,7 +35,7 @@ type Options struct {
 	Retry    retry.Options
 	Limiters []*rate.Limiter // all of them hold; see package limit
 	Faults   *fault.Plan     // for tests and rehearsals; nil: none
-	// Calls counts what hangs in a file system; stores that share it share its bound. Nil:
+	// Calls counts the calls that hang in a file system; stores that share it share its bound. Nil:
 	// one for this store.
 	Calls *detach.Calls
 	// Health, if not nil, watches the calls.
@@ -57,10 +57,9 @@ func (o *Options) byWorker() bool {
 //	caller → retry → limit → health → fault → asuser (posix in a store worker), or detach → posix
 //	caller → retry → limit → health → fault → s3
 //
-// Retrying is outermost, so that a repeated attempt pays for its bytes again, and is a call of
-// its own for Health. Open
-// makes no directory and asks no server: see Check. It returns when ctx ends, also if the
-// file system does not answer.
+// Retrying is outermost, so that a repeated attempt pays for its bytes again, and is a call of its
+// own for Health. Open makes no directory and sends no request: see Check. It returns when ctx
+// ends, also if the file system does not answer.
 func Open(ctx context.Context, url string, opts Options) (backing.Store, error) {
 	where, err := bb.ParseBacking(url)
 	if err != nil {

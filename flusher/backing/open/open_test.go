@@ -40,7 +40,7 @@ func options(plan *fault.Plan) open.Options {
 	return o
 }
 
-// located is a store that remembers its folder, for Damage.
+// located is a store that records its folder, for Damage.
 type located struct {
 	backing.Store
 	dir string

@@ -16,8 +16,8 @@ import (
 	"forebay/flusher/backing/posix/fileio"
 )
 
-// Large files arrive whole with and without O_DIRECT, whatever their size is a multiple
-// of, many at a time with few blocks, and in place of a file system that refuses it.
+// Large files arrive whole with and without O_DIRECT, with sizes of any alignment, many at a time
+// with few blocks, and in place of a file system that refuses it.
 func TestDirect(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
 		t.Run(fmt.Sprint("buffered ", buffered), func(t *testing.T) {

@@ -110,8 +110,8 @@ func (g *grouped) prepare(t *testing.T, files []small) {
 	}
 }
 
-// The power is cut after each change and each sync of many puts at a time. What a put had called done is there, bit for bit;
-// under the name of any other is what was there before, or all that was put.
+// The power is cut after each change and each sync of many puts at a time. Files of confirmed puts are there, bit for bit.
+// The name of any other put has the file before it, or the whole new one.
 func TestPowerCutOfGroups(t *testing.T) {
 	dir, files := t.TempDir(), burst()
 	cuts, groups := 0, int64(0)
@@ -152,7 +152,8 @@ func TestPowerCutOfGroups(t *testing.T) {
 	}
 }
 
-// A syncfs that fails says nothing of any file: each is synced by itself, and the one that cannot be is not put.
+// A syncfs that fails proves nothing about any file: each is synced by itself, and the one that cannot be is not
+// put.
 func TestGroupThatFails(t *testing.T) {
 	f := powertest.Mount(t, t.TempDir())
 	g := newGrouped(t, f)

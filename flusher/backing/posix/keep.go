@@ -17,7 +17,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// checkExisting fails if the options keep what is under a name.
+// checkExisting fails if the options keep the object under a name.
 func checkExisting(root *os.Root, name string, opts *backing.PutOptions) error {
 	if !opts.Keep {
 		return nil
@@ -37,7 +37,7 @@ func checkExisting(root *os.Root, name string, opts *backing.PutOptions) error {
 }
 
 // place gives a temporary file its name. With Keep, the kernel refuses a name that is taken, or
-// swaps the two, and what had the name is compared before it goes.
+// swaps the two, and the file that had the name is compared before it goes.
 func (p *Pending) place() error {
 	if !p.opts.Keep {
 		return p.rename(0)
@@ -87,9 +87,9 @@ func (s *Store) rename2(root *os.Root, old, newName string, flags uint) error {
 	return opendir.Rename(root, old, newName, flags)
 }
 
-// moveNew renames a file to a name that nothing has, and fails with EEXIST otherwise. Where a
-// rename cannot tell, a second link can, and the first goes then. Where there are no links either,
-// the name is looked at right before.
+// moveNew renames a file to a free name, and fails with EEXIST otherwise. Where a rename cannot
+// check that, a second link does, and the first goes then. Where there are no links either, the
+// name is checked right before.
 func (s *Store) moveNew(root *os.Root, old, newName string) error {
 	err := s.rename2(root, old, newName, unix.RENAME_NOREPLACE)
 	if !noFlags(err) {
@@ -108,8 +108,8 @@ func (s *Store) moveNew(root *os.Root, old, newName string) error {
 	return root.Rename(old, newName)
 }
 
-// versionAt says what has a name now: nothing, or a version of a file. What is no file is one that
-// nobody has put.
+// versionAt returns the version of the file that has a name now, or none. Anything but a file has a
+// version that nobody has put.
 func versionAt(root *os.Root, name string) (backing.Version, error) {
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -125,8 +125,8 @@ func versionAt(root *os.Root, name string) (backing.Version, error) {
 	return o.Version(), nil
 }
 
-// RemoveIf moves a file aside, to a name that says what may be removed, compares it there, where
-// nobody puts another one in its place, and removes it or puts it back. One that a crash left
+// RemoveIf moves a file aside, to a name with the version that may be removed, compares it there,
+// where nobody puts another one in its place, and removes it or puts it back. One that a crash left
 // aside is removed or put back by Sweep.
 func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
 	if err := backing.CheckName("remove", name); err != nil {
@@ -170,8 +170,8 @@ func (s *Store) removeVersion(root *os.Root, name string, is backing.Version) er
 	return err
 }
 
-// endAside removes a file that was moved aside, if it is what its name says, or else puts it back.
-// Where something else has the name by then, the file stays aside: it is nobody's to remove.
+// endAside removes a file that was moved aside, if it is the version in its name, or else puts it
+// back. If something else has the name by then, the file stays aside: nobody may remove it.
 func (s *Store) endAside(root *os.Root, aside, name string) (removed bool, err error) {
 	now, err := versionAt(root, aside)
 	switch {
@@ -201,8 +201,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// RenameIf moves a file to a name that is free, or swaps a link of it with what it replaces, then
-// compares what it has moved, and moves it back or removes what was replaced. A crash before the
+// RenameIf moves a file to a name that is free, or swaps a link of it with the replaced file, then
+// compares the moved file, and moves it back or removes the replaced one. A crash before the
 // comparison leaves a file that another program had written at that moment under the new name, or,
 // of a swap, under a temporary one, which Sweep removes.
 func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
@@ -227,8 +227,8 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	case to == is && to != (backing.Version{}):
 		return cause.Wrap("rename", old, s.endRename(root, old, newName, from, is, replaces))
 	case from == (backing.Version{}):
-		// An earlier try may have moved it, and failed to make that durable: package retry
-		// takes what is there under the new name for success.
+		// An earlier try may have moved it, and failed to make that durable: package retry treats a
+		// file under the new name as success.
 		return cause.Wrap("rename", old, cmp.Or(s.syncMove(root, old, newName), error(&fs.PathError{Op: "rename", Path: old, Err: fs.ErrNotExist})))
 	case from != is:
 		return backing.Foreign("rename", old)
@@ -245,8 +245,8 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	return cause.Wrap("rename", old, s.syncMove(root, old, newName))
 }
 
-// endRename ends a rename that a crash has cut: the new name has the file already. What the old
-// one has is the same file by a second link, or what was replaced, or nobody's to remove.
+// endRename ends a rename that a crash has cut: the new name has the file already. The old one has
+// a second link of the same file, or the replaced file, or one that nobody may remove.
 func (s *Store) endRename(root *os.Root, old, newName string, from, is, replaces backing.Version) error {
 	var err error
 	if from == is || from == replaces && from != (backing.Version{}) {
@@ -277,9 +277,9 @@ func (s *Store) renameVersion(root *os.Root, old, newName string, is, replaces b
 	return backing.Foreign("rename", old)
 }
 
-// replaceVersion is renameVersion over another version. A second link of the file and what it
-// replaces are swapped, so that at no moment, and after no crash, the old name has what was under
-// the new one. Where there are no links, the two names themselves are swapped.
+// replaceVersion is renameVersion over another version. A second link of the file and the replaced
+// file are swapped, so that at no moment, and after no crash, the old name has the replaced file.
+// Where there are no links, the two names themselves are swapped.
 func (s *Store) replaceVersion(root *os.Root, old, newName string, is, replaces backing.Version) error {
 	second := path.Join(path.Dir(newName), s.opts.Owner.TempName())
 	err := s.opts.link(root, old, second)
@@ -299,7 +299,7 @@ func (s *Store) replaceVersion(root *os.Root, old, newName string, is, replaces 
 	switch {
 	case noFlags(err): // NFS: compared a moment ago
 		return root.Rename(old, newName)
-	case errors.Is(err, fs.ErrNotExist): // what it replaces is gone, or the file itself
+	case errors.Is(err, fs.ErrNotExist): // the replaced file is gone, or the file itself
 		return s.renameVersion(root, old, newName, is, backing.Version{})
 	case err != nil:
 		return err
@@ -313,15 +313,15 @@ func (s *Store) replaceVersion(root *os.Root, old, newName string, is, replaces 
 	if err := ignoreMissing(root.Remove(second)); err != nil {
 		return err
 	}
-	// What another program has put under the old name since is nobody's to remove.
+	// A file that another program has put under the old name since must not be removed.
 	if err := s.removeVersion(root, old, is); !errors.Is(err, backing.ErrForeign) {
 		return err
 	}
 	return nil
 }
 
-// undo swaps two names again unless they have what they should have after a swap. One of them is
-// that of the file, or of a second link of it, which goes.
+// undo swaps two names again unless they have the expected files after a swap. One of them is that
+// of the file, or of a second link of it, which goes.
 func (s *Store) undo(root *os.Root, second, old, newName string, is, replaced backing.Version) error {
 	to, err := versionAt(root, newName)
 	if err != nil {
@@ -331,7 +331,7 @@ func (s *Store) undo(root *os.Root, second, old, newName string, is, replaced ba
 	if err != nil {
 		return err
 	}
-	wrong := newName // that what is not as it should be had before
+	wrong := newName // that the unexpected file had before
 	switch {
 	case to == is && from == replaced:
 		return nil

@@ -26,8 +26,8 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return removed, err
 }
 
-// Leftovers looks for temporary files. How old one is says nothing: the name alone does not
-// prove that no user has made it, so its daemon must be known to have ended.
+// Leftovers looks for temporary files. Age proves nothing: the name alone does not prove that no
+// user has made it, so its daemon must provably have ended.
 func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backing.Leftover, err error) {
 	top := "."
 	if in.Dir != "" {
@@ -56,8 +56,8 @@ func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backi
 	return found, cause.Wrap("sweep", s.dir, err)
 }
 
-// leftover says what a temporary file is, and removes it if its daemon has ended. ok is
-// false where it is gone, or is no file.
+// leftover describes a temporary file, and removes it if its daemon has ended. ok is false where it
+// is gone, or is no file.
 func (s *Store) leftover(root *os.Root, name string, d fs.DirEntry, remove bool) (l backing.Leftover, ok bool, err error) {
 	if !link.OrFile(d.Type()) {
 		return l, false, nil
@@ -148,7 +148,8 @@ func (s *Store) Discard(ctx context.Context, names []string) (removed []string, 
 	return removed, nil
 }
 
-// discard removes what an ended daemon has left under a name; false: it is nobody's to remove.
+// discard removes the file that an ended daemon has left under a name; false: it must not be
+// removed.
 func (s *Store) discard(root *os.Root, name string) (bool, error) {
 	if base, aside := backing.Aside(name); aside {
 		return s.endAside(root, name, path.Join(path.Dir(name), base))

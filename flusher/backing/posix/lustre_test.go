@@ -83,7 +83,7 @@ func (l *onLustre) has(s *Store, name string, size int64, want string) {
 	}
 }
 
-// setDefault does what lfs setstripe does with a directory.
+// setDefault does the work of lfs setstripe for a directory.
 func (l *onLustre) setDefault(dir, text string) {
 	l.t.Helper()
 	d, err := os.Open(filepath.Join(l.Dir, dir))
@@ -136,7 +136,7 @@ func (l *onLustre) during(fn func()) []string {
 	return l.Calls()
 }
 
-// A directory's own layout is kept, in directories below it too, unless the buffer asks for another one.
+// A directory's own layout is kept, in directories below it too, unless the buffer has another one.
 func TestDirectoryLayoutIsKept(t *testing.T) {
 	const progressive = "-E 2M -c 1 -S 1M -p flash -E -1 -c 3 -S 1M -p flash"
 	l := mountLustre(t, lustretest.Options{Targets: []lustretest.Target{{Pool: "flash"}, {Pool: "flash"}, {Pool: "flash"}, {}}})
@@ -150,8 +150,8 @@ func TestDirectoryLayoutIsKept(t *testing.T) {
 	l.has(s, "below/it/small", 100, progressive)
 }
 
-// A layout with data on the metadata server is that of small files, too, which have all of their bytes there. What the
-// server does not allow there is on other targets.
+// A layout with data on the metadata server is that of small files, too, which have all of their bytes there. Bytes
+// that the server does not allow there are on other targets.
 func TestLayoutOnMDT(t *testing.T) {
 	const asked = "-E 128K -L mdt -E 1M -c 1 -S 1M -E -1 -c 2 -S 1M"
 	for _, c := range []struct {
@@ -203,7 +203,7 @@ func TestFullMDT(t *testing.T) {
 	l.has(s, "full", 100, "-c 2 -S 1M")
 }
 
-// What a layout asks for and files do not get is logged once.
+// Parts of a layout that files do not get are logged once.
 func TestTooManyTargetsToldOnce(t *testing.T) {
 	l := mountLustre(t, targets(2))
 	var log bytes.Buffer
@@ -282,7 +282,7 @@ func TestFilesAvoidFullTarget(t *testing.T) {
 	}
 }
 
-// Workers write whole stripes, of the layout that the file has, whoever asked for it.
+// Workers write whole stripes, of the file's layout, from any source.
 func TestPartsAreStripes(t *testing.T) {
 	const stripe = 192 << 10
 	l := mountLustre(t, targets(4))
@@ -385,8 +385,8 @@ func TestLustreErrnosPass(t *testing.T) {
 	}
 }
 
-// What is flushed below a directory with a project counts against its quota, in directories that the flush makes too,
-// and an error of a used up quota names the project.
+// A file that is flushed below a directory with a project counts against its quota, in directories that the flush
+// makes too, and an error of a used up quota names the project.
 func TestProjects(t *testing.T) {
 	l := mountLustre(t, targets(2))
 	for _, dir := range []string{"p", "q"} {

@@ -15,8 +15,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// MakeDir makes a directory as Put does, and gives it its attributes. A symbolic link that
-// leads to a directory stays as it is, with what it leads to.
+// MakeDir makes a directory as Put does, and gives it its attributes. A symbolic link that leads to
+// a directory stays as it is, and so does the directory.
 func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
 	const op = "make directory"
 	if err := backing.CheckName(op, name); err != nil {
@@ -65,7 +65,7 @@ func (s *Store) makeFresh(root *os.Root, name string, attrs *backing.Attrs) (fs.
 	return root.Lstat(name)
 }
 
-// markName is the attribute of a directory that says for whom the store has made it.
+// markName is the attribute of a directory with the user for whom the store has made it.
 const markName = "user.forebay.buffer"
 
 // mark marks a new directory, as far as the file system can.
@@ -139,9 +139,10 @@ func setDirAttrs(root *os.Root, name string, attrs *backing.Attrs) error {
 	return err
 }
 
-// openOwned opens what a user owns, to change its attributes: between a look at a name and a
-// change by it, somebody could have put a link there that leads to a file of others. Nil: it is
-// something else by now. What this process's user owns and may not read is made readable.
+// openOwned opens a file or directory of a user, to change its attributes: between a check of a
+// name and a change by it, somebody could have put a link there that leads to a file of others.
+// Nil: it is something else by now. A file or directory of this process's user that it may not read
+// is made readable.
 func openOwned(root *os.Root, name string, uid uint32, is func(fs.FileMode) bool) (*os.File, error) {
 	open := func() (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
 	f, err := open()
@@ -160,10 +161,10 @@ func openOwned(root *os.Root, name string, uid uint32, is func(fs.FileMode) bool
 	return f, nil
 }
 
-// ownerReads is the mode of what could not be read, until it gets its own.
+// ownerReads is the mode of an unreadable file, until it gets its own.
 const ownerReads = 0o700
 
-// setTime sets the time of what is open, by name where the kernel cannot do it otherwise.
+// setTime sets the time of an open file, by name where the kernel cannot do it otherwise.
 func setTime(root *os.Root, name string, f *os.File, when time.Time) error {
 	spec := unix.NsecToTimespec(when.UnixNano())
 	err := unix.UtimesNanoAt(int(f.Fd()), "", []unix.Timespec{spec, spec}, unix.AT_EMPTY_PATH)

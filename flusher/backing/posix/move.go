@@ -27,7 +27,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	if _, err := root.Lstat(old); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			// An earlier try may have moved it, and failed to make that durable: package retry
-			// takes what is there under the new name for success.
+			// treats a file under the new name as success.
 			if syncErr := s.syncMove(root, old, newName); syncErr != nil {
 				err = syncErr
 			}

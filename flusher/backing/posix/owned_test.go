@@ -15,10 +15,10 @@ import (
 	"forebay/internal/bb"
 )
 
-// Another program replaces a file between the look at its name and what is done because of it. Its
-// file is what is there afterwards.
+// Another program replaces a file between the check of its name and the step that depends on it.
+// Its file is there afterwards.
 
-// kernels are what a file system can do.
+// kernels are the abilities of file systems.
 var kernels = map[string]func(*Options){
 	"flags": func(*Options) {},
 	"links": func(o *Options) { o.rename2 = refuseFlags },
@@ -58,7 +58,7 @@ func (r *raced) put(name, content string) backing.Version {
 	return o.Version()
 }
 
-// foreign has another program put a file in place of what has a name, once, between look and step.
+// foreign replaces the file under a name with another program's, once, between check and step.
 func (r *raced) foreign(name, content string) {
 	r.opts.between = func(string) {
 		r.opts.between = func(string) {}
@@ -150,8 +150,7 @@ func TestReplacedBeforeAPutReplacesIt(t *testing.T) {
 	r.expect(map[string]string{"a": "theirs"})
 }
 
-// TestPutOverADirectory: what has a file's name and is a directory stays, also if it comes in the
-// last moment.
+// TestPutOverADirectory: a directory with a file's name stays, also if it comes in the last moment.
 func TestPutOverADirectory(t *testing.T) {
 	for _, inside := range []string{"", "inside"} {
 		r := newRaced(t, kernels["flags"])
@@ -181,8 +180,8 @@ func TestPutOverADirectory(t *testing.T) {
 	}
 }
 
-// TestCutRemoval: a removal that a crash has cut after its first step is ended by Sweep, unless
-// what lies aside is not what its name says.
+// TestCutRemoval: a removal that a crash has cut after its first step is ended by Sweep, unless the
+// file aside is not the version in its name.
 func TestCutRemoval(t *testing.T) {
 	r := newRaced(t, kernels["flags"])
 	dead := backing.Owner{Instance: 7, Life: 99}
@@ -253,9 +252,9 @@ func TestCutRename(t *testing.T) {
 	}
 }
 
-// TestCutReplacingRename: whatever step of a rename over another file is the last before a crash,
-// the old name never has what was under the new one, and the next start ends the rename, in
-// whichever order Sweep and the rename come.
+// TestCutReplacingRename: for each step of a rename over another file as the last before a crash,
+// the old name never has the replaced file, and the next start ends the rename, in whichever order
+// Sweep and the rename come.
 func TestCutReplacingRename(t *testing.T) {
 	type crash struct{}
 	for _, sweepFirst := range []bool{true, false} {

@@ -197,8 +197,8 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 	return o, nil
 }
 
-// Abort removes what was not committed, and closes. Calling it again does nothing. What stays
-// after a failure here, Sweep finds.
+// Abort removes the uncommitted file, and closes. A second call does nothing. A file that stays
+// after a failure here is found by Sweep.
 func (p *Pending) Abort() {
 	p.close()
 	if p.dir == nil {

@@ -1,6 +1,5 @@
-// Package posix keeps objects as files below a directory of any POSIX file
-// system, and gives large files a stripe layout where that is Lustre. It knows
-// files; it must never know what is in them.
+// Package posix keeps objects as files below a directory of any POSIX file system, and gives large
+// files a stripe layout where that is Lustre. It knows files; it must never know their content.
 package posix
 
 import (
@@ -30,8 +29,8 @@ import (
 // Options configures a store.
 type Options struct {
 	Owner backing.Owner
-	// Root is what Identify said of the directory when it was chosen: the store is unavailable
-	// while another one lies there. "": what it is when it is opened.
+	// Root is the result of Identify for the directory when it was chosen: the store is unavailable
+	// while another one lies there. "": the identity at the time when it is opened.
 	Root string
 	// PartSize is how many bytes one worker writes at a time; 0: 16 MiB.
 	PartSize int64
@@ -48,12 +47,12 @@ type Options struct {
 	Logger *slog.Logger
 
 	identify func(dir *os.File) (identity.Identity, error) // nil: of the kernel
-	// Of tests: what renames and links, if not the kernel; and what happens between a look at a name and
-	// what is done because of it.
+	// Of tests: replacements of the kernel's rename and link, and a function that runs between the check
+	// of a name and the change that depends on it.
 	rename2 func(root *os.Root, old, newName string, flags uint) error // nil: the kernel
 	link    func(root *os.Root, old, newName string) error
 	between func(name string)
-	room    func(root *os.Root) (int64, error) // what statfs says
+	room    func(root *os.Root) (int64, error) // the result of statfs
 	sync    syncgroup.Options
 }
 
@@ -157,9 +156,9 @@ func rootError(dir string, err error) error {
 	}
 }
 
-// root opens the directory and makes sure that it is the one it was: writing "durably" below
-// the mount point of a file system that is gone would put the bytes on the node's own disk.
-// What is done in it afterwards is done in that directory, whatever comes to lie under its path.
+// root opens the directory and makes sure that it is the one it was: writing "durably" below the
+// mount point of a file system that is gone would put the bytes on the node's own disk. Later
+// operations are done in that directory, even if another comes to lie under its path.
 func (s *Store) root(ctx context.Context) (*os.Root, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -225,8 +224,8 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n), left: n}, nil
 }
 
-// Object opens a file for reading. What is no file is refused: to open a pipe would wait for
-// whoever writes into it.
+// Object opens a file for reading. All but files are refused: the open of a pipe would wait for its
+// writer.
 func (s *Store) Object(ctx context.Context, name string) (*os.File, error) {
 	if err := backing.CheckName("get", name); err != nil {
 		return nil, err
@@ -322,7 +321,7 @@ func object(name string, info fs.FileInfo) backing.Object {
 // List walks the directory in which the prefix ends.
 func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
 	dir := strings.TrimSuffix(prefix, "/")
-	if dir == prefix { // not a directory's name: its parent has what begins with it
+	if dir == prefix { // not a directory's name: its parent has the names that begin with it
 		dir = path.Dir(prefix)
 	}
 	if dir == "" {
@@ -363,8 +362,8 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	return cause.Wrap("list", prefix, err)
 }
 
-// Close forgets nothing that matters: a POSIX store has no connection. It does not wait for a syncfs(2) for
-// which no file waits any more (syncgroup.Files.Wait): nothing interrupts the kernel's call, and it may last for minutes.
+// Close has no connection to close. It does not wait for a syncfs(2) for which no file waits any more
+// (syncgroup.Files.Wait): nothing interrupts the kernel's call, and it may last for minutes.
 func (s *Store) Close() error { return nil }
 
 // Check writes, syncs, reads back and removes a small file.
@@ -404,5 +403,5 @@ func (s *Store) probe(root *os.Root, name string) error {
 	return err
 }
 
-// WrapRead returns an error of reading what Object opened as Get's reader does.
+// WrapRead returns an error of reading a file of Object in the form of Get's reader.
 func WrapRead(f *os.File, err error) error { return cause.Wrap("get", f.Name(), err) }

@@ -131,8 +131,8 @@ func TestAttrs(t *testing.T) {
 	}
 }
 
-// TestDirectoriesBelongToUsers shows that what a daemon that runs as root makes on the way
-// is not in the way of who owns the files.
+// TestDirectoriesBelongToUsers shows that directories that a daemon of root's makes do not block
+// the owner of the files.
 func TestDirectoriesBelongToUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("without root, everything is this user's")
@@ -194,7 +194,7 @@ func TestFileInTheWay(t *testing.T) {
 	}
 }
 
-// goneFor knows of one instance that it has ended.
+// goneFor reports one instance as ended.
 type goneFor struct{ bb.InstanceID }
 
 func (g goneFor) Ended(id bb.InstanceID, _ uint64) bool { return id == g.InstanceID }
@@ -303,7 +303,7 @@ func TestFailureIsStable(t *testing.T) {
 	}
 }
 
-// A file system that is mounted for reading is no fault of Forebay's, and says how to mend it.
+// A file system that is mounted for reading is no fault of Forebay's, and its error has the remedy.
 func TestReadOnly(t *testing.T) {
 	readOnly := &os.PathError{Op: "openat", Path: "x", Err: syscall.EROFS}
 	for _, err := range []error{rootError("/store", readOnly), cause.Wrap("put", "f", readOnly), bb.Wrap("mkdir", "d", readOnly)} {
@@ -319,7 +319,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 // A directory that another program moves while a file is put into it does not get the file under its new path: the put
-// fails as one that passes, and the next one makes the directory again. Puts that overlap share what they open.
+// fails with a passing error, and the next one makes the directory again. Overlapping puts share open directories.
 func TestDirectoryMovedMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())

@@ -59,7 +59,7 @@ func (r *powerRun) remove(name string) bool {
 		func(ctx context.Context) error { return r.s.Remove(ctx, name) })
 }
 
-// all does what a flusher does to a store: new files in new directories, small and large,
+// all does the operations of a flusher on a store: new files in new directories, small and large,
 // files over files, moves and removals.
 func (r *powerRun) all() bool {
 	return r.put("a", 1000) && r.put("d/e/b", 3000) && r.put("a", 2000) && r.put("d/large", directMin+100) &&
@@ -67,7 +67,7 @@ func (r *powerRun) all() bool {
 		r.put("x/y", 600) && r.rename("x/y", "d/e/y") && r.remove("c") && r.put("c", 100) && r.remove("d/large") && r.put("d/large", 10)
 }
 
-// seen is what is under final names.
+// seen has the contents of final names.
 func (r *powerRun) seen(dir string) durabletest.Observation {
 	o := durabletest.Observation{Begin: r.past.Now(), Files: map[string]durabletest.Found{}, Live: true}
 	for name := range r.now {
@@ -91,9 +91,9 @@ func (r *powerRun) seen(dir string) durabletest.Observation {
 	return o
 }
 
-// The power is cut after each change and each sync. What a call had called done is there,
-// bit for bit, what it had not is there as a whole or not at all, and a file that was
-// being moved has one of its names.
+// The power is cut after each change and each sync. The result of a confirmed call is there, bit
+// for bit, that of any other is there as a whole or not at all, and a file that was being moved has
+// one of its names.
 func TestPowerCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of calls through FUSE, of one goroutine")

@@ -51,7 +51,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 }
 
 // create makes the temporary file; on Lustre with the layout that the table, or an attempt that met a full target,
-// asks for, which it returns. Nil: it has that of its directory.
+// requests, which it returns. Nil: it has that of its directory.
 func (s *Store) create(dir *opendir.Dir, temp, name string, size int64) (*os.File, lustre.Layout, error) {
 	flags := 0
 	var layout lustre.Layout
@@ -115,10 +115,10 @@ func (p *Pending) writePart(ctx context.Context, src backing.Source, off, n int6
 	return sum, fileio.WriteAll(p.f, slices, off)
 }
 
-// makeDirs makes a directory and its parents, and syncs the entry of each that is
-// not known to be on disk, whoever made it. Those that it makes belong to the owner of
-// what will lie in them, without attributes to that of their parent: root's would be in
-// the way of the user whose files are there, here and the next time.
+// makeDirs makes a directory and its parents, and syncs the entry of each that may not be on disk,
+// by any maker. Those that it makes belong to the owner of their later files, without attributes to
+// that of their parent: root's would be in the way of the user whose files are there, here and the
+// next time.
 func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error {
 	if dir == "." || s.isDurable(dir) {
 		return nil

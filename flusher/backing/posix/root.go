@@ -8,7 +8,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Identify returns what Options.Root wants to know of a directory.
+// Identify returns a directory's identity for Options.Root.
 func Identify(dir string) (string, error) {
 	f, err := os.Open(dir)
 	if err != nil {

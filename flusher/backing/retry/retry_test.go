@@ -21,7 +21,7 @@ import (
 
 var owner = backing.Owner{Instance: 1, Life: 1}
 
-// stack is mem behind all wrappers, and knows what is under them.
+// stack is mem behind all wrappers, with access to it.
 type stack struct {
 	backing.Store
 	mem *mem.Store
@@ -41,7 +41,7 @@ func TestSuiteThroughWrappers(t *testing.T) {
 				Open: func(t *testing.T) backing.Store {
 					var rules []fault.Rule
 					for _, op := range []string{"put", "get", "stat", "list", "rename", "remove", "sweep"} {
-						// A listing that was told cannot be repeated, and what is closed is not.
+						// A reported listing cannot be repeated, and a closed store is not retried.
 						if kind != "" && (op != "list" || kind != fault.Reset) {
 							rules = append(rules, fault.Rule{Op: op, Kind: kind, Count: 1, Delay: time.Millisecond})
 						}
@@ -95,8 +95,8 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	}
 }
 
-// dirs is a store that holds a directory and a pipe. Its listings break off as often as a test
-// has them, after so many were told.
+// dirs is a store that holds a directory and a pipe. Its listings break off as often as a test has
+// them, after so many reported items.
 type dirs struct {
 	*mem.Store
 	breaks, after int
@@ -115,7 +115,7 @@ func (d *dirs) Others(_ context.Context, dir string, fn func(backing.Other) erro
 	return nil
 }
 
-// TestOthersThroughWrappers lists what is no object: nothing is told twice.
+// TestOthersThroughWrappers lists entries that are no objects: none is reported twice.
 func TestOthersThroughWrappers(t *testing.T) {
 	own := errors.New("the caller's own")
 	for _, c := range []struct {
@@ -152,7 +152,7 @@ func TestOthersThroughWrappers(t *testing.T) {
 	}
 }
 
-// TestForEver keeps trying for hours, and stops when it is told to, with the reason.
+// TestForEver keeps trying for hours, and stops at cancellation, with the reason.
 func TestForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
@@ -193,7 +193,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestLimit lets bytes through at the rate, whoever shares it.
+// TestLimit lets bytes through at the rate, with any number of sharers.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := limit.New(1 << 20)

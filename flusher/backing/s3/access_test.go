@@ -72,7 +72,7 @@ func TestCustomCA(t *testing.T) {
 	}
 }
 
-// The bucket is part of the host's name, as AWS has it, unless the URL says otherwise.
+// The bucket is part of the host's name, as AWS has it, unless the URL overrides it.
 func TestVirtualHost(t *testing.T) {
 	const domain = "s3.forebay.test"
 	server := s3test.Start(t, "--virtual-domain", domain)

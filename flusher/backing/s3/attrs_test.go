@@ -53,7 +53,7 @@ func TestParseMode(t *testing.T) {
 			t.Errorf("%q of %o: %v (%v), want %v (%v)", c.text, c.kind, got, ok, c.want, c.ok)
 		}
 	}
-	// What one program writes of a file or directory is not read as what another would.
+	// Attributes of one program for a file or directory are not read as those of another.
 	for perm := range uint64(0o10000) {
 		for _, kind := range []uint64{fileType, dirType} {
 			for _, form := range []string{"0%o", "%o", "%d"} {
@@ -82,7 +82,7 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// FuzzMetadata reads what any program may have put.
+// FuzzMetadata reads metadata of any program.
 func FuzzMetadata(f *testing.F) {
 	f.Add("0100644", "1600000000.5")
 	f.Fuzz(func(t *testing.T, mode, when string) {

@@ -18,7 +18,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// disturbance is what becomes of one request.
+// disturbance is the fate of one request.
 type disturbance struct {
 	name string
 	kind bb.Kind // of the operation's error
@@ -283,7 +283,7 @@ func faultOnce(t *testing.T, url string, op s3Fault, nth int, with *disturbance)
 	return count
 }
 
-// judgeS3 compares what is there with what may be.
+// judgeS3 compares the objects with the possible ones.
 func judgeS3(t *testing.T, what string, op s3Fault, found map[string][]byte, done bool) {
 	t.Helper()
 	is := func(p, want []byte) bool { return bytes.Equal(p, want) && (p == nil) == (want == nil) }

@@ -65,8 +65,8 @@ func (d *delayed) arrive() (status int, err error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// lateStore returns a store that loses one request, and looks after that soon. Changed gets
-// what it says has been changed.
+// lateStore returns a store that loses one request, and checks after that soon. Changed gets the
+// reported changes.
 func lateStore(t *testing.T, d *delayed) (s *Store, changed chan string) {
 	t.Helper()
 	server := start(t)
@@ -201,7 +201,7 @@ func ignorant(r *http.Request) *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"1"`}}, Body: http.NoBody, Request: r}
 }
 
-// TestStoreThatComparesNothing learns of a newer object that a late PUT has overwritten.
+// TestStoreThatComparesNothing detects a newer object that a late PUT has overwritten.
 func TestStoreThatComparesNothing(t *testing.T) {
 	d := &delayed{method: http.MethodPut, path: "/f", change: withoutConditions}
 	s, changed := lateStore(t, d)
@@ -223,7 +223,7 @@ func TestStoreThatComparesNothing(t *testing.T) {
 	expectContent(t, s, newer)
 }
 
-// TestLateDelete learns of a newer object that a late DELETE has removed.
+// TestLateDelete detects a newer object that a late DELETE has removed.
 func TestLateDelete(t *testing.T) {
 	d := &delayed{method: http.MethodDelete, path: "/f"}
 	s, changed := lateStore(t, d)
@@ -259,7 +259,7 @@ func TestLateCompletion(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// What it is answered tells nothing: a store may take it for one that was carried out before.
+		// Its answer proves nothing: a store may take it for one that was carried out before.
 		if _, err := d.arrive(); err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +305,7 @@ func TestUploadThatCannotBeAborted(t *testing.T) {
 	expectContent(t, s, newer)
 }
 
-// TestPutAgainAfterALostAnswer puts what is there already, which nobody told.
+// TestPutAgainAfterALostAnswer puts an object that is there already, without an answer.
 func TestPutAgainAfterALostAnswer(t *testing.T) {
 	d := &delayed{method: http.MethodPut, path: "/f", arrives: true}
 	s, _ := lateStore(t, d)
@@ -321,7 +321,7 @@ func TestPutAgainAfterALostAnswer(t *testing.T) {
 	expectContent(t, s, content)
 }
 
-// TestPutReplacesWhateverIsThere gives every wrong idea of what is there.
+// TestPutReplacesWhateverIsThere puts with every wrong expectation of the present object.
 func TestPutReplacesWhateverIsThere(t *testing.T) {
 	s, _ := lateStore(t, &delayed{})
 	for i, replaces := range []string{"", "0123456789abcdef0123456789abcdef"} {

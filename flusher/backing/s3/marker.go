@@ -48,7 +48,7 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 	})
 }
 
-// marker is what stands for a directory.
+// marker is the object that stands for a directory.
 type marker struct {
 	backing.Other
 	ours bool

@@ -43,7 +43,7 @@ func TestOwnCredentials(t *testing.T) {
 	if _, err := Open(where, o); bb.KindOf(err) != bb.NotFound {
 		t.Errorf("without the file: %v", err)
 	}
-	// A profile of the site's file is not replaced by what the environment has.
+	// A profile of the site's file is not replaced by the environment's settings.
 	o.CredentialsFile = file
 	put(server.SecretKey)
 	if err := putAndGet(t, open(t, server.URL(bucket, "")+"&profile=mine", o)); err != nil {

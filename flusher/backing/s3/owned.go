@@ -192,7 +192,8 @@ func (s *Store) tryRemovals(ctx context.Context, key string) (bool, error) {
 	return err == nil, unlessUnknown(err)
 }
 
-// tryCopies tries out whether the store refuses a copy over what its conditions do not name.
+// tryCopies tries out whether the store refuses a copy over an object that its conditions do not
+// name.
 func (s *Store) tryCopies(ctx context.Context, key string) (bool, error) {
 	if err := s.putOwn(ctx, key, []byte("forebay")); err != nil {
 		return false, err

@@ -10,15 +10,17 @@ import (
 	"forebay/flusher/backing"
 )
 
-// race is a store of versitygw, which compares the entity tag of a DELETE, and not what a copy
-// replaces. Before the first request for which on says so, other puts objects of its own.
+// race is a store of versitygw, which compares the entity tag of a DELETE, and not that of an
+// object that a copy replaces. Before the first request that on selects, other puts objects of its
+// own.
 type race struct {
 	*Store
 	other *Store
 	on    func(*http.Request) bool
 }
 
-// ignoreTags takes the conditions from DELETEs, as a store ignores them that does not know them.
+// ignoreTags takes the conditions from DELETEs, as a store without conditional DELETEs ignores
+// them.
 func ignoreTags(r *http.Request) {
 	if r.Method == http.MethodDelete {
 		r.Header.Del("If-Match")
@@ -165,7 +167,7 @@ func TestCopiesThatCompare(t *testing.T) {
 	r.expect(t, map[string]string{"f": "ours again", "g": "ours"})
 }
 
-// TestRenameIfWithoutChecksums ends a cut rename on a store that says no checksums.
+// TestRenameIfWithoutChecksums ends a cut rename on a store that reports no checksums.
 func TestRenameIfWithoutChecksums(t *testing.T) {
 	server := start(t)
 	opts := options()

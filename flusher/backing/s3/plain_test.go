@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestPlain holds that what the benchmarks compare with puts and reads real objects.
+// TestPlain checks that the benchmarks' baseline puts and reads real objects.
 func TestPlain(t *testing.T) {
 	server := start(t)
 	where, err := bb.ParseBacking(server.URL(server.Bucket(t, "plain"), "some"))

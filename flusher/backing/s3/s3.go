@@ -1,6 +1,5 @@
-// Package s3 keeps objects below a prefix of a bucket of any store that speaks
-// S3. It is the only importer of minio-go. It must never know the
-// content of objects.
+// Package s3 keeps objects below a prefix of a bucket of any S3 store. It is the only importer of
+// minio-go. It must never know the content of objects.
 package s3
 
 import (
@@ -22,13 +21,12 @@ import (
 
 // Store is a prefix in a bucket.
 //
-// Uploads in parts leave parts behind when a process dies, and S3 does not say
-// who began an upload. So an upload is announced in an object of the root,
-// named by our backing.Owner, which holds the object's key and the upload's id;
-// it is written before the first part is sent and removed after the upload has
-// ended. Sweep aborts exactly the uploads that it finds announced by somebody
-// who is dead. A crash between the beginning of an upload and its announcement
-// leaves an upload without parts, which takes no space.
+// Uploads in parts leave parts behind when a process dies, and S3 does not report the initiator of
+// an upload. So an upload is announced in an object of the root, named by our backing.Owner, which
+// holds the object's key and the upload's id; it is written before the first part is sent and
+// removed after the upload has ended. Sweep aborts exactly the uploads that it finds announced by a
+// process that has ended. A crash between the beginning of an upload and its announcement leaves an
+// upload without parts, which takes no space.
 type Store struct {
 	client *minio.Core
 	bucket string
@@ -181,7 +179,7 @@ func (r *reader) Close() error {
 	return answer.Wrap("get", r.name, err)
 }
 
-// Stat asks for an object's head.
+// Stat requests an object's head.
 func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	if err := backing.CheckName("stat", name); err != nil {
 		return backing.Object{}, err
@@ -219,7 +217,7 @@ func (s *Store) object(info minio.ObjectInfo) backing.Object {
 func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
 	return s.list(ctx, "list", prefix, func(info minio.ObjectInfo) error {
 		if strings.HasSuffix(info.Key, "/") || backing.IsTemp(info.Key) {
-			return nil // what some tools put for a directory; our announcements
+			return nil // some tools' markers of directories; our announcements
 		}
 		return fn(s.object(info))
 	})
@@ -408,7 +406,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(errors.Join(err, s.cleanup(ctx, func(ctx context.Context) error { return s.remove(ctx, key, key) })))
 }
 
-// explain turns what Check met into what to do about it.
+// explain turns an error of Check into a remedy.
 func (s *Store) explain(err error) error {
 	if err == nil {
 		return nil
@@ -431,7 +429,7 @@ func (s *Store) explain(err error) error {
 // url names the root.
 func (s *Store) url() string { return strings.TrimSuffix("s3://"+s.bucket+"/"+s.prefix, "/") }
 
-// firstError leaves out what followed from the first error.
+// firstError leaves out errors that followed from the first.
 func firstError(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()[0]

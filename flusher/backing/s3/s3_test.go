@@ -184,7 +184,7 @@ func (b between) RoundTrip(r *http.Request) (*http.Response, error) {
 
 const checksumHeader = "X-Amz-Checksum-Crc64nvme"
 
-// TestStoreThatLies has the store confirm another checksum than that of what it was sent.
+// TestStoreThatLies makes the store confirm another checksum than that of its bytes.
 func TestStoreThatLies(t *testing.T) {
 	server := start(t)
 	opts := options()
@@ -238,7 +238,7 @@ func TestBytesDamagedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestStoreWithoutChecksums is one that knows no CRC-64/NVME.
+// TestStoreWithoutChecksums is a store without CRC-64/NVME.
 func TestStoreWithoutChecksums(t *testing.T) {
 	server := start(t)
 	opts := options()
@@ -304,7 +304,7 @@ func TestAbortedUntilGone(t *testing.T) {
 	opts := options()
 	opts.Transport = between{request: func(r *http.Request) *http.Response {
 		if r.Method == http.MethodDelete && r.URL.Query().Has("uploadId") && aborts.Add(1) == 1 {
-			// To who asks for its parts the upload is as it was.
+			// A listing of its parts shows the upload unchanged.
 			return &http.Response{StatusCode: http.StatusNoContent, Request: r, Header: http.Header{}, Body: http.NoBody}
 		}
 		return nil

@@ -1,5 +1,5 @@
-// Package confine gives up, for good, what a store worker does without: the system calls, capabilities and folders
-// that it has no use for. It must never know a store, nor what the worker is asked for.
+// Package confine gives up, for good, the system calls, capabilities and folders that a store worker does not
+// need. It must never know a store, nor the worker's requests.
 package confine
 
 import (
@@ -24,7 +24,7 @@ func (f *Fence) Moved(dir string) bool {
 	}
 	var now unix.Stat_t
 	if unix.Stat(dir, &now) != nil {
-		return false // the call says what is wrong
+		return false // the call returns the error
 	}
 	return *f != Fence{now.Dev, now.Ino}
 }
@@ -143,8 +143,8 @@ func HasLandlock() error {
 	return err
 }
 
-// rightsOf returns what a ruleset of a version handles, all of which is denied but for what rules grant
-// below paths, and the size of the structure that the version knows. It is pure.
+// rightsOf returns the rights that a ruleset of a version handles, all denied unless rules grant them
+// below paths, and the size of the version's structure. It is pure.
 func rightsOf(abi int) (attr unix.LandlockRulesetAttr, size uintptr) {
 	const field = 8 // each is a number of 64 bits
 	attr.Handled_access_fs, size = landlockAll, field

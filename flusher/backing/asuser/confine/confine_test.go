@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alice is a user whom no system knows.
+// alice is a user who is not in the user database.
 const alice = 50001
 
 // command is the argument with which this binary is a process to confine.
@@ -80,7 +80,7 @@ func users() []uint32 {
 	return []uint32{uint32(os.Geteuid())}
 }
 
-// A process cannot leave its directory where the kernel has Landlock, whatever its user may.
+// A process cannot leave its directory where the kernel has Landlock, whatever rights its user has.
 func TestConfined(t *testing.T) {
 	uid := users()[len(users())-1]
 	dir, outside := home(t, int(uid)), home(t, int(uid))
@@ -110,7 +110,7 @@ const (
 	probeAbstract = "FOREBAY_TEST_PROBE_ABSTRACT"
 )
 
-// probe tries what a worker that is confined must not do. It runs in place of one.
+// probe tries each forbidden step of a confined worker. It runs in place of one.
 func probe(dir string, f *Fence, outside string) error {
 	if err := os.WriteFile(filepath.Join(dir, "inside"), nil, 0o600); err != nil {
 		return err
@@ -233,7 +233,7 @@ func TestProgram(t *testing.T) {
 }
 
 const (
-	probeCalls = "FOREBAY_TEST_PROBE_CALLS" // what to do of the three below
+	probeCalls = "FOREBAY_TEST_PROBE_CALLS" // which of the three below to do
 	unfiltered = "unfiltered"
 	filtered   = "filtered"
 	// Else: the number of the one call to make.
@@ -284,7 +284,7 @@ func asWorker(t *testing.T, uid uint32, how string) (string, error) {
 	return string(out), err
 }
 
-// errnos runs all calls, and returns what each fails with.
+// errnos runs all calls, and returns the error of each.
 func errnos(t *testing.T, uid uint32, how string) map[uint32]syscall.Errno {
 	t.Helper()
 	out, err := asWorker(t, uid, how)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter of a worker's system calls (seccomp(2)) lets a worker work on files, and run threads. What else a
-// process may ask a kernel for is refused, as most of what made users root was: none of it is needed, and a worker
-// whose adaptor has a fault that its user knows is no way into the kernel. It is a list of what is
-// refused, as a list of what is let be would have to follow each release of Go; but no call newer
-// than this file is let be.
+// The filter of a worker's system calls (seccomp(2)) lets a worker work on files, and run threads. All other
+// system calls are refused, among them most of those that have made users root: none of them is needed, and a
+// worker whose adaptor has a fault that its user exploits is no way into the kernel. It is a list of refused
+// calls, as a list of allowed ones would have to follow each release of Go; but no call newer than this file is
+// allowed.
 
-// lastKnown is the newest system call that the lists below know of. Whoever makes a newer one learns that
-// this kernel does not have it, as Go and the C library expect of older ones.
+// lastKnown is the newest system call in the lists below. A newer one fails as on a kernel without it, as
+// Go and the C library expect of older ones.
 const lastKnown = unix.SYS_MSEAL
 
 // refused are calls that fail with EPERM.
@@ -44,7 +44,7 @@ var refused = append([]uint32{
 	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 	unix.SYS_PERSONALITY, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_VHANGUP, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
 	unix.SYS_LOOKUP_DCOOKIE, unix.SYS_NFSSERVCTL,
-	// Who the worker is.
+	// The worker's identity.
 	unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
 	unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET,
 }, refusedHere...)
@@ -131,7 +131,7 @@ func FilterCalls() error {
 // Install has a program hold for all threads of this process.
 func Install(p []unix.SockFilter) error {
 	fprog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	// Without SPEC_ALLOW, which came with the verdict that hasFilter asks for, older kernels run a thread with a filter slower.
+	// Without SPEC_ALLOW, which came with the verdict that hasFilter tests, older kernels run a thread with a filter slower.
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	// As above (unsafe.Pointer, rule 4).
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))

@@ -1,5 +1,5 @@
-// Package former finds store workers of a daemon's earlier lives that have not ended, and keeps new ones from the
-// files that they may still change. It must never know a store, nor what a worker does.
+// Package former finds store workers of a daemon's earlier runs that have not ended, and keeps new ones from the
+// files that they may still change. It must never know a store, nor the work of a worker.
 package former
 
 import (
@@ -45,7 +45,7 @@ type former struct {
 	file *os.File
 }
 
-// Workers are the workers of earlier lives. Its methods may be called concurrently.
+// Workers are the workers of earlier runs. Its methods may be called concurrently.
 type Workers struct {
 	Dir    string        // "": nothing is held
 	Within time.Duration // how long a call waits before it fails
@@ -93,7 +93,7 @@ func openFormer(name string) (*former, error) {
 	return one, nil
 }
 
-// look forgets those that have ended.
+// look removes those that have ended.
 func (f *Workers) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,8 @@ func (f *Workers) look() {
 	f.left = left
 }
 
-// inTheWay returns how many workers have not ended that may reach what a new one would, and the root of one.
+// inTheWay returns how many workers have not ended that may reach the files of a new one, and the root of
+// one.
 func (f *Workers) inTheWay(uid uint32, root string) (n int, of string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package protocol is what a daemon and a store worker send each other: requests, replies, and the slots of memory
-// that bytes pass through. It must never touch a store, nor trust that a message came from a worker that was not
-// taken over: all is bounded and checked.
+// Package protocol has the messages between a daemon and a store worker: requests, replies, and the slots of
+// memory that bytes pass through. It must never touch a store, nor trust that a message came from a worker that
+// was not taken over: all is bounded and checked.
 package protocol
 
 import (
@@ -18,7 +18,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Op is what a request asks for.
+// Op is the operation of a request.
 type Op uint8
 
 // The requests.
@@ -30,7 +30,7 @@ const (
 	OpStat                 //
 	OpList                 // the first page; handle 0 in the reply: that was all
 	OpOthers               // as OpList
-	OpTemps                // as OpList: what is named as unfinished work
+	OpTemps                // as OpList: files named as unfinished work
 	OpNext                 // the next page: handle
 	OpPut                  // begin a file, and if a slot or no byte is given, write and finish it; n in the reply: bytes of the largest write
 	OpWrite                // write into a file that was begun: handle
@@ -107,7 +107,7 @@ const (
 	FlagError               // of a reply: it failed
 )
 
-// NoSlot says that no slot goes with a message.
+// NoSlot is the slot of a message without one.
 const NoSlot = -1
 
 // Message is a request or its reply. All fields cross in this order; most are zero, which takes
@@ -145,7 +145,7 @@ const (
 	itemBare
 )
 
-// RemoteError is an error as it crosses: what an *bb.Error says, and its number of the kernel.
+// RemoteError is an error as it crosses: the fields of an *bb.Error, and its number of the kernel.
 type RemoteError struct {
 	Kind                     uint64
 	Op, Path, Reason, Remedy string
@@ -340,7 +340,7 @@ func (m *Message) SetError(err error) {
 	m.Err.Path, m.Err.Reason = shortened(m.Err.Path), shortened(m.Err.Reason)
 }
 
-// shortened bounds what an error quotes.
+// shortened bounds the text that an error quotes.
 func shortened(s string) string {
 	const most = 8 << 10
 	if len(s) > most {
@@ -405,7 +405,7 @@ func ItemOfVersion(v backing.Version) Item { return Item{ETag: v.ETag, Size: v.S
 // Version returns the version that a line holds.
 func (i *Item) Version() backing.Version { return backing.Version{ETag: i.ETag, Size: i.Size} }
 
-// ItemOfOther returns the line of what is no object.
+// ItemOfOther returns the line of an item that is no object.
 func ItemOfOther(o *backing.Other) Item {
 	i := Item{Name: o.Name, mtime: o.MTime, Mode: o.Mode}
 	if o.Bare {
@@ -414,7 +414,7 @@ func ItemOfOther(o *backing.Other) Item {
 	return i
 }
 
-// Other returns what a line says that is no object.
+// Other returns the item of a line that is no object.
 func (i *Item) Other() backing.Other {
 	return backing.Other{Name: i.Name, Mode: i.Mode, MTime: i.mtime, Bare: i.Flags&itemBare != 0}
 }
@@ -427,7 +427,7 @@ func (m *Message) One() (*Item, error) {
 	return &m.Items[0], nil
 }
 
-// OpenOptions is what OpOpen carries of posix.Options.
+// OpenOptions is the part of posix.Options that OpOpen carries.
 type OpenOptions struct {
 	Root     []byte // bytes, since a path in it need be no text
 	Instance bb.InstanceID

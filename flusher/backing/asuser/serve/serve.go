@@ -1,5 +1,5 @@
-// Package serve is a store worker: the process that carries out, on the files of one root and with the rights of one
-// user, what its daemon asks for. It must never know a buffer, nor other users and roots.
+// Package serve is a store worker: the process that carries out its daemon's requests on the files of one root, with
+// the rights of one user. It must never know a buffer, nor other users and roots.
 package serve
 
 import (
@@ -202,7 +202,7 @@ func (s *server) open(m, reply *protocol.Message) error {
 	return nil
 }
 
-// onStore carries out what names no handle.
+// onStore carries out requests without a handle.
 func (s *server) onStore(ctx context.Context, store *posix.Store, m, reply *protocol.Message) error {
 	switch m.Op {
 	case protocol.OpGet:
@@ -237,7 +237,7 @@ func (s *server) onStore(ctx context.Context, store *posix.Store, m, reply *prot
 	return s.change(ctx, store, m)
 }
 
-// change carries out what has no answer but its error.
+// change carries out requests without an answer but their error.
 func (s *server) change(ctx context.Context, store *posix.Store, m *protocol.Message) error {
 	switch m.Op {
 	case protocol.OpRename:
@@ -267,7 +267,7 @@ func (s *server) change(ctx context.Context, store *posix.Store, m *protocol.Mes
 	return fmt.Errorf("%w: operation %d", protocol.ErrMalformed, m.Op)
 }
 
-// onHandle goes on with what an earlier request began.
+// onHandle continues the work of an earlier request.
 func (s *server) onHandle(ctx context.Context, m, reply *protocol.Message) error {
 	s.mu.Lock()
 	h := s.handles[m.Handle]
@@ -453,7 +453,7 @@ func (l *listing) add(ctx context.Context, i protocol.Item) error {
 	}
 }
 
-// page moves the next page into a reply; last says that there are no more.
+// page moves the next page into a reply; last: there are no more.
 func (l *listing) page(ctx context.Context, reply *protocol.Message) (last bool, err error) {
 	select {
 	case p := <-l.pages:
@@ -464,8 +464,8 @@ func (l *listing) page(ctx context.Context, reply *protocol.Message) (last bool,
 	}
 }
 
-// Main is what a binary does whose first argument is Command; args are the others. It returns
-// the status to exit with.
+// Main is the main function of a binary whose first argument is Command; args are the others. It
+// returns the status to exit with.
 func Main(args []string) int {
 	var err error
 	var f *confine.Fence
@@ -481,7 +481,7 @@ func Main(args []string) int {
 	if err == nil {
 		err = confine.FilterCalls()
 	}
-	if err == nil || errors.Is(err, confine.ErrNoFilter) { // the daemon has said so
+	if err == nil || errors.Is(err, confine.ErrNoFilter) { // the daemon has logged it
 		err = serve(args[0], f)
 	}
 	if err != nil {

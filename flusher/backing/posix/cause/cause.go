@@ -1,5 +1,5 @@
-// Package cause names, of what the kernel returned for a call to a file system, the kind of error it is here, and the
-// remedy. It must never know a store.
+// Package cause translates errors of the kernel for calls to a file system into kinds of errors here, with remedies.
+// It must never know a store.
 package cause
 
 import (
@@ -13,11 +13,11 @@ import (
 	"forebay/internal/bb"
 )
 
-// passes reports whether an errno says that a file system could not do something now, although nothing is wrong with
-// the request. Network file systems return all of these while a server is away, a client is evicted or a target is
-// deactivated: Lustre EIO, ENODEV, ESHUTDOWN and ENOTCONN (a target is inactive or its import was invalidated), EAGAIN
-// and EINTR (a request was cut by an eviction), and EFAULT for a buffer whose transfer it had to give up. A local disk
-// returns EIO, and the next attempt fails with it again.
+// passes reports whether an errno means a passing failure of a file system, and no fault of the request. Network file
+// systems return all of these while a server is away, a client is evicted or a target is deactivated: Lustre EIO,
+// ENODEV, ESHUTDOWN and ENOTCONN (a target is inactive or its import was invalidated), EAGAIN and EINTR (a request was
+// cut by an eviction), and EFAULT for a buffer whose transfer it had to abort. A local disk returns EIO, and the next
+// attempt fails with it again.
 func passes(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EIO, syscall.ENODEV, syscall.ENXIO, syscall.ESHUTDOWN, syscall.ENOTCONN, syscall.ESTALE, syscall.EAGAIN, syscall.EINTR, syscall.EFAULT,
@@ -51,7 +51,8 @@ func otherProject(op, name string, err error) error {
 		WithRemedy("give both directories the same project (lfs project -s -r -p ID DIR, xfs_quota), or the new one none that is inherited")
 }
 
-// Wrap gives err an operation and a name, and translates what the standard library has no kind for.
+// Wrap gives err an operation and a name, and translates errors that the standard library has no
+// kind for.
 func Wrap(op, name string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -1,5 +1,5 @@
-// Package identity tells directories apart that lie under the same path at different times. It must never know
-// a store, nor change anything.
+// Package identity distinguishes directories that lie under the same path at different times. It must never
+// know a store, nor change anything.
 package identity
 
 import (
@@ -14,10 +14,10 @@ import (
 	"forebay/flusher/backing/posix/lustre"
 )
 
-// Identity says which directory a store's root is, so that one which only lies under the
-// same path, below a mount point on which nothing is mounted, is not taken for it.
+// Identity identifies the directory of a store's root, so that one which only lies under the same
+// path, below a mount point on which nothing is mounted, is not taken for it.
 //
-// What is compared has to stay as it is when the file system is mounted again, after a
+// The compared properties have to stay the same when the file system is mounted again, after a
 // reboot and on other nodes:
 //
 //   - the type of the file system;
@@ -30,7 +30,7 @@ import (
 // st_dev is none of it: it counts mounts.
 type Identity struct {
 	Kind  uint64 // f_type of statfs(2)
-	ID    uint64 // f_fsid; 0: says nothing
+	ID    uint64 // f_fsid; 0: not comparable
 	Inode uint64
 	Mount string // path of the mount point; "": not known
 }
@@ -44,8 +44,8 @@ var stableIDs = map[uint64]bool{
 	lustre.Magic:           true, // of the name of the file system
 	0x2fc12fc1:             true, // ZFS: of the data set's id
 	0xc36400:               true, // Ceph: of the cluster's id
-	// Of a tmpfs it is random for each mount, as is what it holds: another mount is another
-	// file system. Kernels before 5.18 say zero.
+	// Of a tmpfs it is random for each mount, which has files of its own: another mount is another
+	// file system. Kernels before 5.18 report zero.
 	unix.TMPFS_MAGIC: true,
 }
 
@@ -60,7 +60,7 @@ func (i Identity) String() string {
 	return fmt.Sprintf("%s:%x:%x:%x:%s", format, i.Kind, i.ID, i.Inode, i.Mount)
 }
 
-// Parse decodes String. What a newer release has written in another way cannot be compared.
+// Parse decodes String. Another form, of a newer release, cannot be compared.
 func Parse(s string) (i Identity, ok bool) {
 	parts := strings.SplitN(s, ":", 5)
 	if len(parts) != 5 || parts[0] != format {
@@ -77,7 +77,7 @@ func Parse(s string) (i Identity, ok bool) {
 	return i, true
 }
 
-// Differs says what tells a directory from the one that was recorded; "": nothing does.
+// Differs returns the difference between a directory and the one that was recorded; "": none.
 func (i Identity) Differs(now Identity) string {
 	switch {
 	case i.Kind != now.Kind:

@@ -1,5 +1,5 @@
-// Package link makes and reads symbolic links below a root, and follows none. It must never know a store, nor what a
-// link is for.
+// Package link makes and reads symbolic links below a root, and follows none. It must never know a store, nor the
+// purpose of a link.
 package link
 
 import (
@@ -81,7 +81,7 @@ func Is(root *os.Root, name string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSymlink
 }
 
-// OrFile reports whether what has a mode is a symbolic link or a file.
+// OrFile reports whether a mode is that of a symbolic link or a file.
 func OrFile(mode fs.FileMode) bool { return mode.IsRegular() || mode.Type() == fs.ModeSymlink }
 
 // Begin returns a file in memory for the target of a link, which has size bytes.

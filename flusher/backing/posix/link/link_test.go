@@ -12,7 +12,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestReplacedLink: what the owner of a directory puts in the place of a new link keeps its owner and its time.
+// TestReplacedLink: a file that the owner of a directory puts in the place of a new link keeps its owner and
+// its time.
 func TestReplacedLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
@@ -52,7 +53,7 @@ func TestReplacedLink(t *testing.T) {
 	}
 }
 
-// TestMake: a link has its owner and time, whatever it leads to.
+// TestMake: a link has its owner and time, with any target.
 func TestMake(t *testing.T) {
 	dir, when := t.TempDir(), time.Unix(1_600_000_000, 123_000)
 	root, err := os.OpenRoot(dir)

@@ -9,10 +9,10 @@ import (
 )
 
 // On Lustre a write fails with ENOSPC when one of the file's targets is full, however much room the others have. The
-// attempt after that asks for another layout, over twice as many targets, and so for other objects.
+// next attempt requests another layout, over twice as many targets, and so other objects.
 
-// FullTargets has, by name, the layout that the next attempt asks for of a file that met a full target. The zero value is
-// ready for use; its methods may be called concurrently.
+// FullTargets has, by name, the layout that the next attempt requests for a file that met a full target. The zero value
+// is ready for use; its methods may be called concurrently.
 type FullTargets struct {
 	mu   sync.Mutex
 	next map[string]Layout
@@ -50,8 +50,8 @@ func (f *FullTargets) Next(name string) Layout {
 // mostTargets is the number of targets from which all are asked for.
 const mostTargets = 64
 
-// other returns a layout over twice as many targets, of the same pools; over all of them after some doublings. The bytes
-// of what was on the metadata server are on targets.
+// other returns a layout over twice as many targets, of the same pools; over all of them after some doublings. Bytes of
+// a part on the metadata server are on targets then.
 func (l Layout) other() Layout {
 	if len(l) == 0 {
 		l = Layout{{}}

@@ -2,7 +2,7 @@ package lustre
 
 import "testing"
 
-// Each attempt asks for twice as many targets, of each component and of the same pools, and for all of them in the end.
+// Each attempt requests twice as many targets, of each component and of the same pools, and for all of them in the end.
 func TestOther(t *testing.T) {
 	for _, c := range []struct {
 		had   string

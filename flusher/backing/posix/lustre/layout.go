@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Magic is what statfs(2) calls Lustre (LL_SUPER_MAGIC).
+// Magic is the number of Lustre in statfs(2) (LL_SUPER_MAGIC).
 const Magic = 0x0BD00BD0
 
 // leastLaidOut is the size of the smallest file, in bytes, that gets a layout of its own.
 const leastLaidOut = 1 << 20
 
-// Layout says how the bytes of a file are spread over Lustre's storage targets: in one way, or in another one for each
+// Layout is the distribution of a file's bytes over Lustre's storage targets: in one way, or in another one for each
 // part of the file (a progressive layout). The components are in order and without gaps. The last one has no end.
 type Layout []Component
 
@@ -104,7 +104,7 @@ func (c *Component) check() error {
 	return checkPool(c.Pool)
 }
 
-// checkPool refuses what lctl pool_new would: names are letters, digits, - and _.
+// checkPool refuses names that lctl pool_new refuses: names are letters, digits, - and _.
 func checkPool(name string) error {
 	if len(name) > maxPool {
 		return fmt.Errorf("pool name %.20q is longer than %d bytes", name, maxPool)
@@ -148,8 +148,8 @@ func PartSize(most int64, l Layout, size int64) int64 {
 	}
 }
 
-// Fewer describes what of a layout that was asked for a file did not get: fewer targets, since the file system or
-// the pool has no more, another pool, or less on the metadata server, which has a limit for each file
+// Fewer describes the parts of a requested layout that a file did not get: fewer targets, since the file system
+// or the pool has no more, another pool, or less on the metadata server, which has a limit for each file
 // (lod_dom_stripesize_choose in lustre/lod/lod_lov.c). "": nothing.
 func Fewer(asked, got Layout) string {
 	if asked.onMDT() && len(got) > 0 {
@@ -173,7 +173,8 @@ func Fewer(asked, got Layout) string {
 	return ""
 }
 
-// Told has what was told once. The zero value is ready for use; its methods may be called concurrently.
+// Told has the lines that were logged once. The zero value is ready for use; its methods may be called
+// concurrently.
 type Told struct {
 	mu    sync.Mutex
 	texts map[string]bool

@@ -62,7 +62,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// What a layout is set by is, byte for byte, what liblustreapi would set (on a machine with little-endian numbers).
+// The attribute that sets a layout is, byte for byte, that of liblustreapi (on a machine with little-endian
+// numbers).
 func TestAttribute(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes are written down for machines with little-endian numbers")
@@ -133,7 +134,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParse: what is read is printed so that it is read again, and set so that it is read back.
+// FuzzParse: a parsed layout is printed so that it parses again, and set so that it is read back.
 func FuzzParse(f *testing.F) {
 	f.Add("-E 64M -c 1 -S 1M -p flash -E -1 -c -1")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -9,8 +9,8 @@ import (
 )
 
 // Project returns the project against whose quota an open file's bytes count; 0: none, or the file system has none. Forebay
-// sets none: a directory hands its own on to what is made in it. It is asked for as lfs project does
-// (FS_IOC_FSGETXATTR; ll_fsxattr in lustre/llite/file.c).
+// sets none: a directory hands its own on to new entries in it. It is read as lfs project does (FS_IOC_FSGETXATTR;
+// ll_fsxattr in lustre/llite/file.c).
 func Project(f *os.File) uint32 {
 	const (
 		getFSXAttr = 0x801c581f // of linux/fs.h

@@ -8,8 +8,8 @@ import (
 )
 
 // CheckServers runs "lfs check servers", which pings every target that this node's Lustre mounts use, and returns its
-// output. It fails if there is no lfs, and may hang in the kernel whatever becomes of ctx. That lfs exits with an
-// error is none: it does so if a target does not answer.
+// output. It fails if there is no lfs, and may hang in the kernel even after the end of ctx. An exit of lfs with an
+// error is no failure: it has one if a target does not answer.
 func CheckServers(ctx context.Context) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, "lfs", "check", "servers").CombinedOutput()
 	if _, exited := err.(*exec.ExitError); exited && ctx.Err() == nil {
@@ -18,8 +18,8 @@ func CheckServers(ctx context.Context) ([]byte, error) {
 	return out, err
 }
 
-// SilentTargets returns the targets of which the output of "lfs check servers" says that they do not answer, sorted.
-// Its lines are, by lustre/utils/liblustreapi.c (do_target_check):
+// SilentTargets returns the targets that do not answer by the output of "lfs check servers", sorted. Its lines are,
+// by lustre/utils/liblustreapi.c (do_target_check):
 //
 //	NAME active.
 //	NAME inactive.

@@ -8,7 +8,7 @@ import (
 )
 
 // String returns the layout in the options of lfs setstripe, which Parse reads: -E (end of a component), -L mdt, -c, -S
-// and -p. What is the file system's default is left out.
+// and -p. Defaults of the file system are left out.
 func (l Layout) String() string {
 	var words []string
 	for _, c := range l {
@@ -36,10 +36,10 @@ func (l Layout) String() string {
 	return strings.Join(words, " ")
 }
 
-// maxText bounds what String returns, in bytes.
+// maxText bounds the result of String, in bytes.
 const maxText = 4096
 
-// IsText reports whether a text may have come from String, whoever it came from.
+// IsText reports whether a text may have come from String, whatever its source.
 func IsText(s string) bool {
 	return len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }

@@ -1,5 +1,5 @@
 // Package opendir keeps directories open while files are put into them: those put at about the same time share one
-// descriptor, and the checks of it. It must never know what the files are, nor which names they should have.
+// descriptor, and the checks of it. It must never know the files' content, nor their names.
 package opendir
 
 import (
@@ -73,7 +73,7 @@ func (c *Cache) join(path string) *Dir {
 	return d
 }
 
-// Forget has no open directory handed to others any more: paths lead elsewhere.
+// Forget stops sharing all open directories: paths lead elsewhere.
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (d *Dir) Sync(sync func() error) error {
 	return d.failed
 }
 
-// forget has a directory not handed to others any more.
+// forget stops sharing a directory.
 func (c *Cache) forget(d *Dir) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

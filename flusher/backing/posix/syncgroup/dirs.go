@@ -18,8 +18,8 @@ type Dirs struct {
 	dirs map[id]*dir // that are being synced
 }
 
-// id tells directories apart. A path does not: another file system may be mounted there by now. Neither does an inode, where
-// a file system merges others and passes their inode numbers through (mergerfs, bindfs, virtiofs, 9P).
+// id distinguishes directories. A path does not: another file system may be mounted there by now. Neither does an inode,
+// where a file system merges others and passes their inode numbers through (mergerfs, bindfs, virtiofs, 9P).
 type id struct {
 	dev, ino uint64
 	path     string // below the store's root
@@ -39,8 +39,8 @@ type round struct {
 // Opened is called after a directory was opened, for Sync.
 func (d *Dirs) Opened() uint64 { return d.opened.Add(1) }
 
-// Sync makes durable which names a directory has. path is its own below the store's root, opened what Opened returned
-// of f. It returns an error of whoever synced the directory.
+// Sync makes the names of a directory durable. path is its own below the store's root, opened is the result of Opened
+// for f. It returns an error of the call that synced the directory.
 func (d *Dirs) Sync(f *os.File, path string, opened uint64) error {
 	var stat unix.Stat_t
 	if err := control(f, func(fd int) error { return unix.Fstat(fd, &stat) }); err != nil {

@@ -40,7 +40,7 @@ type Options struct {
 //	2nd to 40th file   wait ───▶ syncfs ──▶ done
 //	41st to 90th file            wait ────▶ syncfs ──▶ done
 //
-// syncfs writes whatever the file system has to write, also of other users, and nothing interrupts it. It therefore runs in a
+// syncfs writes all dirty data of the file system, also of other users, and nothing interrupts it. It therefore runs in a
 // goroutine of Files, and each file, also the one that began it, waits no longer than patience and then has an fsync of its
 // own. From then on until that sync has ended, all files have; after a syncfs that took so long, for some time more.
 //
@@ -60,11 +60,11 @@ type fileSystem struct {
 	busy  bool      // a file, or a group, is being synced
 	now   *group    // that is being synced; nil: none is
 	next  *group    // that waits; nil: nobody does
-	slow  bool      // a file has lost its patience with what is being synced: until that has ended, nothing is shared
+	slow  bool      // a file has waited out its patience for the running sync: until that has ended, nothing is shared
 	alone time.Time // until then nothing is shared
 }
 
-// group is what one syncfs makes durable.
+// group is the files that one syncfs makes durable.
 type group struct {
 	members int
 	eldest  *os.File // whose descriptor was opened before the others were written, so that syncfs reports all their errors
@@ -94,7 +94,8 @@ func NewFiles(o Options) *Files {
 // Opened is called after a file was opened and before it is written, for Sync.
 func (s *Files) Opened() uint64 { return s.opened.Add(1) }
 
-// Sync makes a file durable: its bytes, its length and its attributes. opened is what Opened returned of it.
+// Sync makes a file durable: its bytes, its length and its attributes. opened is the result of Opened for
+// it.
 func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
 	if size > Small || s.opts.Proven == nil {
 		return s.opts.One(f)
@@ -246,12 +247,12 @@ func (s *Files) end(fs *fileSystem, g *group, durable bool) {
 	s.hand(fs)
 }
 
-// Wait waits until the kernel has ended what was begun for groups, also where no file waits for it any more. It
-// is called when no Sync is under way.
+// Wait waits until the kernel has ended the calls for groups, also those that no file waits for any more. It is
+// called when no Sync is under way.
 func (s *Files) Wait() { s.wholes.Wait() }
 
-// pause returns for how long nothing is shared after a syncfs that took so long. Of the time, syncfs that are slow
-// by what others write so have a tenth at most.
+// pause returns for how long nothing is shared after a syncfs that took so long. So syncfs calls that are slow
+// because of others' writes take a tenth of the time at most.
 func pause(took time.Duration) time.Duration {
 	if took < patience {
 		return 0
@@ -262,7 +263,7 @@ func pause(took time.Duration) time.Duration {
 // whole is syncfs(2).
 func whole(f *os.File) error { return control(f, unix.Syncfs) }
 
-// duplicate returns another descriptor of what f is of (dup(2)).
+// duplicate returns another descriptor of f's file (dup(2)).
 func duplicate(f *os.File) (*os.File, error) {
 	own := -1
 	err := control(f, func(fd int) (err error) {

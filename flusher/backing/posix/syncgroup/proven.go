@@ -18,14 +18,12 @@ import (
 //     Linux 6.17 iomap_writeback_folio). It waits for the bytes, whose end changes the file's inode, and forces the log,
 //     which flushes the disk's cache first (xfs_fs_sync_fs).
 //   - ext4 allocates blocks when it writes the bytes, and drops these if it cannot, as in a group of blocks whose bitmap is
-//     damaged: mpage_map_and_submit_extent in fs/ext4/inode.c returns the error, and records it nowhere (Linux 6.18). fsync
-//     returns it, as it has called that itself. Under syncfs a kworker has, so the error is lost and syncfs succeeds.
+//     damaged: mpage_map_and_submit_extent in fs/ext4/inode.c returns the error, and records it nowhere (Linux 6.18). fsync returns it, as it has called that itself. Under syncfs a kworker has called it, so the error is lost and syncfs succeeds.
 //     ext2 and an ext4 without a journal have the same magic number, and syncfs is worth less there.
 //   - A file system that an error made read-only is not written, and syncfs succeeds; the rename that follows does not.
 //   - 9P returns the magic number of the server's file system (v9fs_statfs in fs/9p/vfs_super.c), and has no sync_fs. Its st_dev
 //     has no major number, as that of no network file system has; XFS is on a block device, which has one.
-//   - Lustre has no sync_fs (lustre_super_operations in lustre/llite/super25.c): the servers get the bytes, and
-//     are not asked to commit them. Only fsync asks (md_sync and OST_SYNC by ll_fsync in lustre/llite/file.c), and returns
+//   - Lustre has no sync_fs (lustre_super_operations in lustre/llite/super25.c): the servers get the bytes, and no request to commit them. Only fsync sends one (md_sync and OST_SYNC by ll_fsync in lustre/llite/file.c), and returns
 //     the errors of bytes that were written late. NFS and FUSE have none either, and a file on tmpfs is as durable as it can be.
 //   - btrfs commits all its trees: it was not measured, and fsync writes a log for each file.
 //

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world counts what is synced, and decides what becomes of it.
+// world counts syncs, and decides their results.
 type world struct {
 	t *testing.T
 	*Files

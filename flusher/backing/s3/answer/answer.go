@@ -129,7 +129,7 @@ func ConditionFailed(err error) bool {
 	return answer.StatusCode == http.StatusPreconditionFailed || answer.Code == "ConditionalRequestConflict" || answer.Code == "PreconditionFailed"
 }
 
-// Outcome is what an error leaves open of its request.
+// Outcome is the knowledge about a request after its error.
 type Outcome uint8
 
 // The outcomes.

@@ -12,7 +12,7 @@ func Matching(ctx context.Context, etag string) context.Context {
 	return context.WithValue(ctx, matchKey{}, etag)
 }
 
-// matchTransport sets what Matching has asked for.
+// matchTransport sets the conditions of Matching.
 type matchTransport struct{ http.RoundTripper }
 
 func (t matchTransport) RoundTrip(r *http.Request) (*http.Response, error) {

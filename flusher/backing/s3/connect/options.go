@@ -42,9 +42,9 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// Client returns a client of minio-go, and a function that closes its idle connections. It sends
-// no request but what credentials need: those of a file of the user's are read at once, so that
-// the error is of this call. An endpoint that is no URL of a host is invalid.
+// Client returns a client of minio-go, and a function that closes its idle connections. It sends no
+// request but those for credentials: those of a file of the user's are read at once, so that the
+// error is of this call. An endpoint that is no URL of a host is invalid.
 func (o *Options) Client() (*minio.Core, func(), error) {
 	u, err := url.Parse(o.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Path != "" && u.Path != "/" || u.User != nil {

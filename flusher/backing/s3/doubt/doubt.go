@@ -18,7 +18,7 @@ const maxNames = 1000
 // Doubt is a name's state.
 type Doubt struct {
 	until time.Time
-	Puts  []Content // what would then be there
+	Puts  []Content // the possible contents then
 	// The state confirmed since: that the name is gone, or its content. Neither: nothing was.
 	Gone bool
 	ETag string
@@ -44,7 +44,7 @@ const (
 	Changed            // a confirmed object has been overwritten, or removed
 )
 
-// Find decides what an object, nil if there is none, means.
+// Find interprets an object, nil if there is none.
 func (d *Doubt) Find(o *backing.Object) Finding {
 	late := false
 	for _, c := range d.Puts {
@@ -68,7 +68,7 @@ type Options struct {
 	Life     time.Duration // how long a request may be on its way
 	Shortest time.Duration // the first pause between two checks
 	Longest  time.Duration // the longest, to which pauses are doubled
-	// Look compares a name with what should be there. It is called by one goroutine, without a
+	// Look compares a name with its expected content. It is called by one goroutine, without a
 	// lock, and has to end soon after its context.
 	Look   func(ctx context.Context, name string, one *Doubt) error
 	Logger *slog.Logger
@@ -207,8 +207,8 @@ func (w *Watch) run() {
 	}
 }
 
-// due returns the names to check, and forgets those whose requests can no longer be in
-// flight: this check is their last. Without any it returns nil, and the goroutine has to end.
+// due returns the names to check, and drops those whose requests can no longer be in flight: this
+// check is their last. Without any it returns nil, and the goroutine has to end.
 func (w *Watch) due() map[string]Doubt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
