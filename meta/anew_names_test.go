@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
@@ -73,7 +74,7 @@ func TestBeginAnewSpecial(t *testing.T) {
 	t.Parallel()
 	d := &damaged{t: t}
 	specials := []bb.Entry{
-		{Parent: bb.RootDir, Name: "l", Type: bb.TypeSymlink, File: 21, Target: "../x", Mode: 0o777, MTime: time.Unix(9, 0).UTC()},
+		{Parent: bb.RootDir, Name: "l", Type: bb.TypeSymlink, File: 21, Extras: bb.Extras{Target: "../x"}, Mode: 0o777, MTime: time.Unix(9, 0).UTC()},
 		{Parent: bb.RootDir, Name: "p", Type: bb.TypeFIFO, File: 22, Mode: 0o600, UID: 5, MTime: time.Unix(9, 0).UTC()},
 		{Parent: bb.RootDir, Name: "s", Type: bb.TypeSocket, File: 23, Mode: 0o600, MTime: time.Unix(9, 0).UTC()},
 	}
@@ -84,9 +85,17 @@ func TestBeginAnewSpecial(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		namespacetest.Mkdir(t, d.tree, bb.RootDir, "dir")
+		attr := namespace.Attr{Xattr: &xattr.Change{Name: "user.a", Value: "of a directory"}}
+		if _, err := d.tree.SetAttr(testContext(t), bb.RootDir, "dir", attr); err != nil {
+			t.Fatal(err)
+		}
 	}, func(*bb.Entry) bool { return false })
 	if has.Specials != len(specials) {
 		t.Errorf("has %+v", has)
+	}
+	if dir, err := tree.Lookup(testContext(t), bb.RootDir, "dir"); err != nil || dir.Xattrs != string(xattr.Make(xattr.Attr{Name: "user.a", Value: "of a directory"})) {
+		t.Errorf("%+v %v", dir, err)
 	}
 	for _, want := range specials {
 		got, err := tree.Lookup(testContext(t), bb.RootDir, want.Name)

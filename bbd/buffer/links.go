@@ -71,7 +71,7 @@ func (b *Buffer) enqueueLink(e *bb.Entry) {
 
 // Link makes a symbolic link, or gives the one that is there another target.
 func (b *Buffer) Link(ctx context.Context, c access.Caller, path, target string, mtime time.Time, flushed bb.Flushed) error {
-	e := bb.Entry{Type: bb.TypeSymlink, Target: target, Mode: 0o777, MTime: mtime, Flushed: flushed}
+	e := bb.Entry{Type: bb.TypeSymlink, Extras: bb.Extras{Target: target}, Mode: 0o777, MTime: mtime, Flushed: flushed}
 	_, err := b.paths.Mknod(ctx, c, path, e, b.make)
 	if bb.KindOf(err) != bb.Exists {
 		return err
@@ -97,7 +97,7 @@ func (b *Buffer) retarget(ctx context.Context, there, want *bb.Entry) error {
 	}
 	defer b.gate.Leave()
 	defer b.open.Lock(there.Place())()
-	fresh := bb.Entry{Type: bb.TypeSymlink, Target: want.Target, Flushed: want.Flushed}
+	fresh := bb.Entry{Type: bb.TypeSymlink, Extras: want.Extras, Flushed: want.Flushed}
 	b.fillLink(&fresh)
 	now, err := b.ns.Update(b.ctx, there.Parent, there.Name, func(e *bb.Entry) error {
 		if e.File != there.File || e.Generation != there.Generation {

@@ -131,7 +131,7 @@ func (v *Service) Mknod(ctx context.Context, r *rpc.Request, m *wire.Mknod) (pro
 	if _, err := bb.SplitPath(m.Path); err != nil {
 		return nil, bb.Wrap("mknod", b.address(m.Path), err)
 	}
-	e := bb.Entry{Type: bb.EntryType(min(m.Type, math.MaxUint8)), Target: string(m.Target), Mode: fs.FileMode(m.Mode)}
+	e := bb.Entry{Type: bb.EntryType(min(m.Type, math.MaxUint8)), Extras: bb.Extras{Target: string(m.Target)}, Mode: fs.FileMode(m.Mode)}
 	if !e.Type.Special() {
 		return nil, bb.E(bb.Invalid, "mknod", b.address(m.Path), e.Type.Noun()+" is not made with mknod")
 	}

@@ -87,7 +87,7 @@ func TestInherit(t *testing.T) {
 		same    bool // it is not concerned
 		dirty   bool
 	}{
-		"a dirty link":                {now: bb.Entry{Type: bb.TypeSymlink, File: 7, Generation: 5, Target: "x"}, dirty: true},
+		"a dirty link":                {now: bb.Entry{Type: bb.TypeSymlink, File: 7, Generation: 5, Extras: bb.Extras{Target: "x"}}, dirty: true},
 		"clean":                       {now: bb.Entry{File: 7, Generation: 5, Flushed: *flushed}},
 		"dirty":                       {now: bb.Entry{File: 7, Generation: 5}, lost: true},
 		"dirty, on the store":         {now: bb.Entry{File: 7, Generation: 5}, flushed: flushed},

@@ -206,7 +206,7 @@ type Entry struct {
 	GID   uint32
 	MTime time.Time
 
-	Target string // of a symbolic link: where it leads, as it was written; never empty
+	Extras
 
 	Flushed Flushed // the state of this file on the backing store
 	Before
@@ -216,6 +216,12 @@ type Entry struct {
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
 	Rest     string // what newer releases have stored of it, encoded: it is kept
+}
+
+// Extras are what few entries have.
+type Extras struct {
+	Target string // of a symbolic link: where it leads, as it was written; never empty
+	Xattrs string // the extended attributes of a file or directory, encoded by internal/xattr
 }
 
 // Before is the older contents that the backing store may hold under an entry's name.

@@ -110,7 +110,7 @@ func (m *Entry) AsEntry() bb.Entry {
 		Name: m.Name, Type: bb.EntryType(m.Type), Dir: bb.DirID(m.Dir), File: bb.FileID(m.File),
 		Generation: bb.Generation(m.Generation), Size: m.Size, Checksum: m.Checksum, Open: m.Open,
 		Mode: fs.FileMode(m.Mode).Perm(), UID: m.Uid, GID: m.Gid, MTime: instant(m.MtimeNs),
-		Lost: bb.State(m.State) == bb.StateLost, Reason: m.Reason, Target: string(m.Target),
+		Lost: bb.State(m.State) == bb.StateLost, Reason: m.Reason, Extras: bb.Extras{Target: string(m.Target)},
 	}
 	for _, h := range m.Holders {
 		e.Holders = append(e.Holders, bb.NodeID(h))

@@ -72,6 +72,7 @@ type Entry struct {
 	Attempts      []*Content             `protobuf:"bytes,18,rep,name=attempts,proto3" json:"attempts,omitempty"` // that may be on the store under the name without a record
 	Target        []byte                 `protobuf:"bytes,19,opt,name=target,proto3" json:"target,omitempty"`     // of a symbolic link
 	Closed        *Closing               `protobuf:"bytes,20,opt,name=closed,proto3" json:"closed,omitempty"`     // of a file
+	Xattrs        []byte                 `protobuf:"bytes,21,opt,name=xattrs,proto3" json:"xattrs,omitempty"`     // of a file or directory, as internal/xattr encodes them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,6 +243,13 @@ func (x *Entry) GetTarget() []byte {
 func (x *Entry) GetClosed() *Closing {
 	if x != nil {
 		return x.Closed
+	}
+	return nil
+}
+
+func (x *Entry) GetXattrs() []byte {
+	if x != nil {
+		return x.Xattrs
 	}
 	return nil
 }
@@ -1909,7 +1917,7 @@ var File_meta_metapb_record_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_record_proto_rawDesc = "" +
 	"\n" +
-	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xc5\x04\n" +
+	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xdd\x04\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -1933,7 +1941,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\breplaced\x18\x11 \x01(\v2\x19.forebay.meta.v1.ReplacedR\breplaced\x124\n" +
 	"\battempts\x18\x12 \x03(\v2\x18.forebay.meta.v1.ContentR\battempts\x12\x16\n" +
 	"\x06target\x18\x13 \x01(\fR\x06target\x120\n" +
-	"\x06closed\x18\x14 \x01(\v2\x18.forebay.meta.v1.ClosingR\x06closedB\b\n" +
+	"\x06closed\x18\x14 \x01(\v2\x18.forebay.meta.v1.ClosingR\x06closed\x12\x16\n" +
+	"\x06xattrs\x18\x15 \x01(\fR\x06xattrsB\b\n" +
 	"\x06_mtime\"W\n" +
 	"\aClosing\x12\x1e\n" +
 	"\n" +

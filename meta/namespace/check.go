@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/kv"
 )
 
@@ -24,6 +25,8 @@ func CheckEntry(e *bb.Entry) error {
 		return invalid("has a target that no symbolic link can have")
 	case e.Type == bb.TypeDirectory && e.Dir == 0:
 		return invalid("is a directory without an id")
+	case e.Xattrs != "" && (e.Type.Special() || xattr.List(e.Xattrs).Check() != nil):
+		return invalid("has attributes that " + e.Type.Noun() + " cannot have")
 	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
 		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
 	case len(e.Attempts) > bb.MaxAttempts:

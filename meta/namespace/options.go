@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
+	"forebay/meta/kv"
 )
 
 // Attr are the attributes that SetAttr changes; nil leaves one as it is.
@@ -14,6 +16,39 @@ type Attr struct {
 	UID   *uint32
 	GID   *uint32
 	MTime *time.Time
+	Xattr *xattr.Change // of one extended attribute
+	// Revision, if not 0, is the one that the entry is expected to have; else Busy with ErrConflict.
+	Revision uint64
+}
+
+// Apply changes an entry. After an error it is as it was.
+func (a *Attr) Apply(e *bb.Entry) error {
+	if a.Revision != 0 && a.Revision != e.Revision {
+		return kv.Wrap("setattr", e.Name, kv.ErrRevision)
+	}
+	if a.Xattr != nil {
+		if e.Type.Special() {
+			return bb.E(bb.Permission, "setattr", e.Name, "it is "+e.Type.Noun()+", which has no extended attributes")
+		}
+		xattrs, err := xattr.List(e.Xattrs).Apply(a.Xattr)
+		if err != nil {
+			return err
+		}
+		e.Xattrs = string(xattrs)
+	}
+	if a.Mode != nil {
+		e.Mode = a.Mode.Perm()
+	}
+	if a.UID != nil {
+		e.UID = *a.UID
+	}
+	if a.GID != nil {
+		e.GID = *a.GID
+	}
+	if a.MTime != nil {
+		e.MTime = *a.MTime
+	}
+	return nil
 }
 
 // Owner is the owner of a new directory, and the rights of its users.

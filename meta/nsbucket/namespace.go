@@ -327,21 +327,7 @@ func (ns *Namespace) walk(ctx context.Context, names []string) (bb.DirID, error)
 // SetAttr changes attributes of the entry of a name in a directory, or of the root
 // (directory 0, no name), and returns it.
 func (ns *Namespace) SetAttr(ctx context.Context, dir bb.DirID, name string, a namespace.Attr) (bb.Entry, error) {
-	return ns.Update(ctx, dir, name, func(e *bb.Entry) error {
-		if a.Mode != nil {
-			e.Mode = a.Mode.Perm()
-		}
-		if a.UID != nil {
-			e.UID = *a.UID
-		}
-		if a.GID != nil {
-			e.GID = *a.GID
-		}
-		if a.MTime != nil {
-			e.MTime = *a.MTime
-		}
-		return nil
-	})
+	return ns.Update(ctx, dir, name, a.Apply)
 }
 
 // Update changes an entry with fn, again on its newest revision whenever another writer

@@ -151,21 +151,7 @@ func (e *Engine) Update(ctx context.Context, dir bb.DirID, name string, fn func(
 // SetAttr changes attributes of the entry of a name in a directory, or of the root (directory
 // 0, no name), and returns it.
 func (e *Engine) SetAttr(ctx context.Context, dir bb.DirID, name string, a namespace.Attr) (bb.Entry, error) {
-	return e.Update(ctx, dir, name, func(entry *bb.Entry) error {
-		if a.Mode != nil {
-			entry.Mode = a.Mode.Perm()
-		}
-		if a.UID != nil {
-			entry.UID = *a.UID
-		}
-		if a.GID != nil {
-			entry.GID = *a.GID
-		}
-		if a.MTime != nil {
-			entry.MTime = *a.MTime
-		}
-		return nil
-	})
+	return e.Update(ctx, dir, name, a.Apply)
 }
 
 // Mkdir makes a directory and returns its entry. Exists if there is an entry of that name,

@@ -29,6 +29,7 @@ func Test(t *testing.T, factory Factory) {
 		"ResolveNamesTheComponent":      testResolveNamesTheComponent,
 		"RootAttributes":                testRootAttributes,
 		"SetAttr":                       testSetAttr,
+		"Xattrs":                        testXattrs,
 		"Mkdir":                         testMkdir,
 		"RemoveDirectory":               testRemoveDirectory,
 		"Special":                       testSpecial,

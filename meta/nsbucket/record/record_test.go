@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
 	"forebay/meta/metatest"
@@ -30,9 +31,10 @@ func TestEntryRecord(t *testing.T) {
 		"full":      fullEntry(),
 		"small":     {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Revision: 77},
 		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Before: bb.Before{Replaced: fullEntry().Flushed}, Revision: 77},
-		"symlink":   {Parent: 1, Name: "l", Type: bb.TypeSymlink, File: 3, Target: "../\xff", Mode: 0o777, Revision: 77},
+		"symlink":   {Parent: 1, Name: "l", Type: bb.TypeSymlink, File: 3, Extras: bb.Extras{Target: "../\xff"}, Mode: 0o777, Revision: 77},
 		"fifo":      {Parent: 1, Name: "p", Type: bb.TypeFIFO, File: 4, Mode: 0o600, Revision: 77},
 		"closed":    {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Closed: bb.Closing{Generation: 2, Revision: 70}, Revision: 77},
+		"xattrs":    {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Extras: bb.Extras{Xattrs: string(xattr.Make(xattr.Attr{Name: "user.a", Value: "1"}))}, Revision: 77},
 		"directory": {Parent: 1, Name: "d", Type: bb.TypeDirectory, Dir: 2, MTime: time.Unix(0, 0).UTC(), Revision: 77},
 	} {
 		key := EntryKey(e.Parent, e.Name)

@@ -55,6 +55,7 @@ func AppendEntry(b []byte, e *bb.Entry) ([]byte, error) {
 	if e.Closed.Generation != 0 {
 		b = within(b, 20, func(b []byte) []byte { return appendClosing(b, e) })
 	}
+	b = text(b, 21, e.Xattrs)
 	return append(b, e.Rest...), nil
 }
 
@@ -238,6 +239,8 @@ func setField(e *bb.Entry, f field) error {
 		return err
 	case 19<<3 | bytesField:
 		e.Target = string(f.bytes())
+	case 21<<3 | bytesField:
+		e.Xattrs = string(f.bytes())
 	default:
 		return errUnknown
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
 	"forebay/meta/namespace"
@@ -53,6 +54,9 @@ func random(rnd *rand.Rand) bb.Entry {
 		some(func() { e.Closed = bb.Closing{Generation: e.Generation, Revision: 1 + rnd.Uint64N(e.Revision)} })
 	}
 	some(func() { e.Rest = unknown(rnd, 2000) })
+	some(func() {
+		e.Xattrs = string(xattr.Make(xattr.Attr{Name: "user.a", Value: "1", Stored: true}, xattr.Attr{Name: "user.b"}))
+	})
 	if rnd.IntN(2) == 0 {
 		e.Flushed = randomFlushed(rnd)
 	} else {
@@ -84,7 +88,8 @@ func TestEntries(t *testing.T) {
 		}
 		if m.GetSize() != e.Size || m.GetChecksum() != e.Checksum || m.GetUid() != e.UID || !kv.FromNanos(m.Mtime).Equal(e.MTime) ||
 			len(m.GetHolders()) != len(e.Holders) || m.GetFlushed().GetEtag() != e.Flushed.ETag || m.GetFlushed().GetLayout() != e.Flushed.Layout || kv.Rest(&m) != e.Rest ||
-			m.GetReplaced().GetFlushed().GetEtag() != e.Replaced.ETag || len(m.GetAttempts()) != len(e.Attempts) {
+			m.GetReplaced().GetFlushed().GetEtag() != e.Replaced.ETag || len(m.GetAttempts()) != len(e.Attempts) ||
+			string(m.GetXattrs()) != e.Xattrs {
 			t.Fatalf("protobuf reads %+v as %v", e, &m)
 		}
 		again, err := proto.MarshalOptions{Deterministic: true}.Marshal(&m)

@@ -157,7 +157,7 @@ func (s *look) allDirs() {
 			depth = 1 + strings.Count(path, "/")
 		}
 		dirs = append(dirs, dir{bb.Entry{
-			Parent: e.Parent, Name: e.Name, Type: bb.TypeDirectory, Dir: e.Dir, Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime,
+			Parent: e.Parent, Name: e.Name, Type: bb.TypeDirectory, Dir: e.Dir, Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime, Extras: e.Extras,
 			Txn: s.decided[e.Dir].ID,
 		}, depth})
 	})
