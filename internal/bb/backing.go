@@ -15,7 +15,7 @@ type backingKind struct {
 	access    BackingAccess
 }
 
-// backingKinds are the kinds of stores. What opens them is package flusher/backing/open; nothing else
+// backingKinds are the kinds of stores. Package flusher/backing/open opens them; nothing else
 // compares schemes.
 var backingKinds = []backingKind{
 	{scheme: "file", directory: true, access: AccessAsUser},
@@ -160,7 +160,7 @@ func (b Backing) Split() (parent, name string) {
 	return u.String() + b.query, name
 }
 
-// directoryURL returns the URL of another directory, with the layout that the URL asks for.
+// directoryURL returns the URL of another directory, with the layout in the URL.
 func (b Backing) directoryURL(path string) string {
 	u := DirectoryURL(path)
 	if b.Layout != "" {

@@ -122,7 +122,7 @@ func TestSplit(t *testing.T) {
 		"s3://bucket/a/b":  {"s3://bucket/a", "b"},
 		"s3://bucket/a/":   {"s3://bucket/", "a"},
 		"s3://bucket/a?endpoint=http://127.0.0.1:9": {"s3://bucket/?endpoint=http://127.0.0.1:9", "a"},
-		// What means something in a URL is escaped in the parent's, too.
+		// Special characters of URLs are escaped in the parent's, too.
 		"file:///a%25b%3Fc/in": {"file:///a%25b%3Fc", "in"},
 		"file:///a%23b":        {"file:///a%23b", ""},
 		"s3://bucket/50%25/x":  {"s3://bucket/50%25", "x"},
@@ -140,7 +140,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestObject: two URLs name one object if and only if it is the same one, whatever the root.
+// TestObject: two URLs name one object if and only if it is the same one, under any root.
 func TestObject(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -72,7 +72,7 @@ func hex16(v uint64) string {
 	return hex.EncodeToString(b[:])
 }
 
-// ParseFileID reads what FileID.String wrote.
+// ParseFileID is the inverse of FileID.String.
 func ParseFileID(s string) (FileID, error) {
 	v, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || len(s) != 16 {
@@ -136,7 +136,7 @@ func (t EntryType) String() string {
 // symbolic link is flushed as a file whose content is its target; of the others the daemon keeps the name alone.
 func (t EntryType) Special() bool { return t == TypeSymlink || t == TypeFIFO || t == TypeSocket }
 
-// Noun is what an entry of the type is in a sentence.
+// Noun is the noun for an entry of the type in a sentence.
 func (t EntryType) Noun() string {
 	switch t {
 	case TypeFile:
@@ -215,7 +215,7 @@ type Entry struct {
 	Reason string  // why it was lost: node and cause
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
-	Rest     string // what newer releases have stored of it, encoded: it is kept
+	Rest     string // its fields of newer releases, encoded: they are kept
 }
 
 // Extras are what few entries have.
@@ -370,7 +370,7 @@ type Flushed struct {
 	At         time.Time
 	By         NodeID
 	Layout     string // how the store has placed it, in the words of its file system; "": not known
-	Rest       string // what newer releases have stored of it, encoded: it is kept
+	Rest       string // its fields of newer releases, encoded: they are kept
 }
 
 // State is a file's state towards the backing store.
@@ -434,7 +434,7 @@ type Buffer struct {
 	Durability Durability
 	Codec      string   // compression on the way out: "", "zstd" or "s2"
 	Keep       []string // patterns of names that are only passing and are not flushed
-	Existing   Existing // what becomes of files of the store that the buffer did not write
+	Existing   Existing // the fate of files of the store that the buffer did not write
 	Findings
 	Shared     bool          // its store may overlap those of other buffers; only in the request to create it
 	Tiers      []TierRule    // which files go to disk rather than stay in memory; the first that fits counts
@@ -448,7 +448,7 @@ type Buffer struct {
 	Created    time.Time
 	State      BufferState
 	Revision   uint64
-	Rest       string // what newer releases have stored of it, encoded: it is kept
+	Rest       string // its fields of newer releases, encoded: they are kept
 }
 
 // Existing is the treatment of files on the store that a buffer did not write.
@@ -457,7 +457,7 @@ type Existing string
 // The treatments. ExistingKeep is the default of a new buffer; the record of an older one without
 // a value means ExistingOverwrite.
 const (
-	ExistingRefuse    Existing = "refuse"    // no buffer is made on a store that holds something, and it keeps what appears later
+	ExistingRefuse    Existing = "refuse"    // no buffer is made on a store that holds something, and it keeps objects that appear later
 	ExistingKeep      Existing = "keep"      // a file of the buffer that has the name of one stays in memory
 	ExistingOverwrite Existing = "overwrite" // it is replaced
 )
@@ -492,8 +492,8 @@ const (
 	BufferDestroying BufferState = "destroying"
 )
 
-// DefaultKeep are the patterns of names that are only passing: what Hadoop, Spark
-// and many tools rename when it is whole.
+// DefaultKeep are the patterns of temporary names: files that Hadoop, Spark and many tools rename
+// when they are whole.
 func DefaultKeep() []string { return []string{"_temporary/", ".spark-staging*/", "*.tmp"} }
 
 // Event reports a change of a file or a buffer.
@@ -508,7 +508,7 @@ type Event struct {
 	Reason     string     `json:"reason,omitempty"`
 }
 
-// EventKind names what happened.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.

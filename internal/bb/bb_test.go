@@ -148,7 +148,7 @@ func TestPrintable(t *testing.T) {
 		"a\nb\tc":          `a\nb\tc`,
 		"\x1b[31mred":      `\x1b[31mred`,
 		`back\slash`:       `back\\slash`,
-		"\u202egpj.exe":    `\u202egpj.exe`, // turns the direction of what follows
+		"\u202egpj.exe":    `\u202egpj.exe`, // turns the direction of the following text
 	} {
 		if got := Printable(name); got != want {
 			t.Errorf("%q is printed as %s, want %s", name, got, want)

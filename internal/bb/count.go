@@ -2,9 +2,9 @@ package bb
 
 import "fmt"
 
-// Count is a number with its noun: Count(1, "file") is "1 file", Count(2, "file") "2 files".
-// Many is what follows any other number than one, if that is not the noun and an s: "entries",
-// or with a verb, as in Count(n, "flush waits", "flushes wait").
+// Count is a number with its noun: Count(1, "file") is "1 file", Count(2, "file") "2 files". Many
+// follows any other number than one, if the plural is not the noun and an s: "entries", or with a
+// verb, as in Count(n, "flush waits", "flushes wait").
 func Count[N ~int | ~int32 | ~int64 | ~uint32 | ~uint64](n N, one string, many ...string) string {
 	switch {
 	case n == 1:

@@ -64,11 +64,11 @@ func (k Kind) Error() string { return k.String() }
 // Error is a failed operation (operation, path, node), its reason, and, where there is one, its remedy.
 type Error struct {
 	Kind   Kind
-	Op     string // the operation as the user knows it: "open", "stage-in", …
+	Op     string // the operation in the user's words: "open", "stage-in", …
 	Path   string // the bb:// address, file or value it was about
 	Node   NodeID // where it failed, if not here
 	Err    error  // why
-	Remedy string // what to do about it
+	Remedy string // the step that mends it
 	// Unknown: the failed change may have been carried out, or may be yet. See ErrUnknownOutcome.
 	Unknown bool
 }

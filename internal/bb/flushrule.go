@@ -17,7 +17,7 @@ import (
 //	step-*/=when a second copy is gone     those that memory alone no longer holds twice
 //	step-*/=every 5,complete with done     a step is complete with the file "done" in it
 //
-// A drain flushes the newest complete step, whatever the clauses are. docs/concepts.md has the words.
+// A drain flushes the newest complete step under any clauses. docs/concepts.md has the words.
 type FlushRule struct {
 	Pattern  string // of directories: see CheckPattern; it ends with a slash
 	Every    int64  // multiples of it are flushed as other files are; 0: no step is
@@ -44,7 +44,7 @@ const (
 	clauseComplete = "complete with "
 )
 
-// ParseFlushRule reads what FlushRule.String writes.
+// ParseFlushRule is the inverse of FlushRule.String.
 func ParseFlushRule(text string) (r FlushRule, err error) {
 	invalid := func(reason string) error {
 		return E(Invalid, "flush rule", fmt.Sprintf("%.200q", text), reason).
@@ -180,7 +180,7 @@ func (r FlushRule) Number(name string) (n int64, ok bool) {
 	return parseStep(name[digits:])
 }
 
-// Series returns what stands before the number in the name of a step. Only steps of one series supersede each
+// Series returns the part before the number in the name of a step. Only steps of one series supersede each
 // other.
 func (r FlushRule) Series(name string) string { return strings.TrimRight(name, "0123456789") }
 
@@ -193,7 +193,7 @@ func parseStep(digits string) (int64, bool) {
 }
 
 // StepOf finds the step that a file lies in: the outermost directory that a rule is about, the first
-// rule that is. What transactions hide lies in none.
+// rule that is. Files that transactions hide lie in none.
 func StepOf(rules []FlushRule, file string) (dir string, rule FlushRule, number int64, ok bool) {
 	if len(rules) == 0 || Hidden(file) {
 		return "", FlushRule{}, 0, false

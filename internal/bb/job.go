@@ -45,7 +45,7 @@ const (
 	JobIncomplete = "incomplete" // nothing failed; names were held back by a keep pattern, or files were open
 )
 
-// JobShare is what one node has done of a job.
+// JobShare is one node's part of a job.
 type JobShare struct {
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`

@@ -58,7 +58,7 @@ type Lifetime struct {
 	Bill Bill `json:"bill"` // once it is gone
 	// Superseded are the steps that flush rules kept from the store, by buffer, once it is gone. They are no loss.
 	Superseded []SupersededSteps `json:"-"`
-	Rest       string            `json:"-"` // what newer releases have stored of it, encoded: it is kept
+	Rest       string            `json:"-"` // its fields of newer releases, encoded: they are kept
 }
 
 // LifetimeState is a lifetime's place in it.
@@ -103,7 +103,7 @@ type LifetimeNode struct {
 	Figures  Figures   `json:"figures"`
 	// Late is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
 	Late time.Time `json:"late,omitzero"`
-	Rest string    `json:"-"` // what newer releases have stored of it, encoded: it is kept
+	Rest string    `json:"-"` // its fields of newer releases, encoded: they are kept
 }
 
 // Figures are a buffer's work for a job on one node, or on all.

@@ -2,7 +2,7 @@ package bb
 
 import "testing"
 
-// TestSaved: what was not measured is not said.
+// TestSaved: figures that were not measured are not shown.
 func TestSaved(t *testing.T) {
 	node := func(f Figures) LifetimeNode { return LifetimeNode{Figures: f} }
 	for name, c := range map[string]struct {

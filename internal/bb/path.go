@@ -127,8 +127,8 @@ func (a Address) Join(name string) Address {
 	return Address{Buffer: a.Buffer, Path: path.Join(a.Path, name)}
 }
 
-// Printable returns a name as `ls -b` prints it, but for spaces, which stay: what would end
-// a line or move a terminal's cursor becomes a C escape, and a backslash is doubled.
+// Printable returns a name as `ls -b` prints it, but for spaces, which stay: characters that would
+// end a line or move a terminal's cursor become C escapes, and a backslash is doubled.
 func Printable(name string) string {
 	var b strings.Builder
 	for _, r := range name { // invalid UTF-8 is utf8.RuneError

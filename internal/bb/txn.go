@@ -31,7 +31,7 @@ func TxnIDOf(uid uint32, key string) TxnID {
 // String returns sixteen hexadecimal digits, as ParseTxnID reads them.
 func (id TxnID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// ParseTxnID reads what String wrote, and nothing else.
+// ParseTxnID reads results of String, and nothing else.
 func ParseTxnID(s string) (TxnID, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || n == 0 || TxnID(n).String() != s {
@@ -63,7 +63,7 @@ type Txn struct {
 	Output      DirID     // the root of the output, once it is decided
 	Reason      string    // why it was aborted
 	Revision    uint64    // of its record
-	Rest        string    // what newer releases have stored of it
+	Rest        string    // its fields of newer releases
 }
 
 // Path returns where its hidden tree is.

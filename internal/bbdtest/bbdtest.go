@@ -1,7 +1,6 @@
-// Package bbdtest runs real daemons for tests: the bbd binary, built once, as a
-// process of its own that can be killed and started again, on this machine or on a
-// host of its own (internal/netnstest). It must never import a package
-// of the daemon: what it tests is the program.
+// Package bbdtest runs real daemons for tests: the bbd binary, built once, as a process of its own
+// that can be killed and started again, on this machine or on a host of its own
+// (internal/netnstest). It must never import a package of the daemon: it tests the program.
 package bbdtest
 
 import (
@@ -34,8 +33,8 @@ type Daemon struct {
 	Env    []string // further environment
 
 	// Config is the text of the daemon's configuration, a text/template over the Daemon:
-	// {{.Host.Addr}}, {{.Dir}}. Name, state_dir, memory.dir, memory.mount (off) and
-	// listen.socket are given besides, and go before what it says. Empty: bbd --dev.
+	// {{.Host.Addr}}, {{.Dir}}. Name, state_dir, memory.dir, memory.mount (off) and listen.socket
+	// are given besides, and go before this text. Empty: bbd --dev.
 	Config string
 	Host   *netnstest.Host // where it runs; nil: where the test does
 	Memory string          // folder of the memory tier, if there is a Config
@@ -118,7 +117,7 @@ func StartAll(tb testing.TB, daemons ...*Daemon) {
 	}
 }
 
-// testMemory is what a daemon has unless a test says otherwise: several run at a time, each of
+// testMemory is a daemon's memory unless a test sets another size: several run at a time, each of
 // which would take a quarter of the machine's.
 const testMemory = "512MiB"
 
@@ -132,7 +131,7 @@ func (d *Daemon) Build() {
 	d.binary()
 }
 
-// TryStart is Start that returns what went wrong.
+// TryStart is Start that returns the error.
 func (d *Daemon) TryStart() error {
 	cmd, err := d.command()
 	if err != nil {
@@ -204,7 +203,8 @@ func (d *Daemon) command() (*exec.Cmd, error) {
 // several is in the settings of a daemon whose namespace other daemons use as well.
 var several = regexp.MustCompile(`(?i)cluster|[{ _-](url|servers)\b|embedded[-_{: ]+listen`)
 
-// engine is the environment of a daemon that stands alone: FOREBAY_TEST_ENGINE says how it keeps namespaces.
+// engine is the environment of a daemon that stands alone: FOREBAY_TEST_ENGINE selects how it keeps
+// namespaces.
 func (d *Daemon) engine() []string {
 	engine := os.Getenv("FOREBAY_TEST_ENGINE")
 	if engine == "" || d.Commit != "" || several.MatchString(strings.Join(slices.Concat(d.Args, d.Env, []string{d.Config}), " ")) {
@@ -291,8 +291,8 @@ func (d *Daemon) Crash() {
 	}
 }
 
-// Wipe is Kill of a machine that comes back empty: memory, state folder and what else
-// is in it are gone.
+// Wipe is Kill of a machine that comes back empty: memory, state folder and all else in it are
+// gone.
 func (d *Daemon) Wipe() {
 	d.tb.Helper()
 	d.Crash()
@@ -354,7 +354,7 @@ func (d *Daemon) awaitWorkers() {
 	}
 }
 
-// Log returns what the daemon has printed.
+// Log returns the daemon's output.
 func (d *Daemon) Log() string {
 	text, _ := os.ReadFile(filepath.Join(d.Dir, "bbd.log"))
 	return string(text)
@@ -390,7 +390,7 @@ func (d *Daemon) cleanup() {
 	}
 }
 
-// stacks is what a program that got SIGQUIT has written last.
+// stacks is the last output of a program that got SIGQUIT.
 func stacks(log string) string {
 	if at := strings.LastIndex(log, "SIGQUIT: quit"); at >= 0 {
 		return log[at:]

@@ -16,7 +16,7 @@ memory: {size: 128MiB, region_size: 64MiB}
 
 var stamp = regexp.MustCompile(`time=(\S+)`)
 
-// The whole process believes in the wrong time, and the machine does not.
+// The whole process has the wrong time, and the machine does not.
 func TestClock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a standard library of its own, and everything on it")

@@ -64,8 +64,8 @@ var (
 
 // clockBinary is bbd with a package time whose time.Now is ahead. No kernel gives a process another
 // wall clock (time namespaces, time_namespaces(7), leave CLOCK_REALTIME out), and a static binary
-// loads no library that could lie to it. So everything in the process believes in the wrong time,
-// the libraries too, and the product has no switch for it.
+// loads no library that could replace it. So everything in the process has the wrong time, the
+// libraries too, and the product has no switch for it.
 //
 // The other packages are those of bbd: the changed package takes the place of the library's when
 // all are linked. A build with an overlay would compile everything again that imports time, which
@@ -92,7 +92,7 @@ func clockBinary(tb testing.TB, ahead time.Duration) string {
 // readClock is where time.Now of the standard library reads the clock.
 const readClock = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()"
 
-// clockOverlay returns what a file of package time is to be. What the package exports has to stay,
+// clockOverlay returns the new text of a file of package time. The package's exports have to stay,
 // its functions' lines and the number of its objects, too: the other packages were compiled with it.
 func clockOverlay(seconds int64) (map[string]string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -116,9 +116,9 @@ var (
 	other   = map[wire.Versions]*binary{}
 )
 
-// versionBinary is bbd built to speak other versions of the control protocol, and to
-// know no newer records than a release of that time did. So one is tested beside others
-// with all that it does, and the product has no switch for it.
+// versionBinary is bbd built to speak other versions of the control protocol, and with no newer
+// records than a release of that time. So its whole behaviour is tested beside others, and the
+// product has no switch for it.
 func versionBinary(tb testing.TB, v wire.Versions) string {
 	tb.Helper()
 	otherMu.Lock()
@@ -137,7 +137,7 @@ func versionBinary(tb testing.TB, v wire.Versions) string {
 	})
 }
 
-// versionOverlay returns what the files that declare versions are to be.
+// versionOverlay returns the new text of the files that declare versions.
 func versionOverlay(v wire.Versions) (map[string]string, error) {
 	root, err := sourcetest.Root()
 	if err != nil {
@@ -224,9 +224,9 @@ esac
 exec "$tool" "$@"
 `
 
-// compileLinked is compileChanged of one package alone: all others are linked as they are. What
-// the package exports must be what it was, which the linker checks. The names of its files are part
-// of that, so the overlay's are trimmed.
+// compileLinked is compileChanged of one package alone: all others are linked as they are. The
+// package's exports must be unchanged, which the linker checks. The names of its files are part of
+// that, so the overlay's are trimmed.
 func compileLinked(name, pkg string, changed map[string]string) (string, error) {
 	root, err := sourcetest.Root()
 	if err != nil {
@@ -288,7 +288,7 @@ func compileAt(source, root, name, pkg string, args ...string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	// Without what only a debugger reads: half of the linker's work.
+	// Without the debugger's data: half of the linker's work.
 	build := []string{"build", "-ldflags", "-s -w", "-o", path}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(build, buildArgs, args, []string{pkg})...)
 	cmd.Dir = source
@@ -304,8 +304,8 @@ var (
 	releases  = map[string]*binary{}
 )
 
-// releaseBinary is bbd as it was at a commit of this repository's history. The test fails
-// where the history is not there: what an older release wrote cannot be made up.
+// releaseBinary is bbd as it was at a commit of this repository's history. The test fails where the
+// history is not there: files of an older release cannot be made up.
 func releaseBinary(tb testing.TB, commit string) string {
 	tb.Helper()
 	releaseMu.Lock()

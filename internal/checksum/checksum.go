@@ -45,10 +45,10 @@ func Copy(dst, src []byte, crc uint64) uint64 {
 // then finds it.
 const copyOutBlock = 256 << 10
 
-// CopyOut copies src to dst, which must be at least as long, and returns the checksum that
-// crc and the copy have. It is for memory that others may change, such as that of regions:
-// the checksum is of the bytes that dst has, whatever happens to src meanwhile. Copy
-// would accept bytes that came between its two looks at src.
+// CopyOut copies src to dst, which must be at least as long, and returns the checksum that crc and
+// the copy have. It is for memory that others may change, such as that of regions: the checksum is
+// of the bytes that dst has, even if src changes meanwhile. Copy would accept bytes that came
+// between its two reads of src.
 func CopyOut(dst, src []byte, crc uint64) uint64 {
 	for len(src) > 0 {
 		n := copy(dst[:min(len(src), copyOutBlock)], src)

@@ -78,7 +78,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// shared maps memory twice: what one mapping writes, the other reads.
+// shared maps memory twice: bytes written to one mapping are read from the other.
 func shared(t *testing.T, n int) (a, b []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("checksum", unix.MFD_CLOEXEC)
@@ -99,7 +99,7 @@ func shared(t *testing.T, n int) (a, b []byte) {
 	return maps[0], maps[1]
 }
 
-// TestCopyOut: the checksum is that of the copy, whatever happens to the source meanwhile.
+// TestCopyOut: the checksum is that of the copy, even if the source changes meanwhile.
 func TestCopyOut(t *testing.T) {
 	const n = 3*copyOutBlock + 5
 	src, theirs := shared(t, n)

@@ -80,7 +80,7 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestConnections: who gets on with whom.
+// TestConnections: which pairs can connect.
 func TestConnections(t *testing.T) {
 	now := time.Now()
 	a, authority, err := NewAuthority(now)

@@ -67,7 +67,7 @@ type Files struct {
 	Key  string // its private key, readable by its owner only
 }
 
-// Credentials are what one process shows others, and demands of them. They may be used
+// Credentials are the proofs that one process shows others, and demands of them. They may be used
 // concurrently, and be read again while they are in use. Nil means no TLS.
 type Credentials struct {
 	files Files
@@ -175,7 +175,7 @@ func (c *Credentials) Client() *tls.Config {
 	}
 }
 
-// checkDaemon is what x509 checks of a server, and the role.
+// checkDaemon does x509's checks of a server, and checks the role.
 func (m *material) checkDaemon(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("it shows no certificate")

@@ -55,7 +55,7 @@ func NewAuthority(now time.Time) (*Authority, Pair, error) {
 	return a, pair, err
 }
 
-// ReadAuthority reads what NewAuthority made.
+// ReadAuthority reads an authority of NewAuthority.
 func ReadAuthority(p Pair) (*Authority, error) {
 	cert, err := parse(p.Cert)
 	if err != nil {

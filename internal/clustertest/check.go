@@ -13,32 +13,29 @@ import (
 	"forebay/client"
 )
 
-// slack is by how much an operation may exceed its deadline: what a busy machine takes
-// to notice.
+// slack is by how much an operation may exceed its deadline: the delay on a busy machine.
 const slack = 2 * time.Second
 
-// World is what was done to the cluster, and what is known of it besides journals.
+// World has the faults of the cluster, and the knowledge of it besides journals.
 type World struct {
-	// Gone says when nodes lost their memory for good (Now, before the kill).
+	// Gone has the times when nodes lost their memory for good (Now, before the kill).
 	Gone map[string]int64
-	// Unreachable nodes live, but the observed ones do not reach them.
+	// Unreachable nodes run, but the observed ones do not reach them.
 	Unreachable []string
 	// Copies of each byte on different nodes (the buffer's replicas); 0: 1. So many nodes
 	// of those that hold a file have to go until it may be lost.
 	Copies int
-	// Store holds what was found under final names in the backing store; nil: it was not
-	// looked at.
+	// Store holds the contents found under final names in the backing store; nil: it was not read.
 	Store map[string][]byte
-	// Drained says that a drain of everything succeeded after the last operation, and
-	// before Store was looked at.
+	// Drained: a drain of everything succeeded after the last operation, and before Store was read.
 	Drained bool
 	// Unsaved are the paths that the drain named as not saved.
 	Unsaved []string
-	// Looks are what was in the store before.
+	// Looks are earlier contents of the store.
 	Looks []StoreLook
 }
 
-// Seen is what an observer found at a path.
+// Seen is an observer's finding at a path.
 type Seen struct {
 	Version Version
 	Kind    client.Kind // of the error that reading it was; 0: none
@@ -51,13 +48,13 @@ type Observation struct {
 	Node  string
 	Files map[string]Seen // by path
 	Lost  []string        // files that are reported as lost, by path
-	Slow  []string        // what exceeded its deadline
+	Slow  []string        // operations that exceeded their deadline
 }
 
-// Verdict is what Check found.
+// Verdict is the result of Check.
 type Verdict struct {
-	Violations  []string              // what must not be
-	Contents    []string              // what must not be by the rules of durabletest; much of it is in Violations, too
+	Violations  []string              // broken rules
+	Contents    []string              // broken rules of durabletest; many of them are in Violations, too
 	Outcomes    map[Op]map[string]int // how many operations ended how
 	Longest     map[Op]time.Duration  // that an operation took
 	Files       int                   // that there should be, at least
@@ -65,16 +62,16 @@ type Verdict struct {
 	Unavailable []string              // files, rightly unavailable from some node
 }
 
-// Check compares what clients were told with what is seen afterwards, and with each
-// other. It wants:
+// Check compares the answers to clients with the observations afterwards, and with each other. Its
+// rules:
 //
-//   - a path holds a version that it can hold after what was acknowledged, whole; the same
-//     on every node; what may or may not have been done was done as a whole or not;
-//   - what was read or listed meanwhile was there at some moment of the operation;
+//   - a path holds a version that it can hold after the acknowledged changes, whole; the same
+//     on every node; an operation of unknown outcome was done as a whole or not;
+//   - each file read or listed meanwhile was there at some moment of the operation;
 //   - of exclusive creations of a path one succeeded at most, and the others failed after
 //     it had begun;
-//   - lost is only what had a holder that is gone, what is not in the store, and what is
-//     listed as lost; unavailable in the end is only what has an unreachable holder;
+//   - lost are only files with a holder that is gone, files not in the store, and files
+//     listed as lost; unavailable in the end are only files with an unreachable holder;
 //   - every error is one that a fault explains;
 //   - every operation ended in time;
 //   - the store holds whole versions that were written to the file under that name, or under
@@ -99,10 +96,10 @@ func Check(journals []Journal, observations []Observation, w World) Verdict {
 	return k.Verdict
 }
 
-// forever is when an operation ends of which nobody knows whether or when it was done.
+// forever is the end of an operation of unknown outcome.
 const forever = math.MaxInt64
 
-// effect is what an operation made of a path, or may have.
+// effect is the certain or possible effect of an operation on a path.
 type effect struct {
 	*Record
 	end     int64
@@ -117,9 +114,9 @@ type checker struct {
 	Verdict
 	world    World
 	effects  map[string][]effect     // by path, as they began
-	holders  map[string]set[string]  // by path: nodes that were said to hold it
+	holders  map[string]set[string]  // by path: its reported holders
 	attempts map[string][]*Record    // by path: exclusive creations
-	final    map[string]set[Version] // by path: what was seen there, Absent for not found
+	final    map[string]set[Version] // by path: versions seen there, Absent for not found
 }
 
 func newChecker(journals []Journal, w World) *checker {
@@ -146,7 +143,7 @@ func (k *checker) wrong(format string, args ...any) {
 	k.Violations = append(k.Violations, "broken promise: "+fmt.Sprintf(format, args...))
 }
 
-// learn notes what an operation changed, or may have.
+// learn notes the certain and possible changes of an operation.
 func (k *checker) learn(r *Record) {
 	if r.Op == Create {
 		k.attempts[r.Path] = append(k.attempts[r.Path], r)
@@ -250,7 +247,7 @@ func (k *checker) record(j Journal, r *Record) {
 	case OK:
 		k.found(r, who)
 	case client.ErrUnavailable.String(), client.ErrCancelled.String(), client.ErrBusy.String(), client.ErrNoSpace.String():
-		// A fault explains it, or pressure; a test that had none looks at Outcomes.
+		// A fault explains it, or pressure; a test that had none checks Outcomes.
 	case client.ErrLost.String():
 		if !k.gone(r.Path, nil, r.End) {
 			k.wrong("%s: lost, with holders %v alive: %s", who, k.named(r.Path), r.Why)
@@ -286,7 +283,7 @@ func (k *checker) inTime(j Journal, r *Record, who string) {
 	}
 }
 
-// found judges what was read and listed.
+// found judges reads and listings.
 func (k *checker) found(r *Record, who string) {
 	switch r.Op {
 	case Read:
@@ -336,7 +333,7 @@ func (k *checker) gone(path string, also []string, at int64) bool {
 
 func (k *checker) named(path string) []string { return slices.Sorted(maps.Keys(k.holders[path])) }
 
-// seen judges what is there in the end.
+// seen judges the final state.
 func (k *checker) seen(observations []Observation) {
 	all := set[string]{}
 	for p := range k.effects {
@@ -379,7 +376,7 @@ func (k *checker) seen(observations []Observation) {
 	k.renames()
 }
 
-// look judges what one observer sees at a path.
+// look judges one observer's view of a path.
 func (k *checker) look(o Observation, p string) client.Kind {
 	s, is := o.Files[p]
 	if !is {
@@ -444,7 +441,7 @@ func (k *checker) renames() {
 	}
 }
 
-// store judges what the backing store holds.
+// store judges the backing store's content.
 func (k *checker) store() {
 	for p, text := range k.world.Store {
 		v, err := Identify(text)
@@ -466,9 +463,9 @@ func (k *checker) store() {
 	}
 }
 
-// ever reports whether a file that has had a path has ever held a version, under this name
-// or one before: a rename takes along what the store has of the file, which is older if the
-// newest was not flushed yet.
+// ever reports whether a file that has had a path has ever held a version, under this name or one
+// before: a rename takes along the store's object of the file, which is older if the newest was not
+// flushed yet.
 func (k *checker) ever(path string, v Version, visited set[string]) bool {
 	visited[path] = true
 	return slices.ContainsFunc(k.effects[path], func(e effect) bool {

@@ -8,8 +8,8 @@ import (
 	"forebay/client"
 )
 
-// story builds journals by hand: each operation takes 10 ns of a common clock, unless
-// it is said otherwise, and has a second.
+// story builds journals by hand: each operation takes 10 ns of a common clock, unless it has other
+// times, and has a second.
 type story struct {
 	now      int64
 	journals []Journal
@@ -55,8 +55,7 @@ var (
 	existsAlready = client.ErrExists.String()
 )
 
-// TestCheck tells small stories. A story without a violation is one that the checker
-// must not complain of.
+// TestCheck runs small stories. In a story without a violation the checker must report none.
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		tell func(s *story)

@@ -1,6 +1,6 @@
-// Package clustertest works a cluster with real client processes that write down what
-// they were told, and judges afterwards whether all of it was true. It talks to
-// daemons as a client alone, and knows nothing of how they keep what they are given.
+// Package clustertest works a cluster with real client processes that record their answers, and
+// judges afterwards whether all of them were true. It uses daemons as a client alone, and does not
+// depend on their storage.
 package clustertest
 
 import (
@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// Content returns the bytes of a seed: the seed itself (8 bytes, little endian), then
-// ChaCha8 of it, cut off at size. So who reads bytes knows which they should be, and
-// a file that grows in the same content stays a prefix of it.
+// Content returns the bytes of a seed: the seed itself (8 bytes, little endian), then ChaCha8 of
+// it, cut off at size. So the expected bytes follow from a read of the first ones, and a file that
+// grows in the same content stays a prefix of it.
 func Content(seed uint64, size int) []byte {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -26,20 +26,20 @@ func Content(seed uint64, size int) []byte {
 	return p[:size]
 }
 
-// A Version is what a path leads to: nothing, an empty file, or the first Size bytes
-// of the Content of a Seed.
+// A Version is the target of a path: nothing, an empty file, or the first Size bytes of the Content
+// of a Seed.
 type Version struct {
 	Seed uint64 `json:"seed,omitempty"`
 	Size int    `json:"size,omitempty"`
 }
 
-// What needs no seed. Seeds of files begin above.
+// Versions without a seed. Seeds of files begin above.
 var (
 	Absent = Version{}
 	Empty  = Version{Seed: 1}
 )
 
-// MinSize is the fewest bytes whose content tells its seed.
+// MinSize is the size of the smallest content with its seed.
 const MinSize = 16
 
 // Identify returns which version bytes are.

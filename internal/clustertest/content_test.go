@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStoreFilesLeavesUnfinishedWorkOut: what a killed daemon was writing or removing has the name of
-// no file.
+// TestStoreFilesLeavesUnfinishedWorkOut: an unfinished object of a killed daemon has the name of no
+// file.
 func TestStoreFilesLeavesUnfinishedWorkOut(t *testing.T) {
 	root, begins := t.TempDir(), ".forebay-0000000000000007-0000000000000063-00000000000000ab"
 	for _, name := range []string{begins + ".tmp", begins + ".rm.f", "f", "f.tmp"} {

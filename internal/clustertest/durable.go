@@ -8,7 +8,7 @@ import (
 	"forebay/internal/durabletest"
 )
 
-// StoreLook is what was in the backing store at some moment of a time, as StoreFiles says.
+// StoreLook is the result of StoreFiles for the backing store at some moment of a time.
 type StoreLook struct {
 	Begin, End int64
 	Files      map[string][]byte
@@ -22,8 +22,8 @@ func LookAtStore(root string) (l StoreLook, err error) {
 	return l, err
 }
 
-// durable judges contents by the rules of durabletest: what a drain called done is on the
-// store bit for bit, what was on the store stays there, and what is absent is named.
+// durable judges contents by the rules of durabletest: files of a confirmed drain are on the store
+// bit for bit, objects on the store stay there, and absent files are named.
 func (k *checker) durable(journals []Journal, observations []Observation) {
 	d := &durability{checker: k, versions: map[Version]durabletest.Version{Absent: {}}}
 	for _, o := range observations {
@@ -97,8 +97,8 @@ func (d *durability) event(r *Record) {
 	d.events = append(d.events, e)
 }
 
-// looks takes over what was seen. Nothing changed any more when the nodes were asked, so
-// they count as asked before the drain: what they showed is what had to be saved.
+// looks takes over the observations. Nothing changed any more when the nodes were read, so they
+// count as read before the drain: it had to save the files that they showed.
 func (d *durability) looks(observations []Observation) (all []durabletest.Observation) {
 	for _, l := range d.world.Looks {
 		d.last = max(d.last, l.End)

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// The rules of durabletest are applied to what journals, looks at the store and observers
-// say.
+// The rules of durabletest are applied to journals, reads of the store and observers' findings.
 func TestCheckContents(t *testing.T) {
 	old, grown := Version{2 << 32, 100}, Version{2 << 32, 300}
 	held := func(v Version) map[string][]byte { return map[string][]byte{"a/1": Content(v.Seed, v.Size)} }

@@ -192,7 +192,7 @@ func TestExternalServers(t *testing.T) {
 	if got, err := b.ReadFile(ctx, "open"); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read back: %d bytes, %v", len(got), err)
 	}
-	own := []string{"open", "without n1", "without n2", "without n3"} // of which the check knows nothing
+	own := []string{"open", "without n1", "without n2", "without n3"} // unknown to the check
 	for _, name := range own {
 		if err := b.Remove(ctx, name); err != nil {
 			t.Error(err)

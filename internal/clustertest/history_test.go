@@ -26,9 +26,9 @@ type action struct {
 	from, to int
 }
 
-// step is the model: whether an outcome is right in a state, and the state after. A change
-// of unknown outcome has no end in the history, and does what it can here; that it was never
-// done is the same as that it comes last.
+// step is the model: whether an outcome is right in a state, and the state after. A change of
+// unknown outcome has no end in the history, and has any possible outcome here. An operation that
+// was never done equals one that comes last.
 func (s names) step(a action, kind client.Kind) (bool, names) {
 	unknown := kind == client.ErrUnavailable
 	switch taken := s[a.from]; a.what {
@@ -89,7 +89,7 @@ func TestHistoryCheck(t *testing.T) {
 	}
 }
 
-// contend does what many clients on all hosts do to a few names, and records it.
+// contend runs many clients' operations on a few names from all hosts, and records them.
 func (s *scenario) contend(ctx context.Context, id int, began time.Time, count *atomic.Int64) (ops []porcupine.Operation) {
 	rnd := rand.New(rand.NewPCG(uint64(id), 7))
 	c, err := client.Dial(s.t.Context(), client.Options{Address: "unix://" + s.daemons[id%len(s.daemons)].Socket})
@@ -114,7 +114,7 @@ func (s *scenario) contend(ctx context.Context, id int, began time.Time, count *
 			time.Sleep(100 * time.Millisecond)
 		case unknown:
 			ops = append(ops, porcupine.Operation{ClientId: id, Input: a, Call: int64(call), Output: client.ErrUnavailable, Return: math.MaxInt64})
-			time.Sleep(300 * time.Millisecond) // each multiplies what the check has to look at
+			time.Sleep(300 * time.Millisecond) // each multiplies the check's states
 		default:
 			ops = append(ops, porcupine.Operation{ClientId: id, Input: a, Call: int64(call), Output: kind, Return: int64(end)})
 		}
@@ -124,7 +124,7 @@ func (s *scenario) contend(ctx context.Context, id int, began time.Time, count *
 	return ops
 }
 
-// fate is what became of an action.
+// fate is the fate of an action.
 type fate int
 
 const (
@@ -134,7 +134,7 @@ const (
 	refused             // for a reason that no fault explains
 )
 
-// became tells from an action's error what became of it.
+// became derives an action's fate from its error.
 func became(a action, err error) fate {
 	switch kind := client.KindOf(err); {
 	case err == nil:

@@ -16,8 +16,8 @@ import (
 // Op names an operation of the workload.
 type Op string
 
-// The operations. Files are their client's own, but for Create: all clients want to
-// make the same files, each of which one may.
+// The operations. Files are their client's own, but for Create: all clients try to make the same
+// files, each of which one may.
 const (
 	Put    Op = "put"    // make a version the content of Path: create, write, close
 	Sync   Op = "sync"   // commit more of a content, of which a version is in Path or nothing
@@ -38,19 +38,19 @@ type Record struct {
 	Op       Op            `json:"op"`
 	Path     string        `json:"path"`
 	To       string        `json:"to,omitempty"`
-	Version  Version       `json:"version,omitzero"` // what was written, moved or read
-	Names    []string      `json:"names,omitempty"`  // what was listed
+	Version  Version       `json:"version,omitzero"` // written, moved or read
+	Names    []string      `json:"names,omitempty"`  // of a listing
 	Begin    int64         `json:"begin"`            // CLOCK_MONOTONIC, in nanoseconds: one clock for all processes of a machine
 	End      int64         `json:"end,omitempty"`    // 0: it has not ended
 	Deadline time.Duration `json:"deadline"`         // how long it may take
 	Outcome  string        `json:"outcome,omitempty"`
 	Why      string        `json:"why,omitempty"`
 	Node     string        `json:"node,omitempty"`    // the client's
-	Holders  []string      `json:"holders,omitempty"` // nodes that then held what was committed
+	Holders  []string      `json:"holders,omitempty"` // nodes that then held the committed bytes
 }
 
-// Journal is what one client did, in order; one operation begins when the one before
-// has ended.
+// Journal is the record of one client's operations, in order; one operation begins when the one
+// before has ended.
 type Journal struct {
 	Client  string
 	Records []Record
@@ -66,7 +66,7 @@ func Now() int64 {
 	return t.Nano()
 }
 
-// ReadJournal reads what a client wrote down. A last line that a kill cut off is left out.
+// ReadJournal reads a client's journal. A last line that a kill cut off is left out.
 func ReadJournal(name, file string) (Journal, error) {
 	j := Journal{Client: name}
 	f, err := os.Open(file)
@@ -108,7 +108,7 @@ func (l *log) begin(r *Record) error {
 	return l.write(r)
 }
 
-// ended says how an operation ended, in the record alone.
+// ended records the end of an operation.
 func (r *Record) ended(err error) {
 	r.End, r.Outcome = Now(), OK
 	if err != nil {

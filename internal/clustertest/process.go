@@ -15,7 +15,7 @@ import (
 	"forebay/internal/netnstest"
 )
 
-// Options say where a client of the workload works, and at what.
+// Options have the place and the work of a client of the workload.
 type Options struct {
 	Name      string          // of the client, of its directory and journal; unlike any other's
 	Host      *netnstest.Host `json:"-"` // nil: where the test is
@@ -23,7 +23,7 @@ type Options struct {
 	KeyFile   string          // for TCP
 	Buffer    string
 	Peers     []string      // names of the clients whose files it reads; all, usually
-	Seed      uint64        // unlike any other client's; decides what it does
+	Seed      uint64        // unlike any other client's; decides its operations
 	OpTimeout time.Duration // the deadline of each operation; default 10 s
 	MaxSize   int           // of a file, in bytes, about; default 1 MiB
 	Files     int           // that it has at a time, about; default 20
@@ -104,7 +104,7 @@ func Start(tb testing.TB, o Options) *Client {
 	return c
 }
 
-// Kill ends the client in the middle of whatever it does.
+// Kill ends the client in the middle of its work.
 func (c *Client) Kill() {
 	if c.over {
 		return
@@ -178,7 +178,7 @@ func AwaitOK(tb testing.TB, n int, within time.Duration, clients []*Client, ops 
 	}
 }
 
-// Journal returns what the client wrote down. It must have ended.
+// Journal returns the client's journal. It must have ended.
 func (c *Client) Journal() Journal {
 	c.tb.Helper()
 	j, err := ReadJournal(c.Name, c.Options.Journal)

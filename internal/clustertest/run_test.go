@@ -55,8 +55,7 @@ func dial(t *testing.T, d *bbdtest.Daemon) *client.Client {
 	return c
 }
 
-// The workload with one daemon, clients on its host and on another, and every fault
-// that one daemon knows.
+// The workload with one daemon, clients on its host and on another, and every fault of one daemon.
 func TestWorkload(t *testing.T) {
 	hosts := netnstest.New(t, 2)
 	near, far := hosts.Hosts[0], hosts.Hosts[1]
@@ -115,8 +114,8 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// A machine that loses its memory comes back as a new instance, and what was lost with
-// it is named; the checker accepts it with that node gone, and not without.
+// A machine that loses its memory comes back as a new instance, and the losses are named; the
+// checker accepts it with that node gone, and not without.
 func TestWorkloadOnLostNode(t *testing.T) {
 	hosts := netnstest.New(t, 1)
 	d, _, _ := daemonWithKey(t, hosts.Hosts[0])

@@ -125,8 +125,8 @@ func (s *scenario) load(each int) {
 	}
 }
 
-// settle stops the load, drains, looks at everything from every daemon but those that
-// are gone, and judges.
+// settle stops the load, drains, reads everything from every daemon but those that are gone, and
+// judges.
 func (s *scenario) settle(w World, gone ...int) Verdict {
 	s.t.Helper()
 	w.Looks = append(w.Looks, s.lookAtStore())
@@ -193,8 +193,7 @@ func (s *scenario) lookAtStore() StoreLook {
 // enough operations of a kind make a test of it.
 const enough = 100
 
-// forget declares a node dead as soon as the others believe it: until they do, the answer
-// is busy.
+// forget declares a node dead as soon as the others accept that: before, the answer is busy.
 func (s *scenario) forget(node admin.NodeID) {
 	s.t.Helper()
 	c := dial(s.t, s.daemons[0])

@@ -15,15 +15,15 @@ import (
 	"forebay/client"
 )
 
-// Shared is the directory whose files all clients want to make.
+// Shared is the directory whose files all clients try to make.
 const Shared = "shared"
 
-// turn is how long all clients want to make the same file of Shared.
+// turn is how long all clients try to make the same file of Shared.
 const turn = 50 * time.Millisecond
 
-// worker is one client, in a process of its own, and what it knows for certain of the
-// files of its directory. A path that an operation without a certain end was about is
-// left alone for ever: whatever comes of it may come late.
+// worker is one client, in a process of its own, and its certain knowledge of the files of its
+// directory. The path of an operation without a certain end is left alone for ever: its effect may
+// come late.
 type worker struct {
 	o     Options
 	b     *client.Buffer
@@ -129,7 +129,7 @@ func (w *worker) do(r *Record, f func(ctx context.Context) error, refused ...cli
 	return err == nil, err == nil || slices.Contains(refused, client.KindOf(err))
 }
 
-// holders asks who holds a path. That nobody answers is no part of the operation.
+// holders requests the holders of a path. A missing answer is no part of the operation.
 func (w *worker) holders(path string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -144,7 +144,7 @@ func holders(e client.Entry) (names []string) {
 	return names
 }
 
-// settle notes what a path is after an operation that was to make it v.
+// settle notes the state of a path after an operation that was to make it v.
 func (w *worker) settle(path string, v Version, done, certain bool) {
 	switch {
 	case !certain, done && v == Absent:
@@ -249,7 +249,7 @@ func (w *worker) grow() {
 	}
 }
 
-// create wants to make the file of Shared that everybody wants to make now.
+// create tries to make the file of Shared that all try to make now.
 func (w *worker) create() {
 	v := w.version()
 	r := &Record{Op: Create, Path: fmt.Sprintf("%s/t%d", Shared, Now()/int64(turn)), Version: v}

@@ -14,19 +14,19 @@ type Rule string
 
 // The rules.
 const (
-	// Stays: once something of a name is durable, some durable version of that name
-	// exists until its removal is asked for. Durable is what somebody was told of: by a drain,
-	// a flushed close, or the state of the file. An object whose flush is not recorded may go with a
-	// rename or removal of its name, and not otherwise.
+	// Stays: once something of a name is durable, some durable version of that name exists until a
+	// request for its removal. Durable are confirmed versions: by a drain, a flushed close, or the
+	// state of the file. An object whose flush is not recorded may go with a rename or removal of
+	// its name, and not otherwise.
 	Stays Rule = "stays durable"
-	// Stored: what a drain or a flushed close called done is on the store, bit for bit, or
-	// something newer is; what a stage-out called done is in its folder. Never a part of a
+	// Stored: files that a drain or a flushed close confirmed are on the store, bit for bit, or
+	// newer ones are; files that a stage-out confirmed are in its folder. Never a part of a
 	// version, or a mix of several.
 	Stored Rule = "stored"
-	// Named: what is absent is named as lost, and may be lost.
+	// Named: absent files are named as lost, and may be lost.
 	Named Rule = "named"
-	// Kept: what was acknowledged is read, or something newer: never zeros, older bytes
-	// or a mix; what comes at once is there as a whole or not at all.
+	// Kept: acknowledged bytes are read, or newer ones: never zeros, older bytes or a mix; an
+	// atomic change is there as a whole or not at all.
 	Kept Rule = "kept"
 	// Gone: a removed name does not come back.
 	Gone Rule = "gone"
@@ -39,12 +39,13 @@ type Violation struct {
 	What string
 }
 
-// String begins with words that tools/testrun knows: a test that prints them has failed for good.
+// String begins with words that tools/testrun recognizes: a test that prints them has failed for
+// good.
 func (v Violation) String() string {
 	return fmt.Sprintf("broken promise: %s: %s: %s", v.Rule, v.Path, v.What)
 }
 
-// Check returns which promises observations show to be broken, given what happened.
+// Check returns the promises that observations show to be broken, given a history.
 func Check(events []Event, seen []Observation) []Violation {
 	k := newChecker()
 	for _, e := range events {
@@ -60,7 +61,7 @@ func Check(events []Event, seen []Observation) []Violation {
 	return all
 }
 
-// checker knows a history by path.
+// checker has a history by path.
 type checker struct {
 	effects map[string][]effect
 	flushes []*Event
@@ -74,7 +75,7 @@ type checker struct {
 
 type set = map[Version]bool
 
-// effect is what an event may have made of a path, or what somebody saw there.
+// effect is a possible effect of an event on a path, or an observation of it.
 type effect struct {
 	*Event
 	version Version
@@ -199,7 +200,7 @@ func (j *judge) wrong(r Rule, path, format string, args ...any) {
 	j.violations = append(j.violations, Violation{r, path, fmt.Sprintf(format, args...)})
 }
 
-// buffer judges what a client saw.
+// buffer judges a client's observation.
 func (j *judge) buffer() {
 	for p, f := range j.Files {
 		if !strings.HasPrefix(p, LostAndFound) {
@@ -253,8 +254,8 @@ func (j *judge) file(p string, f Found) {
 	}
 }
 
-// forgotten reports whether a namespace that forgets explains what was found: then what
-// is missing is below LostAndFound or named.
+// forgotten reports whether a namespace that forgets explains the observation: then missing files
+// are below LostAndFound or named.
 func (j *judge) forgotten(p string, may set) bool {
 	if !slices.ContainsFunc(j.faults, func(f *Event) bool { return f.Forgets && f.Begin <= j.End }) {
 		return false
@@ -353,7 +354,7 @@ func (j *judge) newer(p string, v Version, than *Event) bool {
 	})
 }
 
-// promise is an event that put what was there at a time on the store.
+// promise is an event that put the version of a time on the store.
 type promise struct {
 	*Event
 	at int64
@@ -389,7 +390,7 @@ func covers(e *Event, p string) bool { return below(e.Below, p) && !slices.Conta
 // below reports whether a path is a directory or lies in it; "" is everything.
 func below(dir, p string) bool { return dir == "" || p == dir || strings.HasPrefix(p, dir+"/") }
 
-// store judges what is on the store.
+// store judges the store's content.
 func (j *judge) store() {
 	paths := j.paths()
 	for p := range paths {
@@ -447,7 +448,7 @@ func (j *judge) object(p string, f Found) {
 	}
 }
 
-// afterFlush judges what is under a name for which a flush has ended.
+// afterFlush judges the object under a name for which a flush has ended.
 func (j *judge) afterFlush(p string, f Found, done *promise) {
 	effects := j.possible(p, done.at, j.End)
 	may := versions(effects)
@@ -458,7 +459,7 @@ func (j *judge) afterFlush(p string, f Found, done *promise) {
 		j.wrong(Gone, p, "it was removed before a %s that is done, and the store holds %v", done.Op, f.Version)
 	case slices.ContainsFunc(effects, func(e effect) bool {
 		return e.Op == Rename && e.to == p && e.End >= done.at && j.ever(e.from, f.Version, map[string]bool{})
-	}): // a rename since takes along what the store has
+	}): // a rename since takes along the store's object
 	default:
 		j.wrong(Stored, p, "the store holds %v after a %s that is done, not %v: %s", f.Version, done.Op, list(may), f.Text)
 	}
@@ -478,9 +479,9 @@ func (j *judge) onlyAbsent(p string, begin, end int64) bool {
 	return len(may) == 1 && may[Absent]
 }
 
-// touched reports whether something since its version was made allows what was seen on the
-// store to go, although nobody was told that it is durable: a rename or removal of the name, which
-// takes away what is not recorded, or a fault that takes more than a daemon's life.
+// touched reports whether something since its version was made allows an object seen on the store
+// to go, although it was never confirmed as durable: a rename or removal of the name, which takes
+// away unrecorded objects, or a fault that takes more than a daemon's life.
 func (j *judge) touched(p string, had sighting) bool {
 	made := int64(math.MaxInt64)
 	for _, e := range j.effects[p] {
@@ -494,9 +495,9 @@ func (j *judge) touched(p string, had sighting) bool {
 	})
 }
 
-// released reports whether somebody asked for the removal of a name since a time, or
-// whether what was there has another name now. What was made before that and replaced by
-// another file goes when its name does: the file that takes the name along is another one.
+// released reports whether the removal of a name was requested since a time, or whether its file
+// has another name now. An earlier file that was replaced by another goes when its name does: the
+// file that takes the name along is another one.
 func (j *judge) released(p string, since int64, visited map[string]bool) bool {
 	visited[p] = true
 	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
@@ -545,7 +546,7 @@ func (j *judge) broughtTo(p string, v Version, look, followed int64, visited map
 	})
 }
 
-// story tells the last that happened to a name.
+// story lists the last events of a name.
 func (j *judge) story(p string, since int64) string {
 	const most = 8
 	told := []string{fmt.Sprintf("durable since %d", since)}

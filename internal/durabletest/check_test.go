@@ -18,7 +18,7 @@ func put(begin, end int64, p string, version Version) Event {
 	return event(Close, begin, end, Done, Change{p, version})
 }
 
-// begun is a put whose outcome nobody knows, which is over at a time.
+// begun is a put of unknown outcome, which is over at a time.
 func begun(begin, end int64, p string, version Version) Event {
 	return event(Close, begin, end, Unknown, Change{p, version})
 }
@@ -44,7 +44,7 @@ func fault(at int64, takes Level) Event {
 	return Event{Op: Fault, Begin: at, End: at, Outcome: Done, Takes: takes}
 }
 
-// look is an observation of the buffer: names and what is there.
+// look is an observation of the buffer: names and contents.
 func look(at int64, files map[string]Found, lost ...string) Observation {
 	return Observation{Begin: at, End: at + 1, Files: files, Lost: lost}
 }
@@ -77,7 +77,7 @@ var judgements = []struct {
 	seen   []Observation
 	broken []Rule
 }{
-	// What was acknowledged is read.
+	// Acknowledged bytes are read.
 	{"read what was written", []Event{put(1, 2, "a", v(1)), fault(5, 0)}, []Observation{look(10, files{"a": is(v(1))})}, nil},
 	{"zeros", []Event{put(1, 2, "a", v(1)), fault(5, 0)}, []Observation{look(10, files{"a": is(v(99))})}, []Rule{Kept}},
 	{"older bytes", []Event{put(1, 2, "a", v(1)), put(3, 4, "a", v(2))}, []Observation{look(10, files{"a": is(v(1))})}, []Rule{Kept}},
@@ -104,7 +104,7 @@ var judgements = []struct {
 	{"one that failed", []Event{put(1, 2, "a", v(1)), event(Close, 3, 4, Failed, Change{"a", v(2)})}, []Observation{look(10, files{"a": is(v(2))})}, []Rule{Kept}},
 	{"it cannot be read", []Event{put(1, 2, "a", v(1))}, []Observation{look(10, files{"a": {Problem: "checksum"}})}, []Rule{Kept}},
 
-	// What comes at once is there as a whole or not at all.
+	// An atomic change is there as a whole or not at all.
 	{
 		"half a rename",
 		[]Event{put(1, 2, "a", v(1)), event(Rename, 3, 5, Unknown, Change{"a", Absent}, Change{"b", v(1)})},
@@ -176,7 +176,7 @@ var judgements = []struct {
 		[]Rule{Gone},
 	},
 
-	// What was called done is on the store.
+	// Confirmed files are on the store.
 	{"drained", []Event{put(1, 2, "a", v(1)), drain(3, 4)}, []Observation{store(10, files{"a": is(v(1))})}, nil},
 	{"half a file on the store", []Event{put(1, 2, "a", v(1))}, []Observation{store(10, files{"a": is(v(99))})}, []Rule{Stored}},
 	{"older bytes after a drain", []Event{put(1, 2, "a", v(1)), put(3, 4, "a", v(2)), drain(5, 6)}, []Observation{store(10, files{"a": is(v(1))})}, []Rule{Stored}},
@@ -208,7 +208,7 @@ var judgements = []struct {
 		nil,
 	},
 
-	// A stage-out copies what is there, and nothing follows it.
+	// A stage-out copies the present files, and nothing follows it.
 	{"a stage-out of another directory", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "b")}, []Observation{out(10, nil)}, nil},
 	{"a stage-out without its file", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a")}, []Observation{out(10, nil)}, []Rule{Stored}},
 	{"a stage-out to another folder", []Event{put(1, 2, "a/x", v(1)), as(stageOut(3, 4, Done, "a"), func(e *Event) { e.To = "other" })}, []Observation{out(10, nil)}, nil},
@@ -283,7 +283,7 @@ var judgements = []struct {
 		nil,
 	},
 
-	// What is absent is named.
+	// Absent files are named.
 	{"lost with its node", []Event{put(1, 2, "a", v(1)), fault(5, InMemory)}, []Observation{look(10, files{"a": isLost}, "a")}, nil},
 	{"lost with its node, not listed", []Event{put(1, 2, "a", v(1)), fault(5, InMemory)}, []Observation{look(10, files{"a": isLost})}, []Rule{Named}},
 	{"silently gone", []Event{put(1, 2, "a", v(1)), fault(5, InMemory)}, []Observation{look(10, files{"a": is(Absent)})}, []Rule{Named}},
@@ -309,7 +309,7 @@ var judgements = []struct {
 		[]Rule{Stays},
 	},
 
-	// A namespace that forgets.
+	// A namespace that loses entries.
 	{
 		"below lost+found",
 		[]Event{put(1, 2, "a", v(1)), as(fault(5, 0), func(e *Event) { e.Forgets = true })},

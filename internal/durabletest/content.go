@@ -1,6 +1,6 @@
-// Package durabletest judges durability: it takes a history of what clients asked for
-// and were told, and of faults, and observations of what is there, and says which
-// promises were broken. It knows nothing of daemons, stores or how bytes are kept.
+// Package durabletest judges durability: it takes a history of clients' requests and their answers,
+// and of faults, and observations of files, and returns the broken promises. It does not depend on
+// daemons, stores or storage.
 package durabletest
 
 import (
@@ -34,7 +34,7 @@ func (v Version) String() string {
 	return fmt.Sprintf("%d bytes with checksum %016x", v.Size, v.Sum)
 }
 
-// Content is what writes, one after the other, make of a file.
+// Content is the result of writes to a file, one after the other.
 type Content struct {
 	writes []write
 	size   int
@@ -53,7 +53,7 @@ func (c Content) With(id uint64, off, size int) Content {
 // Size returns the number of bytes.
 func (c Content) Size() int { return c.size }
 
-// Bytes returns the content. What no write has touched is zero.
+// Bytes returns the content. Bytes that no write has touched are zero.
 func (c Content) Bytes() []byte {
 	p := make([]byte, c.size)
 	for _, w := range c.writes {
@@ -96,7 +96,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Describe says which writes bytes are of, for the message of a violation.
+// Describe names the writes that bytes are of, for the message of a violation.
 func Describe(p []byte) string {
 	const most = 12
 	var runs []string
@@ -120,7 +120,7 @@ func Describe(p []byte) string {
 	return strings.Join(runs, ", ")
 }
 
-// origin is where the bytes of a cell come from: a write, or what the text says.
+// origin is where the bytes of a cell come from: a write, or the text.
 type origin struct {
 	write uint64
 	text  string

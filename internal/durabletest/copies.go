@@ -1,12 +1,12 @@
 package durabletest
 
-// A folder to which stage-outs copy is no store: no name in it follows a rename or a removal
-// of the buffer. A file of it is what the last stage-out copied that is done, or what one copied
-// that began since, or ran beside it and was cut off:
+// A folder to which stage-outs copy is no store: no name in it follows a rename or a removal of the
+// buffer. A file of it is the copy of the last stage-out that is done, or of one that began since,
+// or ran beside it and was cut off:
 //
 //	a/x: v1     v2      v3      (in the buffer)
 //	         [stage-out a, done]     [stage-out a, cut off]
-//	              v2 or v3                v2, v3, or what a/x holds meanwhile
+//	              v2 or v3                v2, v3, or a/x of meanwhile
 
 // copied judges a folder to which stage-outs copy.
 func (j *judge) copied() {
@@ -22,7 +22,7 @@ func (j *judge) copy(p string, f Found) {
 	if last != nil {
 		may = versions(j.possible(p, last.Begin, last.End))
 	}
-	// What a stage-out did not find, it leaves as an earlier one has made it.
+	// Files that a stage-out did not find stay as an earlier one has made them.
 	kept := last == nil || may[Absent]
 	for _, e := range j.copies {
 		if e.To == j.Copy && below(e.Below, p) && e.Begin <= j.End && (kept || e.End >= last.Begin) {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Op names what an event is.
+// Op is the kind of an event.
 type Op string
 
 // The operations.
 const (
-	Sync     Op = "sync"        // commit what was written so far; one change
+	Sync     Op = "sync"        // commit the bytes written so far; one change
 	Close    Op = "close"       // commit the rest; one change
 	Rename   Op = "rename"      // two changes: of the old name, then of the new one
 	Remove   Op = "remove"      // one change, to Absent
@@ -23,7 +23,7 @@ const (
 	Fault    Op = "fault"
 )
 
-// Outcome says how an operation ended.
+// Outcome is the end of an operation.
 type Outcome int
 
 // The outcomes. An operation that has not ended is Unknown.
@@ -33,7 +33,8 @@ const (
 	Failed // it was not carried out and never will be
 )
 
-// Level says what acknowledged bytes outlive. Every level outlives the daemon's death.
+// Level is the worst fault that acknowledged bytes outlive. Every level outlives the daemon's
+// death.
 type Level int
 
 // The levels.
@@ -43,10 +44,10 @@ const (
 	OnStore                   // everything but the loss of the store
 )
 
-// Forever is when an operation ends of which nobody knows whether or when it was done.
+// Forever is the end of an operation of unknown outcome.
 const Forever int64 = math.MaxInt64
 
-// Change is what an operation makes of a name.
+// Change is an operation's change of a name.
 type Change struct {
 	Path    string
 	Version Version
@@ -58,19 +59,19 @@ type Event struct {
 	Begin, End int64 // of an Unknown one: by when it was carried out, if ever
 	Outcome    Outcome
 	Changes    []Change
-	Keeps      Level    // what changed outlives this; zero is InMemory
+	Keeps      Level    // the change outlives this; zero is InMemory
 	Holders    []string // nodes that hold it; none: any
 
 	// Of Drain and StageOut. One whose only failures are named is Done.
 	Below   string   // "": everything
-	Unsaved []string // what was named as not saved
+	Unsaved []string // files named as not saved
 	To      string   // of StageOut: the folder, in which files have the paths that they have in the buffer
 
 	// Of a Fault.
 	Takes Level  // bytes of this level and those below it may be lost; zero: nothing may
 	Node  string // whose bytes; "": anybody's
-	// Forgets: the namespace may have forgotten what was acknowledged. Then a file may be
-	// below LostAndFound, or named lost, whatever its name leads to.
+	// Forgets: the namespace may have lost acknowledged changes. Then a file may be below
+	// LostAndFound, or named lost, with any target of its name.
 	Forgets bool
 }
 
@@ -84,24 +85,24 @@ type Problem string
 // cannot be read.
 const Lost Problem = "lost"
 
-// Found is what an observer found under a name.
+// Found is an observer's finding under a name.
 type Found struct {
 	Version Version
 	Problem Problem // "": it could be read, or is not there
-	Text    string  // what the bytes are, or the error
+	Text    string  // description of the bytes, or the error
 	Clean   bool    // and then that the file was clean, and all renames carried out: the store has these bytes under the name
 }
 
 // Find describes bytes that were found.
 func Find(p []byte) Found { return Found{Version: Of(p), Text: Describe(p)} }
 
-// Observation is what somebody saw.
+// Observation is one observer's view.
 type Observation struct {
 	Begin, End int64
 	Store      bool             // it is of the backing store; else of the buffer, as a client sees it
 	Copy       string           // it is of the folder of this name, to which stage-outs copy; then Store is false
-	Files      map[string]Found // what was looked at. Of a store or a copy, a name that is missing is absent
-	Lost       []string         // of the buffer: what is listed as lost
+	Files      map[string]Found // observed files. Of a store or a copy, a name that is missing is absent
+	Lost       []string         // of the buffer: files listed as lost
 	// Live: things changed meanwhile, so one moment's picture it is not.
 	Live bool
 }
@@ -129,8 +130,8 @@ func (h *History) now() int64 {
 	return h.last
 }
 
-// Begin records that an operation begins, whose Begin, End and Outcome it sets. The
-// function that it returns records how it ended, and what it named as not saved; without, the
+// Begin records that an operation begins, whose Begin, End and Outcome it sets. The function that
+// it returns records how it ended, and the files that it named as not saved. Without a call, the
 // outcome stays unknown.
 func (h *History) Begin(e Event) (ended func(o Outcome, unsaved ...string)) {
 	h.mu.Lock()
@@ -163,16 +164,16 @@ func (h *History) Fault(e Event) {
 	h.k.add(e)
 }
 
-// Over records that no operation of an unknown outcome can be carried out any more: who
-// could have done it is dead.
+// Over records that no operation of an unknown outcome can be carried out any more: their processes
+// are dead.
 func (h *History) Over() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.k.over(h.now())
 }
 
-// Observe judges an observation, whose Begin was taken from Now, and whose End it sets.
-// What was seen is known from then on.
+// Observe judges an observation, whose Begin was taken from Now, and whose End it sets. It counts
+// as known from then on.
 func (h *History) Observe(o Observation) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +181,7 @@ func (h *History) Observe(o Observation) []Violation {
 	return h.k.judge(&o)
 }
 
-// Judge is Observe of what might have been: nothing is known from it afterwards.
+// Judge is Observe of a possible state: it does not count as known afterwards.
 func (h *History) Judge(o Observation) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,19 +24,19 @@ import (
 	"forebay/internal/wire"
 )
 
-// attacker is the user who attacks. No attack depends on time: each is made whole, whatever the
-// daemon answers, and fails where it succeeds, or could not be made.
+// attacker is the user who attacks. No attack depends on time: each is made whole, with any answers
+// of the daemon, and fails the test if it succeeds, or could not be made.
 type attacker struct {
 	*task
 	ctx  context.Context
 	c    *client.Client
-	far  *client.Client // has no memory mapped: what becomes of the attacker's regions does not end it
+	far  *client.Client // has no memory mapped: the fate of the attacker's regions does not end it
 	in   *bufio.Reader
 	rnd  *rand.Rand
 	fifo string
 	last int
 	held []mapping              // regions that the attacker keeps mapped
-	done atomic.Pointer[string] // what succeeded() was first told
+	done atomic.Pointer[string] // the first argument of succeeded()
 }
 
 // succeeded notes from any goroutine that an attack has succeeded.
@@ -220,8 +220,8 @@ func (a *attacker) ask(e event) error {
 	return err
 }
 
-// awaitVictim waits until the victim has begun a round and ended it: whatever the attacker holds
-// now, the victim can work.
+// awaitVictim waits until the victim has begun a round and ended it: the victim can work despite
+// all that the attacker holds now.
 func (a *attacker) awaitVictim() error {
 	if !a.HasVictim {
 		return nil
@@ -229,7 +229,7 @@ func (a *attacker) awaitVictim() error {
 	return a.ask(event{Await: true})
 }
 
-// probe has the test find out whether root gets in, whatever the attacker holds now.
+// probe checks whether root gets in, despite all that the attacker holds now.
 func (a *attacker) probe() error { return a.ask(event{Probe: true}) }
 
 // restart has the daemon restarted, one way or the other.
@@ -255,7 +255,7 @@ func (a *attacker) bytes(n int) []byte {
 	return b
 }
 
-// raw is a session that says what a client would not.
+// raw is a session that sends bytes that a client would not.
 type raw struct {
 	net.Conn
 	in       *wire.Reader

@@ -15,7 +15,7 @@ import (
 
 // Attacks that take all that there is of something, and keep it until the victim has worked.
 
-// hoard is what the attacker keeps.
+// hoard has the resources that the attacker keeps.
 type hoard []*raw
 
 func (h hoard) Close() {
@@ -66,11 +66,11 @@ func (a *attacker) take(most int, do func(r *raw) error) (all hoard, err error) 
 	return all, err
 }
 
-// sessions takes what it gets.
+// sessions opens as many sessions as it gets.
 func (a *attacker) sessions() error { return a.hoard(600, func(*raw) error { return nil }) }
 
-// unfinishedRequests sends large requests without their ends. What the daemon reads of them is bounded; the
-// rest, but for what sockets hold, does not leave the attacker.
+// unfinishedRequests sends large requests without their ends. The daemon reads a bounded part of them. The
+// rest, but for the sockets' buffers, does not leave the attacker.
 func (a *attacker) unfinishedRequests() error {
 	const sockets = 1 << 20 // more than both ends of one hold
 	frame, err := wire.AppendFrame(nil, wire.Type_TYPE_COMMIT, 0, 9, &wire.Commit{Handle: 1}, wire.MaxData)

@@ -1,7 +1,7 @@
 // Package hostiletest runs two users of one daemon against each other: one attacks it in every way
 // that an attack is known for, while the other writes, drains and compares. Both are processes of
-// the test's own binary. It knows the wire, the client and the layout of regions of releases that
-// believed them, never the daemon's inside.
+// the test's own binary. It depends on the wire, the client and the layout of regions of releases
+// that trusted them, never on the daemon's inside.
 package hostiletest
 
 import (
@@ -43,7 +43,7 @@ type Options struct {
 	// long. 0: five minutes, for machines on which dozens of programs want each processor.
 	Patience time.Duration
 
-	// TLS has what clients need where TCP is with TLS: the authority's certificate, and a client's
+	// TLS has the clients' files where TCP is with TLS: the authority's certificate, and a client's
 	// certificate and key, which the attacker has. Zero: there is no TLS.
 	TLS clustercert.Files
 
@@ -54,12 +54,12 @@ type Options struct {
 	// Alive fails the test where the daemon has ended by itself.
 	Alive func()
 
-	// Stuck fails the test, and shows what the daemon does: the victim has made no round for two thirds of
-	// Patience, longer than any takes.
+	// Stuck fails the test, and shows the daemon's goroutines: the victim has made no round for two thirds
+	// of Patience, longer than any takes.
 	Stuck func()
 }
 
-// task is what a process is to do.
+// task is the work of a process.
 type task struct {
 	Victim              bool
 	Socket, TCP         string
@@ -75,7 +75,7 @@ type task struct {
 	Restarts, HasVictim bool
 }
 
-// Result is what a user has done.
+// Result is the result of a user's work.
 type Result struct {
 	Files   int               // the victim's, each compared in the buffer and on the store
 	Rounds  int               // the victim's
@@ -85,21 +85,21 @@ type Result struct {
 	Why     map[string]string // the last of these said
 	Took    map[string]time.Duration
 	Order   []string // of the attacks
-	Failed  string   // what went wrong for the victim; of an attack that it succeeded, or could not be made
+	Failed  string   // the victim's failure; of an attack that it succeeded, or could not be made
 }
 
 // event is a line that a user's process writes.
 type event struct {
 	Round   bool    `json:",omitempty"` // the victim has ended a round
 	Await   bool    `json:",omitempty"` // the attacker waits for a round of the victim's that has yet to begin
-	Probe   bool    `json:",omitempty"` // the attacker asks whether root gets in
-	Restart bool    `json:",omitempty"` // the attacker asks for a restart
+	Probe   bool    `json:",omitempty"` // the attacker requests a check whether root gets in
+	Restart bool    `json:",omitempty"` // the attacker requests a restart
 	Kill    bool    `json:",omitempty"` // by SIGKILL
 	Result  *Result `json:",omitempty"` // the process ends
 }
 
-// Main does what a test has started this process for, and ends it; otherwise it returns. TestMain
-// calls it first.
+// Main does the work that a test has started this process for, and ends it; otherwise it returns.
+// TestMain calls it first.
 func Main() {
 	text := os.Getenv(env)
 	if text == "" {
@@ -127,8 +127,8 @@ func Main() {
 // tell writes an event.
 func tell(e event) error { return json.NewEncoder(os.Stdout).Encode(e) }
 
-// Run has the attacker make so many attacks of each kind, in an order of the seed's, while the
-// victim works, and fails the test where an attack has changed or read what is not the attacker's.
+// Run makes so many attacks of each kind, in an order of the seed's, while the victim works, and
+// fails the test where an attack has changed or read data of others.
 func Run(tb testing.TB, o Options) (attacker, victim Result) {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
@@ -236,7 +236,7 @@ func (r *run) awaitRounds(n int) {
 	}
 }
 
-// heard counts what the victim has said meanwhile.
+// heard counts the victim's events meanwhile.
 func (r *run) heard() {
 	for r.victim != nil && r.result == nil && len(r.victim.events) > 0 {
 		r.count(<-r.victim.events)
@@ -253,7 +253,7 @@ func (r *run) count(e event) {
 	}
 }
 
-// endVictim has the victim end, and returns what came of it.
+// endVictim ends the victim, and returns its result.
 func (r *run) endVictim() Result {
 	r.tb.Helper()
 	r.victim.in.Close()
@@ -263,7 +263,7 @@ func (r *run) endVictim() Result {
 	return *r.result
 }
 
-// next returns what a user's process says next.
+// next returns the next event of a user's process.
 func (r *run) next(u *user) event {
 	r.tb.Helper()
 	for {
@@ -275,7 +275,7 @@ func (r *run) next(u *user) event {
 		if u != r.victim {
 			r.heard()
 		}
-		// Before the victim's own patience ends: the daemon's goroutines show what it waits for until then.
+		// Before the victim's own patience ends: the daemon's goroutines show its wait until then.
 		if r.victim != nil && r.result == nil && time.Since(r.since) > r.o.Patience*2/3 {
 			r.o.Alive()
 			r.o.Stuck()
@@ -313,7 +313,7 @@ func place(tb testing.TB, dir string, entries []entry) string {
 			must(os.WriteFile(path, []byte(e.text), 0o600))
 		}
 		must(os.Chown(path, e.uid, e.uid))
-		must(os.Chmod(path, e.mode)) // whatever the umask is
+		must(os.Chmod(path, e.mode)) // despite the umask
 	}
 	return filepath.Join(dir, entries[0].name)
 }

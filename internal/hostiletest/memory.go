@@ -40,7 +40,7 @@ func mapRegion(path string) (m mapping, err error) {
 	return mapping{path, mem}, err
 }
 
-// id is the region's, as its name says.
+// id is the region's, from its name.
 func (m mapping) id() (id uint64) {
 	_, _ = fmt.Sscanf(filepath.Base(m.path), "region-%x", &id)
 	return id
@@ -71,8 +71,8 @@ func (a *attacker) searchHeld() error {
 	return nil
 }
 
-// leased takes leases until it knows so many regions, or the daemon refuses, gives them back, and
-// returns the regions. It waits for the first one.
+// leased takes leases until it has seen so many regions, or the daemon refuses, gives them back,
+// and returns the regions. It waits for the first one.
 func (a *attacker) leased(most int) (paths []string, err error) {
 	if err := a.populated(); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (a *attacker) leased(most int) (paths []string, err error) {
 }
 
 // populated waits until the daemon has populated its memory: until then it refuses leases that do not
-// wait, whatever a user has.
+// wait, for any share of a user.
 func (a *attacker) populated() error {
 	ctx, cancel := a.within()
 	defer cancel()
@@ -140,7 +140,7 @@ func (a *attacker) onRegion(do func(path string) error) error {
 		return errVoid
 	}
 	data := a.bytes(16 << 10)
-	var want []byte // what the daemon has acknowledged
+	var want []byte // bytes that the daemon has acknowledged
 	for i := range 40 {
 		if i == 20 {
 			if err := do(paths[0]); err != nil && !os.IsNotExist(err) {
@@ -197,12 +197,12 @@ func (a *attacker) scribble() error {
 	})
 }
 
-// cut makes a region shorter than what lies in its first unit of data.
+// cut makes a region shorter than the content of its first unit of data.
 func (a *attacker) cut() error {
 	return a.onRegion(func(path string) error { return os.Truncate(path, pick[int64](a, 0, unit, unit+64<<10)) })
 }
 
-// journal opens what a restart believes of a region, and fails if it can.
+// journal opens the journal of a region, which a restart trusts, and fails if it can.
 func (a *attacker) journal() error {
 	paths, err := a.leased(1)
 	if err != nil {
@@ -256,7 +256,7 @@ func (a *attacker) ownRegions() (all []mapping, err error) {
 	return all, nil
 }
 
-// afterRestart restarts the daemon with what was forged, and waits until the victim has worked. Root
+// afterRestart restarts the daemon with the forgery, and waits until the victim has worked. Root
 // needs memory then that nobody had mapped.
 func (a *attacker) afterRestart() error {
 	return errors.Join(a.restart(), a.probe(), a.awaitVictim())
@@ -383,8 +383,8 @@ func (a *attacker) forgeRecord(mem []byte, at int, e *client.Entry) {
 	}.write(segment, unit, s.nonce)
 }
 
-// nobodysRegions says in the attacker's regions that they are nobody's, and keeps them mapped while
-// they go to their next users.
+// nobodysRegions marks the attacker's regions as nobody's, and keeps them mapped while they go to
+// their next users.
 func (a *attacker) nobodysRegions() error {
 	all, err := a.ownRegions()
 	if err != nil {

@@ -25,7 +25,7 @@ const briefly = 200 * time.Millisecond
 
 func fileURL(path string) string { return "file://" + path }
 
-// stageIn stages a URL in, which must be answered, and removes what came of it. It fails if that
+// stageIn stages a URL in, which must be answered, and removes the result. It fails if the result
 // has words which are not the attacker's.
 func (a *attacker) stageIn(url string) (failure, err error) {
 	ctx, cancel := a.within()
@@ -73,8 +73,8 @@ func (a *attacker) fifos() error {
 	return a.refused(someObject+"&ca="+a.fifo, someObject+"&credentials="+a.fifo, fileURL(a.fifo), fileURL(pipe))
 }
 
-// namedFiles has files read that are too large, are no end, or are root's: what is said of these
-// does not tell whether they are there.
+// namedFiles names files for the daemon to read that are too large, are endless, or are root's: the
+// error for these does not show whether they are there.
 func (a *attacker) namedFiles() error {
 	large := filepath.Join(a.Dir, "large.pem")
 	f, err := os.Create(large)
@@ -99,7 +99,7 @@ func (a *attacker) namedFiles() error {
 	return nil
 }
 
-// saysNothing compares what is said of a file of root's that is there, and of one that is not.
+// saysNothing compares the errors for a file of root's that is there, and for one that is not.
 func (a *attacker) saysNothing(query string) error {
 	var said []string
 	for _, name := range []string{"there", "absent"} {
@@ -120,7 +120,7 @@ func (a *attacker) saysNothing(query string) error {
 	return nil
 }
 
-// endpoint has the daemon talk to a server of the attacker's, which must hear nothing.
+// endpoint names a server of the attacker's to the daemon, which must get no request.
 func (a *attacker) endpoint() error {
 	var heard atomic.Pointer[http.Request]
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { heard.Store(r) }))

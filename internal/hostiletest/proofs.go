@@ -17,8 +17,8 @@ import (
 
 // Attacks with proofs, over TCP.
 
-// introduce begins a session over TCP, and proves that it knows a key, or what it takes for one. Unlike a
-// client it does not ask whether the daemon knows the key. It fails where it is let in.
+// introduce begins a session over TCP, and proves possession of a key, or of a false one. Unlike a client
+// it does not check whether the daemon has the key. It fails where it is let in.
 func (a *attacker) introduce(hello *wire.Hello, key []byte) error {
 	return introduce(a.dialTCP, hello, func(x wire.Exchange, _ []byte) []byte { return x.ClientProof(key, hello) })
 }
@@ -63,7 +63,8 @@ func introduce(dial func() (net.Conn, error), hello *wire.Hello, prove func(x wi
 	return nil
 }
 
-// proofs shows keys that are none, sends the daemon's own proof back, and speaks before it is asked.
+// proofs shows keys that are none, sends the daemon's own proof back, and sends a proof before the
+// challenge.
 func (a *attacker) proofs() error {
 	for range 20 {
 		if err := a.introduce(&wire.Hello{Client: "hostile", Uid: victimUID}, a.bytes(32)); err != nil {
@@ -104,7 +105,7 @@ func (a *attacker) unasked() error {
 	return nil
 }
 
-// tokens changes a token of the attacker's, and claims more than it says.
+// tokens changes a token of the attacker's, and claims more than its rights.
 func (a *attacker) tokens() error {
 	ctx, cancel := a.within()
 	defer cancel()

@@ -82,7 +82,7 @@ func start(tb testing.TB, base string, uid uint32, t task) *user {
 	return u
 }
 
-// listen passes on what a process says, and its end if it has said nothing of it.
+// listen passes on a process's events, and its end if no event reported it.
 func (u *user) listen(out io.Reader) {
 	var e event
 	for lines := bufio.NewScanner(out); lines.Scan() && e.Result == nil; {

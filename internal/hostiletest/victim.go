@@ -128,7 +128,7 @@ func check(ctx context.Context, b *client.Buffer, name string, content []byte) e
 	})
 }
 
-// round writes some files, reads them back, drains, and compares what the store has.
+// round writes some files, reads them back, drains, and compares the store's files.
 func (v *victim) round() error {
 	ctx, cancel := context.WithTimeout(context.Background(), v.Patience)
 	defer cancel()

@@ -27,7 +27,7 @@ func DirectWrite(ctx context.Context, dir string, n int64, depth int) (_ time.Du
 		return 0, bb.Wrap("bench", dir, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	block, err := Anonymous(Step) // O_DIRECT wants aligned memory
+	block, err := Anonymous(Step) // O_DIRECT needs aligned memory
 	if err != nil {
 		return 0, err
 	}

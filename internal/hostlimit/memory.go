@@ -23,7 +23,7 @@ const Step = 1 << 20
 // Memory is mapped memory outside the garbage collector's, with every page touched.
 type Memory struct {
 	Bytes []byte
-	Kind  string   // what it is, for the report
+	Kind  string   // its kind, for the report
 	file  *os.File // that is mapped; nil: none
 	undo  func() error
 }
@@ -117,15 +117,14 @@ func mapFile(f *os.File, n int64) (Memory, error) {
 	return Memory{Bytes: p, file: f}, nil
 }
 
-// Way is a way to copy with a checksum. What the processor's caches and the runtime's
-// copy make of it differs, so limits are measured with all ways and the best one counts.
+// Way is a way to copy with a checksum. The effect of the processor's caches and the runtime's copy
+// differs, so limits are measured with all ways and the best one counts.
 type Way struct {
 	name string
 	copy func(dst, src []byte, crc uint64) uint64
 }
 
-// Ways are what the client does, and steps large enough for the runtime to store past
-// the caches.
+// Ways are the client's way, and steps large enough for the runtime to store past the caches.
 var Ways = [...]Way{
 	{"in small blocks", checksum.Copy},
 	{"1 MiB at a time", func(dst, src []byte, crc uint64) uint64 {

@@ -25,8 +25,8 @@
 // session once more when it has the lock: the daemon ends a session before it frees its
 // segments. Clients of earlier releases lock nothing; their memory is free as before.
 //
-// A reader may lock what it has mapped and pinned, too: a daemon that starts again finds the
-// lock, as a writer's, and the segment stays as it is until the reader has left.
+// A reader may lock its mapped and pinned segments, too: a daemon that starts again finds the lock,
+// as a writer's, and the segment stays as it is until the reader has left.
 package leaselock
 
 import (

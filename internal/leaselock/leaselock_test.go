@@ -85,7 +85,7 @@ func TestRanges(t *testing.T) {
 	want(t, daemon, 0, 1<<20, false)
 }
 
-// TestEndOfProcess: what a process has locked is free when it was killed.
+// TestEndOfProcess: locks of a process are free when it was killed.
 func TestEndOfProcess(t *testing.T) {
 	path, daemon := region(t)
 	child := exec.Command(os.Args[0])

@@ -23,7 +23,7 @@ func wantPanic(t *testing.T, names []string, what func()) {
 	what()
 }
 
-// TestViolations: what is against the order panics before it waits, and names both mutexes.
+// TestViolations: a lock against the order panics before it waits, and names both mutexes.
 func TestViolations(t *testing.T) {
 	var (
 		a, other lockorder.Mutex[first]
@@ -56,7 +56,7 @@ func TestViolations(t *testing.T) {
 		close(unlock)
 		<-unlocked
 	})
-	// After all of it, what one goroutine holds is no other's: b is free.
+	// After all of it, locks of one goroutine are no other's: b is free.
 	b.Lock()
 	b.Unlock()
 }

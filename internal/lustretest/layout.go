@@ -28,9 +28,9 @@ const (
 	onMDT      = 0x100 // LOV_PATTERN_MDT
 )
 
-// parse reads and checks what is set as a layout, as lod_verify_striping of lustre/lod/lod_lov.c does: the metadata
-// server refuses a layout by EINVAL. A component on the metadata target is made as short as the parameter
-// dom_stripesize (most) allows, or left out (lod_dom_stripesize_choose).
+// parse reads and checks a new layout, as lod_verify_striping of lustre/lod/lod_lov.c does: the metadata server
+// refuses a layout by EINVAL. A component on the metadata target is made as short as the parameter dom_stripesize
+// (most) allows, or left out (lod_dom_stripesize_choose).
 func parse(v []byte, most int64) ([]component, syscall.Errno) {
 	n := binary.NativeEndian
 	if len(v) < 32 {
@@ -76,7 +76,8 @@ func parse(v []byte, most int64) ([]component, syscall.Errno) {
 	return shorten(comps, most)
 }
 
-// shorten gives a component on the metadata target what is allowed there, and the rest to the next one.
+// shorten cuts a component on the metadata target to the allowed size, and gives the rest to the next
+// one.
 func shorten(comps []component, most int64) ([]component, syscall.Errno) {
 	c := &comps[0]
 	if !c.onMDT || c.stripe <= most {
@@ -119,8 +120,8 @@ func parseOne(v []byte) (c component, errno syscall.Errno) {
 	return c, 0
 }
 
-// attr is what getxattr returns of a file: the targets of each object are behind their component. One plain layout has
-// the number of its objects as its count (ll_getxattr_lov of lustre/llite/xattr.c).
+// attr is the result of getxattr for a file: the targets of each object are behind their component. One plain layout
+// has the number of its objects as its count (ll_getxattr_lov of lustre/llite/xattr.c).
 func attr(comps []component) []byte {
 	n := binary.NativeEndian
 	if len(comps) == 1 && !comps[0].onMDT {

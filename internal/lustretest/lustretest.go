@@ -1,8 +1,8 @@
-// Package lustretest is a Lustre for tests: a file system in the memory of the test, mounted by FUSE, whose servers
-// answer as those of Lustre do where that differs from a local disk. Programs of the test that ask what kind of file
-// system it is see FUSE: its type is injected into them.
+// Package lustretest is a Lustre for tests: a file system in the memory of the test, mounted by FUSE, whose servers answer as
+// those of Lustre do where that differs from a local disk. Programs of the test that query the type of the file system see
+// FUSE: Lustre's type is injected into them.
 //
-// What is played, and where it is read in Lustre's source (2.15):
+// The simulated parts, with their places in Lustre's source (2.15):
 //
 //   - the attribute lustre.lov, set of a file that was opened with O_LOV_DELAY_CREATE, inherited from the directory
 //     otherwise, and returned with the number of targets that there were (lustre/llite/xattr.c, lustre/lod). One that
@@ -12,11 +12,10 @@
 //   - ENOSPC of a target that is full, while statfs sums up the others (lustre/ofd);
 //   - targets that do not answer: writes to their objects, and syncs, wait until they do (a client waits for recovery). An
 //     eviction fails them with EIO instead (ptlrpc_invalidate_import);
-//   - EDQUOT of users, groups and projects, whose id is set and read by the calls of ioctl(2) for it (ll_fsxattr). What is
-//     made in a directory with an inherited project has it; a move into one that has another, or out of it, fails with EXDEV;
+//   - EDQUOT of users, groups and projects, whose id is set and read by the calls of ioctl(2) for it (ll_fsxattr). New files in a directory with an inherited project have it; a move into one that has another, or out of it, fails with EXDEV;
 //   - root squash and nodemaps: the servers see a caller as somebody else (lustre/mdt/mdt_identity.c, nodemap).
 //
-// Not played: several metadata targets, locks, caches of clients, time-outs.
+// Not simulated: several metadata targets, locks, caches of clients, time-outs.
 package lustretest
 
 import (
@@ -45,11 +44,12 @@ type Options struct {
 	Targets []Target
 	MDT     Target // the metadata target
 	DoM     int64  // dom_stripesize: bytes of a file that may be on the metadata target; 0: 1 MiB; NoDoM: none
-	// Seen says as whom the servers see a user of this node; nil: as that user. SquashRoot is one.
+	// Seen returns the user that the servers see for a user of this node; nil: the same. SquashRoot
+	// is one.
 	Seen func(uid, gid uint32) (uint32, uint32)
 }
 
-// NoDoM says that no bytes of files are on the metadata target.
+// NoDoM: no bytes of files are on the metadata target.
 const NoDoM = -1
 
 // MDT is the number of the metadata target.
@@ -177,7 +177,7 @@ func (f *FS) AwaitCalls(n int) {
 	}
 }
 
-// Evict has a target that is back evict this client: what waits for it fails.
+// Evict makes a target that is back evict this client: calls that wait for it fail.
 func (f *FS) Evict(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,15 +194,15 @@ func (f *FS) Limit(k Kind, id uint32, bytes int64) {
 	f.limits[owner{k, id}] = bytes
 }
 
-// Used returns what counts against a quota.
+// Used returns the usage that counts against a quota.
 func (f *FS) Used(k Kind, id uint32) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.used[owner{k, id}]
 }
 
-// CheckServers prints what "lfs check servers" does (do_target_check of lustre/utils/liblustreapi.c): a ping of a
-// target whose server is away fails with EAGAIN.
+// CheckServers prints the output of "lfs check servers" (do_target_check of lustre/utils/liblustreapi.c): a ping
+// of a target whose server is away fails with EAGAIN.
 func (f *FS) CheckServers() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,7 +277,7 @@ type file struct {
 	uid, gid  uint32
 	project   uint32
 	inherited bool
-	byDefault []component // of a directory, for what is made there; nil: the file system's
+	byDefault []component // of a directory, for new files there; nil: the file system's
 	comps     []component // of a file; nil: it waits for its layout
 	blocks    map[int64]bool
 }
@@ -444,14 +444,14 @@ func (n *file) Sync() syscall.Errno {
 	return 0
 }
 
-// Project returns the project id, and whether what is made in the directory has it.
+// Project returns the project id, and whether new files in the directory inherit it.
 func (n *file) Project() (id uint32, inherited bool) {
 	n.fs.mu.Lock()
 	defer n.fs.mu.Unlock()
 	return n.project, n.inherited
 }
 
-// SetProject does what "lfs project -s -p ID DIR" does with a directory.
+// SetProject does the same as "lfs project -s -p ID DIR".
 func (f *FS) SetProject(dir string, id uint32) {
 	n := f.Placed(dir).(*file)
 	f.mu.Lock()

@@ -30,7 +30,7 @@ type Figure struct {
 	Unit    Unit    `json:"unit"`
 	Value   float64 `json:"value"`         // the median, unless What names another: ratios are computed from it
 	Best    float64 `json:"best"`          // of the samples
-	P99     float64 `json:"p99,omitempty"` // where there are enough samples to speak of it
+	P99     float64 `json:"p99,omitempty"` // where there are enough samples for it
 	Samples int     `json:"samples"`
 }
 

@@ -72,15 +72,15 @@ func (h *Host) kernelNetem(words []string) error {
 	return nil
 }
 
-// kernelClear removes what kernelNetem did, or did by half.
+// kernelClear removes the settings of kernelNetem, or a part of them.
 func (h *Host) kernelClear() {
 	for _, end := range h.ends() {
 		run("tc", "-n", end[0], "qdisc", "delete", "dev", end[1], "root") // fails if there is none
 	}
 }
 
-// ends are the namespaces and names of the host's interface and of its port. A
-// queueing discipline works on what leaves an interface.
+// ends are the namespaces and names of the host's interface and of its port. A queueing discipline
+// works on outgoing frames of an interface.
 func (h *Host) ends() [][2]string {
 	return [][2]string{{h.namespace(), "eth0"}, {h.c.hub(), h.port()}}
 }
@@ -152,7 +152,7 @@ func parseRate(s string, to *float64) error {
 	return fmt.Errorf("%q is not a rate like 10mbit", s)
 }
 
-// A wire carries frames between a host's port and the switch, as badly as its link says:
+// A wire carries frames between a host's port and the switch, with its link's faults:
 //
 //	eth0 ═══ port ─ side ─ near ══ wire ══ far ─ hub
 //	 host │           the hub's namespace
@@ -188,7 +188,7 @@ func newWire(h *Host, l link) (_ *wire, err error) {
 	return w, nil
 }
 
-// newTap makes a tap in a namespace. It lives as long as its file.
+// newTap makes a tap in a namespace. It ends with its file.
 func newTap(namespace, name string) (*os.File, error) {
 	var tap *os.File
 	return tap, inside(namespace, func() error {
@@ -198,7 +198,7 @@ func newTap(namespace, name string) (*os.File, error) {
 		}
 		request, err := unix.NewIfreq(name)
 		if err == nil {
-			// No packet information: what is read is the frame.
+			// No packet information: a read returns the frame.
 			request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
 			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 		}

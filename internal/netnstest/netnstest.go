@@ -1,8 +1,7 @@
-// Package netnstest gives tests real separate hosts: network namespaces, each with
-// one interface on a common switch, whose links can be cut, slowed and made lossy.
-// It knows networks and processes alone, nothing of what runs on the hosts. The
-// hosts share one machine in everything else: files, unix sockets, shared memory,
-// process ids and clocks.
+// Package netnstest gives tests real separate hosts: network namespaces, each with one interface on
+// a common switch, whose links can be cut, slowed and made lossy. It knows networks and processes
+// alone, not the programs on the hosts. The hosts share one machine in everything else: files, unix
+// sockets, shared memory, process ids and clocks.
 //
 // Nothing is made or changed in the namespace of the test process. Needs root, and
 // the commands ip, tc (iproute2) and nsenter (util-linux).
@@ -116,7 +115,7 @@ func (c *Cluster) build() error {
 	if err := c.add(c.hub()); err != nil {
 		return err
 	}
-	// No hub learns what is a multicast group, or gives addresses of its own.
+	// No hub tracks multicast groups, or has addresses of its own.
 	if err := batch(c.hub(), "link add hub type bridge mcast_snooping 0", "link set hub addrgenmode none", "link set hub up"); err != nil {
 		return err
 	}
@@ -172,10 +171,10 @@ func (h *Host) mac() string { return fmt.Sprintf("02:fb:00:00:00:%02x", h.index+
 // nowhere is the hardware address of no host.
 const nowhere = "02:fb:00:00:ff:ff"
 
-// route tells the host's kernel where its neighbours are. Frames to a neighbour that
-// is cut off go to an address nobody has. So they vanish without a word, as behind a
-// dead switch, and a connection hangs; a blackhole route would tell the sender, and
-// so would a neighbour that does not answer.
+// route sets the addresses of the host's neighbours in its kernel. Frames to a neighbour that is
+// cut off go to an address nobody has. So they vanish silently, as behind a dead switch, and a
+// connection hangs. A blackhole route would be reported to the sender, and so would a neighbour
+// that does not answer.
 func (h *Host) route() error {
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
@@ -192,9 +191,9 @@ func (h *Host) route() error {
 	return batch(h.namespace(), lines...)
 }
 
-// Partition lets hosts reach only those of their own group. Hosts that are in no
-// group make up one more. Everything between two groups is lost without a word, on
-// established connections too. It replaces what was cut before.
+// Partition lets hosts reach only those of their own group. Hosts that are in no group make up one
+// more. All frames between two groups are lost silently, on established connections too. It
+// replaces earlier partitions.
 func (c *Cluster) Partition(groups ...[]*Host) {
 	c.tb.Helper()
 	group := make([]int, len(c.Hosts))
@@ -256,8 +255,8 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Do runs a function on a thread that is on the host meanwhile. Sockets that it opens
-// belong to the host for as long as they live; goroutines that it starts do not.
+// Do runs a function on a thread that is on the host meanwhile. Sockets that it opens belong to the
+// host until they are closed; goroutines that it starts do not.
 func (h *Host) Do(f func() error) error { return inside(h.namespace(), f) }
 
 func inside(namespace string, f func() error) error {

@@ -115,8 +115,8 @@ func TestClustersDoNotMeet(t *testing.T) {
 	}
 }
 
-// A cut loses what is sent, on an established connection too, and rejects nothing;
-// what was lost arrives once it is healed.
+// A cut loses frames, on an established connection too, and rejects nothing. Lost bytes arrive once
+// it is healed.
 func TestPartitionDropsSilently(t *testing.T) {
 	c := New(t, 4)
 	n1, n2, n3, n4 := c.Hosts[0], c.Hosts[1], c.Hosts[2], c.Hosts[3]
@@ -247,8 +247,8 @@ func TestCommandRunsOnItsHost(t *testing.T) {
 	}
 }
 
-// A process lives until the test process ends, and not only as long as the thread that
-// started it, which Do may use later.
+// A process runs until the test process ends, and not only as long as the thread that started it,
+// which Do may use later.
 func TestCommandOutlivesThreads(t *testing.T) {
 	c := New(t, 1)
 	cmd := c.Hosts[0].Command("sleep", "60")
@@ -307,7 +307,7 @@ func TestWire(t *testing.T) {
 	testLinks(t, slow, other, set, slow.ClearNetem)
 }
 
-// testLinks looks at lower bounds of time alone: a busy machine makes links slower.
+// testLinks checks lower bounds of time alone: a busy machine makes links slower.
 func testLinks(t *testing.T, slow, other *Host, set func(string), reset func()) {
 	t.Helper()
 	in, out := connect(t, other, echo(t, slow)), connect(t, slow, echo(t, other))
@@ -396,7 +396,7 @@ func named(t *testing.T, start string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, start) })
 }
 
-// What a dead process left is swept; what a living one has stays, and what is not ours.
+// Remains of a dead process are swept. Those of a living one stay, and those of others.
 func TestSweep(t *testing.T) {
 	Require(t)
 	dead := exec.Command("true")

@@ -75,7 +75,7 @@ func (n *Names) number(ctx context.Context, q query) (uint32, error) {
 // maxNames bounds the cache. An administrator writes fewer.
 const maxNames = 4096
 
-// renew asks, and keeps the answer.
+// renew sends a request, and keeps the answer.
 func (n *Names) renew(q query, before answer) answer {
 	id, err := find(q, cmp.Or(n.within, nameWithin))
 	a := before.then(id, err, time.Now())

@@ -62,7 +62,7 @@ func TestOtherSource(t *testing.T) {
 	})
 }
 
-// A source that does not answer is waited for as long as is said, and what it said last counts.
+// A source that does not answer is waited for as long as configured, and its last answer counts.
 func TestSilentSource(t *testing.T) {
 	nsstest.Run(t, func(t *testing.T, s *nsstest.Source) {
 		s.Users(users)
@@ -120,7 +120,7 @@ func (n *Names) age(by time.Duration) {
 	}
 }
 
-// What is known follows from what was known, and from what the system says.
+// The new answer follows from the known one, and from the system's.
 func TestAnswer(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	unknown, silent := bb.E(bb.NotFound, "look up", "x", "none"), bb.E(bb.Unavailable, "look up", "x", "silent")

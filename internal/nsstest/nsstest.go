@@ -1,4 +1,4 @@
-// Package nsstest gives a test users and groups whom /etc/passwd does not know: a real source of
+// Package nsstest gives a test users and groups that are not in /etc/passwd: a real source of
 // nsswitch.conf(5), libnss-extrausers, whose files are the test's. Needs root.
 package nsstest
 

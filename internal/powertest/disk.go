@@ -1,20 +1,20 @@
-// Package powertest is a file system for tests that loses power: what was not synced
-// survives in part, or not at all, as a seed decides. It is mounted with FUSE, so any
-// program can be put on it. It knows nothing of what is kept on it.
+// Package powertest is a file system for tests that loses power: unsynced changes survive in part,
+// or not at all, drawn by a seed. It is mounted with FUSE, so any program can be put on it. It does
+// not depend on the files on it.
 //
-// What survives for certain is the letter of POSIX, not what one file system happens to
-// do: the bytes and the length of a file with its fsync (fdatasync, msync), its name with
-// the fsync of the directory. Of the rest
+// POSIX to the letter survives for certain, not the habits of one file system: the bytes and the
+// length of a file with its fsync (fdatasync, msync), its name with the fsync of the directory. Of
+// the rest
 //
-//   - each sector of a file is any of what it was since the last fsync, by itself;
+//   - each sector of a file has any of its contents since the last fsync, by itself;
 //   - the length is any that fits, with zeros where no sector survived;
-//   - a name leads to any of what it led to since the last fsync of its directory. A rename
+//   - a name leads to any of its targets since the last fsync of its directory. A rename
 //     within a directory survives whole or not at all. After one between two directories
 //     the file has the new name, or the old one, or both; and none if only the directory
 //     of the old one was synced;
 //   - syncfs does nothing, as FUSE has no request for it; FS.SyncBytes is called in its place.
 //
-// MountJournaled is what ext4 and XFS do, whose journals keep changes of names in order.
+// MountJournaled behaves as ext4 and XFS, whose journals keep changes of names in order.
 //
 // Permissions and times always survive; no test is about them.
 package powertest
@@ -34,8 +34,8 @@ const (
 	rootID = 1
 )
 
-// disk is the state of a file system: what it shows, and what of it is on the disk. Its
-// methods return errnos as system calls do; all of them are EIO once the power is cut.
+// disk is the state of a file system: the visible one, and the part of it on the disk. Its methods
+// return errnos as system calls do; all of them are EIO once the power is cut.
 type disk struct {
 	mu     sync.Mutex
 	inodes map[uint64]*inode
@@ -60,7 +60,7 @@ type inode struct {
 	target   string // of a symbolic link
 	placed   Placed // nil: there are no servers
 
-	now, kept []byte   // of a file: what it holds, and what of that is on the disk
+	now, kept []byte   // of a file: its content, and the part on the disk
 	writes    []change // that are not
 
 	names, keptNames map[string]uint64 // of a directory, likewise
@@ -219,7 +219,7 @@ func (d *disk) remove(dir uint64, name string, isDir bool) syscall.Errno {
 	return 0
 }
 
-// unnamed tells the servers that a name of a file is gone, if it was the last one.
+// unnamed reports to the servers that the last name of a file is gone, if it was the last one.
 func (d *disk) unnamed(n *inode) {
 	if n.placed != nil && n.links <= 1 {
 		n.placed.Removed()
@@ -320,7 +320,7 @@ func (n *inode) apply(c change) {
 	n.mtime = time.Now()
 }
 
-// on returns what a content is after a change.
+// on returns a content after a change.
 func (c change) on(p []byte) []byte {
 	if c.data == nil {
 		return resize(p, int(c.length))
@@ -390,7 +390,7 @@ func (n *inode) syncNames() {
 	}
 }
 
-// odds are how likely what was not synced survives.
+// odds are the probability that unsynced changes survive.
 type odds struct{ names, bytes float64 }
 
 // Seeds up to Corners are the extremes: nothing survives, all of it, the names alone, the
@@ -406,7 +406,7 @@ func oddsOf(seed uint64, rng *rand.Rand) odds {
 	return odds{some[rng.IntN(len(some))], some[rng.IntN(len(some))]}
 }
 
-// survive returns what there is when the power comes back.
+// survive returns the state when the power comes back.
 func (d *disk) survive(seed uint64) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -434,7 +434,7 @@ type survivor struct {
 
 func (s *survivor) chance(p float64) bool { return s.rng.Float64() < p }
 
-// keep adds an inode and what is below it. A directory has one name.
+// keep adds an inode with all below it. A directory has one name.
 func (s *survivor) keep(id uint64) bool {
 	if n := s.is.inodes[id]; n != nil {
 		if n.isDir() {

@@ -11,7 +11,7 @@ import (
 )
 
 // Drive is a disk with a volatile write cache. It serves a virtual machine over the NBD protocol,
-// and loses some of what was not flushed when the machine loses power.
+// and loses some unflushed writes when the machine loses power.
 type Drive struct {
 	Path string // of the unix socket
 
@@ -22,7 +22,7 @@ type Drive struct {
 	err     error         // the first that ended a connection early
 	off     chan struct{} // closed when the machine that was connected last is off
 	size    int64
-	now     blocks // what the machine reads
+	now     blocks // content for the machine
 	durable blocks
 	cached  []cachedWrite // since the last flush, in order
 }
@@ -38,7 +38,7 @@ type blocks map[int64]*[blockSize]byte
 
 const (
 	blockSize  = 4096
-	sectorSize = 512 // what a drive writes as a whole or not at all
+	sectorSize = 512 // the unit that a drive writes as a whole or not at all
 )
 
 func (b blocks) read(p []byte, off int64) {

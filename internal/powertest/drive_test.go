@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What was flushed outlives a loss of power; of what was not, each sector is old or new.
+// Flushed writes outlive a loss of power. Of other writes, each sector is old or new.
 func TestDriveLosesWhatWasNotFlushed(t *testing.T) {
 	dir := t.TempDir()
 	image := filepath.Join(dir, "image")

@@ -13,9 +13,9 @@ import (
 // Fault makes one call of the kernel to the file system fail, or hang.
 type Fault struct {
 	Call  string        // as Calls names it
-	Errno syscall.Errno // what it fails with
+	Errno syscall.Errno // its error
 	Done  bool          // it is carried out all the same
-	Short bool          // of a write: half of its bytes are written, and it says so
+	Short bool          // of a write: half of its bytes are written, and its result is that number
 	Hold  chan struct{} // if not nil, the call waits until this is closed, and is carried out then
 }
 
@@ -39,7 +39,7 @@ func (f *FS) Inject(fault Fault) (reached <-chan struct{}) {
 	return s.reached
 }
 
-// Redirect makes lookups in the root directory find what another name leads to, which to returns. It
+// Redirect makes lookups in the root directory find the target of another name, which to returns. It
 // is called once for each lookup, one at a time. The kernel looks a name up whenever it walks a path.
 func (f *FS) Redirect(to func(name string) string) {
 	f.disk.mu.Lock()
@@ -47,8 +47,8 @@ func (f *FS) Redirect(to func(name string) string) {
 	f.disk.redirect = to
 }
 
-// Calls ends what Inject began, and returns the calls that came: their kind and how many of
-// that kind came before.
+// Calls ends the injection of Inject, and returns the calls that came: their kind and the number of
+// earlier ones of that kind.
 func (f *FS) Calls() []string {
 	s := &f.faults
 	s.mu.Lock()
@@ -57,7 +57,7 @@ func (f *FS) Calls() []string {
 	return slices.Clone(s.calls)
 }
 
-// next counts a call, and returns what becomes of it.
+// next counts a call, and returns its fault.
 func (s *faults) next(kind string) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()

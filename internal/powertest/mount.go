@@ -18,7 +18,7 @@ type FS struct {
 
 	tb     testing.TB
 	disk   *disk
-	cut    *disk // what the last cut left
+	cut    *disk // state after the last cut
 	faults faults
 	attrs  time.Duration // for how long the kernel keeps attributes
 	server *fuse.Server
@@ -38,8 +38,8 @@ func MountJournaled(tb testing.TB, dir string) *FS {
 	return mountWith(tb, dir, 0, true)
 }
 
-// MountCaching is Mount, but the kernel keeps attributes, as it does of network file systems,
-// and asks for them less often.
+// MountCaching is Mount, but the kernel keeps attributes, as it does of network file systems, and
+// requests them less often.
 func MountCaching(tb testing.TB, dir string) *FS {
 	tb.Helper()
 	return mountWith(tb, dir, cachedFor, false)
@@ -91,8 +91,8 @@ func (f *FS) Steps() []string {
 	return slices.Clone(f.disk.steps)
 }
 
-// SyncBytes does what syncfs(2) does on a file system of disks, and not more than is certain of it: the bytes of
-// all files are durable, their names are not.
+// SyncBytes does the certain part of syncfs(2) on a file system of disks: the bytes of all files are durable,
+// their names are not.
 func (f *FS) SyncBytes() error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
@@ -102,8 +102,8 @@ func (f *FS) SyncBytes() error {
 	return nil
 }
 
-// Restart mounts what survived a cut, which happens now if it has not yet. Files that are
-// open fail.
+// Restart mounts the survivors of a cut, which happens now if it has not yet. Files that are open
+// fail.
 func (f *FS) Restart(seed uint64) {
 	f.tb.Helper()
 	f.Cut()
@@ -121,8 +121,7 @@ func (f *FS) Remount() {
 	f.tb.Cleanup(second.unmount)
 }
 
-// Instead mounts what another seed leaves of the last cut, in place of all that was done
-// since.
+// Instead mounts another seed's survivors of the last cut, in place of all later changes.
 func (f *FS) Instead(seed uint64) {
 	f.tb.Helper()
 	f.Cut()
@@ -194,7 +193,7 @@ func (n *inode) entry(out *fuse.EntryOut) {
 	n.attr(&out.Attr)
 }
 
-// named answers with what a name has come to lead to.
+// named answers with the present target of a name.
 func (c *calls) named(call string, out *fuse.EntryOut, f func(d *disk) (*inode, syscall.Errno)) fuse.Status {
 	return c.locked(call, func(d *disk) syscall.Errno {
 		n, errno := f(d)

@@ -54,9 +54,9 @@ func syncDir(name string) {
 	do(d.Close())
 }
 
-// survivals say what may be there after a cut: for each seed one of the trees, each of
-// them for some seed. A tree is "name=content" in order; a content is a letter and how
-// many of it, "-" is zeros.
+// survivals are the possible states after a cut: for each seed one of the trees, each of them for
+// some seed. A tree is "name=content" in order; a content is a letter and how many of it, "-" is
+// zeros.
 var survivals = []struct {
 	name  string
 	steps func(dir string)
@@ -339,7 +339,7 @@ func TestCutAfter(t *testing.T) {
 	}
 }
 
-// What a file system is asked for otherwise.
+// The other requests to a file system.
 func TestFileSystem(t *testing.T) {
 	dir := t.TempDir()
 	Mount(t, dir)

@@ -9,8 +9,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// Servers play those of a file system that spreads the bytes of its files over targets, and decides itself who may do
-// what. Their methods, and those of what they return, may be called concurrently.
+// Servers play those of a file system that spreads the bytes of its files over targets, and decides itself about
+// rights. Their methods, and those of their results, may be called concurrently.
 type Servers interface {
 	// Caller returns as whom the servers see a user of this node.
 	Caller(uid, gid uint32) (seenUID, seenGID uint32)
@@ -28,7 +28,7 @@ type Placed interface {
 	Write(off, n int64) syscall.Errno
 	// Sync is called before the bytes are synced, and may wait.
 	Sync() syscall.Errno
-	// Project returns the project id, and whether what is made in a directory has it.
+	// Project returns the project id, and whether new files in a directory inherit it.
 	Project() (id uint32, inherited bool)
 	// Owned is called when the owner has changed.
 	Owned(uid, gid uint32)
@@ -47,8 +47,8 @@ func MountServed(tb testing.TB, dir string, s Servers) *FS {
 	return f
 }
 
-// addFor makes something that a caller asks for. A bare file waits for its layout: it was opened with O_ASYNC, since the
-// kernel does not pass O_NOCTTY, the other flag of O_LOV_DELAY_CREATE, on.
+// addFor makes a caller's new inode. A bare file waits for its layout: it was opened with O_ASYNC, since the kernel does
+// not pass O_NOCTTY, the other flag of O_LOV_DELAY_CREATE, on.
 func (d *disk) addFor(in *fuse.InHeader, name string, mode uint32, target string, bare bool) (*inode, syscall.Errno) {
 	if errno := d.refused(in.NodeId, &in.Caller); errno != 0 {
 		return nil, errno
@@ -86,10 +86,10 @@ func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 }
 
 // sameProject reports whether something may be moved from one directory into another: neither into one whose project is
-// inherited and not that of what is moved, nor out of one whose project is inherited into one of another project. mdd_rename
-// asks mdd_rename_sanity_check for it (lustre/mdd/mdd_dir.c). The check is the one that early releases with project
-// quotas make of everything; later ones make it of directories alone, and give a file that is moved the project
-// of its new directory.
+// inherited and not that of the moved one, nor out of one whose project is inherited into one of another project. mdd_rename
+// calls mdd_rename_sanity_check for it (lustre/mdd/mdd_dir.c). The check is the one that early releases with project quotas
+// make of everything; later ones make it of directories alone, and give a file that is moved the project of its new
+// directory.
 func sameProject(from, to, n Placed) bool {
 	left, leftInherits := from.Project()
 	came, comesInto := to.Project()
@@ -97,7 +97,8 @@ func sameProject(from, to, n Placed) bool {
 	return (!comesInto || came == own) && (!leftInherits || left == came)
 }
 
-// seen returns as whom the servers see the caller, who makes a file with that owner.
+// seen returns the user that the servers see for the caller, and who owns a new file of the
+// caller's.
 func (d *disk) seen(uid, gid uint32) (seenUID, seenGID uint32) {
 	if d.servers == nil {
 		return uid, gid
@@ -107,8 +108,8 @@ func (d *disk) seen(uid, gid uint32) (seenUID, seenGID uint32) {
 
 const mayWrite = 2
 
-// refused checks what the kernel of this node does not: whether a caller whom the servers see as somebody else may
-// write a file, or change a directory.
+// refused does a check that the kernel of this node does not: whether a caller that the servers see as another
+// user may write a file, or change a directory.
 func (d *disk) refused(id uint64, caller *fuse.Caller) syscall.Errno {
 	uid, gid := d.seen(caller.Uid, caller.Gid)
 	if uid == caller.Uid && gid == caller.Gid || uid == 0 {
@@ -209,7 +210,7 @@ func (c *calls) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioc
 	return fuse.OK
 }
 
-// Placed returns the servers' part of what has a path; nil: nothing has.
+// Placed returns the servers' part of the inode at a path; nil: there is none.
 func (f *FS) Placed(name string) Placed {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()

@@ -1,13 +1,12 @@
 // Package s3test starts a real S3 server for tests, on loopback, in a folder of
 // its own. A test that cannot have one fails: it is never skipped.
 //
-// The server is versitygw, over its posix backend. It was chosen after trying
-// what we depend on: it computes the CRC-64/NVME of a single PUT and of a whole
-// upload in parts, refuses both when the checksum sent does not match, returns
-// it from PUT, HEAD and CompleteMultipartUpload, and keeps objects as plain
-// files, so that a test can damage one behind the server's back. It builds in a
-// minute and its licence is Apache-2.0. What it does not do like AWS: "a" and
-// "a/b" cannot both be objects, since they are a file and a directory.
+// The server is versitygw, over its posix backend. It was chosen after trials of the features that
+// we depend on: it computes the CRC-64/NVME of a single PUT and of a whole upload in parts, refuses
+// both when the checksum sent does not match, returns it from PUT, HEAD and
+// CompleteMultipartUpload, and keeps objects as plain files, so that a test can damage one behind
+// the server's back. It builds in a minute and its licence is Apache-2.0. Its difference from AWS:
+// "a" and "a/b" cannot both be objects, since they are a file and a directory.
 package s3test
 
 import (

@@ -5,7 +5,7 @@ package segment
 
 import "forebay/internal/wire"
 
-// Align is the alignment of what begins in a segment, in bytes: a cache line.
+// Align is the alignment of ranges in a segment, in bytes: a cache line.
 const Align = 64
 
 // AlignUp returns the first aligned offset at or behind n.
@@ -121,8 +121,8 @@ func (c *Cursor) dropHole(i int, off int64) {
 	c.holes = c.holes[:last]
 }
 
-// Extend hands out up to want bytes that follow end, which is where something ends that
-// was handed out. It is 0 when something else follows there.
+// Extend hands out up to want bytes that follow end, the end of a range that was handed out. It is
+// 0 when another range follows there.
 func (c *Cursor) Extend(end, want int64) int64 {
 	if end != c.pos {
 		return 0
@@ -156,9 +156,8 @@ func (c *Cursor) joinTail() {
 	}
 }
 
-// Users counts what uses a leased segment: files that fill it, or have something in it that is
-// not committed. The segment is returned once it is retired and nothing uses it. Its owner guards
-// it.
+// Users counts the users of a leased segment: files that fill it, or have uncommitted bytes in it.
+// The segment is returned once it is retired and nothing uses it. Its owner guards it.
 type Users struct {
 	n       int
 	retired bool

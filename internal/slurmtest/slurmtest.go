@@ -1,7 +1,6 @@
-// Package slurmtest runs a real Slurm for tests: slurmctld, munge and three slurmds of
-// Debian's packages, with a bbd for each node, in namespaces of their own
-// (scripts/slurm.sh). It knows processes, jobs and their states, nothing of what the
-// hooks do that a test configures.
+// Package slurmtest runs a real Slurm for tests: slurmctld, munge and three slurmds of Debian's
+// packages, with a bbd for each node, in namespaces of their own (scripts/slurm.sh). It knows
+// processes, jobs and their states, not the work of the hooks that a test configures.
 package slurmtest
 
 import (
@@ -62,20 +61,20 @@ const (
 	BobUID   = 20002
 )
 
-// Options say what is besides in a cluster.
+// Options are additions to a cluster.
 type Options struct {
-	// Conf are lines for slurm.conf, and Files what lies beside it by name (those that begin
-	// with #! can be executed). In both @DIR@ is Cluster.Dir, and @BBCTL@ the bbctl binary.
+	// Conf are lines for slurm.conf, and Files the files beside it by name (those that begin with
+	// #! can be executed). In both @DIR@ is Cluster.Dir, and @BBCTL@ the bbctl binary.
 	Conf  string
 	Files map[string]string
 	// NoDaemons leaves out the bbds.
 	NoDaemons bool
-	// Daemon is what to append to each bbd's configuration.
+	// Daemon is appended to each bbd's configuration.
 	Daemon string
 }
 
-// Cluster is a running Slurm. Its methods are for one goroutine at a time, but Command, As,
-// Run and what is about jobs.
+// Cluster is a running Slurm. Its methods are for one goroutine at a time, but Command, As, Run and
+// the methods for jobs.
 type Cluster struct {
 	Dir   string // etc, log, work (where users may write), nodes
 	Work  string // Dir/work
@@ -239,8 +238,8 @@ func (c *Cluster) Logs() string {
 // commandTime is how long a command may take.
 const commandTime = time.Minute
 
-// Command is a command on a node, or where slurmctld runs (""), as a user. Its
-// environment is clean, but for SLURM_CONF and who the user is.
+// Command is a command on a node, or where slurmctld runs (""), as a user. Its environment is
+// clean, but for SLURM_CONF and the user's variables.
 func (c *Cluster) Command(ctx context.Context, node, user string, args ...string) *exec.Cmd {
 	if node == "" {
 		node = "ctl"
@@ -257,7 +256,7 @@ func (c *Cluster) Command(ctx context.Context, node, user string, args ...string
 	return cmd
 }
 
-// Try runs a command as a user where slurmctld runs, and returns what it prints.
+// Try runs a command as a user where slurmctld runs, and returns its output.
 func (c *Cluster) Try(user string, args ...string) (string, error) {
 	return c.on("", user, args...)
 }
@@ -277,7 +276,7 @@ func (c *Cluster) on(node, user string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Run is Try of what must not fail.
+// Run is Try of a command that must not fail.
 func (c *Cluster) Run(user string, args ...string) string {
 	c.tb.Helper()
 	out, err := c.Try(user, args...)
@@ -287,7 +286,7 @@ func (c *Cluster) Run(user string, args ...string) string {
 	return out
 }
 
-// Run is Try of what must not fail.
+// Run is Try of a command that must not fail.
 func (n *Node) Run(user string, args ...string) string {
 	n.c.tb.Helper()
 	out, err := n.Try(user, args...)
@@ -302,8 +301,8 @@ func (n *Node) Bbctl(user string, args ...string) (string, error) {
 	return n.Try(user, append([]string{n.c.Bbctl}, args...)...)
 }
 
-// Submit submits a script, to which "#!/bin/sh" is added, and returns the job's id. What
-// the job prints is Output's.
+// Submit submits a script, to which "#!/bin/sh" is added, and returns the job's id. Output returns
+// the job's output.
 func (c *Cluster) Submit(user, text string, flags ...string) string {
 	c.tb.Helper()
 	id, err := c.TrySubmit(user, text, flags...)
@@ -313,7 +312,7 @@ func (c *Cluster) Submit(user, text string, flags ...string) string {
 	return id
 }
 
-// TrySubmit is Submit that returns what sbatch says.
+// TrySubmit is Submit that returns the output of sbatch.
 func (c *Cluster) TrySubmit(user, text string, flags ...string) (string, error) {
 	file, err := os.CreateTemp(c.Work, "job*.sh")
 	if err != nil {
@@ -329,13 +328,13 @@ func (c *Cluster) TrySubmit(user, text string, flags ...string) (string, error) 
 	return lines[len(lines)-1], err
 }
 
-// Output returns what a job has printed.
+// Output returns a job's output.
 func (c *Cluster) Output(job string) string {
 	text, _ := os.ReadFile(filepath.Join(c.Work, "out."+job))
 	return string(text)
 }
 
-// Job returns what "scontrol show job" says of a job, by the names of its fields.
+// Job returns the fields of a job in "scontrol show job", by their names.
 func (c *Cluster) Job(job string) map[string]string {
 	out, err := c.Try("root", "scontrol", "--oneliner", "show", "job", job)
 	fields := map[string]string{}
@@ -433,7 +432,7 @@ func (c *Cluster) StartController() {
 func (n *Node) Lose() {
 	n.c.tb.Helper()
 	n.Daemon.Crash()
-	// What has the node's mounts is the node's.
+	// Processes with the node's mounts are the node's.
 	const kill = `own=$(readlink /proc/self/ns/mnt)
 for p in /proc/[0-9]*; do
 	id=${p#/proc/}
@@ -444,7 +443,7 @@ true`
 	n.Run("root", "sh", "-c", kill)
 }
 
-// At is the cluster as a subtest uses it: what fails fails that.
+// At is the cluster for a subtest: failures count for the subtest.
 func (c *Cluster) At(tb testing.TB) *Cluster {
 	at := *c
 	at.tb = tb

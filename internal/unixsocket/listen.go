@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Listen replaces the socket of a daemon that died, never of one that lives (bb.Busy). Users
-// with the right to write by mode may connect.
+// Listen replaces the socket of a daemon that died, never of one that runs (bb.Busy). Users with
+// the right to write by mode may connect.
 func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()

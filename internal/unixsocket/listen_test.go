@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A socket has its mode once it is there, whatever the umask is, and the process keeps its umask.
+// A socket has its mode once it is there, despite the umask, and the process keeps its umask.
 func TestBind(t *testing.T) {
 	before := unix.Umask(0o077)
 	t.Cleanup(func() { unix.Umask(before) })

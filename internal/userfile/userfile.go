@@ -19,7 +19,7 @@ import (
 // of all public authorities are a quarter of it.
 const MaxSize = 1 << 20
 
-// User is who reads a file: a user and the groups, the primary one first.
+// User is the reader of a file: a user and the groups, the primary one first.
 type User struct {
 	UID    uint32
 	Groups []uint32
@@ -49,7 +49,7 @@ func read(name string) ([]byte, error) {
 	case stat.Size > MaxSize:
 		return nil, tooLarge(name)
 	}
-	// The kernel asks again whether the file may be read.
+	// The kernel checks again whether the file may be read.
 	opened, err := ignoringEINTR(func() (int, error) {
 		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})

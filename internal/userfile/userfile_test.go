@@ -73,7 +73,7 @@ func TestWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// TestReadAs has the kernel decide what a user may read.
+// TestReadAs leaves the decision about a user's reads to the kernel.
 func TestReadAs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if _, err := ReadAs("/etc/hostname", stranger); bb.KindOf(err) != bb.Unsupported {
@@ -97,7 +97,7 @@ func TestReadAs(t *testing.T) {
 		"a group's":             {file(t, dir+"/group", 0o640, 0, 4242), stranger, bb.Permission},
 		"a further group's":     {dir + "/group", User{65534, []uint32{65534, 4242}}, nil},
 		"in a closed directory": {file(t, closed+"/in", 0o644, 0, 0), stranger, bb.Permission},
-		// What is there and what is not cannot be told apart by somebody who could not know.
+		// Existing and missing files cannot be distinguished by users without the right to.
 		"none in a closed directory": {closed + "/none", stranger, bb.Permission},
 		"none":                       {dir + "/none", stranger, bb.NotFound},
 		"without groups":             {dir + "/all", User{UID: 65534}, bb.Invalid},

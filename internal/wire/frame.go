@@ -1,6 +1,6 @@
-// Package wire is the control protocol: the protobuf schema that the SDKs share
-// and the frames that carry its messages. It moves frames and checks them; what
-// the messages mean is the daemon's and the client's business.
+// Package wire is the control protocol: the protobuf schema that the SDKs share and the frames that
+// carry its messages. It moves frames and checks them; the meaning of the messages is left to the
+// daemon and the client.
 package wire
 
 import (
@@ -111,8 +111,8 @@ type Reader struct {
 	Resize func(from, to int) error
 }
 
-// readAhead is how much one read from the connection asks for: many pipelined
-// small requests come with one system call.
+// readAhead is the size of one read from the connection: many pipelined small requests come with
+// one system call.
 const readAhead = 64 << 10
 
 // NewReader returns a Reader of the frames on r.

@@ -149,8 +149,8 @@ func TestWriterManySenders(t *testing.T) {
 	}
 }
 
-// What is queued leaves with the next frame, in order and in one write, or when it is
-// flushed, or when it is too much to keep.
+// Queued frames leave with the next frame, in order and in one write, or when they are flushed, or
+// when they are too many to keep.
 func TestWriterQueue(t *testing.T) {
 	var out countedWrites
 	w := NewWriter(&out)

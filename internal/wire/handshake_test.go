@@ -26,7 +26,7 @@ func welcomes(version uint32) daemon {
 	}
 }
 
-// challenges asks for a proof of a key.
+// challenges requests a proof of a key.
 func challenges(key []byte) daemon {
 	return func(t *testing.T, conn net.Conn, in *Reader) {
 		head, message, err := in.Next()
@@ -39,7 +39,7 @@ func challenges(key []byte) daemon {
 		head, message, err = in.Next()
 		var prove Prove
 		if err != nil || proto.Unmarshal(message, &prove) != nil {
-			return // the client gave up, and says so itself
+			return // the client closed first, and reports that itself
 		}
 		if !exchange(t, conn, hello.Nonce, nonce).CheckClient(prove.Proof, [][]byte{key}, &hello) {
 			t.Error("a proof that is none")
@@ -109,7 +109,7 @@ func TestTicket(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		shown, known []byte
-		near, far    bool // who gets through
+		near, far    bool // which side accepts
 	}{
 		{"the session's", mine, mine, true, true},
 		{"another one's", other, mine, false, false},
@@ -144,8 +144,7 @@ func TestTicket(t *testing.T) {
 	}
 }
 
-// TestTicketIsNotShown: what a listener that does not know the ticket learns of a dialer
-// is no proof that it could use.
+// TestTicketIsNotShown: a listener without the ticket gets no usable proof from a dialer.
 func TestTicketIsNotShown(t *testing.T) {
 	ticket := NewTicket()
 	near, far := net.Pipe()

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestEveryRequestHasARepetition: whoever adds a request says whether it may be sent again.
+// TestEveryRequestHasARepetition: each request has an entry on whether it may be sent again.
 func TestEveryRequestHasARepetition(t *testing.T) {
 	for n, name := range Type_name {
 		if repetitions[Type(n)] == 0 && Type(n) != Type_TYPE_UNSPECIFIED {
@@ -51,7 +51,7 @@ func TestMayRepeat(t *testing.T) {
 	}
 }
 
-// TestOutcomesCrossTheWire: what an error says of a change is said to whoever asked for it.
+// TestOutcomesCrossTheWire: an error's outcome of a change reaches the requester.
 func TestOutcomesCrossTheWire(t *testing.T) {
 	away := bb.E(bb.Unavailable, "reach", "n1", "it does not answer")
 	for _, c := range []struct {

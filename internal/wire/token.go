@@ -34,7 +34,7 @@ type TokenClaims struct {
 const (
 	tokenVersion = 1
 	tokenFixed   = 1 + 4 + 4 + 8 + 8 + 16
-	tokenText    = "forebay-token-1." // what its text begins with, so that searches for secrets find it
+	tokenText    = "forebay-token-1." // beginning of its text, so that searches for secrets find it
 )
 
 // NewToken makes a token: its public part and its secret, one after the other.

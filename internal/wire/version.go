@@ -16,29 +16,28 @@ import (
 //	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
 //	   lifetimes of batch jobs; transactions; symbolic links, FIFOs and sockets
 //
-// What may change in the schema:
+// Allowed changes of the schema:
 //
 //   - Without a new version: fields that the other side may ignore, since nothing is
 //     wrong where they are missing.
 //   - With a new version: requests, and fields and values that must not be ignored. Each
 //     stands in Since, so that no session of an older version is sent one; the sender
-//     does it the older way, or says what has to be upgraded.
+//     does it the older way, or returns an error that names the side to upgrade.
 //   - Never: the frame, Hello, Challenge, Prove, Welcome and Error, beyond new fields:
-//     they say to every version why it is refused. Numbers are not used twice, and what
-//     there is keeps its meaning.
+//     they carry the reason of a refusal to every version. Numbers are not used twice, and meanings do not change.
 //
-// A release speaks its version and the one before, so that a cluster can be upgraded one
-// daemon after the other; MinVersion follows MaxVersion one behind at the earliest.
-// The one-sided fabrics have versions of their own: Welcome offers a session only those
-// that its version knows. What all daemons of a cluster do together they do as the oldest of them can
-// (bbd/cluster/version.go); records that outlive a daemon have rules of their own
-// (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
+// A release speaks its version and the one before, so that a cluster can be upgraded one daemon after
+// the other; MinVersion follows MaxVersion one behind at the earliest. The one-sided fabrics have
+// versions of their own: Welcome offers a session only those that its version knows. Common work of
+// all daemons of a cluster is done as the oldest of them can (bbd/cluster/version.go); records that
+// outlive a daemon have rules of their own (meta/metapb/record.proto, bbd/store/format.go,
+// meta/gossip/record.go).
 const (
 	MinVersion = 1
 	MaxVersion = 2
 )
 
-// The versions that brought something that a daemon has to know of before it asks.
+// The versions with features that a daemon checks for before it sends a request.
 const (
 	VersionJobs      = 2
 	VersionReplicas  = 2
@@ -82,8 +81,7 @@ type Side struct {
 	Versions
 }
 
-// NoCommon is the error of two sides without a version in common. It names both, and
-// what to do.
+// NoCommon is the error of two sides without a version in common. It names both, and the remedy.
 func NoCommon(op, path string, a, b Side) *bb.Error {
 	older, newer := a, b
 	if older.Max > newer.Max {

@@ -60,8 +60,8 @@ func TestNoCommonSaysWhatToUpgrade(t *testing.T) {
 	}
 }
 
-// Whatever a session of an older version is asked, it is not sent what it would not
-// know, or would ignore.
+// On any call, a session of an older version is not sent a request or field that it would not know,
+// or would ignore.
 func TestSpeakable(t *testing.T) {
 	for _, x := range []struct {
 		typ   Type

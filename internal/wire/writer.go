@@ -61,7 +61,7 @@ func (w *Writer) Queue(typ Type, flags uint16, request uint64, m proto.Message, 
 	return w.queue(typ, flags, request, m, data)
 }
 
-// Flush sends what Queue has left.
+// Flush sends the frames that Queue has left.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

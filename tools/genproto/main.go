@@ -74,7 +74,7 @@ func find(root string) (protos, generated []string, err error) {
 			return err
 		}
 		if d.IsDir() {
-			if path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "target") { // what make build made
+			if path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "target") { // files of make build
 				return fs.SkipDir
 			}
 			return nil
@@ -121,14 +121,14 @@ func generate(ctx context.Context, root string, protos []string) (map[string]str
 	return files, nil
 }
 
-// What gofumpt finds in go.mod.
+// As gofumpt finds it in go.mod.
 const (
 	langVersion = "go1.26"
 	modulePath  = "forebay"
 )
 
-// request compiles the files into what a protoc plugin reads: the descriptors of
-// the files and of all they import, each after its own imports.
+// request compiles the files into the input of a protoc plugin: the descriptors of the files and of
+// all they import, each after its own imports.
 func request(ctx context.Context, root string, protos []string) (*pluginpb.CodeGeneratorRequest, error) {
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{root}}),

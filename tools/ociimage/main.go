@@ -54,7 +54,7 @@ type entry struct {
 	data []byte
 }
 
-// files returns what the layer holds.
+// files returns the files of the layer.
 func (im *image) files() ([]entry, error) {
 	all := []entry{
 		{"etc/", 0o755, nil},
@@ -105,7 +105,7 @@ func (im *image) archive(w io.Writer, entries []entry) error {
 // object is any JSON object.
 type object = map[string]any
 
-// descriptor describes a blob to what refers to it.
+// descriptor describes a blob in references to it.
 func descriptor(kind string, blob []byte) object {
 	return object{"mediaType": "application/vnd.oci.image." + kind, "digest": digest(blob), "size": len(blob)}
 }

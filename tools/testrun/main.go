@@ -1,7 +1,7 @@
-// Command testrun runs `go test -json` with the arguments it is given, prints one
-// line a package and the output of what failed, and ends with a plain summary. It
-// fails when a test fails, and when a test was skipped that the allow-list does
-// not name: a test that quietly did not run proves nothing.
+// Command testrun runs `go test -json` with the arguments it is given, prints one line a package
+// and the output of failed tests, and ends with a plain summary. It fails when a test fails, and
+// when a test was skipped that the allow-list does not name: a test that quietly did not run proves
+// nothing.
 //
 // With -again N, tests that failed run once more, each by itself, if they are N or
 // fewer. One that passes then is listed as flaky and does not fail the run: it met a
@@ -68,9 +68,8 @@ func main() {
 	}
 }
 
-// goTest runs `go test` with its arguments and adds what its events say. The error is of a
-// program that could not be started; a run that failed without an event that says so adds a
-// failure of its own.
+// goTest runs `go test` with its arguments and adds its events. The error is of a program that
+// could not be started; a failed run without an event of a failure adds one of its own.
 func (r *result) goTest(args []string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -219,7 +218,7 @@ func (r *result) event(e event, out io.Writer) {
 	}
 }
 
-// end counts what ended: a test, or, without a test's name, a package.
+// end counts an end: of a test, or, without a test's name, a package.
 func (r *result) end(e event, key, text string, out io.Writer) {
 	r.ended[key] = true
 	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed > isLong {
@@ -266,14 +265,14 @@ func (r *result) unended(pkg string, out io.Writer) (found bool) {
 	return found
 }
 
-// isFinal reports whether a failed test's output has what no second run takes back: a violation
-// that the durability oracle found (internal/durabletest), or a data race.
+// isFinal reports whether a failed test's output has a failure that no second run takes back: a
+// violation that the durability oracle found (internal/durabletest), or a data race.
 func isFinal(text string) bool {
 	return strings.Contains(text, "broken promise: ") || strings.Contains(text, "WARNING: DATA RACE")
 }
 
-// repeat runs what failed once more, test by test, if it is no more than most, and takes out
-// of the failures what passed.
+// repeat runs the failed tests once more, one by one, if they are no more than most, and takes
+// those that pass out of the failures.
 func (r *result) repeat(most int, out io.Writer, run func(pkg, test string) (*result, error)) {
 	tests := r.failedTests()
 	if r.final || len(tests) == 0 || len(tests) > most {

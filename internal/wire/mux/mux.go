@@ -124,7 +124,7 @@ func (m *Mux[C]) Answered(head wire.Header) (call C, ok bool) {
 	return call, ok
 }
 
-// Forget takes a request out of the table: its answers are none's.
+// Forget takes a request out of the table: its answers are dropped.
 func (m *Mux[C]) Forget(id uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -85,7 +85,7 @@ func TestTooLarge(t *testing.T) {
 	start(t, m, in, "b", 1)
 }
 
-// TestBreak: a connection that ends hands out what is in flight, once, and takes nothing in.
+// TestBreak: a connection that ends hands out the calls in flight, once, and accepts none.
 func TestBreak(t *testing.T) {
 	t.Parallel()
 	m, in, there := pair(t)
