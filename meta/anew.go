@@ -13,8 +13,8 @@ import (
 	"forebay/meta/txn"
 )
 
-// A log that is gone or damaged, and of which there is no copy, is begun anew: what becomes of its names is then
-// decided by the holders of the files. The new log is another one, and is complete before the record names it:
+// A log that is gone or damaged, and of which there is no copy, is begun anew: the holders of the files then decide
+// about its names. The new log is another one, and is complete before the record names it:
 //
 //	                  new log made, what can be       record names
 //	damaged ────────▶ read of the old one stored ────▶ the new log
@@ -26,12 +26,12 @@ import (
 // A loss of power costs what the server has not synced yet, so the new log is synced before the record names it, and
 // the record before BeginAnew returns, and before Repair deletes the damaged log.
 
-// Anew says what a log that was begun anew has.
+// Anew describes a log that was begun anew.
 type Anew struct {
 	Directories, Files int
 	Specials           int      // symbolic links, FIFOs and sockets
 	Decided            int      // transactions whose output has yet to get its place
-	Replaces           []bb.Txn // those of them that may leave what they were to replace
+	Replaces           []bb.Txn // those of them whose replaced entries may stay
 }
 
 // BeginAnew begins the log of a buffer anew, with those directories that can still be read of the damaged one, and
@@ -92,7 +92,7 @@ func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry)
 // syncs is a server in this process that can sync all that it has stored.
 type syncs interface{ Sync() error }
 
-// sync waits until what the server has stored survives a loss of power.
+// sync waits until the server's records survive a loss of power.
 func (m *Meta) sync(ctx context.Context) error {
 	if server, ok := m.opts.InProcess.(syncs); ok {
 		return server.Sync()
@@ -105,7 +105,7 @@ func (m *Meta) sync(ctx context.Context) error {
 	}
 }
 
-// beginLog stores in a new log what can be read of the damaged one.
+// beginLog stores the readable part of the damaged log in a new one.
 func (m *Meta) beginLog(ctx context.Context, b *bb.Buffer, damaged, now keptIn, keep func(*bb.Entry) bool) (has Anew, err error) {
 	old := m.logOf(b.Name, damaged)
 	there, err := old.Exists(ctx)

@@ -20,7 +20,8 @@ type damaged struct {
 	tree *txn.Tree
 }
 
-// again damages the record and returns the namespace of the log that is begun anew, and what that has.
+// again damages the record and returns the namespace of the log that is begun anew, and its
+// description.
 func (d *damaged) again(fill func(), keep func(*bb.Entry) bool) (*txn.Tree, Anew) {
 	d.t.Helper()
 	ctx := testContext(d.t)
@@ -106,8 +107,9 @@ func TestBeginAnewSpecial(t *testing.T) {
 	}
 }
 
-// TestBeginAnewStoreOps: what the store had yet to follow is in the next log, but what would meet the object of another
-// file, or removes whatever is there. A rename that cannot be read is among it, if memory or a newer entry has the name.
+// TestBeginAnewStoreOps: operations that the store had yet to follow are in the next log, but those that would meet the
+// object of another file, or remove any object there. An unreadable rename is among them, if memory or a newer entry has
+// the name.
 func TestBeginAnewStoreOps(t *testing.T) {
 	t.Parallel()
 	d := &damaged{t: t}

@@ -12,7 +12,7 @@ import (
 	"forebay/meta/namespace/namespacetest"
 )
 
-// syncing is a server whose folder is copied when it is synced: that is what a loss of power leaves at least.
+// syncing is a server whose folder is copied when it is synced: a loss of power leaves at least that.
 type syncing struct {
 	*embedded.Server
 	t     *testing.T

@@ -48,8 +48,8 @@ func bucketName(buffer string, id uint64) string {
 	return systemBucket + "-" + buffer + "-" + strconv.FormatUint(id, 16)
 }
 
-// CreateBuffer makes a buffer with an empty root directory. Exists if there is one
-// of that name, in whatever state.
+// CreateBuffer makes a buffer with an empty root directory. Exists if there is one of that name, in
+// any state.
 func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error) {
 	const op = "create buffer"
 	if err := checkBuffer(op, &b); err != nil {
@@ -284,7 +284,7 @@ func (m *Meta) Repair(ctx context.Context) error {
 		}
 	}
 	if m.conn.UnreadableCount() > 0 {
-		return nil // a record that cannot be read may be of what seems to be an orphan
+		return nil // an unreadable record may be of a seeming orphan
 	}
 	for _, engine := range []Engine{EngineBuckets, EngineLog} {
 		if err := m.deleteOrphans(ctx, engine, known); err != nil {
@@ -339,13 +339,13 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 			continue
 		}
 		// A bucket's record was put before it was made, and a log has no other user: so the record can be
-		// searched now, whatever age the clocks show.
+		// searched now, at any age by the clocks.
 		if is, err := m.orphaned(ctx, name, b); err != nil {
 			return err
 		} else if !is {
 			continue
 		}
-		if engine == EngineLog { // the record that names another one may be newer than what the server has synced
+		if engine == EngineLog { // the record that names another one may be newer than the server's last sync
 			if err := m.sync(ctx); err != nil {
 				return kv.Wrap("repair", name, err)
 			}

@@ -204,7 +204,8 @@ func repairBuffers(t *testing.T, engine Engine) {
 	}
 }
 
-// TestEngines: a buffer keeps the engine that it was made with, whatever is set later, and its names.
+// TestEngines: a buffer keeps the engine that it was made with, despite later settings, and its
+// names.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -363,7 +364,7 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestOrphans: what belongs to no buffer is deleted if its buffer was destroyed, or if nothing is in it. Where the
+// TestOrphans: a namespace of no buffer is deleted if its buffer was destroyed, or if nothing is in it. Where the
 // server may have lost the record of a buffer, nothing is.
 func TestOrphans(t *testing.T) {
 	t.Parallel()

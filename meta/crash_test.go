@@ -22,8 +22,8 @@ import (
 	"forebay/meta/txn"
 )
 
-// child is a process that holds the namespace in the directory that it is told, and
-// changes it as fast as it can until it is killed. It says what was acknowledged:
+// child is a process that holds the namespace in the given directory, and changes it as fast as it
+// can until it is killed. It prints acknowledged steps:
 //
 //   - PATH FILE         created
 //     > PATH FILE NEW     about to be renamed to NEW
@@ -95,7 +95,7 @@ func churn(ctx context.Context, ids *ids.Source, ns *txn.Tree, g int) error {
 	}
 }
 
-// acknowledged is what the child said of a file.
+// acknowledged is the child's output for a file.
 type acknowledged struct{ path, next string }
 
 func TestKilled(t *testing.T) {
@@ -168,8 +168,8 @@ func checkStoreOps(t *testing.T, ns *txn.Tree, files map[string]acknowledged, fo
 	}
 }
 
-// runChild runs the child, kills it after it acknowledged a number of steps, and
-// adds what it said to files.
+// runChild runs the child, kills it after it acknowledged a number of steps, and adds its output to
+// files.
 func runChild(t *testing.T, dir string, steps int, files map[string]acknowledged) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

@@ -18,9 +18,9 @@ import (
 	"forebay/meta/txn"
 )
 
-// A server that is killed reads its log again when it starts. What was removed must not
-// come back from there, however long ago that was: a marker that had expired would
-// leave the versions before it as the newest.
+// A server that is killed reads its log again when it starts. Removed names must not come back from
+// there, however long ago that was: a marker that had expired would leave the versions before it as
+// the newest.
 func TestRemovedStaysRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

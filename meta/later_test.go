@@ -11,7 +11,7 @@ import (
 	"forebay/meta/metapb"
 )
 
-// A daemon that changes a record keeps what it does not know of it.
+// A daemon that changes a record keeps its unknown fields.
 func TestNewerFieldsStay(t *testing.T) {
 	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
@@ -23,7 +23,7 @@ func TestNewerFieldsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Rest, b.Job = "", "7" // who changes it need not know
+	b.Rest, b.Job = "", "7" // a writer need not know the fields
 	if _, err := m.UpdateBuffer(ctx, b); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func relabel(ctx context.Context, b *kv.Bucket, key string, format byte) error {
 	return err
 }
 
-// What must not be ignored makes a record one that older daemons refuse, and say so.
+// A field that must not be ignored makes a record one that older daemons refuse, with an error.
 func TestRecordsOfNewerFormats(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir())

@@ -1,6 +1,6 @@
-// Package meta keeps everything that the daemons agree on: buffers, the namespace of each, ids
-// and events, in the buckets of meta/kv. It must never know where a file's bytes lie or how
-// they are flushed.
+// Package meta keeps everything that the daemons agree on: buffers, the namespace of each, ids and
+// events, in the buckets of meta/kv. It must never know the place of a file's bytes, nor the way of
+// a flush.
 package meta
 
 import (
@@ -95,7 +95,7 @@ type Meta struct {
 	ops    *ops.Operations
 	batch  *batch.Jobs
 
-	stop      context.CancelFunc // what tends does
+	stop      context.CancelFunc // ends the goroutines of tends
 	tends     sync.WaitGroup
 	opening   chan struct{} // has an element while a log is opened
 	orphanAge time.Duration // see Repair
@@ -119,7 +119,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 		return nil, err
 	}
 	m := &Meta{opts: opts, log: c.Logger(), conn: c, opening: make(chan struct{}, 1), orphanAge: orphanAge}
-	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
+	// The goroutines that tend the connection run from here to Close; ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.spaces = map[string]*space{}
@@ -192,7 +192,7 @@ func (m *Meta) Close() {
 	m.conn.Close()
 }
 
-// Stats counts what went wrong without failing an operation.
+// Stats counts faults that failed no operation.
 type Stats struct {
 	Garbage       uint64 // records that could not be decoded, and were left out of listings
 	EventsDropped uint64 // events that were published faster than the server accepted them

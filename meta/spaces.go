@@ -90,11 +90,11 @@ var errLogLost = errors.New("the namespace's server does not have the log, nor w
 // logDamaged is an error of opening a log of which a needed part is missing or damaged.
 type logDamaged struct{ error }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e logDamaged) Unwrap() error { return e.error }
 
-// Damaged reports whether an error of Namespace says that a log is gone, or lacks a part that is needed: BeginAnew
-// begins it anew.
+// Damaged reports whether an error of Namespace is that a log is gone, or lacks a required part: BeginAnew begins
+// it anew.
 func Damaged(err error) bool {
 	var damaged logDamaged
 	return errors.As(err, &damaged)

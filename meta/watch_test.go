@@ -10,8 +10,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// A daemon learns of the buffers that another one makes, changes and destroys, also
-// of those that came and went while the server was away.
+// A daemon follows the buffers that another one makes, changes and destroys, also those that came
+// and went while the server was away.
 func TestWatchBuffers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package batch has the records of batch jobs: a job's request, its state, and its
-// attachment to each node. It must never decide when a job ends or what has to be done then.
+// Package batch has the records of batch jobs: a job's request, its state, and its attachment to
+// each node. It must never decide about the end of a job, nor the work at that.
 //
 // Thousands of nodes may come to a job at once, so each has a record of its own:
 //

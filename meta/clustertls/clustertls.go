@@ -1,5 +1,5 @@
-// Package clustertls makes of the cluster key what the namespace servers, and the
-// daemons that use them, show each other. It must never log the key or send it.
+// Package clustertls makes the certificates of namespace servers, and of the daemons that use them,
+// from the cluster key. It must never log the key or send it.
 package clustertls
 
 import (
@@ -22,16 +22,14 @@ import (
 // MinKey is the fewest bytes that a cluster key may have.
 const MinKey = 16
 
-// name is whom every certificate is for: who has the key is a member, whatever its
-// address.
+// name is the subject of every certificate: a process with the key is a member, at any address.
 const name = "forebay-namespace"
 
-// New returns a configuration for both ends of a connection between members. The key
-// (HKDF-SHA256, RFC 5869) yields the private key of an authority that each member
-// makes for itself; it signs a certificate of this process's own, and demands one of
-// whoever is at the other end. So a connection is encrypted and both ends have proven
-// that they have the key, which is never sent; what is recorded cannot be read by who
-// learns the key later. Certificates hold for clocks that differ by a day.
+// New returns a configuration for both ends of a connection between members. The key (HKDF-SHA256,
+// RFC 5869) yields the private key of an authority that each member makes for itself; it signs a
+// certificate of this process's own, and demands one of the other end. So a connection is encrypted
+// and both ends have proven that they have the key, which is never sent. A recorded connection
+// cannot be read with a key that leaks later. Certificates hold for clocks that differ by a day.
 func New(key []byte) (*tls.Config, error) {
 	return Following(func() [][]byte { return [][]byte{key} })
 }
@@ -57,7 +55,8 @@ func Following(keys func() [][]byte) (*tls.Config, error) {
 	}, nil
 }
 
-// member is what this process shows and accepts; it is made again when the keys are others.
+// member has the certificates that this process shows and accepts. It is made again when the keys
+// change.
 type member struct {
 	keys func() [][]byte
 
@@ -153,7 +152,7 @@ func authority(key []byte) (*x509.Certificate, ed25519.PrivateKey, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
-		SubjectKeyId: id[:20], // tells the authorities of several keys apart
+		SubjectKeyId: id[:20], // distinguishes the authorities of several keys
 	}
 	ca, err := issue(template, template, private.Public(), private)
 	return ca, private, bb.Wrap(op, "", err)

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// talk returns what each end of a connection says of it.
+// talk returns each end's error for a connection.
 func talk(t *testing.T, server, client *tls.Config) (atServer, atClient error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -82,7 +82,7 @@ func (c *Conn) Request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error
 	return c.Deliver(ctx, msgs)
 }
 
-// Deliver is Request without what stands before it.
+// Deliver is Request without its preparations.
 func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
 	call := c.pool.Get().(*call)
 	id := c.register(call)

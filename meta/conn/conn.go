@@ -208,8 +208,8 @@ func (c *Conn) options(o Options) []nats.Option {
 const refusedFor = 5 * time.Second
 
 // refusesCertificate reports whether a server has refused the client's certificate, or that there is none. With
-// TLS 1.3 it does so after the handshake, and what is written then may find the connection closed before
-// the alert is read.
+// TLS 1.3 it does so after the handshake, and a later write may find the connection closed before the alert is
+// read.
 func refusesCertificate(err error) bool {
 	var alert *net.OpError // crypto/tls does not export the alert in it
 	if errors.As(err, &alert) && alert.Op == "remote error" {
@@ -320,7 +320,7 @@ func (c *Conn) CountUnreadable() { c.garbage.Add(1) }
 // UnreadableCount returns how much could not be decoded.
 func (c *Conn) UnreadableCount() uint64 { return c.garbage.Load() }
 
-// Probe asks the server from time to time whether it answers, until ctx ends.
+// Probe sends requests to the server from time to time, until ctx ends.
 func (c *Conn) Probe(ctx context.Context) { c.prober.run(ctx) }
 
 // Closed is closed when the connection has ended for good.

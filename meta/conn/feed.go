@@ -144,7 +144,7 @@ func (f *Feed) receive(msg *nats.Msg) {
 // these have been passed on by now. A heartbeat has the server's position, and whether it waits for such an answer.
 func (f *Feed) control(msg *nats.Msg) {
 	if msg.Reply != "" {
-		_ = f.c.nc.Publish(msg.Reply, nil) // a heartbeat asks again
+		_ = f.c.nc.Publish(msg.Reply, nil) // a heartbeat requests them again
 		return
 	}
 	// Fewer than have come are another consumer's of this name: a server that lost it with its memory made it anew.

@@ -23,7 +23,7 @@ func heartbeat(last int) *nats.Msg {
 	return &nats.Msg{Header: nats.Header{"Status": {"100"}, "Description": {"Idle Heartbeat"}, "Nats-Last-Consumer": {fmt.Sprint(last)}}}
 }
 
-// TestFeedGap: what follows a missing message is not passed on, whether the gap shows in the next one or in a heartbeat.
+// TestFeedGap: messages after a missing one are not passed on, whether the gap shows in the next one or in a heartbeat.
 func TestFeedGap(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -49,7 +49,7 @@ func TestFeedGap(t *testing.T) {
 	}
 }
 
-// TestFeed passes on what a stream has, however slowly it is taken, and then what is added. The server's
+// TestFeed passes on a stream's messages, however slowly they are read, and then new ones. The server's
 // consumer is gone when it was stopped.
 func TestFeed(t *testing.T) {
 	t.Parallel()

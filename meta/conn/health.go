@@ -16,9 +16,9 @@ import (
 )
 
 // A connection to a server proves little: a server without a majority of its cluster accepts
-// connections and pings, and answers no change for as long as that lasts. So a prober asks
-// the namespace itself from time to time, and asks again every part that has left an operation
-// without an answer.
+// connections and pings, and answers no change for as long as that lasts. So a prober sends
+// requests to the namespace itself from time to time, and again to every part that has left an
+// operation without an answer.
 
 const (
 	probeEvery   = 3 * time.Second         // between probes of a namespace that answers
@@ -45,7 +45,7 @@ type Status struct {
 	Silence *Trouble
 }
 
-// Trouble is since when the namespace does not answer, why, and what to do.
+// Trouble has the time since when the namespace does not answer, the reason, and the remedy.
 type Trouble struct {
 	Since  time.Time
 	Reason string
@@ -96,8 +96,8 @@ func (h *Health) change(fn func(*Status)) {
 // Ask makes one request that only a namespace that works answers. It does not try again.
 type Ask func(context.Context) error
 
-// prober asks the namespace whether it answers, and keeps the outcome in Health. Its
-// goroutine (run) alone decides what counts as silence.
+// prober sends requests to the namespace, and keeps their outcomes in Health. Its goroutine (run)
+// alone decides when the namespace counts as silent.
 type prober struct {
 	log     *slog.Logger
 	health  *Health
@@ -115,7 +115,8 @@ type suspicion struct {
 	always bool // it is asked whether or not it has answered
 }
 
-// suspects notes that something has left a request without an answer. The next round asks it.
+// suspects notes that something has left a request without an answer. The next round sends it a
+// request.
 func (p *prober) suspects(name string, err error, ask Ask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,8 +260,8 @@ func silenceAmong(suspects map[string]*suspicion, remedy string, now time.Time) 
 	return &Trouble{Since: oldest.since, Reason: reason, Remedy: remedy}
 }
 
-// report writes a line when silence begins, from time to time while it lasts, and when it
-// ends. Said is when the last line of a silence was written; zero: there is none.
+// report writes a line when silence begins, from time to time while it lasts, and when it ends.
+// Said is the time of the last line of a silence; zero: there is none.
 func (p *prober) report(said time.Time) time.Time {
 	status := p.health.Status()
 	t := status.Trouble()
@@ -289,7 +290,7 @@ func silenceOf(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// remedyFor is what to do when the namespace does not answer.
+// remedyFor is the remedy for a namespace that does not answer.
 func remedyFor(o *Options) string {
 	if o.InProcess != nil && o.Replicas <= 1 {
 		return "see the errors of the server (nats:) in this daemon's log, and whether the disk of its folder is full"
@@ -310,5 +311,6 @@ func (c *Conn) apiSuspected(err error) {
 // ProbeAlways makes Probe ask something in every round.
 func (c *Conn) ProbeAlways(name string, ask Ask) { c.prober.always(name, ask) }
 
-// Suspect notes that something has left a request without an answer: Probe asks it until it answers.
+// Suspect notes that something has left a request without an answer: Probe sends it requests until
+// it answers.
 func (c *Conn) Suspect(name string, err error, ask Ask) { c.prober.suspects(name, err, ask) }

@@ -93,7 +93,7 @@ func TestSilenceIsNoticed(t *testing.T) {
 	})
 }
 
-// What is over within moments, as when servers elect a leader, is no trouble.
+// Silence of a few moments, as when servers elect a leader, is no trouble.
 func TestSilenceOfMoments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startProber(t)
@@ -110,8 +110,8 @@ func TestSilenceOfMoments(t *testing.T) {
 	})
 }
 
-// What has left an operation without an answer is asked until it answers, however many
-// there are, and is forgotten then.
+// Parts that have left an operation without an answer get requests until they answer, however many
+// there are, and are dropped then.
 func TestSuspects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startProber(t)
@@ -146,7 +146,7 @@ func TestSuspects(t *testing.T) {
 	})
 }
 
-// A connection that is lost is trouble at once, and what is silent meanwhile is not asked.
+// A connection that is lost is trouble at once, and silent parts get no requests meanwhile.
 func TestTroubleOfConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startProber(t)

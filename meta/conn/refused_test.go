@@ -46,8 +46,8 @@ func TestRefusesCertificate(t *testing.T) {
 	}
 }
 
-// TestRefusedCertificate: a server that does not know the authority of the daemon's certificate is not
-// tried for ever.
+// TestRefusedCertificate: a server without the authority of the daemon's certificate is not tried for
+// ever.
 func TestRefusedCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What tests of the packages above need to lose requests and answers. No program uses it.
+// For tests of the packages above that lose requests and answers. No program uses it.
 
 // Message is a request to the server, or an answer.
 type Message = nats.Msg

@@ -23,7 +23,7 @@ const (
 	flushTimeout   = 2 * time.Second
 )
 
-// Publisher sends events without holding up who publishes them.
+// Publisher sends events without blocking their publishers.
 type Publisher struct {
 	c       *conn.Conn
 	dropped atomic.Uint64
@@ -55,7 +55,7 @@ func (p *Publisher) run() {
 	}
 }
 
-// Close sends what waits and ends the publisher. It may be called again.
+// Close sends waiting events and ends the publisher. It may be called again.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	closed := p.mu.closed
@@ -87,13 +87,13 @@ func (p *Publisher) Publish(e bb.Event) {
 // Dropped returns how many events could not be sent.
 func (p *Publisher) Dropped() uint64 { return p.dropped.Load() }
 
-// MissedError is what Next returns once when events came faster than they were
-// read, or while the server was away. Events that follow are complete again.
+// MissedError is the error that Next returns once when events came faster than they were read, or
+// while the server was away. Events that follow are complete again.
 type MissedError struct {
-	Events int // how many at least; 0 if nobody knows
+	Events int // how many at least; 0 if unknown
 }
 
-// Error says how many events were missed.
+// Error has the number of missed events.
 func (e *MissedError) Error() string {
 	if e.Events == 0 {
 		return "events may have been missed while the server was away"
@@ -125,8 +125,8 @@ func Subscribe(ctx context.Context, c *conn.Conn, buffer string) (*Subscription,
 	return &Subscription{c: c, sub: sub}, nil
 }
 
-// Next waits for the next event. A *MissedError says that some are missing before
-// the next one; the subscription goes on. Cancelled after Close, or when ctx ends.
+// Next waits for the next event. A *MissedError: some are missing before the next one; the
+// subscription goes on. Cancelled after Close, or when ctx ends.
 func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()

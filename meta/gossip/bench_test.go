@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// BenchmarkMembers is what a decision over all members of a large cluster begins with.
+// BenchmarkMembers is the first step of a decision over all members of a large cluster.
 func BenchmarkMembers(b *testing.B) {
 	g := &Gossip{}
 	g.mu.members, g.mu.byHash = map[bb.NodeID]*seen{}, map[uint64]bb.NodeID{}

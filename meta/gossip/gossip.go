@@ -138,7 +138,7 @@ type Gossip struct {
 	mu struct {
 		sync.Mutex
 		self    Member
-		said    Member // what of it has been spread
+		said    Member // the part of it that has been spread
 		saidAt  uint32
 		rumours rumours
 		members map[bb.NodeID]*seen

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// brisk makes memberlist find out in a second what takes it ten.
+// brisk makes memberlist detect changes in a second instead of ten.
 func brisk(c *memberlist.Config) {
 	c.ProbeInterval, c.ProbeTimeout = 200*time.Millisecond, 100*time.Millisecond
 	c.GossipInterval = 20 * time.Millisecond
@@ -290,7 +290,7 @@ func TestOneNameTwice(t *testing.T) {
 	if !errors.Is(err, bb.Exists) || !strings.Contains(err.Error(), b.Addr()) {
 		t.Errorf("a second n1: %v", err)
 	}
-	_, err = tryStart(t, 2, other, b) // asks its namesake
+	_, err = tryStart(t, 2, other, b) // sends a request to its namesake
 	if !errors.Is(err, bb.Exists) {
 		t.Errorf("a second n1, asking the first: %v", err)
 	}

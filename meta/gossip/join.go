@@ -154,9 +154,9 @@ func (g *Gossip) seeds() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return slices.Contains(own, a) })
 }
 
-// join searches members until Close: any while there are none, and then, now and
-// then, missing ones. memberlist forgets the dead; two halves of a
-// cluster would never meet again, nor two clusters that began apart.
+// join searches members until Close: any while there are none, and then, now and then, missing
+// ones. memberlist drops the dead: two halves of a cluster would never meet again, nor two clusters
+// that began apart.
 func (g *Gossip) join() {
 	longest := g.options.retry
 	if longest == 0 {

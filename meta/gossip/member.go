@@ -37,8 +37,8 @@ type State uint8
 //	starting ──▶ ready ──▶ draining ──▶ leaving ──goodbye──▶ left
 //	    └───────────┴──────────┴──no answer──▶ suspect ──silence──▶ dead
 //
-// A suspect or dead member that is heard again has its reported state. Unknown
-// is one whose report cannot be read.
+// A suspect or dead member that answers again has its reported state. Unknown is one whose report
+// cannot be read.
 const (
 	Unknown State = iota
 	Starting

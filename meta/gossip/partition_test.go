@@ -45,7 +45,7 @@ func TestPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilStates(t, "n0=dead n1=dead n2=dead n3=ready n4=draining n5=ready", all[3:]...)
-	for _, g := range all { // until memberlist itself knows no more of the others
+	for _, g := range all { // until memberlist itself has dropped the others
 		until(t, g, "forgets the dead", func() bool { return len(g.list.Members()) == 3 })
 	}
 
@@ -103,7 +103,7 @@ func TestOneNameInTwoHalves(t *testing.T) {
 	}
 }
 
-// A member that one other cannot reach is suspect there, until it is heard again.
+// A member that one other cannot reach is suspect there, until it answers again.
 func TestSuspect(t *testing.T) {
 	n := newNetwork()
 	slow := func(i int) func(*Options) {

@@ -28,7 +28,7 @@ const (
 	words        // a whole record
 )
 
-// due returns what to spread, and how long after the last time, in a cluster of so many
+// due returns the record to spread, and the delay after the last time, in a cluster of so many
 // members.
 func (p pace) due(said, want Member, members int) (news, time.Duration) {
 	gap := max(p.least, time.Duration(members)*p.share)
@@ -56,7 +56,7 @@ func (t Tier) far(said Tier) bool {
 	return apart(t.Free, said.Free) || apart(t.Dirty, said.Dirty)
 }
 
-// publish spreads what Update sets, in its pace, until Close.
+// publish spreads the state of Update, in its pace, until Close.
 func (g *Gossip) publish() {
 	last := time.Now()
 	timer := time.NewTimer(time.Hour)

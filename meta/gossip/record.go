@@ -16,17 +16,17 @@ import (
 //	byte 0      format version, now 1
 //	byte 1      oldest format version whose readers understand it
 //	bytes 2-3   length of the body, big endian
-//	body        instance (8 bytes), when it was said (4; see usage), state (1), versions (2 uvarints), server (string),
+//	body        instance (8 bytes), its time (4; see usage), state (1), versions (2 uvarints), server (string),
 //	            session, fabric, admin, routes (addresses), memory, disk (3 uvarints
 //	            each: capacity, free, dirty in MiB)
 //	4 bytes     CRC-32C of the node's name and all before
 //
-// A string is a length (1 byte) and its bytes. An address is a tag and what it says:
+// A string is a length (1 byte) and its bytes. An address is a tag and its value:
 //
 //	0 none   1 IPv4, port   2 IPv6, port   3 a name (string), port   4 the host of the
 //	address before, port   5 any other (string)
 //
-// Newer formats append to the body; readers skip what they do not know.
+// Newer formats append to the body; readers skip unknown fields.
 const (
 	formatVersion = 1
 	recordHead    = 4

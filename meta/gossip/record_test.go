@@ -78,7 +78,7 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// A later format appends, and says from which format on readers understand it.
+// A later format appends, and names the oldest format whose readers understand it.
 func TestRecordOfLaterFormat(t *testing.T) {
 	m := member(1)
 	m.Node = "n"

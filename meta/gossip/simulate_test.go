@@ -15,23 +15,22 @@ import (
 	"forebay/internal/bb"
 )
 
-// What TestManyMembers holds members to, however many they are. docs/scaling.md has
-// what was measured, and how.
+// The bounds of TestManyMembers for any number of members. docs/scaling.md has the measurements,
+// and the method.
 const (
-	joinBound  = 2 * time.Minute // until nearly all know all that start at once
-	newsBound  = 5 * time.Second // until nearly all know a new member or state
-	deathBound = time.Minute     // until nearly all know of a death that nobody announced
+	joinBound  = 2 * time.Minute // until nearly all list all that start at once
+	newsBound  = 5 * time.Second // until nearly all list a new member or state
+	deathBound = time.Minute     // until nearly all list an unannounced death
 	syncBound  = 5 * time.Minute // after that, until all do
 	idleBytes  = 3 << 10         // that a member sends in a second while nothing changes
 	busyBytes  = 20 << 10        // while everything does
 	oneOf      = 20              // packets is lost, in a bad network
 )
 
-// TestManyMembers starts many members in one process and asserts that all of them
-// come to know a new member, a change, a death, and nothing that is not so, also in a
-// network that loses packets, and that they send no more than they should. Time is
-// synctest's: it passes when there is nothing left to do, so that what members find
-// out depends on the protocol and not on how few processors they share here.
+// TestManyMembers starts many members in one process and asserts that all of them see a new member,
+// a change, a death, and nothing false, also in a network that loses packets, and that they send no
+// more than they should. Time is synctest's: it passes when there is nothing left to do, so that
+// the members' views depend on the protocol and not on how few processors they share here.
 //
 // FOREBAY_MEMBERS=1000 has as many; that takes six minutes and 3 GB.
 func TestManyMembers(t *testing.T) {
@@ -112,7 +111,7 @@ func knows(i int, want State) func(*Gossip) bool {
 	}
 }
 
-// start starts members from to below to, one each millisecond. Each knows ten that
+// start starts members from to below to, one each millisecond. Each has the addresses of ten that
 // started before, or may not yet have.
 func (s *simulation) start(from, to int) {
 	var wait sync.WaitGroup
@@ -163,7 +162,7 @@ func (s *simulation) kill(i int) {
 }
 
 // fewOf is one in how many may have to wait for the next full exchange with another member: in a
-// small cluster news is told so few times that it passes somebody by every now and then.
+// small cluster news is sent so few times that it misses a member every now and then.
 const fewOf = 20
 
 // known waits until ok holds for all of them, and logs how long half and all took. Within
@@ -190,7 +189,7 @@ func (s *simulation) known(what string, began time.Time, bound time.Duration, al
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }
 
-// quiet waits until members have passed on what they had to.
+// quiet waits until members have passed on their news.
 func (s *simulation) quiet() {
 	s.Helper()
 	began := time.Now()

@@ -77,7 +77,7 @@ func (t Tier) bytes(level byte) int64 {
 	return int64(float64(t.Capacity) * float64(level) / levels)
 }
 
-// apply sets what u says.
+// apply sets the values of u.
 func (m *Member) apply(u usage) {
 	for i, t := range []*Tier{&m.Memory, &m.Disk} {
 		t.Free, t.Dirty = t.bytes(u.levels[2*i]), t.bytes(u.levels[2*i+1])
@@ -180,7 +180,7 @@ func (g *Gossip) later() uint32 {
 	return at
 }
 
-// hear adopts received usage of members; on asks to send it on.
+// hear adopts received usage of members; on: it is sent on.
 func (g *Gossip) hear(message []byte, on bool) {
 	all, err := decodeUsage(message)
 	if err != nil {

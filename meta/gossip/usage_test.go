@@ -88,7 +88,7 @@ func TestRumours(t *testing.T) {
 	}
 }
 
-// What is newer stays, whichever way it came.
+// Newer usage stays, from either path.
 func TestOvertaken(t *testing.T) {
 	n := newNetwork()
 	a := start(t, 0, in(n, 0))
@@ -132,7 +132,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// One that joins late knows how full the others are by now.
+// One that joins late gets the present usage of the others.
 func TestLateJoinerKnowsBytes(t *testing.T) {
 	n := newNetwork()
 	a := start(t, 0, in(n, 0))

@@ -1,5 +1,5 @@
 // Package ids hands out numbers that are used nowhere else, ever: for files, directories,
-// generations and whatever else needs one. It must never know what they are for.
+// generations and others. It must never know their purpose.
 package ids
 
 import (
@@ -127,7 +127,7 @@ func (s *Source) refill(ctx context.Context) error {
 	return nil
 }
 
-// Next returns an id that nobody had before. It asks the server once in 2^32 times.
+// Next returns an id that nobody had before. It sends a request to the server once in 2^32 times.
 func (s *Source) Next(ctx context.Context) (uint64, error) {
 	for {
 		if id, ok := s.take(); ok {

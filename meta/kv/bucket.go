@@ -63,8 +63,8 @@ func (r *Record) Live() bool { return len(r.Data) > 0 }
 // BucketOptions are the special features of a bucket.
 type BucketOptions struct {
 	Age time.Duration // of its oldest record; 0: any
-	// Gone, if not nil, confirms that the bucket is no more: a server may report that before it has
-	// learnt of the bucket.
+	// Gone, if not nil, confirms that the bucket is no more: a server may report that before the
+	// bucket has reached it.
 	Gone func(context.Context) (bool, error)
 	// Absent: of a bucket that the server does not find, Gone need not be asked.
 	Absent bool
@@ -124,7 +124,7 @@ func (b *Bucket) Ensure(ctx context.Context) error {
 	return err
 }
 
-// find learns how many copies the bucket has.
+// find reads the number of the bucket's copies.
 func (b *Bucket) find(ctx context.Context) error {
 	s, err := b.c.JetStream().Stream(ctx, "KV_"+b.name)
 	if err == nil {
@@ -189,8 +189,8 @@ func (b *Bucket) Created(ctx context.Context) (at time.Time, found bool, err err
 // Names returns the names of the buckets that begin with a prefix. It does not try again.
 func Names(ctx context.Context, c *conn.Conn, prefix string) ([]string, error) {
 	var found []string
-	// Names alone: for more the server asks the leader of each stream, and waits for 4 s if
-	// one has none.
+	// Names alone: for more the server sends a request to the leader of each stream, and waits for
+	// 4 s if one has none.
 	list := c.JetStream().StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
 	for stream := range list.Name() {
 		if name, ok := strings.CutPrefix(stream, "KV_"); ok && strings.HasPrefix(name, prefix) {
@@ -308,9 +308,8 @@ func writer(h nats.Header) string {
 	return h.Get(hdrNonce)
 }
 
-// Put stores data under a key if its revision is expected (0: it does not exist),
-// and returns the new revision; else errConflict. If the answer is lost, it finds
-// out what became of the change.
+// Put stores data under a key if its revision is expected (0: it does not exist), and returns the
+// new revision; else errConflict. If the answer is lost, it finds out the outcome of the change.
 func (b *Bucket) Put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error) {
 	id := b.c.Nonce()
 	h := nats.Header{hdrExpected: {strconv.FormatUint(expected, 10)}, hdrNonce: {id}}

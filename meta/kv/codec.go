@@ -14,7 +14,7 @@ import (
 // The format of a record is drawn in metapb/record.proto.
 const (
 	FormatFirst  = 1
-	FormatSecond = 2 // of what older daemons must not ignore
+	FormatSecond = 2 // of fields that older daemons must not ignore
 	FormatThird  = 3
 	NewestFormat = FormatThird
 

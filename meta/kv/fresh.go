@@ -16,22 +16,20 @@ import (
 // barriers makes reads of a bucket with several copies see all changes that were acknowledged
 // before they began.
 //
-// A change is acknowledged when a majority of the copies has it, so any one copy may
-// lack it: a follower until the change reaches it, and for good while it is
-// cut off. The leader cannot be asked either. One that was cut off, or stopped and
-// continued, goes on answering reads (STREAM.MSG.GET) from its own copy until it
-// notices: nats-server 2.15 checks every 10 s whether it has heard from a majority in
-// the last 10 s (raft.go, lostQuorumInterval), while another is elected after 4 to
-// 9 s. And there is no read of a majority: "min last sequence" is an error code that
-// nothing returns yet.
+// A change is acknowledged when a majority of the copies has it, so any one copy may lack it: a
+// follower until the change reaches it, and for good while it is cut off. Nor is the leader's
+// answer enough. One that was cut off, or stopped and continued, goes on answering reads
+// (STREAM.MSG.GET) from its own copy until it notices: nats-server 2.15 checks every 10 s whether
+// it has heard from a majority in the last 10 s (raft.go, lostQuorumInterval), while another is
+// elected after 4 to 9 s. And there is no read of a majority: "min last sequence" is an error code
+// that nothing returns yet.
 //
-// So a read first puts a barrier, a message without meaning, under a key of the same
-// bucket, and waits until it is acknowledged: only a leader that a majority follows
-// can do that, and the copies apply all changes in one order. Then it asks any copy,
-// in practice that of the server it is connected to, for its key and the barrier's at
-// one moment. If the barrier in the answer is at least as new as its own, so is the
-// rest; if not, it asks again. Waiting readers share the next barrier, so that there
-// is never more than one in flight for any number of readers.
+// So a read first puts a barrier, a message without meaning, under a key of the same bucket, and
+// waits until it is acknowledged: only a leader that a majority follows can do that, and the copies
+// apply all changes in one order. Then it reads from any copy, in practice that of the server it is
+// connected to, for its key and the barrier's at one moment. If the barrier in the answer is at
+// least as new as its own, so is the rest; if not, it reads again. Waiting readers share the next
+// barrier, so that there is never more than one in flight for any number of readers.
 //
 // The same makes outcomes certain: that a record exists, or does not, is
 // always the answer of such a read or a compare-and-set that was accepted. (A new

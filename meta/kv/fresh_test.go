@@ -54,7 +54,7 @@ func TestBarriersAreShared(t *testing.T) {
 	}
 }
 
-// What a copy answers that has not got the barrier is not believed.
+// The answer of a copy without the barrier is not trusted.
 func TestPassed(t *testing.T) {
 	t.Parallel()
 	records := []Record{{Key: "e.1.a", Seq: 9}, {Key: "x.=", Seq: 7}}
@@ -68,8 +68,8 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// A server that refuses a change because of a revision that is none any more decides
-// nothing: what is stored does.
+// A server that refuses a change because of an outdated revision decides nothing: the stored record
+// does.
 func TestRefusalIsChecked(t *testing.T) {
 	t.Parallel()
 	b := testBucket(t)

@@ -10,8 +10,8 @@ import (
 	"forebay/meta/conn"
 )
 
-// probe asks the bucket for something that needs all that a change needs: with copies, a
-// leader that a majority follows.
+// probe sends the bucket a request with the needs of a change: with copies, a leader that a
+// majority follows.
 func (b *Bucket) probe(ctx context.Context) error {
 	const key = "x." + barrierToken
 	if !b.Replicated() {

@@ -217,10 +217,10 @@ func (b *Bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 // ErrSetBack: the server has forgotten acknowledged changes.
 var ErrSetBack = errors.New("the server was set back")
 
-// ChangedSince calls fn with the newest record of each key that matches a filter and was changed
-// at a sequence or after it, deleted ones too, in the order of their changes. It asks for one at
-// a time: an answer of several counts all keys that match, so that its cost grows with those
-// that did not change (nats-server 2.15). errSetBack if the server uses sequences again.
+// ChangedSince calls fn with the newest record of each key that matches a filter and was changed at
+// a sequence or after it, deleted ones too, in the order of their changes. It requests one at a
+// time: an answer of several counts all keys that match, so that its cost grows with those that did
+// not change (nats-server 2.15). errSetBack if the server uses sequences again.
 func (b *Bucket) ChangedSince(ctx context.Context, filter string, from uint64, fn func(*Record)) error {
 	barrier := uint64(0)
 	if b.Replicated() {

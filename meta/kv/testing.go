@@ -1,7 +1,6 @@
 package kv
 
-// What tests of the packages above need to take a bucket for one of several copies. No program
-// uses it.
+// For tests of the packages above that take a bucket for one of several copies. No program uses it.
 
 // AssumeCopies makes reads go as if the bucket had so many copies.
 func (b *Bucket) AssumeCopies(n int32) { b.copies.Store(n) }

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// ParseID reads what strconv.FormatUint(id, 16) writes, and nothing else.
+// ParseID reads results of strconv.FormatUint(id, 16), and nothing else.
 func ParseID(s string) (uint64, bool) {
 	id, err := strconv.ParseUint(s, 16, 64)
 	return id, err == nil && id != 0 && strconv.FormatUint(id, 16) == s
@@ -33,7 +33,7 @@ func AppendToken(b []byte, name string) []byte {
 	return b
 }
 
-// DecodeToken reads what appendToken wrote, and nothing else.
+// DecodeToken reads results of appendToken, and nothing else.
 func DecodeToken(token string) (string, bool) {
 	b := make([]byte, 0, len(token))
 	for i := 0; i < len(token); i++ {

@@ -1,5 +1,5 @@
-// Package leaders evens out which of the namespace's servers lead its streams. It must never know what a
-// stream holds.
+// Package leaders spreads the leadership of the namespace's streams evenly over its servers. It must
+// never know the content of a stream.
 package leaders
 
 import (
@@ -16,13 +16,13 @@ import (
 	"forebay/meta/leaders/plan"
 )
 
-// Each stream has one leader, which does most of the work for it. The server draws one
-// when the stream is made, and another when that stops; a server that comes back gets
-// none. So after a rolling restart one server may lead nearly all (23 of 24 were seen),
-// and whoever started last none. Embedded servers can hardly be told otherwise by hand:
-// the daemon whose server leads the cluster has them hand leaders over.
+// Each stream has one leader, which does most of the work for it. The server draws one when the
+// stream is made, and another when that stops; a server that comes back gets none. So after a
+// rolling restart one server may lead nearly all (23 of 24 were seen), and the one that started
+// last none. Embedded servers are hard to change by hand: the daemon whose server leads the cluster
+// requests their handovers.
 
-// Server is what a server in this process may be asked besides.
+// Server has the further calls of a server in this process.
 type Server interface {
 	// Leads reports whether it leads its cluster: true of one server at most, or of none
 	// or two for a moment.
@@ -36,8 +36,8 @@ const (
 	evenAtOnce = 8
 )
 
-// Keep evens out who leads the streams, of which ours tells by their names, while the
-// server in this process leads its cluster.
+// Keep evens out the leaders of the streams that ours selects by their names, while the server in
+// this process leads its cluster.
 func Keep(ctx context.Context, c *conn.Conn, server Server, ours func(stream string) bool) {
 	tick := time.NewTicker(evenEvery)
 	defer tick.Stop()

@@ -30,7 +30,7 @@ func Blocks(t testing.TB, dir, stream string) int {
 	return len(found)
 }
 
-// HideBlock makes a block of a stream one that a server knows of and cannot read, as on a medium with
+// HideBlock makes a block of a stream unreadable for a server that lists it, as on a medium with
 // errors. The server must have stopped well: one that has not reads all blocks when it starts.
 func HideBlock(t testing.TB, dir, stream string, number int) {
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package metatest does to a namespace what only a fault can, for tests of those who use
-// one. It knows how package meta names things, and must never be part of a program.
+// Package metatest does to a namespace what only a fault can, for tests of those who use one. It
+// depends on the names of package meta, and must never be part of a program.
 package metatest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Forget has the server of a namespace forget the entries of names in a buffer's root:
-// nothing is left of them, no mark of a removal either. The names are of letters and digits.
+// Forget removes the entries of names in a buffer's root from the server of a namespace: nothing is
+// left of them, no mark of a removal either. The names are of letters and digits.
 func Forget(ctx context.Context, server Server, buffer string, names ...string) error {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -23,7 +23,7 @@ func Forget(ctx context.Context, server Server, buffer string, names ...string) 
 	return purge(ctx, server, "KV_forebay-"+buffer+"-", keys)
 }
 
-// ForgetBuffer has the server of a namespace forget the record of a buffer, as Forget does.
+// ForgetBuffer removes the record of a buffer from the server of a namespace, as Forget does.
 func ForgetBuffer(ctx context.Context, server Server, buffer string) error {
 	return purge(ctx, server, "KV_forebay", []string{"buffer." + buffer})
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // ClosingSum returns the sum that goes with the record of an entry whose revision is that of its close. A daemon of an
-// older release that changes the entry keeps the mark of the close, which it does not know, and raises the revision: the
-// sum does not fit then.
+// older release that changes the entry keeps the mark of the close as an unknown field, and raises the revision: the sum
+// does not fit then.
 func ClosingSum(e *bb.Entry) uint64 {
 	le := binary.LittleEndian
 	b := make([]byte, 0, 256)
@@ -32,8 +32,8 @@ func ClosingSum(e *bb.Entry) uint64 {
 	return kv.Sum("closing", b)
 }
 
-// OpenClosing returns what a mark of a close says that an entry's record has, decoded but for the mark: nothing
-// if it does not fit the entry.
+// OpenClosing returns the close that a mark names, of an entry's record, decoded but for the mark: nothing if
+// it does not fit the entry.
 func OpenClosing(e *bb.Entry, c bb.Closing, sum uint64) bb.Closing {
 	switch {
 	case c.Generation == 0 || c.Generation != e.Generation || c.Revision > e.Revision:

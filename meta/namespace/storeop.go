@@ -33,9 +33,9 @@ type StoreOp struct {
 	Flushed  bb.Flushed // the store's content of the file
 	Replaced bb.Flushed // the store's content under the new path, which the rename replaces there
 	Left     bb.Flushed // the store's content under the old path of another file, which this one had replaced
-	By       bb.NodeID  // who carries it out; "" if nobody said
-	// What flushes may have put under the old path and, of a file's rename that the store
+	By       bb.NodeID  // the node that carries it out; "" if unknown
+	// Contents that flushes may have put under the old path and, of a file's rename that the store
 	// follows, under the new one, without a record: bb.Entry.Unrecorded.
 	Attempts, ReplacedAttempts []bb.Content
-	Rest                       string // what newer releases have stored of it, encoded: it is kept
+	Rest                       string // its fields of newer releases, encoded: they are kept
 }

@@ -264,7 +264,7 @@ func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o namespace.Re
 	return ns.removeEntry(ctx, entryID{e.Parent, e.Name}, e.Revision, e.File)
 }
 
-// removeDir is the remover's part of what Namespace describes.
+// removeDir is the remover's part of the protocol at Namespace.
 func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o namespace.RemoveOptions) error {
 	if e.Txn != 0 {
 		return &namespace.Unfolded{ID: e.Txn}
@@ -332,7 +332,7 @@ type dirChange struct {
 	record *record.Directory // nil: it was deleted
 }
 
-// commit carries out a batch and keeps what became of it in the caches.
+// commit carries out a batch and keeps its outcome in the caches.
 func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []entryChange, dirs []dirChange) error {
 	entryTickets, dirTickets := make([]cache.Ticket, len(entries)), make([]cache.Ticket, len(dirs))
 	for i, c := range entries {

@@ -10,8 +10,8 @@ import (
 	"forebay/meta/retry"
 )
 
-// What follows is for packages that keep records of their own in a namespace's bucket, as
-// transactions do. Callers of a namespace use Tree.
+// The rest is for packages that keep records of their own in a namespace's bucket, as transactions
+// do. Callers of a namespace use Tree.
 
 // Bucket returns the bucket of the namespace. Its keys are drawn in record/names.go: others' begin
 // differently.
@@ -32,7 +32,7 @@ func (ns *Namespace) Find(ctx context.Context, dir bb.DirID, name string) (e bb.
 // Refresh makes the next look-up of a name ask the server, past the cache.
 func (ns *Namespace) Refresh(dir bb.DirID, name string) { ns.entries.Forget(entryID{dir, name}) }
 
-// DirGone asks the server whether a directory has been removed.
+// DirGone reads from the server whether a directory has been removed.
 func (ns *Namespace) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
 	if dir == bb.RootDir {
 		return false, nil

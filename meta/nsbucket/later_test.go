@@ -14,7 +14,7 @@ import (
 	"forebay/meta/nsbucket/record"
 )
 
-// A daemon that changes a record keeps what it does not know of it.
+// A daemon that changes a record keeps its unknown fields.
 func TestNewerFieldsStay(t *testing.T) {
 	t.Parallel()
 	ns := start(t, metatest.StartServer(t, t.TempDir()), modes[1], "me")

@@ -91,7 +91,7 @@ func Open(b *kv.Bucket, ids namespace.IDs, o Options) *Namespace {
 	return ns
 }
 
-// MarkDestroyed makes the namespace answer that it is gone, whatever is cached.
+// MarkDestroyed makes the namespace answer that it is gone, despite its caches.
 func (ns *Namespace) MarkDestroyed() { ns.destroyed.Store(true) }
 
 type entryID struct {
@@ -166,7 +166,7 @@ func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cache.Known[rec
 	return ns.fetchDir(ctx, dir)
 }
 
-// fetchDir is loadDir that always asks the server.
+// fetchDir is loadDir that always reads from the server.
 func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cache.Known[record.Directory], error) {
 	t := ns.dirs.Begin(dir)
 	key := record.DirKey(dir)
@@ -197,7 +197,7 @@ func (ns *Namespace) putDir(ctx context.Context, dir bb.DirID, d record.Director
 	return seq, err
 }
 
-// settle keeps what became of a change in the cache.
+// settle keeps the outcome of a change in the cache.
 func settle[K comparable, V any](c *cache.Cache[K, V], key K, known cache.Known[V], t cache.Ticket, err error) {
 	switch {
 	case err == nil:
@@ -241,7 +241,7 @@ func (ns *Namespace) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.
 	return c.Value, nil
 }
 
-// LookupAgain is Lookup that asks the server, whatever is cached.
+// LookupAgain is Lookup that always reads from the server.
 func (ns *Namespace) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
 	ns.entries.Forget(entryID{dir, name})
 	return ns.Lookup(ctx, dir, name)

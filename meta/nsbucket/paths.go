@@ -53,8 +53,8 @@ func (k *knownPaths) put(dir bb.DirID, path string, version uint64) {
 	k.paths[dir] = path
 }
 
-// renaming is called before a rename of a directory is sent; the function that it
-// returns is called with what became of it.
+// renaming is called before a rename of a directory is sent; the function that it returns is called
+// with its outcome.
 func (k *knownPaths) renaming() func(error) {
 	k.Lock()
 	defer k.Unlock()
@@ -93,8 +93,8 @@ func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 	return path, kv.Wrap("path", dir.String(), err)
 }
 
-// pathOf also returns the revision of the paths key at which the path is right. It
-// always asks the server.
+// pathOf also returns the revision of the paths key at which the path is right. It always reads
+// from the server.
 func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, error) {
 	for try := range retry.MaxTries {
 		retry.Yield(ctx, try)

@@ -16,7 +16,7 @@ import (
 	"forebay/meta/nsbucket/oplog"
 )
 
-// followed keeps what a follower has returned, as its user would.
+// followed keeps a follower's results, as its user would.
 type followed struct {
 	namespace.OpReader
 	ns  *Namespace
@@ -62,8 +62,8 @@ func (f *followed) read(ctx context.Context, t *testing.T) {
 	}
 }
 
-// TestPendingOpsAny follows changes of two nodes, with operations that are done and taken over,
-// and a server that is said to have gone back.
+// TestPendingOpsAny follows changes of two nodes, with operations that are done and taken over, and
+// a server that is reported to have gone back.
 func TestPendingOpsAny(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
@@ -108,7 +108,7 @@ func TestPendingOpsAny(t *testing.T) {
 	}
 }
 
-// TestPendingOpsCost: a read asks for what has changed, however much is pending.
+// TestPendingOpsCost: a read requests the changes alone, however many operations are pending.
 func TestPendingOpsCost(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
@@ -142,7 +142,7 @@ func TestPendingOpsCost(t *testing.T) {
 	})
 }
 
-// TestPendingOpsFailed: what a read that failed had found is returned by the next one.
+// TestPendingOpsFailed: the findings of a failed read are returned by the next one.
 func TestPendingOpsFailed(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
@@ -183,7 +183,7 @@ func TestPendingOpsSetBack(t *testing.T) {
 		if _, err := ns.Remove(ctx, bb.RootDir, "f", namespace.RemoveOptions{StoreOp: true}); err != nil {
 			t.Fatal(err)
 		}
-		oplog.Ahead(f.OpReader, 1000) // as if it had read what the server has forgotten
+		oplog.Ahead(f.OpReader, 1000) // as if it had read records that the server has lost
 		if !ns.b.Replicated() {
 			connOf(ns).Reconnected() // after a server of one copy was set back, there is a new connection
 		}

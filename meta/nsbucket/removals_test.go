@@ -44,8 +44,8 @@ func queued(ctx context.Context, t *testing.T, ns *Namespace, n int) {
 	}
 }
 
-// TestRemovalsAreGrouped: files that are removed at one time go in one change of the server,
-// each with its operation. What one of them finds changed is no matter of the others.
+// TestRemovalsAreGrouped: files that are removed at one time go in one change of the server, each
+// with its operation. A conflict of one of them does not affect the others.
 func TestRemovalsAreGrouped(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {

@@ -14,11 +14,11 @@ import (
 	"forebay/meta/retry"
 )
 
-// Rename moves a file or a directory, with all that it holds, to a new name, in one
-// atomic batch whatever it holds. Invalid if a directory would come to lie below
-// itself; IsDirectory and NotDirectory if a file and a directory would replace each
-// other; NotEmpty if a directory would replace one that holds something; *Unfolded if it
-// would replace one that a transaction is committed into, whose output is not in it yet.
+// Rename moves a file or a directory, with all that it holds, to a new name, in one atomic batch of
+// any content. Invalid if a directory would come to lie below itself; IsDirectory and NotDirectory
+// if a file and a directory would replace each other; NotEmpty if a directory would replace one
+// that holds something; *Unfolded if it would replace one that a transaction is committed into,
+// whose output is not in it yet.
 //
 // All renames of directories in a buffer go one after the other: each expects, and
 // rewrites, the paths key, which it reads before it climbs from the new place to the
@@ -131,7 +131,7 @@ func (r *rename) allowed(o namespace.RenameOptions) error {
 
 // plan makes the batch:
 //
-//	e.NEW    the entry                       as it was read: not there, or what it replaces
+//	e.NEW    the entry                       as it was read: not there, or replaced
 //	x.check  checks that d.NEWDIR is as it was read, not marked
 //	d.DIR    of a directory: its new place   as it was read
 //	x.paths  of a directory                  as it was read before the climb

@@ -25,8 +25,8 @@ const (
 // errTaken: another worker has the task, or it is done, or its operation was cancelled.
 var errTaken = errors.New("the task is not this worker's any more")
 
-// Lease is a task of this worker. While it is held, heartbeats to the server show that
-// the worker lives; the task goes to another if they stop for ten seconds.
+// Lease is a task of this worker. While it is held, heartbeats to the server show that the worker
+// is alive; the task goes to another if they stop for ten seconds.
 type Lease struct {
 	Operation Operation
 	Task      Task
@@ -224,8 +224,8 @@ func (l *Lease) expect(t *taskRecord) {
 	}
 }
 
-// heartbeat shows the server that the worker lives, and others its progress, and
-// finds out whether it should stop.
+// heartbeat shows the server that the worker is alive, and others its progress, and finds out
+// whether it should stop.
 func (l *Lease) heartbeat() {
 	defer close(l.beat)
 	tick := time.NewTicker(heartbeat)

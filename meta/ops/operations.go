@@ -1,14 +1,13 @@
-// Package ops has the operations of a cluster (stage-ins, stage-outs, drains): their records,
-// their tasks, and the queue from which daemons lease tasks. It must never know what a task
-// does: that is between those who add it and those who do it.
+// Package ops has the operations of a cluster (stage-ins, stage-outs, drains): their records, their
+// tasks, and the queue from which daemons lease tasks. It must never know the work of a task: that
+// is between its planners and its workers.
 //
-// An operation is split into tasks, each of which one daemon does. What is known of them
-// lies in a bucket of its own; that a task is to be done is a message in a work queue,
-// which the server gives to one daemon, and to another if it does not hear of the
-// first for ackWait.
+// An operation is split into tasks, each of which one daemon does. Their records lie in a bucket of
+// its own. A task to be done is a message in a work queue, which the server gives to one daemon,
+// and to another if the first is silent for ackWait.
 //
 //	bucket forebay_jobs         jobs.ID.job         the operation, as it was submitted
-//	                            jobs.ID.task.TASK   a task and how far it is
+//	                            jobs.ID.task.TASK   a task and its progress
 //	stream forebay_tasks        forebay.jobs.NODE.ID.TASK    a task that a node has to do
 //	                            forebay.jobs.=any.ID.TASK    one that anybody may do
 //
@@ -20,10 +19,10 @@
 //	   └───────────────────┘   └─┘ Next of another, when the first was silent:
 //	           Nak                 the first finds out with its next heartbeat
 //
-// A task that is done stays so, and its message is acknowledged after that. So a task
-// that is delivered again counts once, whoever died when; and what a task does must
-// bear being done twice. Records come before messages: a daemon that was stopped between the
-// two submits the same again, or plans it again, under the same names.
+// A task that is done stays so, and its message is acknowledged after that. So a task that is
+// delivered again counts once, after any death; and the work of a task must bear repetition.
+// Records come before messages: a daemon that was stopped between the two submits the same again,
+// or plans it again, under the same names.
 //
 // No record says that an operation is done. It is done when all its tasks are, and a task
 // that plans others ends after it has added them.
@@ -93,7 +92,7 @@ type Operation struct {
 // Task is a part of an operation. Its meaning is between its submitter and its worker.
 type Task struct {
 	ID    string    // [a-z0-9-], of this operation
-	Node  bb.NodeID // who has to do it; "": anybody
+	Node  bb.NodeID // the node that has to do it; "": any
 	Paths []string
 	Data  []byte
 	// Files and Bytes are the expected totals.
@@ -378,7 +377,7 @@ func (o *Operations) status(ctx context.Context, b *kv.Bucket, op, id string) (S
 	return status, v.operation.Seq, err
 }
 
-// List returns all operations, the newest first, and forgets those that ended a day ago.
+// List returns all operations, the newest first, and drops those that ended a day ago.
 func (o *Operations) List(ctx context.Context) ([]Status, error) {
 	const op = "jobs"
 	b, err := o.records(ctx)

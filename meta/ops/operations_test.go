@@ -87,7 +87,7 @@ func TestOperation(t *testing.T) {
 			tasks[i].Node = "b"
 		}
 	}
-	for range 2 { // a planner that is told to do it again
+	for range 2 { // a planner whose task is repeated
 		if err := m.AddTasks(metatest.Context(t), id, tasks); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package queue is work queues over NATS JetStream: messages without data, each of which one worker gets at
-// a time, until it has been acknowledged. It must never know what the work is.
+// a time, until it has been acknowledged. It must never know the work.
 package queue
 
 import (
@@ -104,7 +104,7 @@ func (q *Queue) first(batch jetstream.MessageBatch, err error, from jetstream.Co
 	switch {
 	case errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return nil, nil
-	case err != nil: // it may be gone with what the server had
+	case err != nil: // it may be gone with the server's state
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		delete(q.mu.consumers, from.CachedInfo().Name)

@@ -1,5 +1,5 @@
-// Package retry has the pauses before what did not work out is tried again. It must never know what that
-// is: no server, no record.
+// Package retry has the pauses before retries. It must never know the retried operation: no server, no
+// record.
 package retry
 
 import (
@@ -12,8 +12,8 @@ import (
 // the same thing; then it fails with Busy.
 const MaxTries = 200
 
-// Yield pauses before another try of a change that others were ahead of, so that
-// many who want the same get their turns.
+// Yield pauses before another try of a change that others were ahead of, so that many callers with
+// the same change get their turns.
 func Yield(ctx context.Context, try int) {
 	if try > 1 {
 		Pause(ctx, min(try-2, 5))

@@ -79,9 +79,9 @@ func (r *reader) take(m Message) error {
 	return r.fn(m)
 }
 
-// consume reads through a feed, up to the end, or until that has a gap, or has been silent for long. A server has its
-// consumers wait where it cannot read a message: so the next one is asked for by itself, which is answered. The ordered
-// consumers of nats.go would not do: one whose consumer is gone makes another, for ever and whatever becomes of ctx.
+// consume reads through a feed, up to the end, or until that has a gap, or has been silent for long. A server's
+// consumers wait at an unreadable message: so the next one is requested by itself, which is answered. The ordered
+// consumers of nats.go would not do: one whose consumer is gone makes another, for ever and even after the end of ctx.
 func (r *reader) consume(ctx context.Context) error {
 	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()

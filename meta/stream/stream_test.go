@@ -275,8 +275,8 @@ func TestReadGap(t *testing.T) {
 	}
 }
 
-// What the server cannot read is an error that names a remedy, and nobody waits for it; what lies around it
-// can be read.
+// An unreadable message is an error that names a remedy, and nobody waits for it. Messages around it can be
+// read.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
@@ -335,7 +335,7 @@ func TestRefusedForNothing(t *testing.T) {
 	}
 }
 
-// An append whose answer was lost, and of which nobody can tell what became of it, is of unknown outcome.
+// An append whose answer was lost, and whose fate cannot be found out, is of unknown outcome.
 func TestLostAndUnanswered(t *testing.T) {
 	t.Parallel()
 	c, s := open(t)

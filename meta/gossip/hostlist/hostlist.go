@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// maxHosts bounds what one list may name: Slurm's own limit on nodes is as large.
+// maxHosts bounds the hosts of one list: Slurm's own limit on nodes is as large.
 const maxHosts = 1 << 16
 
 // Expand reads a list of hosts as Slurm writes it (SLURM_JOB_NODELIST), such as

@@ -63,7 +63,7 @@ func AddUnknown(t testing.TB, b *kv.Bucket, key string, m proto.Message, inner .
 	}
 }
 
-// WantUnknown fails unless a record, and each inner message of it, has what AddUnknown added.
+// WantUnknown fails unless a record, and each inner message of it, has the field of AddUnknown.
 func WantUnknown(t testing.TB, b *kv.Bucket, key string, m proto.Message, inner ...func() proto.Message) {
 	t.Helper()
 	r, err := b.Get(metatest.Context(t), key)

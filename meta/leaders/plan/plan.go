@@ -1,5 +1,5 @@
-// Package plan plans which servers hand over streams that they lead. It is pure: it must never ask a server, nor
-// know what a stream holds.
+// Package plan plans which servers hand over streams that they lead. It is pure: it must never send a request,
+// nor know the content of a stream.
 package plan
 
 import (
@@ -17,10 +17,10 @@ type Stream struct {
 // HandOver is a change of a stream's leader.
 type HandOver struct{ Stream, From, To string }
 
-// HandOvers returns what to hand over, at most so much. Nobody hands over who leads no more
-// than twice their share of the streams, since each costs writers a moment, and those
-// that are drawn at random are seldom even. Who does, does so until the one with most
-// leads one more than another, as far as that has copies of what the first one leads.
+// HandOvers returns the handovers, at most so many. A server that leads no more than twice its
+// share of the streams hands none over, since each costs writers a moment, and leaders drawn at
+// random are seldom even. Others do so until the one with most leads one more than another, as far
+// as that has copies of the first one's streams.
 func HandOvers(streams []Stream, most int) (all []HandOver) {
 	streams = slices.Clone(streams)
 	slices.SortFunc(streams, func(a, b Stream) int { return cmp.Compare(a.Name, b.Name) })

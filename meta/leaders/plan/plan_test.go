@@ -27,7 +27,7 @@ func TestEvenOut(t *testing.T) {
 		what    string
 		streams []Stream
 		most    int
-		want    map[string]int // who leads how many afterwards
+		want    map[string]int // number of streams that each leads afterwards
 		moved   int
 	}{
 		{"no streams", nil, 9, map[string]int{}, 0},

@@ -9,8 +9,8 @@ import (
 	"forebay/meta/namespace"
 )
 
-// testClosesAreOrdered: closes are in the order in which they were stored, whatever process stored them, and
-// neither renames nor changes of attributes move one in it.
+// testClosesAreOrdered: closes are in the order in which they were stored, by any process, and neither
+// renames nor changes of attributes move one in it.
 func testClosesAreOrdered(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
 		ctx := metatest.Context(t)

@@ -109,8 +109,8 @@ func testConcurrentRenameIntoEachOther(t *testing.T, factory Factory) {
 	})
 }
 
-// Files are created and renamed into a directory while it is being removed: what
-// succeeded must be there.
+// Files are created and renamed into a directory while it is being removed: successful ones must be
+// there.
 func testConcurrentRemoveDirectory(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
 		ctx := metatest.Context(t)

@@ -471,7 +471,7 @@ func testStoreOps(t *testing.T, factory Factory) {
 	})
 }
 
-// testRenameKeepsReplaced: a file that was never flushed knows what the store has of the one that
+// testRenameKeepsReplaced: a file that was never flushed records the store's object of the one that
 // it has replaced, until it leaves the name. The store is to remove that then.
 func testRenameKeepsReplaced(t *testing.T, factory Factory) {
 	factory.one(t, func(t *testing.T, ns namespace.Tree) {
@@ -535,8 +535,8 @@ func testRenameKeepsReplaced(t *testing.T, factory Factory) {
 	})
 }
 
-// testAttemptsFollowRenames: what flushes may have put under a name without a record is known to
-// whatever has the name next, and to the operations that the store has yet to follow.
+// testAttemptsFollowRenames: contents that flushes may have put under a name without a record are
+// recorded with the name's next file, and with the operations that the store has yet to follow.
 func testAttemptsFollowRenames(t *testing.T, factory Factory) {
 	factory.one(t, func(t *testing.T, ns namespace.Tree) {
 		ctx := metatest.Context(t)
@@ -591,10 +591,10 @@ func testAttemptsFollowRenames(t *testing.T, factory Factory) {
 		}
 		write("a", false, 11, 12)
 		write("b", false, 21, 22)
-		rename("a", "b", contents(21, 22)) // what it may have left under its own name is removed there
+		rename("a", "b", contents(21, 22)) // objects that it may have left under its own name are removed there
 		lastOp(contents(11, 12), nil)
 		write("c", true, 31, 32, 33)
-		rename("c", "b", contents(32, 21, 22, 12)) // it takes along what may be under its name
+		rename("c", "b", contents(32, 21, 22, 12)) // it takes along the possible objects under its name
 		lastOp(contents(32, 33), contents(21, 22, 12))
 		rename("b", "d", contents(32, 21, 22, 12))
 		if _, err := ns.Remove(ctx, bb.RootDir, "d", namespace.RemoveOptions{StoreOp: true}); err != nil {
@@ -623,8 +623,7 @@ func testAttemptsFollowRenames(t *testing.T, factory Factory) {
 	})
 }
 
-// testTakeOverStoreOps: of two that believe an operation to be theirs, one has it, and
-// the order stays.
+// testTakeOverStoreOps: of two that claim an operation, one has it, and the order stays.
 func testTakeOverStoreOps(t *testing.T, factory Factory) {
 	open := factory(t)
 	dead, heir := open("dead"), open("heir")
@@ -677,8 +676,8 @@ func testTakeOverStoreOps(t *testing.T, factory Factory) {
 	}
 }
 
-// testRemovedIsEvidence: that a name is free is evidence of a removal of what had it in a revision
-// that the namespace has had, and of no other.
+// testRemovedIsEvidence: a free name is evidence of a removal of its entry in a revision that the
+// namespace has had, and of no other.
 func testRemovedIsEvidence(t *testing.T, factory Factory) {
 	factory.one(t, func(t *testing.T, ns namespace.Tree) {
 		ctx := metatest.Context(t)
@@ -707,7 +706,7 @@ func testRemovedIsEvidence(t *testing.T, factory Factory) {
 	})
 }
 
-// testFollowStoreOps: a follower is told once of each operation that came and of each that went.
+// testFollowStoreOps: a follower gets once each operation that came and of each that went.
 func testFollowStoreOps(t *testing.T, factory Factory) {
 	factory.one(t, func(t *testing.T, ns namespace.Tree) {
 		ctx := metatest.Context(t)

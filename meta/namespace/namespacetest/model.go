@@ -126,7 +126,7 @@ func (o Oracle) list(p string) []string {
 	return out
 }
 
-// Subject does to a namespace what an Oracle does to a map.
+// Subject makes the changes of an Oracle's map to a namespace.
 type Subject struct {
 	T  *testing.T
 	NS namespace.Tree
@@ -204,7 +204,7 @@ func testModel(t *testing.T, factory Factory) {
 			}
 			return p.String()
 		}
-		stored := Oracle{} // what a store has that follows the operations
+		stored := Oracle{} // content of a store that follows the operations
 		for i := range steps {
 			p, q, replace := randomPath(), randomPath(), rnd.IntN(2) == 0
 			var k bb.Kind
@@ -261,7 +261,7 @@ func testModel(t *testing.T, factory Factory) {
 	})
 }
 
-// follow carries out the pending operations on what the store has.
+// follow carries out the pending operations on the store's content.
 func follow(t *testing.T, ns namespace.Tree, stored Oracle, what string) {
 	if strings.HasPrefix(what, "list") || strings.HasPrefix(what, "create") || strings.HasPrefix(what, "mkdir") {
 		return

@@ -1,6 +1,6 @@
-// Package namespacetest is the conformance suite of namespaces: what every engine under
-// namespace.Tree promises, alone and with several processes at it. It must never know how an
-// engine stores anything.
+// Package namespacetest is the conformance suite of namespaces: the promises of every engine under
+// namespace.Tree, alone and with several processes at it. It must never know how an engine stores
+// anything.
 package namespacetest
 
 import (
@@ -13,11 +13,11 @@ import (
 	"forebay/meta/namespace"
 )
 
-// Open opens a namespace as a process of a node does that knows of no other.
+// Open opens a namespace as a separate process of a node does.
 type Open func(node bb.NodeID) namespace.Tree
 
-// Factory makes an empty namespace and returns what opens it. Where one process alone may
-// change it, the same Tree is opened each time.
+// Factory makes an empty namespace and returns a function that opens it. Where one process alone
+// may change it, the same Tree is opened each time.
 type Factory func(t *testing.T) Open
 
 // Test runs the suite on namespaces that factory makes.

@@ -1,5 +1,5 @@
 // Package cache keeps the newest known revisions of keys, while a server's answers arrive in any order. It
-// must never ask a server, nor know the meaning of a key.
+// must never send a request, nor know the meaning of a key.
 package cache
 
 import (
@@ -117,7 +117,7 @@ func (c *Cache[K, V]) Store(key K, known Known[V], t Ticket) {
 	s.insert(&item[K, V]{key: key, known: known}, c.limit)
 }
 
-// Doubt forgets a key for a while, since the outcome of a change is unknown.
+// Doubt drops a key for a while, since the outcome of a change is unknown.
 func (c *Cache[K, V]) Doubt(key K) {
 	if c == nil {
 		return
@@ -133,7 +133,7 @@ func (c *Cache[K, V]) Doubt(key K) {
 	it.doubt = time.Now().Add(DoubtTime)
 }
 
-// Forget drops a key that turned out not to be as it was known.
+// Forget drops a key whose cached state turned out to be wrong.
 func (c *Cache[K, V]) Forget(key K) {
 	if c == nil {
 		return

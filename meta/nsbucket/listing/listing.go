@@ -38,8 +38,8 @@ type listed struct {
 	dir          bb.DirID
 }
 
-// Read makes the listing of what scan calls its function with: the records of a directory's entries. Records that are none
-// go to unreadable. The directory of transactions is left out of the root.
+// Read makes the listing of the records of a directory's entries, which scan passes to its function. Malformed ones go to
+// unreadable. The directory of transactions is left out of the root.
 func Read(dir bb.DirID, unreadable func(key string, err error), scan func(func(*kv.Record) error) error) (*Listing, error) {
 	l := &Listing{unreadable: unreadable, dir: dir, begun: time.Now()}
 	var chunk []byte

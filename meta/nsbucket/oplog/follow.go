@@ -50,7 +50,7 @@ func (p *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, er
 	}
 	changed, from, err := read(ctx)
 	if errors.Is(err, kv.ErrSetBack) || err == nil && p.log.trust() != now {
-		now = p.log.trust() // older than what all reads: at worst it is read once more
+		now = p.log.trust() // older than the result of all: at worst it is read once more
 		changed, from, err = p.all(ctx)
 	}
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// What tests need to take a server for one that was set back. No program uses it.
+// For tests that take a server for one that was set back. No program uses it.
 
 // Ahead makes a follower go on as if it had read n sequences more.
 func Ahead(r namespace.OpReader, n uint64) { r.(*follower).from += n }

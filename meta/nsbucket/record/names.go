@@ -45,7 +45,7 @@ func EntriesOf(dir bb.DirID) string { return EntryPrefix + strconv.FormatUint(ui
 // DirKey is the key of a directory's record.
 func DirKey(dir bb.DirID) string { return DirPrefix + strconv.FormatUint(uint64(dir), 16) }
 
-// ParseEntryKey reads what EntryKey writes, and nothing else.
+// ParseEntryKey reads results of EntryKey, and nothing else.
 func ParseEntryKey(key string) (bb.DirID, string, bool) {
 	if key == RootKey {
 		return 0, "", true

@@ -1,5 +1,5 @@
-// Package record is the keys of a namespace's bucket and the records under them. It is pure: it must never ask the
-// server, nor know which change needs which record.
+// Package record is the keys of a namespace's bucket and the records under them. It is pure: it must never send a
+// request, nor know the records that a change needs.
 package record
 
 import (

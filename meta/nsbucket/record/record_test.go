@@ -63,8 +63,8 @@ func TestEntryRecord(t *testing.T) {
 	}
 }
 
-// TestReplacedCounts: what a file has replaced is forgotten when an older daemon, which keeps what
-// it does not know, has renamed or flushed the file.
+// TestReplacedCounts: the replaced object of a file is dropped when an older daemon, which keeps
+// unknown fields, has renamed or flushed the file.
 func TestReplacedCounts(t *testing.T) {
 	t.Parallel()
 	was := fullEntry().Flushed
@@ -92,8 +92,8 @@ func TestReplacedCounts(t *testing.T) {
 	}
 }
 
-// TestClosed: the close of a file counts where an older daemon, which keeps what it does not know, has not changed the
-// record that the close has stored.
+// TestClosed: the close of a file counts where an older daemon, which keeps unknown fields, has not changed the record
+// that the close has stored.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	e := bb.Entry{Parent: 1, Name: "f", Type: bb.TypeFile, File: 7, Generation: 8, Closed: bb.Closing{Generation: 8}}
