@@ -52,13 +52,13 @@ type User struct{ UID, GID uint32 }
 // kind ErrCancelled; of kind ErrUnavailable if its deadline came while the daemon waited
 // for another daemon or the namespace's server, which the error names.
 //
-// When a connection breaks, operations go on in a new one. A change that may have reached
-// the daemon is not sent again: its error matches ErrUnknownOutcome.
+// When a connection breaks, operations continue in a new one. A change that may have reached the
+// daemon is not sent again: its error matches ErrUnknownOutcome.
 //
-// On the daemon's node, bytes are copied once, into its memory. Over TCP they wait in
-// this process's, while they are transferred and until they are committed: up to 32 MiB
-// for each file, after which it commits of itself, and leases of up to 8 MiB that files
-// share. A reader keeps up to 4 MiB of what it read parts of, and fetches as much ahead.
+// On the daemon's node, bytes are copied once, into its memory. Over TCP they wait in this
+// process's, while they are transferred and until they are committed: up to 32 MiB for each file,
+// after which it commits of itself, and leases of up to 8 MiB that files share. A reader keeps up
+// to 4 MiB of partly read extents, and fetches as much ahead.
 type Client struct {
 	o      Options
 	conn   *session.Connection
@@ -90,9 +90,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the session. Blocked operations fail; files that were not closed lose what
-// they had not committed. Mappings stay readable until they are released. Close may be
-// called twice.
+// Close ends the session. Blocked operations fail; files that were not closed lose their
+// uncommitted bytes. Mappings stay readable until they are released. Close may be called twice.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.mu.closed {
@@ -124,7 +123,7 @@ func (c *Client) Server() ServerInfo {
 // Buffer returns a handle of a buffer, which need not exist. It does no I/O.
 func (c *Client) Buffer(name string) *Buffer { return &Buffer{c: c, name: name} }
 
-// Connection returns what package admin asks the daemon through.
+// Connection returns the connection for package admin.
 func (c *Client) Connection() *session.Connection { return c.conn }
 
 // opened and forget keep account of the files that Close releases.

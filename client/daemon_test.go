@@ -122,7 +122,7 @@ func TestDaemonManyWriters(t *testing.T) {
 				name, data := fmt.Sprintf("w%d-%d", g, i), random(1+i*40_000)
 				err := b.WriteFile(ctx, name, data, 0)
 				for errors.Is(err, client.ErrLost) {
-					// Others got the memory before what lay there uncommitted was written again.
+					// Others got the memory before its uncommitted bytes were written again.
 					err = b.WriteFile(ctx, name, data, 0)
 				}
 				if err != nil {
@@ -211,6 +211,6 @@ func TestMappingOutlivesItsFile(t *testing.T) {
 	}
 	check(t, m.Verify())
 	check(t, m.Release())
-	// Nothing is pinned any more: a file as large as what all others left fits.
+	// Nothing is pinned any more: a file as large as the memory that all others left fits.
 	check(t, b.WriteFile(ctx, "large", random(40<<20), 0))
 }

@@ -158,8 +158,8 @@ func ExampleFile_Sync() {
 	// step 2
 }
 
-// A job whose tasks write many files that become part of one directory in one step. The
-// second attempt of the task was too late: what it has written is gone.
+// A job whose tasks write many files that become part of one directory in one step. The second
+// attempt of the task was too late: its files are gone.
 func ExampleBuffer_Begin() {
 	defer daemon()()
 	ctx := context.Background()

@@ -166,7 +166,7 @@ func (f *fake) start() {
 	})
 }
 
-// cut breaks all connections; the daemon lives on.
+// cut breaks all connections; the daemon keeps running.
 func (f *fake) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -699,7 +699,7 @@ func (c *fakeConn) checkExtents(list []*wire.NewExtent, data *[]byte) error {
 			f.t.Errorf("lease %d: data end at %d, records begin at %d", id, l.end, l.floor)
 			return bb.E(bb.Invalid, "commit", "", "records meet data")
 		}
-		// A record is really written: what lies there must not be anybody's data.
+		// A record is really written: its place must not have anybody's data.
 		rand.Read(l.region.mem[l.off+l.floor:][:wire.RecordCost(n)])
 	}
 	return nil
@@ -943,7 +943,7 @@ func readAll(t testing.TB, b *client.Buffer, path string) []byte {
 	return must[[]byte](t)(io.ReadAll(f))
 }
 
-// hook sets what sees each request first; nil: nothing.
+// hook sets a function that gets each request first; nil: none.
 func (f *fake) hook(on func(c *fakeConn, h wire.Header, m proto.Message) (handled bool)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

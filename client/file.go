@@ -17,8 +17,8 @@ import (
 	"forebay/internal/segment"
 )
 
-// MaxReserve is the largest reservation, in bytes. Where bytes travel in messages it is
-// what one carries, 4 MiB.
+// MaxReserve is the largest reservation, in bytes. Where bytes travel in messages it is the limit
+// of one, 4 MiB.
 const MaxReserve = 16 << 20
 
 // File is an open file. ReadAt, WriteAt, Map, Sync, Stat and Close may be called
@@ -47,7 +47,7 @@ type File struct {
 
 	closed atomic.Bool
 	r      *reader.Reader // of a file opened for reading
-	turn   sync.Mutex     // held by one operation that uses what follows, while it waits too: all end with ctx
+	turn   sync.Mutex     // held by one operation that uses the next fields, while it waits too: all end with ctx
 	w      *writer.Writer // of a file opened for writing
 	pos    int64
 }
@@ -322,8 +322,8 @@ const (
 	nextStep  = 1 << 20
 )
 
-// ReadFrom writes what r has at the file's position, reading straight into leased
-// memory. While r is slow, other operations on the file wait.
+// ReadFrom writes the bytes of r at the file's position, reading straight into leased memory. While
+// r is slow, other operations on the file wait.
 func (f *File) ReadFrom(r io.Reader) (int64, error) {
 	if err := f.beginWrite("write"); err != nil {
 		return 0, err
@@ -368,9 +368,9 @@ func (f *File) Reserve(n int) ([]byte, error) {
 	return f.w.Reserve(f.ctx, int64(n))
 }
 
-// Publish writes the first n bytes of what Reserve returned at the file's position, or
-// at the end if the file was opened with Append, without copying them. After an error
-// nothing may be reserved any more.
+// Publish writes the first n bytes of a reservation at the file's position, or at the end if the
+// file was opened with Append, without copying them. After an error nothing may be reserved any
+// more.
 func (f *File) Publish(n int) error {
 	if err := f.beginWrite("publish"); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"forebay/client/admin"
 )
 
-// TestWriteAtContext ends the context of a write that waits for room: what it says to be
-// written is, and the File continues.
+// TestWriteAtContext ends the context of a write that waits for room: the reported bytes are
+// written, and the File continues.
 func TestWriteAtContext(t *testing.T) {
 	t.Parallel()
 	_, c, _ := daemonClient(t, "--memory", "64MiB")
@@ -53,7 +53,7 @@ func TestWriteAtContext(t *testing.T) {
 func waiting(c *client.Client) bool {
 	text, err := admin.Status(context.Background(), c, "")
 	if err != nil {
-		return true // the test ends, and says why
+		return true // the test ends with the reason
 	}
 	var s struct{ Waiting struct{ Writers int } }
 	return json.Unmarshal(text, &s) == nil && s.Waiting.Writers > 0

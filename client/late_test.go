@@ -14,8 +14,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// middle is a proxy between clients and a daemon that can keep what one side sends from the other, as the
-// buffers of a network do, and break the connection of the client alone.
+// middle is a proxy between clients and a daemon that can hold back the bytes of one side, as the buffers
+// of a network do, and break the connection of the client alone.
 type middle struct {
 	t      testing.TB
 	socket string
@@ -34,7 +34,7 @@ type pair struct {
 
 	mu               sync.Mutex
 	keeps            bool   // from now on, nothing is passed on
-	requests, answer []byte // what was kept
+	requests, answer []byte // bytes held back
 	passing          bool   // the answers alone are kept
 }
 
@@ -198,8 +198,8 @@ func syncWhile(t *testing.T, m *middle, w *client.File, answersOnly bool) *pair 
 	return old
 }
 
-// TestLateRequests: requests of a connection that broke reach the daemon when the client has gone
-// on in another one. What that was told is safe stays.
+// TestLateRequests: requests of a connection that broke reach the daemon when the client has
+// continued in another one. Confirmed changes of that stay.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	lateRequests(t, func(t *testing.T, m *middle, b, direct *client.Buffer, size int) {

@@ -94,7 +94,7 @@ func (k *breaker) end(f *fake) {
 }
 
 // TestBreaksWhileResuming: the connection breaks again while a writer, whose commit was not
-// answered, writes again what was pending. All of it is in the file in the end.
+// answered, writes pending bytes again. All of it is in the file in the end.
 func TestBreaksWhileResuming(t *testing.T) {
 	t.Parallel()
 	for _, closing := range []bool{false, true} {
@@ -182,9 +182,9 @@ func loseFirst(c *fakeConn, m proto.Message) (handled, lost bool) {
 	return false, false
 }
 
-// TestSyncAfterTruncatedAgain: neither the open that truncates nor the first sync is
-// answered, and another writer joins what is opened again, which is empty. What the sync
-// has acknowledged in the end is in the file.
+// TestSyncAfterTruncatedAgain: neither the open that truncates nor the first sync is answered, and
+// another writer joins the reopened file, which is empty. Bytes of the acknowledged sync are in the
+// file in the end.
 func TestSyncAfterTruncatedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

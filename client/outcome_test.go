@@ -92,7 +92,7 @@ func eachChange(t *testing.T, retryFor time.Duration, run func(t *testing.T, f *
 	}
 }
 
-// carryOut carries a request out without answering it, if the fake knows how to.
+// carryOut carries a request out without answering it, if the fake can.
 func (c *fakeConn) carryOut(h wire.Header, m proto.Message) {
 	switch m.(type) {
 	case *wire.Mkdir, *wire.Rename, *wire.Remove, *wire.Open, *wire.Buffer, *wire.BufferDestroy:
@@ -230,8 +230,8 @@ func (c *fakeConn) giveUp() {
 	}
 }
 
-// TestCommitWithoutAnswer: a commit whose answer is lost is carried out once, or its error
-// says that the outcome is unknown; what others have made of the file since stays.
+// TestCommitWithoutAnswer: a commit whose answer is lost is carried out once, or its error is that
+// of an unknown outcome. Others' later changes of the file stay.
 func TestCommitWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	const ours, theirs, old = "ours", "theirs", "old content"
@@ -319,7 +319,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestRemoveTreeOfOlder: a daemon that knows of no pages has removed all when it answers.
+// TestRemoveTreeOfOlder: a daemon without pages has removed all when it answers.
 func TestRemoveTreeOfOlder(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -343,7 +343,7 @@ func TestRemoveTreeOfOlder(t *testing.T) {
 }
 
 // TestLostCommitOverDamagedFile: a commit without an answer, over a file whose bytes are damaged, has an
-// unknown outcome. The damage of what was there is no reason for the writer's error.
+// unknown outcome. The damage of the old bytes is no reason for the writer's error.
 func TestLostCommitOverDamagedFile(t *testing.T) {
 	f := newFake(t)
 	c := f.connect(client.Options{RetryFor: 5 * time.Second})

@@ -76,8 +76,8 @@ func TestWriterResumes(t *testing.T) {
 	})
 }
 
-// TestLostBytesAreReported: others wrote where the uncommitted bytes lay. The writer
-// must say so, and never commit what is there now.
+// TestLostBytesAreReported: others wrote where the uncommitted bytes lay. The writer must report
+// that, and never commit the bytes there now.
 func TestLostBytesAreReported(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

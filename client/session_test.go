@@ -155,7 +155,7 @@ func TestCancelledWait(t *testing.T) {
 	check(t, b.WriteFile(context.Background(), "y", random(100_000), 0))
 }
 
-// TestCloseUnblocks: Close of the client ends what waits.
+// TestCloseUnblocks: Close of the client ends waiting calls.
 func TestCloseUnblocks(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

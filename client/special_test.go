@@ -151,7 +151,7 @@ func TestLinksKilled(t *testing.T) {
 	}
 }
 
-// TestSpecialOfOlderDaemon: a daemon that does not know symbolic links is not asked for one.
+// TestSpecialOfOlderDaemon: a daemon without symbolic links gets no request for one.
 func TestSpecialOfOlderDaemon(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -9,9 +9,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// Txn makes what many tasks have written part of one directory in one step: readers see
-// all of it or nothing. Any process may hold one for the same transaction (Buffer.Txn). It
-// may be used concurrently and needs no closing.
+// Txn makes the files of many tasks part of one directory in one step: readers see all of it or
+// nothing. Any process may hold one for the same transaction (Buffer.Txn). It may be used
+// concurrently and needs no closing.
 type Txn struct {
 	b  *Buffer
 	id string
@@ -25,7 +25,7 @@ type TxnSpec struct {
 	// Key makes Begin idempotent: the same key of the same user is the same transaction.
 	// "" begins a new one.
 	Key string
-	// Lease is how long the transaction lives without being renewed. 0: ten minutes.
+	// Lease is how long the transaction lasts without being renewed. 0: ten minutes.
 	Lease time.Duration
 }
 
@@ -70,8 +70,8 @@ func asTxn(m *wire.Txn) TxnInfo {
 	return t
 }
 
-// Begin begins a transaction, or returns the one of the same key, in whatever state it is.
-// ErrUnsupported if a daemon of the cluster is too old.
+// Begin begins a transaction, or returns the one of the same key, in any state. ErrUnsupported if a
+// daemon of the cluster is too old.
 func (b *Buffer) Begin(ctx context.Context, spec TxnSpec) (*Txn, error) {
 	clean, err := bb.CheckPath("begin transaction", b.name, spec.Destination)
 	if err != nil {

@@ -120,7 +120,7 @@ type ServerInfo struct {
 	Address  string // as it was dialled
 	Node     bb.NodeID
 	Version  string // "bbd 1.2"
-	Protocol uint32 // the version that the session speaks
+	Protocol uint32 // the session's version
 	Instance uint64 // changes when the node's memory was lost
 	Epoch    uint64 // changes with every start of the daemon
 	UID      uint32 // the user for whom the daemon acts

@@ -18,8 +18,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// TestReadWindows: a reader asks for windows ahead, each once, pins few at a time, and
-// none when it is closed.
+// TestReadWindows: a reader requests windows ahead, each once, pins few at a time, and none when it
+// is closed.
 func TestReadWindows(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -1,7 +1,7 @@
-// Package admin manages the state of a cluster of daemons: buffers and their lifetimes, copies between
-// buffers and stores, operations that daemons carry out together, nodes, batch jobs. It is for tools; programs that
-// only read and write files need package client alone. It sends requests through a client's connection, and must
-// never know how that connection is kept.
+// Package admin manages the state of a cluster of daemons: buffers and their lifetimes, copies between buffers and
+// stores, operations that daemons carry out together, nodes, batch jobs. It is for tools; programs that only read
+// and write files need package client alone. It sends requests through a client's connection, and must never know
+// the state of that connection.
 package admin
 
 import (
@@ -13,12 +13,12 @@ import (
 	"forebay/internal/wire"
 )
 
-// connection is what this package needs of a client's connection to its daemon. It may be used
+// connection is the part of a client's connection that this package needs. It may be used
 // concurrently.
 type connection interface {
-	// Ask sends a request and waits for its reply. If the connection breaks, it asks again in a
-	// new one, unless the request must not be carried out twice: then the error is one of unknown
-	// outcome.
+	// Ask sends a request and waits for its reply. If the connection breaks, it sends the request
+	// again in a new one, unless the request must not be carried out twice: then the error is one
+	// of unknown outcome.
 	Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error
 	// Repeat runs op, and repeats it when connections break under it, for as long as the
 	// client's options allow.

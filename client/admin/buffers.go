@@ -67,7 +67,7 @@ func CreateBuffer(ctx context.Context, c *client.Client, spec BufferSpec) (Buffe
 	return reply.AsBuffer(), nil
 }
 
-// newBuffer makes the message that asks for a buffer.
+// newBuffer makes the request for a new buffer.
 func newBuffer(spec BufferSpec) *wire.Buffer {
 	spec.Existing = cmp.Or(spec.Existing, ExistingKeep) // a daemon of an older release has another default
 	m := wire.FromBuffer(&spec)
@@ -125,7 +125,7 @@ func DiscardBuffer(ctx context.Context, c *client.Client, name string) error {
 	return destroyBuffer(ctx, c, &wire.BufferDestroy{Name: name, Discard: true})
 }
 
-// Rebuilt is what RebuildBuffer has made of a buffer's files.
+// Rebuilt is RebuildBuffer's result for a buffer's files.
 type Rebuilt struct {
 	Served      bool  // the buffer was served already: nothing was done
 	Files       int64 // whose entries are made again from memory, or are newer there than in the log
@@ -144,12 +144,12 @@ type Rebuilt struct {
 type RebuiltFile struct {
 	Path   string // or its id, where the path is not known
 	Bytes  int64
-	Became string // "aside", "kept", "on-store", "lost"; "not-replaced": what a committed transaction was to replace may be there
+	Became string // "aside", "kept", "on-store", "lost"; "not-replaced": files that a committed transaction was to replace may be there
 	Reason string
 }
 
-// RebuildBuffer rebuilds the namespace of a buffer that was set aside, since its log is gone or damaged, from what
-// the daemon's memory and disk have. The buffer is served when it returns. It may be repeated. ErrUnavailable if the
+// RebuildBuffer rebuilds the namespace of a buffer that was set aside, since its log is gone or damaged, from the
+// daemon's memory and disk. The buffer is served when it returns. It may be repeated. ErrUnavailable if the
 // namespace's server does not answer, and ErrUnsupported if the buffer is set aside for another reason: then nothing
 // is changed.
 func RebuildBuffer(ctx context.Context, c *client.Client, name string) (Rebuilt, error) {

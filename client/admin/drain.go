@@ -19,8 +19,8 @@ func Drain(ctx context.Context, c *client.Client, buffer string, timeout time.Du
 	return DrainBelow(ctx, c, buffer, "", timeout, progress)
 }
 
-// DrainBelow is Drain of the file at a path, or of all that lies below a directory when it
-// begins, whatever else in the buffer is dirty; "" is all of it. ErrUnsupported if a daemon is too old.
+// DrainBelow is Drain of the file at a path, or of all that lies below a directory when it begins, and
+// of no other dirty file; "" is all of it. ErrUnsupported if a daemon is too old.
 func DrainBelow(ctx context.Context, c *client.Client, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {
 	return drain(ctx, c, &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Below: path}, progress)
 }

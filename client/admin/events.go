@@ -42,9 +42,9 @@ const (
 	EventStoreWorks  = bb.EventStoreWorks
 )
 
-// Events yields what happens to a buffer ("": to all) from now on, until ctx ends,
-// the loop is left, or the connection breaks: then it yields an error and ends. A
-// consumer that is too slow misses events.
+// Events yields the events of a buffer ("": of all) from now on, until ctx ends, the loop is left,
+// or the connection breaks: then it yields an error and ends. A consumer that is too slow misses
+// events.
 func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := of(c).Stream(ctx, wire.Type_TYPE_SUBSCRIBE, &wire.Subscribe{Buffer: buffer}, nil, func(message, _ []byte) error {

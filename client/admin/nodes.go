@@ -21,7 +21,7 @@ type Node struct {
 	Session    string    `json:"session,omitempty"` // host:port for sessions
 	Fabric     string    `json:"fabric,omitempty"`  // host:port for one-sided transfers
 	Admin      string    `json:"admin,omitempty"`   // host:port of the admin server
-	MinVersion uint32    `json:"min_version"`       // protocol versions that it speaks
+	MinVersion uint32    `json:"min_version"`       // its protocol versions
 	MaxVersion uint32    `json:"max_version"`
 	Server     string    `json:"server"`
 	Refused    string    `json:"refused,omitempty"` // why the answering daemon cannot work with it
@@ -72,7 +72,7 @@ func UndrainNode(ctx context.Context, c *client.Client, node NodeID) error {
 	return bb.Wrap("node undrain", string(node), of(c).Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
 }
 
-// Forgotten is what became of the files of a node that was declared dead.
+// Forgotten is the fate of the files of a node that was declared dead.
 type Forgotten struct {
 	Lost      []LostFile // at most 1,000
 	LostTotal int64

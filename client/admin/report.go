@@ -21,7 +21,7 @@ type Progress struct {
 	// daemon reports 0.
 	BytesNotCopied int64
 	LastError      string   // the newest passing failure of the store; the work goes on
-	Names          []string // of a dry run: what would be copied, those new since the last call
+	Names          []string // of a dry run: files to copy, those new since the last call
 	Job            string   // that goes on when the context ends; "": the work ends with it
 }
 
@@ -29,7 +29,7 @@ type Progress struct {
 // amount done, and the paths of the rest.
 type Report struct {
 	Progress
-	Failed      []Failure // what could not be done, at most as many as the daemon names
+	Failed      []Failure // failed files, at most as many as the daemon names
 	FailedTotal int64
 	Held        []string // of a drain: names held back by a keep pattern, at most 1,000
 	HeldTotal   int64
@@ -67,7 +67,7 @@ type StageRequest struct {
 	Buffer   string
 	Path     string // in the buffer; "" is the root
 	URL      string // file:///path or s3://bucket/prefix
-	DryRun   bool   // only name what would be copied
+	DryRun   bool   // only name the files to copy
 	Parallel int    // files at the same time; 0: the daemon chooses
 }
 

@@ -15,7 +15,7 @@ import (
 
 // VerifyOptions are the options of a comparison of a store with a receipt.
 type VerifyOptions struct {
-	URL      string         // where the files lie; "": where the receipt says
+	URL      string         // where the files lie; "": the receipt's URL
 	Deep     bool           // read every byte back, and compare checksums; else sizes and the store's own checksums
 	Progress func(Progress) // nil: none
 }

@@ -169,7 +169,7 @@ func (c *Claim) Pay(extents int64) bool {
 	return true
 }
 
-// Lengthen makes a claim longer, if nothing else follows it, and asks for the next lease in time.
+// Lengthen makes a claim longer, if nothing else follows it, and requests the next lease in time.
 func (c *Claim) Lengthen(ctx context.Context, want int64) {
 	if c.Mem == nil {
 		return

@@ -46,9 +46,9 @@ const (
 	longWait = 200 * time.Millisecond
 )
 
-// Pool is where the writers of one buffer get memory from: leases of one session,
-// shared by all files that this client writes there. It asks for the next lease before
-// the present one is used up. It may be used concurrently.
+// Pool is where the writers of one buffer get memory from: leases of one session, shared by all
+// files that this client writes there. It requests the next lease before the present one is used
+// up. It may be used concurrently.
 type Pool struct {
 	atlas  *region.Map
 	staged *remote.Staging
@@ -169,7 +169,7 @@ func (sps *Pools) End(buffer string) {
 	}
 }
 
-// Close forgets all leases; the session that they are of has ended or is about to.
+// Close drops all leases; their session has ended or is about to.
 func (sps *Pools) Close() {
 	sps.mu.Lock()
 	all := sps.mu.spaces
@@ -309,7 +309,7 @@ func (sp *Pool) used(s *session.Session, n int64) (next *grant) {
 	return sp.mu.next
 }
 
-// drop forgets the leases of sessions that broke: they are void. The space is locked.
+// drop removes the leases of sessions that broke: they are void. The space is locked.
 func (sp *Pool) drop() {
 	if sp.mu.next != nil && sp.mu.next.session.Broken() {
 		sp.mu.next, sp.mu.burst = nil, 0
@@ -384,8 +384,9 @@ func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error 
 	return err
 }
 
-// await waits for the answer. After longWait it asks again, if it can describe the waiters better
-// than the first request did: it cancels that request, whose other waiters continue with the new one.
+// await waits for the answer. After longWait it sends another request, if it can describe the waiters
+// better than the first request did: it cancels that request, whose other waiters continue with the
+// new one.
 func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error {
 	if g.call.Finished() {
 		return g.session.Await(ctx, g.call)
@@ -502,10 +503,10 @@ func (sp *Pool) newLease(g *grant) (*lease, error) {
 	return l, nil
 }
 
-// lock keeps the memory of a mapped lease from others until release, whatever becomes of the
-// session and the daemon: see package leaselock. It fails, and nothing may be written to the
-// lease, if the session has ended by now. Where the kernel refuses the lock, the memory is as
-// safe as the daemon's grace for writers makes it.
+// lock keeps the memory of a mapped lease from others until release, even after the end of the
+// session or the daemon: see package leaselock. It fails, and nothing may be written to the lease,
+// if the session has ended by now. Where the kernel refuses the lock, the memory is as safe as the
+// daemon's grace for writers makes it.
 func (l *lease) lock() error {
 	l.locked = leaselock.Hold(l.region.File, l.at, int64(len(l.Bytes))) == nil
 	if l.session.AliveNow() {
@@ -611,7 +612,7 @@ func (sp *Pool) end() {
 	}
 }
 
-// close forgets all leases; the session that they are of has ended or is about to.
+// close drops all leases; their session has ended or is about to.
 func (sp *Pool) close() {
 	sp.mu.Lock()
 	leases := append([]*lease(nil), sp.mu.leases...)

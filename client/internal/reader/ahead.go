@@ -158,7 +158,7 @@ func (r *Reader) fetchAhead(ctx context.Context) error {
 	return nil
 }
 
-// copyTo copies what an extent has from off on, verified, when it has come.
+// copyTo copies an extent's bytes from off on, verified, when it has come.
 func (a *ahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) error {
 	if f.far == nil {
 		clear(dst)

@@ -67,8 +67,8 @@ func (w *window) setFar(m *wire.Extents) error {
 	return nil
 }
 
-// pull is one read of memory that is far: transfers, and what their bytes are verified
-// against, in their order.
+// pull is one read of memory that is far: transfers, and the checksums of their bytes, in their
+// order.
 type pull struct {
 	*remote.Transfers
 	far     *session.Remote

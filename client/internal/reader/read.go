@@ -61,5 +61,5 @@ func (w *window) writeTo(dst io.Writer, off int64) (total int64, err error) {
 	return total, nil
 }
 
-// zeros is what holes are made of where they are not copied. It is never written.
+// zeros has the bytes of holes where they are not copied. It is never written.
 var zeros = make([]byte, segment.ExtentSize)

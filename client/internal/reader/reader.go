@@ -33,9 +33,9 @@ type Reader struct {
 	Entry *wire.Entry // as it was opened
 	Size  int64
 
-	last    atomic.Int64  // where the last read ended: what begins there is sequential
+	last    atomic.Int64  // where the last read ended: a read that begins there is sequential
 	turn    chan struct{} // holds one token: its holder may open the file again
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the next fields
 	closed  bool
 	session *session.Session
 	handle  uint64
@@ -127,7 +127,7 @@ func (r *Reader) adopt(s *session.Session, handle uint64, m *wire.Opened, data [
 	}
 	var w *window
 	if m.Extents != nil && r.Size > 0 {
-		// If the answer to the open is of no use, the read asks again and returns the reason.
+		// If the answer to the open is of no use, the read sends a request and returns the reason.
 		w, _ = newWindow(r.Regions, s, 0, m.Extents, data)
 	}
 	r.mu.Lock()
@@ -262,7 +262,7 @@ func (r *Reader) done(w *window) {
 	}
 }
 
-// fetch asks for the window that holds off, or waits for it if it was asked for.
+// fetch requests the window that holds off, or waits for it if it was requested.
 func (r *Reader) fetch(ctx context.Context, s *session.Session, off int64) (*window, error) {
 	for {
 		if w := r.find(off); w != nil {

@@ -9,7 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Source is where a reader finds files: one buffer of one client, with what its readers share.
+// Source is where a reader finds files: one buffer of one client, with the shared state of its
+// readers.
 type Source struct {
 	Conn      *session.Connection
 	Buffer    string

@@ -43,8 +43,7 @@ type part struct {
 	far *place // of the extent, where it cannot be mapped
 }
 
-// newWindow checks an answer to the question for the bytes from off on, and maps what
-// it names.
+// newWindow checks an answer to the question for the bytes from off on, and maps its extents.
 func newWindow(a *region.Map, s *session.Session, off int64, m *wire.Extents, data []byte) (*window, error) {
 	w := &window{span: span{off, off}, session: s, pin: m.Pin}
 	if m.DataLength > 0 || len(data) > 0 {

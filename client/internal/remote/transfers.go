@@ -111,8 +111,8 @@ func (t *Transfers) took(n int) {
 // drainGrace bounds the transfers in flight that have no waiter any more.
 const drainGrace = time.Second
 
-// Drain waits until nothing is in flight, for at most drainGrace: then it breaks the
-// session, which ends them all. It returns what went wrong with them.
+// Drain waits until nothing is in flight, for at most drainGrace: then it breaks the session, which
+// ends them all. It returns their errors.
 func (t *Transfers) Drain() error {
 	if !t.Flying() {
 		return t.Err
@@ -135,7 +135,7 @@ type Staging struct {
 	size int
 }
 
-// stagingUnit: segments differ in length by what their headers and records take.
+// stagingUnit: segments differ in length by the size of their headers and records.
 const stagingUnit = 1 << 20
 
 // NewStaging returns staging that keeps up to so many bytes for the next lease: as much as one

@@ -123,8 +123,8 @@ func (c *Connection) isClosed() bool {
 	return c.mu.closed
 }
 
-// Retry runs op on a live session, and again on a new one as long as sessions break
-// under it, for at most retryFor. What op does must be safe to do twice.
+// Retry runs op on a live session, and again on a new one as long as sessions break under it, for
+// at most retryFor. Op must be safe to do twice.
 func (c *Connection) Retry(ctx context.Context, op func(*Session) error) error {
 	var deadline time.Time
 	for {
@@ -146,7 +146,7 @@ func (c *Connection) Retry(ctx context.Context, op func(*Session) error) error {
 	}
 }
 
-// Repeat is retry of what uses no session of its own.
+// Repeat is retry of operations without a session of their own.
 func (c *Connection) Repeat(ctx context.Context, op func() error) error {
 	return c.Retry(ctx, func(*Session) error { return op() })
 }

@@ -48,7 +48,7 @@ type dialer struct {
 	keys      [][]byte
 	token     []byte                   // its public part; its secret is in keys
 	tls       *clustercert.Credentials // nil: TLS is not spoken
-	health    health                   // of what sessions need besides
+	health    health                   // of the sessions' other needs
 	log       *slog.Logger
 }
 

@@ -104,8 +104,7 @@ func (f *Remote) Dial(ctx context.Context) (rdma.Conn, error) {
 	return nil, errNoFabric
 }
 
-// Fail ends the session of a connection that failed, and returns the error of what
-// was under way.
+// Fail ends the session of a connection that failed, and returns the error for calls under way.
 func (f *Remote) Fail(err error) error {
 	f.health.broke()
 	err = fmt.Errorf("one-sided transfers: %w", err)

@@ -110,8 +110,8 @@ func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data 
 // reason.
 const lastWord = 250 * time.Millisecond
 
-// overdue asks for the reason why a call is overdue, and reports whether the
-// answer is more than that the call was cancelled.
+// overdue requests the reason why a call is overdue, and reports whether the answer is more than
+// that the call was cancelled.
 func (s *Session) overdue(ctx context.Context, c *Call) bool {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return false

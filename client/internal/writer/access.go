@@ -9,9 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// access is a writer's way to memory from which the daemon takes its bytes when they
-// are committed. It is used by one writer at a time, between whose commits it hands out
-// what never overlaps.
+// access is a writer's way to memory from which the daemon takes its bytes when they are committed.
+// It is used by one writer at a time, and hands out ranges that do not overlap between two commits.
 type access interface {
 	// take returns between least and want bytes for w to fill, with room for the records
 	// of so many extents set aside. It may wait for room until ctx ends. ErrFull means
@@ -127,7 +126,7 @@ func (a *inlined) committed(w *Writer) {
 	a.free()
 }
 
-// free forgets all chunks, and keeps the small ones for others.
+// free drops all chunks, and keeps the small ones for others.
 func (a *inlined) free() {
 	for _, m := range a.chunks {
 		if len(m.Bytes) == smallChunk {

@@ -72,8 +72,8 @@ func (w *Writer) Publish(ctx context.Context, n, off int64) error {
 		}
 	}
 	if n > 0 && (w.hold(r.Mem).tight || !r.Mem.Of(w.session)) {
-		// The lease has no room for the record, or is void: the only copy. Its
-		// memory is released first, since it may be what the daemon leases next.
+		// The lease has no room for the record, or is void: the only copy. Its memory is released
+		// first, since the daemon may lease it next.
 		own := bytes.Clone(r.Bytes()[:n])
 		w.drop(r)
 		_, err := w.Write(ctx, own, off)

@@ -15,8 +15,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// resume opens the file again in a new session, where it was, and writes again what
-// was not acknowledged.
+// resume opens the file again in a new session, where it was, and writes unacknowledged bytes
+// again.
 func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 	if w.opensOnce() {
 		return w.unknown()

@@ -23,8 +23,7 @@ import (
 	"forebay/internal/wire/mux"
 )
 
-// Bounds of what one file keeps uncommitted, and of how much more than asked for a
-// claim takes.
+// Bounds of the uncommitted bytes of one file, and of the excess of a claim over its request.
 const (
 	MaxPending = 8000    // extents: a commit of them fits into a message
 	maxSlack   = 1 << 20 // bytes
@@ -33,7 +32,8 @@ const (
 	MaxStaged = 32 << 20
 )
 
-// Target is where a writer puts files: one buffer of one client, with what its writers share.
+// Target is where a writer puts files: one buffer of one client, with the shared state of its
+// writers.
 type Target struct {
 	reader.Source
 	Pools *lease.Pools
@@ -49,16 +49,16 @@ type Options struct {
 	ModTime   time.Time   // of the written content; zero: the time of the write
 }
 
-// Writer is the writing side of a file: one handle, and what was written to it and not
-// committed. Its caller holds the file's turn.
+// Writer is the writing side of a file: one handle, with its uncommitted bytes. Its caller holds
+// the file's turn.
 //
 //	opening ──answer, or not waited for──▶ open ──commit (sync)──▶ open
 //	                                        │ commit (close)
 //	  connection broke: resume ──▶ open     ▼
 //	                                      closed ◀── abort
 //
-// Resuming opens the generation again and writes what was not acknowledged a second
-// time, into new leases, from the old ones, which stay mapped.
+// Resuming opens the generation again and writes unacknowledged bytes a second time, into new
+// leases, from the old ones, which stay mapped.
 type Writer struct {
 	Target
 	path string
@@ -68,7 +68,7 @@ type Writer struct {
 	tierKnown bool
 	backlog
 	access access
-	small  *inlined // what access is at first
+	small  *inlined // the first value of access
 
 	session *session.Session
 	handle  uint64
@@ -81,7 +81,7 @@ type Writer struct {
 	committed bool  // something of this generation was acknowledged
 	Size      int64 // of the file, with uncommitted writes
 	written   int64
-	err       error // what ends all use of the file
+	err       error // the error that ends all use of the file
 
 	base *reader.Reader // the committed content, for reading; opened when it is needed
 }
@@ -454,7 +454,7 @@ func (w *Writer) again(ctx context.Context, a *aside, p []byte, off int64) error
 	for len(p) > 0 {
 		err := w.ready(ctx, int64(len(p)), off)
 		if a.landed {
-			return w.err // what err asks for is not needed any more
+			return w.err // the step for err is not needed any more
 		}
 		if err != nil {
 			return err
