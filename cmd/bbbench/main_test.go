@@ -52,7 +52,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestLines holds how a row's end becomes lines, and what makes the command fail.
+// TestLines checks the lines for a row's end, and the failures of the command.
 func TestLines(t *testing.T) {
 	figures := func(context.Context, *testbed.Env) ([]report.Result, error) {
 		return []report.Result{{

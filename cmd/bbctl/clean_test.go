@@ -65,8 +65,8 @@ func TestDoctorClean(t *testing.T) {
 	apptest.WantLine(t, bbctl(t, cli.ExitPartly, "doctor", "--clean", "--store", url+"/nowhere"), "nowhere")
 }
 
-// killedIn kills a daemon in the middle of a stage-out to a directory, and returns the name
-// of what it left there.
+// killedIn kills a daemon in the middle of a stage-out to a directory, and returns the name of its
+// remains there.
 func killedIn(t *testing.T, d *bbdtest.Daemon, dir string) string {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -38,7 +38,7 @@ const bashNeeds = `if ! declare -F _get_comp_words_by_ref >/dev/null; then
 fi
 `
 
-// warnOfBash puts bashNeeds before what "completion bash" prints.
+// warnOfBash puts bashNeeds before the output of "completion bash".
 func warnOfBash(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion", "bash"})
@@ -72,7 +72,7 @@ func complete(a *app.App, cmd *cobra.Command) {
 	}
 }
 
-// completions returns what completes the arguments of a command; nil: files, as shells do.
+// completions returns the completion of the arguments of a command; nil: files, as shells do.
 func completions(a *app.App, cmd *cobra.Command) cobra.CompletionFunc {
 	_, takes, _ := strings.Cut(cmd.Use, " ")
 	switch {
@@ -105,7 +105,7 @@ func completions(a *app.App, cmd *cobra.Command) cobra.CompletionFunc {
 	return nil
 }
 
-// asking is a completion that asks a daemon, and drops answers that do not begin with the word.
+// asking is a completion from a daemon's answer, and drops answers that do not begin with the word.
 func asking(a *app.App, ask func(context.Context, *client.Client, string) ([]string, cobra.ShellCompDirective)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)

@@ -7,7 +7,7 @@ import (
 	"forebay/internal/cli"
 )
 
-// Commands that Slurm runs on a node ask the daemon there, whatever context root uses.
+// Commands that Slurm runs on a node use the daemon there, in any context of root's.
 func TestContextOfSlurm(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("FOREBAY_SOCKET", "")

@@ -99,7 +99,7 @@ func bbctl(t *testing.T, want int, args ...string) string {
 	return out.String()
 }
 
-// printed is what a command prints on both of its outputs: that it waits is printed beside the rest.
+// printed is both outputs of a command: the line about a wait is printed beside the rest.
 type printed struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -147,7 +147,7 @@ func nodesOf(t *testing.T, releases ...string) (n1, n2 *bbdtest.Daemon) {
 	return all[0], all[1]
 }
 
-// seesAllReady waits until a daemon knows that all nodes are ready.
+// seesAllReady waits until a daemon lists all nodes as ready.
 func seesAllReady(t *testing.T, d *bbdtest.Daemon, nodes int) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
@@ -169,7 +169,7 @@ func seesAllReady(t *testing.T, d *bbdtest.Daemon, nodes int) {
 	}
 }
 
-// unanswering waits until a daemon knows that a node does not answer any more.
+// unanswering waits until a daemon lists a node as one that does not answer.
 func unanswering(t *testing.T, d *bbdtest.Daemon, node admin.NodeID) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})

@@ -1,5 +1,5 @@
-// Command bbctl is Forebay's command line, for users and operators. It must never know how a daemon carries out
-// its requests.
+// Command bbctl is Forebay's command line, for users and operators. It must never know a daemon's way of
+// carrying out its requests.
 package main
 
 import (

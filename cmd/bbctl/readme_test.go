@@ -144,7 +144,7 @@ func TestQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// A drain on a slow machine finds all files flushed already: the comparison with the store shows what it is for.
+	// A drain on a slow machine finds all files flushed already: the comparison with the store shows its purpose.
 	for _, want := range []string{"created bb://ckpt/", "created bb://out/", "# Forebay", "drain: ", "verify: 2 files", "stage-in: 2 files", "would remove bb://ckpt/kept/README.md", "purged"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not shown: %s", want, out)
@@ -170,7 +170,7 @@ func readme(t *testing.T, after string, with ...string) string {
 	return block + "\n"
 }
 
-// startS3Server runs what `make s3server` runs, at an address of its own, until the test ends.
+// startS3Server runs the server of `make s3server`, at an address of its own, until the test ends.
 func startS3Server(t *testing.T) (address string) {
 	t.Helper()
 	address, err := porttest.Free("127.0.0.1")

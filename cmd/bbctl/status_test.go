@@ -13,7 +13,7 @@ import (
 	"forebay/internal/cli"
 )
 
-// The status shows the whole cluster, with what a dead node holds; --node shows one.
+// The status shows the whole cluster, with the files of a dead node; --node shows one.
 func TestStatusCluster(t *testing.T) {
 	n1, n2 := twoNodes(t)
 	put := filepath.Join(t.TempDir(), "only.bin")
@@ -31,7 +31,7 @@ func TestStatusCluster(t *testing.T) {
 	if out := bbctl(t, cli.ExitDone, "status", "--node", "n1"); !strings.HasPrefix(out, "node n1, ready") || strings.Contains(out, "n2") {
 		t.Errorf("status of n1:\n%s", out)
 	}
-	n1.Pause() // gossip does not know yet
+	n1.Pause() // gossip has not noticed yet
 	out = statusWith(t, "n1: does not answer: ")
 	apptest.WantLine(t, out, "n1: holds 1 file of 3.0 MiB that no store has")
 	n1.Kill()
@@ -100,5 +100,5 @@ func TestStatusOfTwoReleases(t *testing.T) {
 	apptest.WantLine(t, bbctl(t, cli.ExitDone, "status", "--node", "n1"), "node n1, ready")
 }
 
-// olderRelease is of daemons that know neither how to ask the others nor how stores answer.
+// olderRelease is of daemons that report neither the others nor stores.
 const olderRelease = "2998de8"

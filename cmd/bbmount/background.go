@@ -15,8 +15,8 @@ import (
 	"forebay/internal/cli"
 )
 
-// readyEnv says, in a mount's environment, that its parent waits on descriptor readyFD for a
-// line: empty when it serves, else why it does not.
+// readyEnv, in a mount's environment, means that its parent waits on descriptor readyFD for a line:
+// empty when it serves, else the error.
 const (
 	readyEnv = "FOREBAY_MOUNT_READY"
 	readyFD  = 3
@@ -64,7 +64,8 @@ func background(ctx context.Context, logFile string) error {
 	return cmd.Process.Release()
 }
 
-// parent returns what tells the process that started this one, once, how mounting went.
+// parent returns a function that reports the result of the mount, once, to the process that started
+// this one.
 func parent() (tell func(reason string), err error) {
 	if os.Getenv(readyEnv) == "" {
 		return func(string) {}, nil

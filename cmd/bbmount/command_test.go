@@ -17,7 +17,7 @@ import (
 	"forebay/internal/mounts"
 )
 
-// bbctl runs bbctl, which has to exit with a code, and returns what it printed.
+// bbctl runs bbctl, which has to exit with a code, and returns its output.
 func (m *mounted) bbctl(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	return exits(t, code, bbdtest.Bbctl(t), append([]string{"--socket", m.Socket}, args...)...)

@@ -72,9 +72,9 @@ func TestDaemonKilled(t *testing.T) {
 	<-done
 }
 
-// kills is how often the daemon is killed. A daemon that is killed for as long as programs
-// work may never live long enough, on a busy machine, to let them come to an end.
+// kills is how often the daemon is killed. A daemon that is killed for as long as programs work may
+// never run long enough, on a busy machine, for them to come to an end.
 const kills = 4
 
-// killEvery is how long a daemon lives when the mount is connected to it.
+// killEvery is how long a daemon runs once the mount is connected to it.
 const killEvery = 700 * time.Millisecond

@@ -20,7 +20,7 @@ import (
 	"forebay/internal/mounts"
 )
 
-// options say what to mount, where, and how.
+// options are the buffer to mount, the mount point, and the settings.
 type options struct {
 	buffer string
 	dir    string
@@ -31,14 +31,14 @@ type options struct {
 	ready  func() // called when the mount serves
 }
 
-// Bounds of what the kernel asks for at a time.
+// Bounds of the kernel's requests.
 const (
 	maxRequest    = 1 << 20 // bytes, of a read or write
 	maxBackground = 64      // requests that nobody waits for yet
 )
 
-// cacheTime is how long the kernel keeps names and attributes. An open asks the daemon
-// whatever is kept.
+// cacheTime is how long the kernel keeps names and attributes. An open sends a request to the
+// daemon even if they are kept.
 const cacheTime = time.Second
 
 // serve mounts a buffer, and serves it until it is unmounted. When ctx ends it unmounts,
@@ -106,7 +106,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// mountError says what is missing.
+// mountError names the missing requirement.
 func mountError(dir string, err error) error {
 	e := &bb.Error{Kind: bb.KindOf(err), Op: "mount", Path: dir, Err: err}
 	switch _, missing := os.Stat("/dev/fuse"); {
@@ -134,7 +134,7 @@ func unmount(dir string, log *slog.Logger) {
 
 func newLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// usage makes an error of what is wrong with the command line.
+// usage makes an error of a fault of the command line.
 func usage(why string) error {
 	return &bb.Error{Kind: bb.Invalid, Op: "command line", Err: errors.New(why), Remedy: "see bbmount --help"}
 }

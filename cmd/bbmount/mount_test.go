@@ -29,7 +29,7 @@ type mounted struct {
 	log *log
 }
 
-// log collects what a mount logs.
+// log collects the lines that a mount logs.
 type log struct {
 	sync.Mutex
 	text bytes.Buffer
@@ -47,7 +47,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// patience bounds what should happen soon.
+// patience bounds waits for events that should come soon.
 const patience = 2 * time.Minute
 
 // needRoot skips a test that mounts; in CI, where nothing may be missing, it fails it.

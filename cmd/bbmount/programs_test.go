@@ -51,7 +51,7 @@ func TestStartWithoutDaemon(t *testing.T) {
 	})
 	var started []*exec.Cmd
 	for i := range 2 * runtime.GOMAXPROCS(0) {
-		dir := filepath.Join(m.dir, fmt.Sprint("no-such-directory-", i)) // which the kernel asks for, whatever it keeps
+		dir := filepath.Join(m.dir, fmt.Sprint("no-such-directory-", i)) // which the kernel looks up, despite its caches
 		cmd := inDir(dir, "true")
 		check(t, cmd.Start())
 		started = append(started, cmd)

@@ -45,7 +45,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// modelFile is what a file should hold. Names and handles lead to it, as to an inode.
+// modelFile is the expected content of a file. Names and handles lead to it, as to an inode.
 type modelFile struct {
 	data []byte
 	name string // "": it was removed

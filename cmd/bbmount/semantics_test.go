@@ -454,8 +454,8 @@ func allocates(t *testing.T, m *mounted, dir string) {
 	check(t, f.Close())
 }
 
-// linksSymbolic: links lead where they say, also through directories and to nothing, and are what is
-// renamed, removed and changed.
+// linksSymbolic: links lead to their targets, also through directories and to nothing, and are
+// themselves renamed, removed and changed.
 func linksSymbolic(t *testing.T, m *mounted, dir string) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	check(t, os.Mkdir(at("d"), 0o755))
@@ -640,8 +640,7 @@ func names(t *testing.T, m *mounted, dir string) {
 	write(t, filepath.Join(deep, "f"), "deep")
 }
 
-// closeToOpen: what another client closed is seen by whoever opens afterwards, whatever the
-// kernel has kept.
+// closeToOpen: later openers see another client's closed files, despite the kernel's caches.
 func closeToOpen(t *testing.T, m *mounted, dir string) {
 	ctx, path := context.Background(), filepath.Join(dir, "f")
 	name := strings.TrimPrefix(path, m.dir)
@@ -650,7 +649,7 @@ func closeToOpen(t *testing.T, m *mounted, dir string) {
 		check(t, m.b.WriteFile(ctx, name, []byte(text), 0))
 		holds(t, path, text)
 		if i%3 == 0 {
-			f := open(t, path, os.O_APPEND|os.O_WRONLY) // at the end that it has, not the one that the kernel knew
+			f := open(t, path, os.O_APPEND|os.O_WRONLY) // at its present end, not at the kernel's old one
 			put(t, f, "!")
 			check(t, f.Close())
 			m.inBuffer(t, path, text+"!")
@@ -668,7 +667,7 @@ func closeToOpen(t *testing.T, m *mounted, dir string) {
 	check(t, m.b.WriteFile(ctx, name, []byte("another file"), 0))
 	holds(t, path, "another file")
 	check(t, m.b.Remove(ctx, name))
-	write(t, path, "made here") // O_CREAT of a name that the kernel knows, and that is gone
+	write(t, path, "made here") // O_CREAT of a name that the kernel has cached, and that is gone
 	m.inBuffer(t, path, "made here")
 }
 
@@ -696,7 +695,7 @@ func changedElsewhere(t *testing.T, m *mounted, dir string) {
 	}
 }
 
-// otherUsers: files belong to who makes them, and modes count.
+// otherUsers: files belong to their makers, and modes count.
 func otherUsers(t *testing.T, _ *mounted, dir string) {
 	check(t, os.Chmod(dir, 0o777))
 	write(t, filepath.Join(dir, "private"), "secret")

@@ -87,8 +87,8 @@ func goesBy(ctx context.Context, e *testbed.Env, path string) error {
 	return fmt.Errorf("no session goes by %s: %+v", path, s.Sessions)
 }
 
-// oneSided compares what rdma/ofi makes of libfabric with libfabric alone, and its
-// processor time with the provider that does without.
+// oneSided compares rdma/ofi with libfabric alone, and its processor time with the provider without
+// libfabric.
 func oneSided(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 	ours, err := startFabricPair(ctx, "ofi")
 	if err != nil {
@@ -177,8 +177,8 @@ func (c fabricCase) value(took time.Duration) float64 {
 	}
 }
 
-// raw is libfabric alone between this process and a worker. Both poll as long as they
-// live, so each measurement has a pair of its own.
+// raw is libfabric alone between this process and a worker. Both poll until they end, so each
+// measurement has a pair of its own.
 type raw struct{}
 
 func (raw) run(op fi.RawOp, size, depth int, count int64) (_ time.Duration, err error) {
@@ -205,7 +205,7 @@ func (raw) run(op fi.RawOp, size, depth int, count int64) (_ time.Duration, err 
 	return near.Run(op, size, depth, count)
 }
 
-// move is what plain connections do in row 5: as many bytes, there or back.
+// move is the work of plain connections in row 5: as many bytes, there or back.
 func (r raw) move(b []byte, send bool) (time.Duration, error) {
 	op := fi.RawRead
 	if send {
@@ -285,7 +285,7 @@ func startFabricPair(ctx context.Context, provider string) (_ *fabricPair, err e
 	return p, err
 }
 
-// run is what Raw.Run is of libfabric alone.
+// run is Raw.Run of libfabric alone.
 func (p *fabricPair) run(ctx context.Context, op fi.RawOp, size, depth int, count int64) (time.Duration, error) {
 	began := time.Now()
 	kind := rdma.OpWrite

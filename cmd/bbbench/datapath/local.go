@@ -97,8 +97,8 @@ func Write(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 	var limit hostlimit.Limits
 	var plain, ours []float64
 	for range e.Sizes.Rounds {
-		// The plain copy comes first, so that limit and result both find in the caches
-		// what another pass over the same bytes has left there.
+		// The plain copy comes first, so that limit and result both find the caches as another pass
+		// over the same bytes leaves them.
 		plain = append(plain, measure.Rate(e.Sizes.File, hostlimit.PlainPass(p.target, p.source)))
 		limit.Rates(p.target, p.source)
 		took, err := p.write(ctx, "file")
@@ -205,7 +205,7 @@ func Mapped(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) 
 	}}, nil
 }
 
-// mappings is what mapping a file many times showed.
+// mappings is the result of mapping a file many times.
 type mappings struct {
 	times     []float64
 	allocated float64 // bytes for one mapping: a copy would need as many as the file has

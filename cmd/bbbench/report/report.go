@@ -1,5 +1,5 @@
 // Package report has the results of rows, their goals, and the table of them. It must never know
-// how a row is measured.
+// the measurement of a row.
 package report
 
 import (

@@ -1,4 +1,5 @@
-// Package restart measures row 14: a daemon that was killed serves again what its memory has kept.
+// Package restart measures row 14: a daemon that was killed serves the files again that its memory
+// has kept.
 package restart
 
 import (

@@ -142,8 +142,8 @@ func writeStraight(e *testbed.Env, source []byte, size int64, safe bool) (_ time
 	return time.Since(began), nil
 }
 
-// writeDirect writes n bytes, src over and over, to a plain file in steps, and makes
-// it durable if that is wanted.
+// writeDirect writes n bytes, src over and over, to a plain file in steps, and makes it durable on
+// request.
 func writeDirect(path string, src []byte, n int64, safe bool) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

@@ -333,7 +333,7 @@ func stage(ctx context.Context, w testbed.Writer, c *client.Client, files int, u
 	return err
 }
 
-// measured is what a row of one line returns.
+// measured is the result of a row of one line.
 func measured(r report.Result, err error) ([]report.Result, error) {
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ type Env struct {
 	last    int // number of the newest buffer
 
 	Version string // of the daemon
-	Regions string // what limits were measured with, for the report
+	Regions string // memory that limits were measured with, for the report
 }
 
 // NewEnv makes the folders that rows share. The caller closes it.
@@ -73,8 +73,8 @@ func (e *Env) Close() error {
 	return errors.Join(errs...)
 }
 
-// Connect returns a session with the daemon, which it starts if need be. What the
-// session is given by Dial's context ends with the run, not with a row.
+// Connect returns a session with the daemon, which it starts if need be. Resources of the session
+// under Dial's context end with the run, not with a row.
 func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
 	if e.Client != nil {
 		return e.Client, nil
@@ -153,7 +153,7 @@ func (e *Env) WithMemory(ctx context.Context, memory int64, row func() error) er
 	return errors.Join(row(), e.StopDaemon())
 }
 
-// status is what we need of the daemon's status.
+// status is the part of the daemon's status that rows need.
 type status struct {
 	Sessions []struct {
 		Path string `json:"path"`
@@ -167,7 +167,7 @@ type status struct {
 	} `json:"nats"`
 }
 
-// Status asks the daemon for its status.
+// Status requests the daemon's status.
 func (e *Env) Status(ctx context.Context) (status, error) {
 	var s status
 	c, err := e.Connect(ctx)

@@ -30,7 +30,7 @@ type Connection struct {
 	TLS     struct{ CA, Cert, Key string }
 }
 
-// App is what all commands share: where to print, and the connection.
+// App is the state shared by all commands: outputs, and the connection.
 type App struct {
 	Connection
 	In      io.Reader
@@ -43,7 +43,7 @@ type App struct {
 	Slurm   bool          // the command is one of bbctl slurm
 
 	ProgressMode string        // of --progress
-	Left         string        // what a removal that did not come to its end has done; "": there is none
+	Left         string        // work of an unfinished removal; "": there is none
 	AtOnce       bool          // a daemon that is not there is an answer: it is not waited for
 	Patience     time.Duration // how long a daemon that is starting is waited for; 0: four seconds
 	Job          string        // that the daemons go on with when bbctl is interrupted
@@ -60,7 +60,8 @@ func New(in io.Reader, out, errs io.Writer, version string) *App {
 	return a
 }
 
-// SetHeard records that a user has heard of the command's work, so that no line about its wait is printed.
+// SetHeard records that a user has seen a sign of the command's work, so that no line about its wait is
+// printed.
 func (a *App) SetHeard() { atomic.StoreUint32(&a.heard, 1) }
 
 // A daemon of this machine that was started right before a command is waited for.

@@ -116,8 +116,8 @@ func (c *contexts) get(name string) (reached, error) {
 	return r, nil
 }
 
-// UseContext has the daemon of a context asked, unless the command line or the environment
-// names one. What Slurm runs on a node is for the daemon there, and may have no home directory.
+// UseContext selects the daemon of a context, unless the command line or the environment names one.
+// Commands that Slurm runs on a node are for the daemon there, and may have no home directory.
 func (a *App) UseContext() error {
 	asked := cmp.Or(a.Context, os.Getenv("FOREBAY_CONTEXT"))
 	switch {

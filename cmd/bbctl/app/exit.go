@@ -73,7 +73,7 @@ func (a *App) printError(err error) {
 type output struct {
 	io.Writer
 	closed bool
-	heard  *uint32 // set when something is printed; nil: nobody asks
+	heard  *uint32 // set when something is printed; nil: unused
 }
 
 func (o *output) Write(p []byte) (int, error) {

@@ -21,8 +21,8 @@ type Found struct {
 	At client.Address
 }
 
-// match returns what an argument stands for: the path itself, or, if that is a pattern and no
-// entry's name, all that it matches, in order.
+// match returns the paths of an argument: the path itself, or, if that is a pattern and no entry's
+// name, all its matches, in order.
 func (a *App) match(ctx context.Context, arg string) ([]Found, error) {
 	b, at, err := a.Buffer(ctx, arg)
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *App) match(ctx context.Context, arg string) ([]Found, error) {
 	return all, nil
 }
 
-// MatchAll returns what several arguments stand for. It notes in s what fails.
+// MatchAll returns the paths of several arguments. It notes failures in s.
 func (a *App) MatchAll(ctx context.Context, s *Several, args []string) ([]Found, error) {
 	var all []Found
 	for _, arg := range args {

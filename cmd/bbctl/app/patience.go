@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// LimitWaits makes cmd and every command below it end when --timeout has passed, and print
-// what they wait for when nothing is heard of their work for saysAfter.
+// LimitWaits makes cmd and every command below it end when --timeout has passed, and print the
+// reason of their wait when their work has shown no progress for saysAfter.
 func (a *App) LimitWaits(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		a.LimitWaits(c)

@@ -32,7 +32,7 @@ func (a *App) Terminal() *os.File {
 	return f
 }
 
-// Fitted has what print prints wrapped where it is wider than the terminal.
+// Fitted wraps the output of print where it is wider than the terminal.
 func (a *App) Fitted(print func()) {
 	v, out := a.ViewOf(), a.Out
 	var text strings.Builder

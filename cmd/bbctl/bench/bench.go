@@ -1,5 +1,5 @@
 // Package bench measures a buffer of a user for about a minute, in a directory of its own that it
-// removes: write, sync, read, drain, read back and small files, each beside what this machine does
+// removes: write, sync, read, drain, read back and small files, each beside this machine's figure
 // without Forebay. It must never touch another name in the buffer or in its store.
 package bench
 
@@ -21,13 +21,13 @@ import (
 
 // Options are the user's choices.
 type Options struct {
-	Size int64         // bytes in the buffer at most; 0: a tenth of what it may hold
+	Size int64         // bytes in the buffer at most; 0: a tenth of its limit
 	Time time.Duration // of all rows together, about
 }
 
 const (
 	minSize  = 4 << 20
-	mostSize = 1 << 30 // unless a user asks for more
+	mostSize = 1 << 30 // unless a user sets more
 	maxFile  = 64 << 20
 	minTime  = time.Second
 )
@@ -189,7 +189,7 @@ func (r *Run) one(ctx context.Context, what rowKind) Row {
 // leastTime is the time that a row has in any case, in the shortest run.
 const leastTime = 20 * time.Second
 
-// memories maps what rows copy from and to.
+// memories maps the sources and destinations of rows' copies.
 func (r *Run) memories() (err error) {
 	if r.source, err = hostlimit.Anonymous(r.file); err != nil {
 		return err

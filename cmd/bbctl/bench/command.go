@@ -19,7 +19,7 @@ type Front struct {
 	Size   func(what, text string) (int64, error)
 	Step   func(line string)              // shows how far the run is
 	Print  func(v any, text func()) error // v as JSON, or text
-	View   func() layout.View             // what text is fitted to
+	View   func() layout.View             // the view that text is fitted to
 	Lines  func([]string)                 // prints them
 	Partly func(error) error              // makes an error of one whose command did a part
 }

@@ -18,7 +18,7 @@ type Report struct {
 	Rows      []Row   `json:"rows"`
 }
 
-// Row is one line: a result, and what this machine does without Forebay.
+// Row is one line: a result, and this machine's figure without Forebay.
 type Row struct {
 	Name        string          `json:"row"`
 	Result      *measure.Figure `json:"result,omitempty"`

@@ -93,7 +93,7 @@ func write(ctx context.Context, r *Run, share time.Duration) (Row, error) {
 	}, nil
 }
 
-// writeNotes are what Close also waits for.
+// writeNotes name the other steps that Close waits for.
 func (r *Run) writeNotes() []string {
 	notes := r.network()
 	if r.spec.Durability == admin.DurabilityFlushed {

@@ -88,7 +88,7 @@ func (r *Run) drainOnce(ctx context.Context, dir string, n int, most time.Durati
 // follow notes the job of the daemon that is under way.
 func (r *Run) follow(p admin.Progress) { r.job = p.Job }
 
-// ended forgets the job, unless ctx has ended before it.
+// ended removes the job, unless ctx has ended before it.
 func (r *Run) ended(ctx context.Context) {
 	if ctx.Err() == nil {
 		r.job = ""
@@ -137,7 +137,7 @@ func notWritable(folder string, err error) error {
 	return measure.Cannot("%v", err)
 }
 
-// readBack reads what drain has left on the store. No command evicts a file, so files that are still
+// readBack reads the drained files from the store. No command evicts a file, so files that are still
 // in memory are staged in beside themselves instead, which reads and verifies as much from the store.
 func readBack(ctx context.Context, r *Run, _ time.Duration) (Row, error) {
 	if r.spec.Backing == "" {

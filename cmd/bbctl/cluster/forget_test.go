@@ -10,7 +10,8 @@ import (
 	"forebay/internal/cli"
 )
 
-// A command line that would lose bytes asks on a terminal, and only "y" or "yes" is consent.
+// A command line that would lose bytes asks the user on a terminal, and only "y" or "yes" is
+// consent.
 func TestForgetConfirmed(t *testing.T) {
 	loss := &admin.Forgotten{LostTotal: 2, LostBytes: 1 << 20}
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "": false, "n\n": false, "yep\n": false} {

@@ -51,7 +51,7 @@ func printNodes(a *app.App, nodes []admin.Node) {
 	}
 }
 
-// protocol is the range of versions that a node speaks.
+// protocol is the range of a node's protocol versions.
 func protocol(n admin.Node) string {
 	text := fmt.Sprint(n.MinVersion)
 	if n.MaxVersion != n.MinVersion {
@@ -163,8 +163,8 @@ func lossOf(node admin.NodeID, f *admin.Forgotten) error {
 	}
 }
 
-// mayLose asks whether a node may be given up with its files. Without a terminal
-// to ask, it may if nothing is lost.
+// mayLose asks the user whether a node may be declared dead with its files. Without a terminal, it
+// may if nothing is lost.
 func mayLose(a *app.App, node admin.NodeID, loss *admin.Forgotten) error {
 	if !a.Interactive() {
 		if loss.LostTotal == 0 {
@@ -179,7 +179,7 @@ func mayLose(a *app.App, node admin.NodeID, loss *admin.Forgotten) error {
 	return confirmLoss(a, node, loss)
 }
 
-// confirmLoss lists what would be lost, and asks.
+// confirmLoss lists the files that would be lost, and asks the user.
 func confirmLoss(a *app.App, node admin.NodeID, loss *admin.Forgotten) error {
 	printForgotten(a, loss, "would be lost", "would be kept")
 	if !a.Ask(fmt.Sprintf("Declare %s dead?", node)) {

@@ -9,7 +9,7 @@ import (
 	"forebay/cmd/bbctl/app"
 )
 
-// Which versions daemons speak, and why one is not asked, is seen at a glance.
+// The versions of daemons, and the reason why one gets no request, are seen at a glance.
 func TestNodesSayVersions(t *testing.T) {
 	var out strings.Builder
 	a := &app.App{Out: &out}

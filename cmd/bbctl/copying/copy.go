@@ -35,7 +35,7 @@ type transfer struct {
 	files  atomic.Int64
 	found  atomic.Int64       // files to copy
 	mode   client.OpenOptions // how targets are opened
-	dryRun bool               // only list what would be copied
+	dryRun bool               // only list the files to copy
 	filter *filter            // of trees
 	limit  *rate.Limiter      // of bytes; nil: none
 	dirs   []func() error     // set modes and times of directories, once their entries are there
@@ -90,7 +90,7 @@ func (t *transfer) there(p string) string {
 	return client.Address{Buffer: t.buffer.Name(), Path: p}.String()
 }
 
-// Write shows progress for what passes through, and holds it up if there is a limit.
+// Write shows the progress of the bytes that pass through, and delays them if there is a limit.
 func (t *transfer) Write(p []byte) (int, error) {
 	if err := pass(t.ctx, t.limit, len(p)); err != nil {
 		return 0, err

@@ -41,7 +41,7 @@ type copyOptions struct {
 	limits
 }
 
-// copyAll copies what arguments stand for to a place in a buffer.
+// copyAll copies the files of arguments to a place in a buffer.
 func copyAll(ctx context.Context, a *app.App, from []string, to string, o copyOptions) error {
 	for _, arg := range append(from, to) {
 		if !strings.HasPrefix(arg, "bb://") {

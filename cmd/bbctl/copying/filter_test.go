@@ -36,7 +36,7 @@ func TestLimitRate(t *testing.T) {
 func TestFilter(t *testing.T) {
 	for name, test := range map[string]struct {
 		rules string // + includes, - excludes
-		paths string // ! is not wanted
+		paths string // ! is not included
 	}{
 		"none":                   {"", "a a/b"},
 		"a name":                 {"-*.tmp", "a !a.tmp d d/b !d/b.tmp"},

@@ -210,7 +210,7 @@ func (t *transfer) followOne(s step, from, to tree, want item) error {
 	return nil
 }
 
-// tree returns what an argument stands for.
+// tree returns the tree of an argument.
 func treeOf(ctx context.Context, a *app.App, arg string) (tree, error) {
 	if !strings.HasPrefix(arg, "bb://") {
 		return localTree{filepath.Clean(arg)}, nil

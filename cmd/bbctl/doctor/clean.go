@@ -38,7 +38,7 @@ type ends struct {
 	gone, living   map[string]bool // instances of the cluster's nodes
 }
 
-// Ended is that of backing.Peers. An unknown daemon may live.
+// Ended is that of backing.Peers. An unknown daemon may run.
 func (e *ends) Ended(instance bb.InstanceID, life uint64) bool {
 	id := instance.String()
 	switch {
@@ -62,7 +62,7 @@ func (e *ends) why(instance bb.InstanceID) string {
 	}
 }
 
-// endsOf asks a daemon.
+// endsOf requests the ends from a daemon.
 func endsOf(ctx context.Context, c *client.Client) (*ends, error) {
 	var s struct {
 		Instance, Life string

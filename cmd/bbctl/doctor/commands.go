@@ -1,5 +1,5 @@
-// Package doctor has the command that examines a node, its daemon and its stores, and removes what ended
-// daemons left on a store. It must never change what a living daemon uses.
+// Package doctor has the command that examines a node, its daemon and its stores, and removes remains of
+// ended daemons from a store. It must never change files that a living daemon uses.
 package doctor
 
 import (

@@ -108,7 +108,7 @@ func failures(all []finding) (n int) {
 	return n
 }
 
-// examine looks at everything.
+// examine makes all checks.
 func examine(ctx context.Context, a *app.App, stores []string) []finding {
 	var all []finding
 	c, err := a.Connect(ctx, 0)
@@ -186,7 +186,7 @@ func versionFinding(about, ours, theirs string) finding {
 	return finding{about, isOK, "version " + ours + ", as the daemon", ""}
 }
 
-// statusFindings are what the daemon says of itself.
+// statusFindings are findings from the daemon's status.
 func statusFindings(s *status.Daemon) []finding {
 	all := []finding{{"daemon", isOK, "node " + s.Node + " is " + s.State, ""}}
 	if s.State != "ready" {
@@ -234,8 +234,8 @@ func statusFindings(s *status.Daemon) []finding {
 	return all
 }
 
-// memoryFinding compares what the daemon takes with what there is: it is mapped, shared
-// memory, which swaps or is killed for like any other.
+// memoryFinding compares the daemon's memory with the machine's: it is mapped, shared memory, which
+// swaps or is killed for like any other.
 func memoryFinding(tier, machine int64) finding {
 	what := fmt.Sprintf("%s of the machine's %s", app.Size(tier), app.Size(machine))
 	if machine > 0 && tier > machine*8/10 {
@@ -244,7 +244,7 @@ func memoryFinding(tier, machine int64) finding {
 	return finding{"memory", isOK, what, ""}
 }
 
-// daemonPid returns the process that serves a unix socket; 0: it cannot be told.
+// daemonPid returns the process that serves a unix socket; 0: unknown.
 func daemonPid(address string) int {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {
@@ -351,7 +351,7 @@ func hugeFinding(pid int, read func(string) ([]byte, error)) finding {
 	return finding{about, isWarning, "the daemon's memory has none: bursts begin ten times as slowly in fresh memory", "run bbd as root with memory.mount: auto, or set memory.dir to a tmpfs mounted with huge=within_size"}
 }
 
-// reach tells whether somebody listens at an address.
+// reach reports whether somebody listens at an address.
 func reach(address string) error {
 	conn, err := net.DialTimeout("tcp", address, doctorTime)
 	if err == nil {
@@ -470,7 +470,7 @@ func skewFinding(endpoint string, skew time.Duration) finding {
 	return finding{"clock", isOK, what, ""}
 }
 
-// clockFinding says whether something keeps the clock right (adjtimex(2)).
+// clockFinding reports whether the clock is synchronized (adjtimex(2)).
 func clockFinding(state int, err error) finding {
 	switch {
 	case err != nil:
@@ -499,7 +499,7 @@ func examineSlurm(ctx context.Context) []finding {
 	return all
 }
 
-// slurmConfig reads what "scontrol show config" prints.
+// slurmConfig reads the output of "scontrol show config".
 func slurmConfig(text string) map[string]string {
 	config := map[string]string{}
 	for line := range strings.Lines(text) {

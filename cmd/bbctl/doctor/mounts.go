@@ -12,7 +12,7 @@ import (
 	"forebay/internal/mounts"
 )
 
-// examineMounts looks at what mounting buffers needs, and at the mounts that there are.
+// examineMounts checks the requirements of mounts of buffers, and the present mounts.
 func examineMounts() []finding {
 	_, noDevice := os.Stat("/dev/fuse")
 	_, noProgram := mount.Program()
@@ -36,7 +36,7 @@ func examineMounts() []finding {
 	return all
 }
 
-// fstabFinding returns what the lines of fstab(5) lack that mount buffers.
+// fstabFinding returns the faults of the lines of fstab(5) that mount buffers.
 func fstabFinding(table string, helper bool) (all []finding) {
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
@@ -53,7 +53,7 @@ func fstabFinding(table string, helper bool) (all []finding) {
 	return all
 }
 
-// mountFinding says what mounting a buffer lacks: nobody needs to.
+// mountFinding is a note on a missing requirement of mounts, which nobody needs.
 func mountFinding(device, program, root, helper bool) finding {
 	switch {
 	case !device:

@@ -353,7 +353,7 @@ func removeTree(ctx context.Context, a *app.App, b *client.Buffer, p string) err
 	return err
 }
 
-// wouldRemove lists what rm would remove.
+// wouldRemove lists the files that rm would remove.
 func wouldRemove(ctx context.Context, a *app.App, at app.Found, recursive bool) error {
 	for e, err := range at.Walk(ctx, at.At.Path) {
 		switch {

@@ -51,7 +51,7 @@ func (q *sought) has(e *client.Entry, below string) bool {
 	return true
 }
 
-// check refuses what no entry can have.
+// check refuses conditions that no entry can meet.
 func (q *sought) check() error {
 	for _, p := range slices.Concat(q.names, q.paths) {
 		if !doublestar.ValidatePattern(p) {

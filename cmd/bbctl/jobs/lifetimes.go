@@ -15,8 +15,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// orphan is a buffer whose job is gone and which is not saved yet, or what else a job that
-// is gone has left to do.
+// orphan is a buffer whose job is gone and which is not saved yet, or other remaining work of a job
+// that is gone.
 type orphan struct {
 	Buffer string    `json:"buffer,omitempty"`
 	Job    string    `json:"job,omitempty"`
@@ -53,8 +53,8 @@ lose what is in one: bbctl buffer destroy NAME --discard.`,
 	}
 }
 
-// Orphans joins what the two lists say: a lifetime says why, and a buffer may be an orphan
-// without one.
+// Orphans joins the two lists: a lifetime has the reason, and a buffer may be an orphan without
+// one.
 func Orphans(lives []admin.Lifetime, buffers []admin.BufferSpec) []orphan {
 	list, known := []orphan{}, map[string]bool{}
 	for i := range lives {
@@ -72,7 +72,7 @@ func Orphans(lives []admin.Lifetime, buffers []admin.BufferSpec) []orphan {
 	return list
 }
 
-// JobStatus shows what is known of the runs of a job.
+// JobStatus shows the runs of a job.
 func JobStatus(a *app.App, cmd *cobra.Command, job string) error {
 	c, err := a.Dial(cmd.Context())
 	if err != nil {
@@ -121,7 +121,7 @@ func NoRuns(job string) error {
 	}
 }
 
-// PrintProgress prints what the daemons copy for a job now.
+// PrintProgress prints the daemons' present copies for a job.
 func PrintProgress(ctx context.Context, a *app.App, c *client.Client, l *admin.Lifetime) error {
 	if l.State == admin.LifetimeGone {
 		return nil

@@ -48,8 +48,8 @@ type failureJSON struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// Report runs long work and prints what came of it. What could not be done is listed,
-// and makes the exit code cli.ExitPartly.
+// Report runs long work and prints its result. Failures are listed, and make the exit code
+// cli.ExitPartly.
 func Report(a *app.App, what string, work func(func(admin.Progress)) (admin.Report, error)) error {
 	began, bar := time.Now(), a.Progress(what)
 	r, err := work(func(p admin.Progress) {
@@ -95,7 +95,7 @@ func withoutReasons(err error, files int64) error {
 	return &client.Error{Kind: e.Kind, Op: e.Op, Path: e.Path, Node: e.Node, Err: errors.New(bb.Count(files, "file") + " failed: see the list"), Remedy: remedy}
 }
 
-// printFailure prints a line of what was not done.
+// printFailure prints a line about a failure.
 func printFailure(a *app.App, f failureJSON) {
 	reason := f.Reason
 	if !strings.Contains(reason, f.Kind) {
@@ -169,7 +169,7 @@ the store's instead; bbctl mv gives the buffer's another name, so that both are 
 	return cmd
 }
 
-// wouldFlush lists what a drain would flush.
+// wouldFlush lists the files that a drain would flush.
 func wouldFlush(ctx context.Context, a *app.App, at app.Found) error {
 	c, err := a.Dial(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package layout fits text and tables to the width of a terminal. It must never know their
-// subject, nor where they are printed.
+// Package layout fits text and tables to the width of a terminal. It must never know their subject,
+// nor the place of the output.
 package layout
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// View is what text is fitted to.
+// View is the screen that text is fitted to.
 type View struct {
 	Width  int  // of a line; 0: lines may be as long as they are
 	Colour bool // styles are shown

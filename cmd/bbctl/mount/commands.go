@@ -1,4 +1,5 @@
-// Package mount has the commands that start bbmount and end it. It must never know what a mount serves.
+// Package mount has the commands that start bbmount and end it. It must never know the content of a
+// mount.
 package mount
 
 import (

@@ -28,7 +28,7 @@ const defaultFolder = "/var/spool/forebay-slurm"
 // maxScript bounds a job script; Slurm takes 4 MiB by default (max_script_size).
 const maxScript = 64 << 20
 
-// luaCommands are the verbs that burst_buffer.lua runs, and what belongs to them.
+// luaCommands are the verbs that burst_buffer.lua runs, with their helpers.
 func luaCommands(a *app.App) []*cobra.Command {
 	l := &luaApp{App: a}
 	commands := []*cobra.Command{
@@ -57,7 +57,7 @@ func newSlurmCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// luaApp is what these commands share.
+// luaApp is the shared state of these commands.
 type luaApp struct {
 	*app.App
 	folder, job string
@@ -105,7 +105,7 @@ func (l *luaApp) newVerb(use, short string, do func(context.Context, *slurm.Hook
 	return cmd
 }
 
-// newStage is newVerb for what takes long.
+// newStage is newVerb for long work.
 func (l *luaApp) newStage(use, short string, do func(*slurm.Hooks, context.Context, string, time.Duration) slurm.Answer) *cobra.Command {
 	var wait time.Duration
 	cmd := l.newVerb(use, short, func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return do(h, ctx, l.job, wait) })
@@ -152,7 +152,7 @@ func (l *luaApp) newSetup() *cobra.Command {
 	return cmd
 }
 
-// readScript reads a job script, of which no more is wanted than may be one.
+// readScript reads a job script, up to the largest size of one.
 func readScript(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -178,7 +178,7 @@ func (l *luaApp) newTeardown() *cobra.Command {
 	return cmd
 }
 
-// status is what "bbctl status --job" prints of a job's latest run.
+// status is the output of "bbctl status --job" for a job's latest run.
 func (l *luaApp) status(ctx context.Context, h *slurm.Hooks) slurm.Answer {
 	text, err := l.statusText(ctx, h)
 	if err != nil {

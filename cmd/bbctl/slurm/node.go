@@ -278,7 +278,7 @@ their store in time, or could not be flushed, or that writers had to wait. Mostl
 nothing. When the job's script ends, or its first step, it notes in the job's Comment what the
 buffer has done for it, unless there is a comment already. It always succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// What TaskProlog has exported, the task alone has got.
+			// Only the task has got the variables that TaskProlog exports.
 			for name, value := range node.TaskEnv(&n.c, os.Getenv("SLURM_JOB_ID")) {
 				if os.Getenv(name) == "" {
 					os.Setenv(name, value)

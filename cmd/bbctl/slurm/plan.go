@@ -40,7 +40,7 @@ It changes nothing.`,
 	return cmd
 }
 
-// planned is what bbctl plan prints.
+// planned is the output of bbctl plan.
 type planned struct {
 	Problems []string `json:"problems"` // as warnings; errors end it
 	slurm.Plan
@@ -175,7 +175,7 @@ func (p *planned) skip(path string, mode fs.FileMode) {
 	}
 }
 
-// look asks the daemons for their state, and their measured rates.
+// look requests the daemons' state, and their measured rates.
 func look(ctx context.Context, a *app.App, in *slurm.PlanInput) error {
 	c, err := a.Dial(ctx)
 	if err != nil {

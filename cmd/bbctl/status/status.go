@@ -86,7 +86,7 @@ type setAside struct {
 	Remedy string `json:"remedy"`
 }
 
-// Line names the buffer, with the reason and what memory has of it.
+// Line names the buffer, with the reason and its files in memory.
 func (a *setAside) Line() string {
 	return fmt.Sprintf("%s: %s; memory holds %s of %s, %s of them dirty", a.Buffer, app.OneLine(a.Reason), bb.Count(a.Files, "file"), app.Size(a.Bytes), app.Size(a.Dirty))
 }
@@ -145,7 +145,8 @@ type stallStatus struct {
 	OldestFlight float64 `json:"oldest_flight_age"`
 }
 
-// ruledStatus is what flush rules keep from the store. Older daemons do not report it.
+// ruledStatus counts the files that flush rules keep from the store. Older daemons do not report
+// it.
 type ruledStatus struct {
 	HeldByRule      int   `json:"held_by_rule"`
 	Superseded      int   `json:"superseded"`
@@ -165,7 +166,7 @@ type storeStatus struct {
 	Targets  []string  `json:"targets"`
 }
 
-// Line is what there is to know of a store that does not work; "": it works.
+// Line describes a store that does not work; "": it works.
 func (s *storeStatus) Line() string {
 	if s == nil {
 		return ""
@@ -255,7 +256,7 @@ daemon does not answer, its last status stays, with since when.`,
 	return cmd
 }
 
-// status is what bbctl status shows: of the daemon that was asked, and of the cluster's nodes.
+// status is the content of bbctl status: of the answering daemon, and of the cluster's nodes.
 type status struct {
 	own   Daemon
 	nodes []NodeView      // none: only own is shown
@@ -264,7 +265,7 @@ type status struct {
 	socket string // the address of the daemon that answered
 }
 
-// askStatus asks for the status of one node, or ("") of all.
+// askStatus requests the status of one node, or ("") of all.
 func askStatus(ctx context.Context, c *client.Client, buffer, node string) (*status, error) {
 	var (
 		s     status
@@ -304,7 +305,7 @@ func askStatus(ctx context.Context, c *client.Client, buffer, node string) (*sta
 	return &s, err
 }
 
-// askGossip asks an older daemon which nodes there are: it does not ask them.
+// askGossip requests the list of nodes from an older daemon, which does not query them.
 func (s *status) askGossip(ctx context.Context, c *client.Client) error {
 	nodes, err := admin.Nodes(ctx, c)
 	if client.KindOf(err) == client.ErrUnsupported {
@@ -319,7 +320,7 @@ func (s *status) askGossip(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// gossipView is what an older daemon knows of a node.
+// gossipView is an older daemon's view of a node.
 func gossipView(n *admin.Node, own *Daemon) NodeView {
 	last := func(t admin.TierUsage) *lastTier {
 		if t.Capacity == 0 {
@@ -374,7 +375,7 @@ func withField(text json.RawMessage, name string, value any) (json.RawMessage, e
 	return slices.Concat(text, []byte(","), field[1:]), nil
 }
 
-// lines are what is printed for people. A cluster of one is shown as a daemon alone.
+// lines are the output for people. A cluster of one is shown as a daemon alone.
 func (s *status) lines(v layout.View, now time.Time) (lines []string) {
 	if len(s.nodes) == 0 || len(s.nodes) == 1 && s.nodes[0].Node == s.own.Node {
 		lines = s.own.single(v)
@@ -536,7 +537,7 @@ func printEvent(a *app.App, e *admin.Event) error {
 	})
 }
 
-// UnexplainedText says of how many files dirty bytes have no entry.
+// UnexplainedText has the number of files whose dirty bytes have no entry.
 func UnexplainedText(n int) string {
 	return bb.Count(n, "file has", "files have") + " dirty bytes that no entry explains"
 }

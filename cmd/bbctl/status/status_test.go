@@ -15,7 +15,7 @@ import (
 )
 
 // A daemon of an older release reports neither the cluster nor stores: its figures are shown, and
-// so are the nodes that gossip knows.
+// so are the nodes of gossip.
 func TestStatusOfOlderDaemon(t *testing.T) {
 	const text = `{"node":"n1","version":"1.0","state":"ready","memory":{"capacity":1048576},"nats":{"connected":true},
 		"buffers":[{"name":"b","state":"active","backing":"file:///s","dirty":10,"stalled":2,"stalled_for":7}]}`
@@ -128,7 +128,7 @@ func TestStatusFits(t *testing.T) {
 	check("a cluster")
 }
 
-// Bytes that nothing explains, and a store that does not answer, are named with what to do.
+// Bytes that nothing explains, and a store that does not answer, are named with a remedy.
 func TestStatusOfTrouble(t *testing.T) {
 	const text = `{"node": "n1", "state": "ready", "nats": {"connected": true}, "buffers": [{"name": "b", "backing": "file:///s",
 		"stalled": 2, "stalled_for": 60, "unexplained": [{"file": "7", "path": "f", "bytes": 9, "reason": "why"}]}],

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// NodeView is one node of a cluster, as the daemon that was asked knows it.
+// NodeView is the answering daemon's view of one node of a cluster.
 type NodeView struct {
 	Node         string    `json:"node"`
 	State        string    `json:"state"`
@@ -34,7 +34,7 @@ type lastTier struct {
 	Dirty    int64 `json:"dirty"`
 }
 
-// holding is what a node that does not answer is the home of, and what is not on a store.
+// holding counts the files of a node that does not answer, and those not on a store.
 type holding struct {
 	Buffer  string `json:"buffer"`
 	Files   int64  `json:"files"`
@@ -75,7 +75,7 @@ func messageLines(v layout.View, node string, all []layout.Message) (lines []str
 	return lines
 }
 
-// messages are what there is to know of a daemon, but for its buffers.
+// messages are the lines about a daemon, but for its buffers.
 func (s *Daemon) messages() (all []layout.Message) {
 	add := func(st layout.Style, format string, args ...any) {
 		all = append(all, layout.Message{Text: fmt.Sprintf(format, args...), Style: st})
@@ -107,7 +107,7 @@ func (s *Daemon) messages() (all []layout.Message) {
 	return all
 }
 
-// bufferMessages are what is in the way of a daemon's buffers.
+// bufferMessages are the lines about obstacles of a daemon's buffers.
 func (s *Daemon) bufferMessages() (all []layout.Message) {
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
@@ -167,7 +167,7 @@ type bufferRow struct {
 // storeOrder has the worst state of a store last.
 var storeOrder = []string{"", "answers", "failing", "silent"}
 
-// bufferRows adds up what the nodes have of each buffer, by name.
+// bufferRows adds up the nodes' parts of each buffer, by name.
 func bufferRows(nodes []NodeView) []bufferRow {
 	rows := make(map[string]*bufferRow)
 	row := func(name string) *bufferRow {
@@ -337,8 +337,8 @@ func nodeTable(v layout.View, nodes []NodeView, now time.Time) []string {
 	return v.Table(columns, rows)
 }
 
-// memory is how full a node's memory is. Of one that does not answer, what it is known to hold
-// is dirty.
+// memory is how full a node's memory is. Of one that does not answer, its recorded files count as
+// dirty.
 func (n *NodeView) memory() (capacity, used string, dirty layout.Cell) {
 	capacity, used, dirty = "-", "-", layout.Cell{Text: "-"}
 	switch {
@@ -372,7 +372,7 @@ func (n *NodeView) Held() (bytes int64) {
 	return bytes
 }
 
-// messages are what there is to know of a node that does not answer, or was not asked.
+// messages are the lines about a node that does not answer, or got no request.
 func (n *NodeView) messages(now time.Time) (all []layout.Message) {
 	if n.Answers {
 		if n.Reason != "" {
@@ -406,7 +406,7 @@ func (n *NodeView) messages(now time.Time) (all []layout.Message) {
 	return all
 }
 
-// WaitsFor says for whose data writers wait, as far as the reader may know.
+// WaitsFor names the users for whose data writers wait, as far as the reader may see them.
 func (s *Daemon) WaitsFor() string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(s.Waiting.For)) {

@@ -15,17 +15,17 @@ import (
 	"forebay/cmd/bbctl/layout"
 )
 
-// watchTime is how long one answer is waited for before a screen says that none comes.
+// watchTime is how long one answer is waited for before a screen reports that none comes.
 const watchTime = 10 * time.Second
 
-// watchStatus shows on the terminal what ask returns, until the user has enough or ctx ends.
+// watchStatus shows the results of ask on the terminal, until the user quits or ctx ends.
 func watchStatus(ctx context.Context, a *app.App, every time.Duration, ask func(context.Context) (*status, error)) error {
 	out := a.Terminal()
 	in, ok := a.In.(*os.File)
 	if out == nil || !ok || !term.IsTerminal(int(in.Fd())) {
 		return app.Usage("--watch is for a terminal: standard input or output is none")
 	}
-	a.SetHeard() // the screen says itself that it waits
+	a.SetHeard() // the screen itself shows the wait
 	s := &screen{every: every, ask: ask, view: a.ViewOf(), now: time.Now}
 	return s.run(ctx, out, tea.WithInput(in))
 }
@@ -45,14 +45,14 @@ type screen struct {
 	err    error // of the newest question
 }
 
-// answer is what came of a question.
+// answer is the result of a request.
 type answer struct {
 	status *status
 	err    error
 	at     time.Time
 }
 
-// tick says that it is time for the next question.
+// tick is the signal for the next request.
 type tick struct{}
 
 // run draws on out until q is pressed or ctx ends.
@@ -68,7 +68,7 @@ func (s *screen) run(ctx context.Context, out io.Writer, options ...tea.ProgramO
 	return err
 }
 
-// Init asks the first question.
+// Init sends the first request.
 func (s *screen) Init() tea.Cmd { return s.question }
 
 func (s *screen) question() tea.Msg {
@@ -78,7 +78,7 @@ func (s *screen) question() tea.Msg {
 	return answer{got, err, s.now()}
 }
 
-// Update takes in what has happened.
+// Update handles an event.
 func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -151,7 +151,7 @@ func (s *screen) window(lines []string, height int) []string {
 		s.top = 0
 		return lines
 	}
-	height = max(height-1, 0) // the last one says what is left out
+	height = max(height-1, 0) // the last one counts the lines left out
 	s.top = min(max(s.top, 0), len(lines)-height)
 	rest := fmt.Sprintf("lines %d to %d of %d", s.top+1, s.top+height, len(lines))
 	return append(lines[s.top:s.top+height:s.top+height], s.view.Lines(layout.Message{Text: rest, Style: layout.Heading})[0])

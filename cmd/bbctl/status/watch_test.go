@@ -44,12 +44,11 @@ func (l *locked) await(t *testing.T, want string) {
 	}
 }
 
-// The screen is drawn again as the status changes, says since when no answer comes, and q ends
-// it.
+// The screen is drawn again as the status changes, shows since when no answer comes, and q ends it.
 func TestWatch(t *testing.T) {
 	var (
 		mu    sync.Mutex
-		state = "1111111" // no two texts share a letter at one place: only what changes is drawn
+		state = "1111111" // no two texts share a letter at one place: only changes are drawn
 		err   error
 	)
 	set := func(s string, e error) {

@@ -1,5 +1,5 @@
-// Package attr translates attributes between the kernel's requests and entries of a buffer. It must never know what
-// has them.
+// Package attr translates attributes between the kernel's requests and entries of a buffer. It must never know
+// their file.
 package attr
 
 import (

@@ -49,7 +49,7 @@ func (o *openFile) abort() {
 //
 //	idle ──read──▶ r is open ──write──▶ w is open ──release──▶ idle
 //
-// While w is open, it answers reads too, with what it has not committed.
+// While w is open, it answers reads too, with its uncommitted bytes.
 type copied struct {
 	n       *node
 	w       *openFile
@@ -74,7 +74,7 @@ func newCopied(n *node, w *openFile, created time.Time) *copied {
 	return c
 }
 
-// writing notes that w is open, and what the file is with it.
+// writing notes that w is open, and the state of the file with it.
 func (c *copied) writing(w *openFile, size int64, mtime time.Time) {
 	c.w = w
 	c.state.Lock()
@@ -129,8 +129,7 @@ func (c *copied) open(ctx context.Context, o client.OpenOptions) (*openFile, cli
 	return file, e, nil
 }
 
-// reader returns the file open for reading. Used is what the caller had before and could not
-// read from.
+// reader returns the file open for reading. Used is the caller's earlier reader, which has failed.
 func (c *copied) reader(ctx context.Context, used *openFile) (*openFile, error) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
@@ -230,7 +229,7 @@ func (c *copied) truncate(ctx context.Context, size int64) error {
 	return nil
 }
 
-// empty begins the file anew. What it held is there until the next commit.
+// empty begins the file anew. Its old content is there until the next commit.
 func (c *copied) empty(ctx context.Context) error {
 	if u := c.unsaved(); u != nil && u.size == 0 {
 		return nil
@@ -279,8 +278,8 @@ func (c *copied) shorten(ctx context.Context, size int64) error {
 	return nil
 }
 
-// copyTo copies the first size bytes of what read reads. Zeros are left out, where others
-// follow, so that holes stay holes.
+// copyTo copies the first size bytes of read. Zeros are left out, where others follow, so that
+// holes stay holes.
 func copyTo(ctx context.Context, size int64, read, write func(context.Context, []byte, int64) (int, error)) error {
 	p, zeros := make([]byte, min(size, copyStep)), make([]byte, min(size, copyStep))
 	for off := int64(0); off < size; off += int64(len(p)) {

@@ -12,9 +12,9 @@ import (
 	"forebay/cmd/bbmount/attr"
 )
 
-// directory is an open directory. The kernel calls its methods one after the other. Its
-// offsets count the entries from the beginning, "." and ".." included; the names that were
-// passed are kept, so that an offset leads to the same place whatever has changed.
+// directory is an open directory. The kernel calls its methods one after the other. Its offsets
+// count the entries from the beginning, "." and ".." included; the names that were passed are kept,
+// so that an offset leads to the same place after changes.
 type directory struct {
 	n     *node
 	names []string       // passed, or in the page
@@ -81,7 +81,7 @@ func (d *directory) Readdirent(ctx context.Context) (*fuse.DirEntry, syscall.Err
 	return &fuse.DirEntry{Name: e.Name, Mode: attr.Type(e), Ino: d.n.ino(e), Off: uint64(d.at)}, fusefs.OK
 }
 
-// list asks for the entries from the i-th on.
+// list requests the entries from the i-th on.
 func (d *directory) list(ctx context.Context, i int) error {
 	f, after := d.n.fsys, ""
 	if i > 0 {
@@ -111,7 +111,7 @@ func (d *directory) list(ctx context.Context, i int) error {
 	return nil
 }
 
-// ino is the inode number of an entry; 0: a directory that the kernel does not know.
+// ino is the inode number of an entry; 0: a directory without a node.
 func (n *node) ino(e *client.Entry) uint64 {
 	if !e.IsDir() {
 		return uint64(e.File)

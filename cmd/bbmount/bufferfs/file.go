@@ -21,34 +21,34 @@ import (
 	"forebay/internal/bb"
 )
 
-// content is the bytes of a file that is open, shared by all who have it open on this mount,
-// so that each sees at once what another has written. readAt may be called beside readAt,
-// unsaved at any time; every other call is alone.
+// content is the bytes of a file that is open, shared by all openers on this mount, so that each
+// sees at once what another has written. readAt may be called beside readAt, unsaved at any time;
+// every other call is alone.
 type content interface {
 	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
 	writeAt(ctx context.Context, p []byte, off int64) (int, error)
 	truncate(ctx context.Context, size int64) error
 	sync(ctx context.Context) error
-	// release commits what was written, and closes the file for writing until it is written again.
+	// release commits the written bytes, and closes the file for writing until it is written again.
 	release(ctx context.Context) error
-	// unsaved returns what the daemon does not know yet; nil: nothing.
+	// unsaved returns the state that the daemon does not have yet; nil: none.
 	unsaved() *unsaved
 	// detach returns the content that goes on when the file's name is removed or another
 	// file's. The caller discards one of the two.
 	detach(ctx context.Context) (content, error)
-	// discard closes everything, and forgets what was not committed.
+	// discard closes everything, and drops uncommitted bytes.
 	discard()
 }
 
-// unsaved is what a file is, other than the daemon says.
+// unsaved is the state of a file that differs from the daemon's.
 type unsaved struct {
 	size  int64
 	mtime time.Time
 }
 
-// file is what a node has if it is one.
+// file is the part of a node that is a file.
 type file struct {
-	use     *semaphore.Weighted // 1 by who reads, exclusively by who does anything else
+	use     *semaphore.Weighted // 1 by readers, exclusively by all others
 	moved   atomic.Bool         // the path has changed while the content was open
 	handles int                 // guarded by use
 	writers int                 // of them, those open for writing; guarded by use
@@ -57,8 +57,8 @@ type file struct {
 		sync.Mutex
 		content content       // nil: nobody has it open. It changes while use is exclusive
 		last    client.Entry  // of a file without a name
-		told    int64         // the size that the kernel knows; -1: none that it could rely on
-		cached  bb.Generation // whose bytes the kernel's pages are; 0: nobody knows
+		told    int64         // the kernel's size; -1: none that is certain
+		cached  bb.Generation // whose bytes the kernel's pages are; 0: unknown
 	}
 }
 
@@ -94,7 +94,7 @@ func (n *node) become(c content) {
 	}
 }
 
-// unsaved is that of the content; nil, too, if the kernel does not know the file.
+// unsaved is that of the content; nil, too, if the file has no node.
 func (n *node) unsaved() *unsaved {
 	if n == nil {
 		return nil
@@ -111,7 +111,7 @@ func (n *node) lastEntry() client.Entry {
 	return n.state.last
 }
 
-// remember keeps the entry for those who have the node open when it has lost its name.
+// remember keeps the entry for openers of the node when it has lost its name.
 func (n *node) remember(ctx context.Context) error {
 	e, err := n.stat(ctx)
 	n.state.Lock()
@@ -140,14 +140,14 @@ func (n *node) setLast(a client.Attr) client.Entry {
 	return *e
 }
 
-// tell notes which size the kernel is told.
+// tell notes the size that is reported to the kernel.
 func (n *node) tell(size int64) {
 	n.state.Lock()
 	defer n.state.Unlock()
 	n.state.told = size
 }
 
-// wrote notes that the kernel knows of bytes that are newer than any generation.
+// wrote notes that the kernel has bytes that are newer than any generation.
 func (n *node) wrote(end int64) {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -205,8 +205,8 @@ func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint3
 	return h, 0, fusefs.OK
 }
 
-// open asks the daemon what the file is now: who opens it sees what was closed before,
-// anywhere. ESTALE has the kernel look the path up again and come back.
+// open requests the file's state from the daemon: an opener sees earlier closes, anywhere. ESTALE
+// makes the kernel look the path up again and retry.
 func (n *node) open(ctx context.Context, flags uint32) (h *handle, keep bool, err error) {
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {
@@ -363,8 +363,8 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	return 0, n.fsys.errno(err)
 }
 
-// Flush implements close: what was written is committed when it returns. If no other program
-// has the file open for writing, it is closed, so that it can be flushed to the store.
+// Flush implements close: written bytes are committed when it returns. If no other program has the
+// file open for writing, it is closed, so that it can be flushed to the store.
 func (h *handle) Flush(ctx context.Context) syscall.Errno {
 	if !h.write {
 		return fusefs.OK
@@ -400,8 +400,8 @@ func (n *node) changed(err error) error {
 	return err
 }
 
-// Release closes a handle, after its last close. What a shared mapping has written since is
-// committed; nobody can be told if that fails.
+// Release closes a handle, after its last close. Later writes of a shared mapping are committed. A
+// failure of that cannot be reported.
 func (h *handle) Release(context.Context) syscall.Errno {
 	n := h.n
 	ctx := n.fsys.ctx
@@ -444,7 +444,7 @@ func (n *node) finish(ctx context.Context) error {
 	return err
 }
 
-// release commits and closes what is open for writing. It is opened again when it is used.
+// release commits and closes a file that is open for writing. It is opened again when it is used.
 func (n *node) release(ctx context.Context) error {
 	return n.quiet(ctx, func() error { return nil })
 }
@@ -526,8 +526,8 @@ func (n *node) allocate(ctx context.Context, off, size uint64, mode uint32) erro
 	return n.changed(err)
 }
 
-// replaced carries out a change that takes the file's name away. Who has the file open keeps
-// its bytes. n is nil if the kernel does not know what has the name.
+// replaced carries out a change that takes the file's name away. Openers of the file keep its
+// bytes. n is nil if the name has no node.
 func (n *node) replaced(ctx context.Context, do func() error) error {
 	if n == nil {
 		return do()

@@ -1,5 +1,5 @@
 // Package bufferfs is a buffer as a file system of the kernel (FUSE): names, open files, directories, and files
-// whose name is gone. It must never know how it is mounted.
+// whose name is gone. It must never know the way it is mounted.
 package bufferfs
 
 import (
@@ -22,8 +22,8 @@ import (
 
 // FS is one mounted buffer. The kernel's requests come to its nodes, concurrently.
 //
-// The daemon addresses files by path. So the tree of names that the kernel knows is kept
-// here, and a directory's rename excludes everything that uses a path meanwhile (names).
+// The daemon addresses files by path. So the tree of the kernel's names is kept here, and a
+// directory's rename excludes everything that uses a path meanwhile (names).
 //
 // Lock order: node.use → names → mu.
 type FS struct {
@@ -34,11 +34,11 @@ type FS struct {
 	self fuse.Owner      // as whom the daemon sees this process
 
 	changes atomic.Int64        // of files, counted: entries that were listed before may be old
-	names   *semaphore.Weighted // 1 by who uses a path, allNames by who renames a directory
+	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
 
 	mu struct {
 		sync.Mutex
-		files map[bb.FileID]*node // files that the kernel knows
+		files map[bb.FileID]*node // files with nodes
 		open  map[*node]struct{}  // files that have a content
 	}
 }
@@ -128,10 +128,11 @@ func (f *FS) Close() {
 	}
 }
 
-// blockSize is the unit of statfs, and what programs are told to read and write at a time.
+// blockSize is the unit of statfs, and the size of reads and writes that programs are advised to
+// use.
 const blockSize = 4096
 
-// statfs returns the capacity of the buffer and what of it is not dirty.
+// statfs returns the capacity of the buffer and the part of it that is not dirty.
 func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
 	total, free, err := room.Of(ctx, f.c, f.b.Name())
 	if err != nil {
@@ -143,7 +144,7 @@ func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
 	return nil
 }
 
-// errno is what a program sees of an error. What has no errno of its own is EIO, and logged.
+// errno is the errno of an error for programs. One without an errno of its own is EIO, and logged.
 func (f *FS) errno(err error) syscall.Errno {
 	e, known := errno.Of(err)
 	if !known {

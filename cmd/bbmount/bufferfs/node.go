@@ -16,7 +16,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// node is a file or directory that the kernel knows. See file.go for what is of files alone.
+// node is a file or directory that the kernel has looked up. See file.go for the part of files
+// alone.
 type node struct {
 	fusefs.Inode
 	fsys *FS
@@ -26,7 +27,7 @@ type node struct {
 	parent   *node
 	name     string
 	unlinked bool
-	children map[string]*node // that the kernel knows
+	children map[string]*node // that the kernel has looked up
 
 	file
 }
@@ -68,7 +69,7 @@ func (n *node) path() (string, error) {
 	return p, nil
 }
 
-// OnForget notes that the kernel does not know the node any more.
+// OnForget notes that the kernel has dropped the node.
 func (n *node) OnForget() {
 	f := n.fsys
 	f.mu.Lock()
@@ -120,7 +121,7 @@ func (n *node) child(ctx context.Context, e *client.Entry) *fusefs.Inode {
 	return n.NewInode(ctx, c, stable)
 }
 
-// childNode returns the node of a name that the kernel knows, or nil.
+// childNode returns the node of a name that the kernel has looked up, or nil.
 func (n *node) childNode(name string) *node {
 	n.fsys.mu.Lock()
 	defer n.fsys.mu.Unlock()
@@ -154,16 +155,16 @@ func (n *node) lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 	return n.found(ctx, &e, before, out), nil
 }
 
-// found answers with an entry of the directory n. Before is what its file had unsaved before
-// the daemon was asked.
+// found answers with an entry of the directory n. Before is the unsaved state of its file before
+// the daemon's answer.
 func (n *node) found(ctx context.Context, e *client.Entry, before *unsaved, out *fuse.EntryOut) *fusefs.Inode {
 	inode := n.child(ctx, e)
 	inode.Operations().(*node).fill(e, before, &out.Attr)
 	return inode
 }
 
-// fill makes the attributes of an entry. What this mount has written of a file counts before
-// it is committed; a commit may have come since the daemon was asked, so before counts too.
+// fill makes the attributes of an entry. Writes of this mount to a file count before they are
+// committed. A commit may have come since the request to the daemon, so before counts too.
 func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
 	size, mtime := e.Size, e.ModTime
 	if u := n.unsaved(); u != nil {
@@ -268,7 +269,7 @@ func (n *node) setAttr(ctx context.Context, a client.Attr) (client.Entry, error)
 		return n.stat(ctx)
 	}
 	if a.ModTime != nil && !n.IsDir() {
-		// A commit sets the time of modification: what was written is committed before.
+		// A commit sets the time of modification: written bytes are committed before.
 		if err := n.release(ctx); err != nil {
 			return client.Entry{}, err
 		}
@@ -297,7 +298,7 @@ func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Ent
 	return e, err
 }
 
-// give makes what a program has created the program's user's, if this process is another's.
+// give makes a program's new file the property of the program's user, if this process is another's.
 func (f *FS) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.FileMode) error {
 	a := client.Attr{Mode: mode}
 	if caller.Uid != f.self.Uid {
@@ -377,7 +378,7 @@ func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 // Rmdir implements rmdir.
 func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno { return n.Unlink(ctx, name) }
 
-// remove removes a name. Who has the file open keeps its bytes.
+// remove removes a name. Openers of the file keep its bytes.
 func (n *node) remove(ctx context.Context, name string) error {
 	f, victim := n.fsys, n.childNode(name)
 	return victim.replaced(ctx, func() error {
@@ -400,8 +401,8 @@ func (n *node) remove(ctx context.Context, name string) error {
 	})
 }
 
-// Rename implements rename, with RENAME_NOREPLACE. EINVAL says, as everywhere, that
-// RENAME_EXCHANGE is not carried.
+// Rename implements rename, with RENAME_NOREPLACE. EINVAL means, as everywhere, that
+// RENAME_EXCHANGE is not supported.
 func (n *node) Rename(ctx context.Context, name string, newParent fusefs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
 	if flags&^unix.RENAME_NOREPLACE != 0 {
 		return syscall.EINVAL
@@ -444,8 +445,8 @@ func (m *move) run(ctx context.Context) error {
 	})
 }
 
-// directory renames a directory. What is open below it is committed under the old path
-// before, and found under the new one afterwards.
+// directory renames a directory. Open files below it are committed under the old path before, and
+// found under the new one afterwards.
 func (m *move) directory(ctx context.Context, source, victim *node) error {
 	f := m.from.fsys
 	for _, open := range f.openBelow(source) {
@@ -504,8 +505,8 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 	return err
 }
 
-// isAt reports whether a path leads to a node: to the same file, or to any directory, since
-// these have no identity that the daemon tells.
+// isAt reports whether a path leads to a node: to the same file, or to any directory, since the
+// daemon reports no identity of these.
 func (f *FS) isAt(ctx context.Context, p string, n *node) bool {
 	e, err := f.b.Stat(ctx, p)
 	return err == nil && e.IsDir() == n.IsDir() && e.File == n.id

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// orphan is the content of a file that is open and has no name any more. The daemon keeps
-// what it held for those who have it open. The first write copies that to a temporary file
-// of this process, where all further ones go.
+// orphan is the content of a file that is open and has no name any more. The daemon keeps its old
+// content for openers. The first write copies that to a temporary file of this process, where all
+// further ones go.
 type orphan struct {
 	base    *openFile
 	scratch *os.File // nil: nothing was written yet

@@ -21,7 +21,7 @@ func (f *FS) request(ctx context.Context) (context.Context, func()) {
 		return inner, cancel
 	}
 	pid := caller.Pid
-	stop := context.AfterFunc(ctx, func() { // the kernel interrupts a request once, whatever signals follow
+	stop := context.AfterFunc(ctx, func() { // the kernel interrupts a request once, despite further signals
 		killed.Await(inner, pid)
 		cancel()
 	})
@@ -31,9 +31,9 @@ func (f *FS) request(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// settle carries out a change of names until its outcome is known. When the connection to
-// the daemon breaks, do is called again with repeated set: the change may have been carried
-// out by then, which do looks at.
+// settle carries out a change of names until its outcome is known. When the connection to the
+// daemon breaks, do is called again with repeated set: the change may have been carried out by
+// then, which do checks.
 func settle(ctx context.Context, do func(repeated bool) error) error {
 	for repeated := false; ; repeated = true {
 		err := do(repeated)

@@ -1,4 +1,5 @@
-// Package errno gives errors of the client the numbers that programs know. It must never know what failed.
+// Package errno translates errors of the client into the system's error numbers. It must never know the
+// failed operation.
 package errno
 
 import (

@@ -1,5 +1,5 @@
 // Package killed waits until a thread of another process is being killed, as /proc shows it. It must never
-// know why.
+// know the reason.
 package killed
 
 import (

@@ -1,5 +1,5 @@
 // Package room computes how much a buffer holds and has free, from the daemon's status. It must never know
-// what asks for it.
+// its callers.
 package room
 
 import (
@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// bufferUse is what the daemon's status says of room, as far as statfs needs it.
+// bufferUse is the part of the daemon's status about room that statfs needs.
 type bufferUse struct {
 	Memory  struct{ Capacity, Free, Clean int64 } `json:"memory"`
 	Buffers []struct {
@@ -20,8 +20,8 @@ type bufferUse struct {
 	} `json:"buffers"`
 }
 
-// Of returns the capacity of a buffer and what of it is not dirty, in bytes. A buffer without a limit of its
-// own has the memory of the node.
+// Of returns the capacity of a buffer and the part of it that is not dirty, in bytes. A buffer without a
+// limit of its own has the memory of the node.
 func Of(ctx context.Context, c *client.Client, buffer string) (total, free int64, err error) {
 	text, err := admin.Status(ctx, c, buffer)
 	if err != nil {
