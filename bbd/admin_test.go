@@ -15,8 +15,8 @@ import (
 	"forebay/client/admin"
 )
 
-// knockerEnv makes this binary a program of the other user that asks the admin socket of that
-// path for the status.
+// knockerEnv makes this binary a program of the other user that requests the status at the admin
+// socket of that path.
 const knockerEnv = "FOREBAY_TEST_KNOCKER"
 
 func knock(path string) int {
@@ -25,7 +25,7 @@ func knock(path string) int {
 	return 0
 }
 
-// getUnix asks an HTTP server on a unix socket.
+// getUnix sends a request to an HTTP server on a unix socket.
 func getUnix(socket, path string) (status int, text []byte, err error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,

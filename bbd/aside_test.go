@@ -95,8 +95,8 @@ func TestDestroySetAside(t *testing.T) {
 	wantFile(t, b, "first", content)
 }
 
-// A start that has found that memory was lost, and could not read the namespace, is the only one that knows of
-// files which were open that something may be missing of them. The start that reads it reports them.
+// A start that has found that memory was lost, and could not read the namespace, is the only one with the
+// knowledge that something may be missing of files which were open. The start that reads it reports them.
 func TestSetAsideRemembersLostMemory(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()

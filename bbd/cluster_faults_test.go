@@ -107,7 +107,7 @@ func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
 	wantFile(t, b, "f", []byte("new"))
 }
 
-// TestClusterOpenAfterForgotten: the same of a node that was given up although it lives.
+// TestClusterOpenAfterForgotten: the same of a node that was declared dead although it runs.
 func TestClusterOpenAfterForgotten(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -139,8 +139,8 @@ func TestClusterOpenAfterForgotten(t *testing.T) {
 	wantFile(t, there.Buffer("shared"), "f", []byte("new"))
 }
 
-// TestClusterReaderOfIdleCopy: a reader that finds a copy from an earlier one keeps what
-// it opened while the file is replaced (contract 3).
+// TestClusterReaderOfIdleCopy: a reader that finds a copy from an earlier one keeps its generation
+// while the file is replaced (contract 3).
 func TestClusterReaderOfIdleCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -194,7 +194,7 @@ func TestClusterCopyOfMovedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// The reader's node must not be who takes it.
+	// The reader's node must not become its owner.
 	self := nodes[2].daemon.Self
 	nodes[2].members.set("n3", func() gossip.Member { m := self(); m.Memory.Free = 0; return m })
 	if p, err := admin.DrainNode(ctx, nodes[1].dial(), "n1", nil); err != nil {
@@ -294,7 +294,7 @@ func TestClusterCancelledOpens(t *testing.T) {
 		}
 		cancel()
 	}
-	far.Close() // what it gave up itself ends with its session
+	far.Close() // handles that it gave up itself end with its session
 	eventually(t, "no file is open for a node that has closed all, but one that it keeps for a copy", func() bool { return nodes[0].daemon.PeerHandles() <= 1 })
 	write(t, b, "f", []byte("last"))
 	if e, err := b.Stat(t.Context(), "f"); err != nil || e.State == client.StateOpen {
@@ -374,8 +374,8 @@ func TestClusterTakeCancelled(t *testing.T) {
 	}
 }
 
-// TestClusterBufferMadeAgain: a buffer that is made anew at a node right after another
-// one has destroyed its namesake keeps what is written to it.
+// TestClusterBufferMadeAgain: a buffer that is made anew at a node right after another one has
+// destroyed its namesake keeps its files.
 func TestClusterBufferMadeAgain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -544,7 +544,7 @@ func TestClusterRenameWhileStarting(t *testing.T) {
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	nodes[1].stop() // gossip says that it is leaving, for as long as it has not noticed
+	nodes[1].stop() // gossip lists it as leaving, for as long as it has not noticed
 	err := b.Rename(limited(t, 20*time.Second), "d", "e")
 	if err != nil {
 		t.Errorf("rename of a directory while a daemon that holds nothing is on its way out: %v", err)
@@ -554,8 +554,8 @@ func TestClusterRenameWhileStarting(t *testing.T) {
 	}
 }
 
-// TestClusterDrainedNodeTakesNothing: after a node drain, what is written at the node is
-// not in its memory alone.
+// TestClusterDrainedNodeTakesNothing: after a node drain, files written at the node are not in its
+// memory alone.
 func TestClusterDrainedNodeTakesNothing(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -580,7 +580,7 @@ func TestClusterDrainedNodeTakesNothing(t *testing.T) {
 
 var _ = bb.NotFound
 
-// TestClusterRemoveRacesMove: what is removed while it moves does not come back in the
+// TestClusterRemoveRacesMove: a file that is removed while it moves does not come back in the
 // store, and takes no memory.
 func TestClusterRemoveRacesMove(t *testing.T) {
 	t.Parallel()
@@ -660,8 +660,8 @@ func TestClusterLateOpener(t *testing.T) {
 	}
 }
 
-// TestClusterReturnedNodeMemory: a node that was given up and comes back does not keep the
-// bytes of what was declared lost in memory for ever.
+// TestClusterReturnedNodeMemory: a node that was declared dead and comes back does not keep the
+// bytes of lost files in memory for ever.
 func TestClusterReturnedNodeMemory(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -685,8 +685,8 @@ func TestClusterReturnedNodeMemory(t *testing.T) {
 	}
 }
 
-// TestClusterSharedSessionLimits: the files that many clients of one node write at another
-// one, or read from it, are not bounded by what one session may have.
+// TestClusterSharedSessionLimits: the files that many clients of one node write at another one, or
+// read from it, are not bounded by the limits of one session.
 func TestClusterSharedSessionLimits(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -735,8 +735,8 @@ func TestClusterSharedSessionLimits(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClusterReadersFallBack: several readers of a copy whose home has gone continue with
-// what the store has.
+// TestClusterReadersFallBack: several readers of a copy whose home has gone continue with the
+// store's object.
 func TestClusterReadersFallBack(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -258,8 +258,8 @@ func writeShared(t *testing.T, nodes []*node) []byte {
 	return want
 }
 
-// TestClusterOpenFileSeenElsewhere: what is committed of a file that is being written
-// is visible at other nodes, and no more than that (contract 1).
+// TestClusterOpenFileSeenElsewhere: the committed part of a file that is being written is visible
+// at other nodes, and no more than that (contract 1).
 func TestClusterOpenFileSeenElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -330,7 +330,7 @@ func TestClusterUnavailable(t *testing.T) {
 	wantFile(t, there, "dirty.tmp", dirty)
 }
 
-// TestClusterDrain: a drain that is asked of one daemon flushes what all of them hold.
+// TestClusterDrain: a drain that is requested from one daemon flushes the files of all.
 func TestClusterDrain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -370,8 +370,8 @@ func (n *node) away() {
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
 }
 
-// TestClusterOpenFileAtSecondCopy: the owner of a file that is being written goes away. What was
-// committed is read at its second copy, also by clients of that very node.
+// TestClusterOpenFileAtSecondCopy: the owner of a file that is being written goes away. Committed
+// bytes are read at its second copy, also by clients of that very node.
 func TestClusterOpenFileAtSecondCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -391,7 +391,7 @@ func TestClusterOpenFileAtSecondCopy(t *testing.T) {
 	wantFile(t, nodes[1].dial().Buffer("two"), "f", content)
 }
 
-// wipe removes what a stopped daemon has in memory.
+// wipe removes a stopped daemon's memory.
 func (n *node) wipe() {
 	n.t.Helper()
 	if err := os.RemoveAll(n.shm()); err != nil {
@@ -441,8 +441,8 @@ func TestClusterDirectoryRename(t *testing.T) {
 	}
 }
 
-// TestClusterNodeDrainTo: what a node holds goes to the nodes that are named, without a
-// store being waited for, and what they have no room for goes elsewhere.
+// TestClusterNodeDrainTo: a node's files move to the named nodes, without a wait for a store, and
+// those without room there move elsewhere.
 func TestClusterNodeDrainTo(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -601,7 +601,7 @@ func TestClusterDrainedToUser(t *testing.T) {
 		}
 		homes[e.Holders[0]]++
 	}
-	// 38 of 40 is what admit.Place gives to one of two that is near; 20, if it is not.
+	// admit.Place gives 38 of 40 to one of two that is near; 20, if it is not.
 	if homes["n3"] < 32 || homes["n4"] > 0 || homes["n1"] > 0 {
 		t.Errorf("the files are at %v", homes)
 	}
@@ -653,8 +653,8 @@ func TestClusterForget(t *testing.T) {
 	}
 }
 
-// TestClusterNewInstance: a daemon that comes back without its memory says at once what
-// it had alone.
+// TestClusterNewInstance: a daemon that comes back without its memory reports at once the files
+// that it had alone.
 func TestClusterNewInstance(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -839,8 +839,8 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	})
 }
 
-// TestClusterLateDiscard: a node that was declared dead comes back and asks to discard what it
-// was the home of. The node that has taken its place keeps the only copy.
+// TestClusterLateDiscard: a node that was declared dead comes back and requests that its files be
+// discarded. The node that has taken its place keeps the only copy.
 func TestClusterLateDiscard(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -874,8 +874,8 @@ func TestClusterLateDiscard(t *testing.T) {
 	}
 }
 
-// TestClusterDiscardMeetsPromotion: the home of files asks the node with the second copies to
-// discard them, while these become the files. What was promoted is there.
+// TestClusterDiscardMeetsPromotion: the home of files requests the node with the second copies to
+// discard them, while these become the files. Promoted ones are there.
 func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -898,8 +898,8 @@ func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Logf("%d of 40 files were promoted", promoted)
 }
 
-// TestClusterReadsBothHolders: what has two copies is read from both at once, and from
-// the home alone when the other one is gone.
+// TestClusterReadsBothHolders: a file with two copies is read from both at once, and from the home
+// alone when the other one is gone.
 func TestClusterReadsBothHolders(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -939,8 +939,8 @@ func TestClusterReadsBothHolders(t *testing.T) {
 	wantFile(t, there, "g", want["g"])
 }
 
-// TestNodesAfterDrain: what a drain and its end have made of a node is what the node itself and the
-// daemon that was asked for them say at once, although gossip takes a moment.
+// TestNodesAfterDrain: the node itself and the daemon that carried out a drain or its end report
+// the node's new state at once, although gossip takes a moment.
 func TestNodesAfterDrain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -12,9 +12,8 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// A user cuts a region of theirs short while the daemon has dirty files in it. What
-// is gone is an error wherever it is used, with the store in between or not, and the
-// daemon continues.
+// A user cuts a region of theirs short while the daemon has dirty files in it. Lost bytes are an
+// error wherever they are used, with the store in between or not, and the daemon continues.
 func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
 	t.Parallel()
 	for _, codec := range []string{"", "zstd", "s2"} {

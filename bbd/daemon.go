@@ -65,7 +65,7 @@ import (
 //	file.File.mu           one generation's commits; a rename locks two, in the order of their places
 //	Buffer.directories     of package change: a directory is renamed for a transaction
 //	Cache.restores         files that come back from the store, one at a time
-//	readcache.Source.mu    what a flush reads past memory
+//	readcache.Source.mu    reads of flushes past memory
 //	origin.Owner.mu        a generation's handles at the nodes that have it
 //	origin.Object.mu       one reader's object on the store
 //	────

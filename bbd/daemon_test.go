@@ -100,7 +100,7 @@ func (n *node) start() {
 	}
 }
 
-// tryStart is start that returns what went wrong.
+// tryStart is start that returns the error.
 func (n *node) tryStart(ctx context.Context) error {
 	n.t.Helper()
 	server := n.shared
@@ -536,7 +536,7 @@ func TestEventsTellWhatHappens(t *testing.T) {
 			}
 		}
 	}()
-	// The subscription stands some time after the call: write until it has heard.
+	// The subscription stands some time after the call: write until it gets an event.
 	for i := 0; ; i++ {
 		write(t, b, "f", random(1000+i))
 		drain(t, c, "told")
@@ -557,9 +557,9 @@ func TestEventsTellWhatHappens(t *testing.T) {
 	}
 }
 
-// TestUncommittedOutlivesShortage: memory is full when a daemon starts again. What a writer
-// had not committed stays as it is until the writer has copied it into the room that the
-// flush of other files makes.
+// TestUncommittedOutlivesShortage: memory is full when a daemon starts again. A writer's
+// uncommitted bytes stay as they are until the writer has copied it into the room that the flush of
+// other files makes.
 func TestUncommittedOutlivesShortage(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
@@ -587,8 +587,8 @@ func TestUncommittedOutlivesShortage(t *testing.T) {
 	wantFile(t, b, "other", other)
 }
 
-// TestUncommittedOutlivesStop: two writers have not committed when a daemon stops in order.
-// What the first has written is not given to the second one, which comes back sooner.
+// TestUncommittedOutlivesStop: two writers have not committed when a daemon stops in order. The
+// first one's memory is not given to the second one, which comes back sooner.
 func TestUncommittedOutlivesStop(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.ResumeGrace = time.Minute })

@@ -94,8 +94,8 @@ func TestDamagedMemory(t *testing.T) {
 	}
 }
 
-// A commit record is damaged while the daemon is away: its file is lost, and said to
-// be; it is not another file's content, nor an older one.
+// A commit record is damaged while the daemon is away: its file is lost, and reported as lost; it
+// is not another file's content, nor an older one.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -109,7 +109,7 @@ func TestDamagedRecord(t *testing.T) {
 	put("clean")
 	put("rewritten")
 	drain(t, c, "hurt")
-	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what follows stays dirty
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // later files stay dirty
 	put("rewritten")                                         // a dirty generation upon a clean one
 	for i := range 20 {
 		put(fmt.Sprint("dirty", i))

@@ -117,7 +117,7 @@ func TestClusterDrainBelow(t *testing.T) {
 		}
 	}
 
-	// One that hangs is named, however often another node has told how far it is.
+	// One that hangs is named, however often another node reports progress.
 	nodes[1].faults.Set(fault.Rule{Op: "put", Name: "out/hangs", Kind: fault.Slow, Delay: time.Hour})
 	write(t, nodes[1].dial().Buffer("part"), "out/hangs", []byte("x"))
 	for _, timeout := range []time.Duration{100 * time.Millisecond, time.Second} {

@@ -197,9 +197,9 @@ func TestFlushedCommit(t *testing.T) {
 	wantOnStore(t, dir, "out/part", "task part")
 }
 
-// TestClusterFlushedFollowed: what a client writes continues in a new generation, since another node has written the file
-// and removed it meanwhile. The client's handles of that are counted: a close that would wait for another of them is
-// refused at once.
+// TestClusterFlushedFollowed: a client's writes continue in a new generation, since another node has written the file and
+// removed it meanwhile. The client's handles of that are counted: a close that would wait for another of them is refused
+// at once.
 func TestClusterFlushedFollowed(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Flush.DirtyAge = 5 * time.Second })

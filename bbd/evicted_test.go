@@ -68,8 +68,7 @@ func TestOpenWhileReplaced(t *testing.T) {
 	}
 }
 
-// Who reserves more than what others have left unfinished has room for waits until memory is
-// free.
+// A reservation that does not fit beside others' unfinished bytes waits until memory is free.
 func TestReserveWaits(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -169,8 +168,7 @@ func TestManyReadEvicted(t *testing.T) {
 	}
 }
 
-// A flush replaces a file's object while somebody reads it: what the reader comes to then is that
-// of the new one.
+// A flush replaces a file's object while somebody reads it: later reads are of the new one.
 func TestReadReplacedObject(t *testing.T) {
 	t.Parallel()
 	for _, codec := range []string{"", "zstd"} {

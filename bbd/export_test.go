@@ -45,7 +45,7 @@ func (d *Daemon) BreakFabric(ctx context.Context, node bb.NodeID) error {
 	return conn.Close()
 }
 
-// Discard asks a node to discard a file's newest generation, or all of it.
+// Discard requests a node to discard a file's newest generation, or all of it.
 func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string, all bool) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -107,7 +107,7 @@ func (d *Daemon) heldByPeers(kind rpc.Kind) (n int) {
 	return n
 }
 
-// DropFiles forgets all that this node has of a buffer's files.
+// DropFiles drops all that this node has of a buffer's files.
 func (d *Daemon) DropFiles(name string) {
 	for f := range d.store.Files() {
 		if f.Buffer == name {
@@ -116,8 +116,8 @@ func (d *Daemon) DropFiles(name string) {
 	}
 }
 
-// Recheck asks the owner of the file at a path, another node, to look at the store, as after a flush that
-// came late.
+// Recheck requests the owner of the file at a path, another node, to check the store, as after a flush
+// that came late.
 func (d *Daemon) Recheck(ctx context.Context, name, path string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -144,8 +144,8 @@ func (d *Daemon) Regions(tier bb.Tier) (ids []bb.RegionID) {
 	return ids
 }
 
-// ReadOn begins to read a file's object on the store, calls meanwhile, and then reads what the
-// file has evicted by then as the same reader. It returns how much that was.
+// ReadOn begins to read a file's object on the store, calls meanwhile, and then reads the file's
+// extents evicted by then as the same reader. It returns how much that was.
 func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()) (bytes int64, err error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -202,8 +202,8 @@ func (d *Daemon) PauseFlushes(name string) (resume func()) {
 	return func() { d.flusher.Resume(name) }
 }
 
-// RecordFlush does what a flush of a buffer's only dirty file does until the namespace has
-// recorded it. The flusher does not learn of it, as if the answer had been lost.
+// RecordFlush does the steps of a flush of a buffer's only dirty file until the namespace has
+// recorded it. The flusher gets no result, as if the answer had been lost.
 func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -303,9 +303,9 @@ func (d *Daemon) ChangesWaiting(name string) int {
 	return b.Gate().Waiting()
 }
 
-// RenamedBefore makes of a file that has replaced a flushed one what an older release would have
-// left: its entry does not know of that, and a noted rename does. It returns what carries that
-// out on the store, as after a start.
+// RenamedBefore turns a file that has replaced a flushed one into the state of an older release:
+// its entry has no record of that, and a noted rename has. It returns the function that carries the
+// rename out on the store, as after a start.
 func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut func() (kept bool, ops []storeop.Op, err error), err error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -326,8 +326,8 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 	}, err
 }
 
-// RemoveEntryAlone removes a file's entry as a removal does that is killed before the
-// daemon forgets the bytes.
+// RemoveEntryAlone removes a file's entry as a removal does that is killed before the daemon drops
+// the bytes.
 func (d *Daemon) RemoveEntryAlone(ctx context.Context, name, path string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -363,7 +363,7 @@ func (d *Daemon) AgeEntry(ctx context.Context, name, path string) error {
 	return err
 }
 
-// Merge moves what a directory holds to another one, where nothing is in its way.
+// Merge moves the entries of a directory to another one, where nothing is in their way.
 func (d *Daemon) Merge(ctx context.Context, name, from, to string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -394,8 +394,8 @@ func (d *Daemon) Identified(ctx context.Context, name, path string) (bool, error
 	return ok && id.Dir == e.Parent && id.Name == e.Name, nil
 }
 
-// RecoverStale settles what memory holds of a buffer as a start does, twice by one look at the
-// namespace: the second time is as after a repair whose answer was lost.
+// RecoverStale settles a buffer's memory as a start does, twice by one reading of the namespace:
+// the second time is as after a repair whose answer was lost.
 func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -425,7 +425,7 @@ func (d *Daemon) ForgetQueue(name, path string) {
 			keys = append(keys, flusher.Key{Buffer: name, File: f, Generation: x.Generation})
 		}
 	}
-	for _, k := range keys { // the flusher asks for the buffer's policy, which needs its lock
+	for _, k := range keys { // the flusher requests the buffer's policy, which needs its lock
 		d.flusher.Forget(k)
 	}
 }

@@ -136,7 +136,7 @@ func (r *farSession) writeFar(c rdma.Conn, path string, content []byte) {
 	r.giveBack(l)
 }
 
-// extents asks where a file lies.
+// extents requests a file's extents.
 func (r *farSession) extents(path string, n int64) (*wire.Extents, []byte) {
 	r.t.Helper()
 	r.handle++
@@ -179,8 +179,8 @@ func TestFabric(t *testing.T) {
 	}
 }
 
-// TestFabricKeysAreTheOwners: who may read another user's file gets its bytes, but
-// no key of the region that they lie in.
+// TestFabricKeysAreTheOwners: a reader of another user's file gets its bytes, but no key of the
+// region that they lie in.
 func TestFabricKeysAreTheOwners(t *testing.T) {
 	n, address := fabricNode(t)
 	r := farDial(t, address, 1001)

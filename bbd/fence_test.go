@@ -7,8 +7,8 @@ import (
 	"forebay/client"
 )
 
-// TestClusterRecover: a file whose writer was declared gone holds what that had committed,
-// and nothing that it writes later, whether it noticed or its connection broke meanwhile.
+// TestClusterRecover: a file whose writer was declared gone holds its committed bytes, and none of
+// its later ones, whether it noticed or its connection broke meanwhile.
 func TestClusterRecover(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -40,8 +40,8 @@ func (r *ruled) become(what, states string) {
 	eventually(r.t, what, func() bool { got = fmt.Sprint(r.states()); return got == states })
 }
 
-// TestFlushRuleTimes: which step was completed after which is the order in which their files were closed, whatever times
-// users give them, as cp -p and touch do, or a node whose clock is wrong.
+// TestFlushRuleTimes: which step was completed after which is the order in which their files were closed, with any times
+// from users, as cp -p and touch do, or a node whose clock is wrong.
 func TestFlushRuleTimes(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, startNode(t, nil), admin.BufferSpec{}, "step-*/=every 1000")
@@ -119,7 +119,7 @@ func TestFlushRuleWriterGone(t *testing.T) {
 }
 
 // TestFlushRuleTxnOrder: transactions that are committed in another order than their files were written in lose nothing:
-// what was written last of all that is there stays, and so does the newest by number.
+// the last written of the present ones stays, and so does the newest by number.
 func TestFlushRuleTxnOrder(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, startNode(t, nil), admin.BufferSpec{}, "step-*/=every 1000")
@@ -187,7 +187,7 @@ func TestFlushRuleClocks(t *testing.T) {
 	r.want([]string{"step-3", "step-7"}, "map[step-4:3 step-8:3]")
 }
 
-// TestFlushRuleReaders: readers of a step, at the nodes of its files and at others, keep what they have open when a node drops the
+// TestFlushRuleReaders: readers of a step, at the nodes of its files and at others, keep their open files when a node drops the
 // step that needs memory: each byte, read before or not, until they close it.
 func TestFlushRuleReaders(t *testing.T) {
 	t.Parallel()

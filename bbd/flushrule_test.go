@@ -132,7 +132,7 @@ func (r *ruled) buffer() (s struct {
 	return s
 }
 
-// want compares what a drain has flushed and named.
+// want compares the files that a drain has flushed and named.
 func (r *ruled) want(superseded []string, stored string) {
 	r.t.Helper()
 	if got := r.flush(); !slices.Equal(got, superseded) {
@@ -143,8 +143,8 @@ func (r *ruled) want(superseded []string, stored string) {
 	}
 }
 
-// TestFlushRule: of a series of steps the multiples are flushed and the others stay, whatever their age; a drain flushes
-// the newest and names the others, which keep no buffer from its end.
+// TestFlushRule: of a series of steps the multiples are flushed and the others stay, at any age; a drain flushes the
+// newest and names the others, which keep no buffer from its end.
 func TestFlushRule(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, startNode(t, nil), admin.BufferSpec{DirtyAge: time.Millisecond, Keep: []string{"new/"}}, "step-*/=every 5")
@@ -204,8 +204,8 @@ func TestFlushRuleAtOnce(t *testing.T) {
 	r.want([]string{"step-1", "step-2"}, "map[step-3:4 step-4:3]")
 }
 
-// TestFlushRuleMemory: when memory is needed, superseded steps are dropped whole and named, the newest is not, and what
-// a reader has open stays.
+// TestFlushRuleMemory: when memory is needed, superseded steps are dropped whole and named, the newest is not, and a
+// reader's open files stay.
 func TestFlushRuleMemory(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Store.MemoryBytes = 192 << 20 })
@@ -266,7 +266,7 @@ func TestFlushRuleNoRoom(t *testing.T) {
 	wantFile(t, r.b, "step-2/part-0", content)
 }
 
-// TestFlushRuleRestart: a restart changes nothing of what becomes of the steps.
+// TestFlushRuleRestart: a restart does not change the fate of the steps.
 func TestFlushRuleRestart(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

@@ -83,7 +83,7 @@ func TestOtherNamespaceLeavesMemory(t *testing.T) {
 	}
 }
 
-// A daemon that is alone owns its memory whatever it is called.
+// A daemon that is alone owns its memory under any name.
 func TestAloneUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

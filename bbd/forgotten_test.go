@@ -42,9 +42,9 @@ func (n *node) copyNamespace() string {
 	return copied
 }
 
-// A namespace that is set back has lost the changes acknowledged since. All of them are
-// back when the daemon has started: new files, those in directories that are forgotten
-// too, those that were renamed, those that are open, and what replaced a flushed one.
+// A namespace that is set back has lost the changes acknowledged since. All of them are back when
+// the daemon has started: new files, those in directories that are lost too, those that were
+// renamed, those that are open, and replacements of flushed ones.
 func TestForgottenFilesComeBack(t *testing.T) { eachEngine(t, forgottenFilesComeBack) }
 
 func forgottenFilesComeBack(t *testing.T, n *node) {
@@ -167,7 +167,7 @@ func forgottenFileIsSetAside(t *testing.T, n *node) {
 	n.change = func(cfg *bbd.Config) { cfg.Store.ShmDir = shm }
 	n.start()
 	n.stop()
-	n.start() // with ids that the forgotten file has not: nothing here knows of it
+	n.start() // with other ids than the lost file's: nothing here has it
 	write(t, n.dial().Buffer("b"), "f", second)
 	n.stop()
 	n.change = change
@@ -189,8 +189,8 @@ func forgottenFileIsSetAside(t *testing.T, n *node) {
 	})
 }
 
-// TestKeptSinceTheStart: what could not be set aside when the daemon started is, once what was in
-// the way is gone and it is drained, and the flusher takes it for whole.
+// TestKeptSinceTheStart: a file that could not be set aside when the daemon started is, once the
+// obstacle is gone and it is drained, and the flusher treats it as whole.
 func TestKeptSinceTheStart(t *testing.T) { eachEngine(t, keptSinceTheStart) }
 
 func keptSinceTheStart(t *testing.T, n *node) {
@@ -241,8 +241,8 @@ func keptSinceTheStart(t *testing.T, n *node) {
 	}
 }
 
-// A removal that is killed before the daemon forgets the bytes has been one all the same;
-// so has the replacement of one file by another.
+// A removal that is killed before the daemon drops the bytes has been one all the same; so has the
+// replacement of one file by another.
 func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
 	eachEngine(t, removedStaysRemovedAfterRestart)
 }
@@ -279,7 +279,7 @@ func removedStaysRemovedAfterRestart(t *testing.T, n *node) {
 	}
 }
 
-// A daemon that lives while the namespace loses entries restores them from memory.
+// A daemon that runs while the namespace loses entries restores them from memory.
 func TestReassert(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, withBuckets)
@@ -366,9 +366,8 @@ func TestForgottenBuffer(t *testing.T) {
 	}
 }
 
-// The namespace of a cluster forgets a file that is being written, and nobody has removed
-// it: what was synced is not given up, and is there again. A file that another node has
-// removed is gone.
+// The namespace of a cluster loses a file that is being written, and nobody has removed it: synced
+// bytes are kept, and are there again. A file that another node has removed is gone.
 func TestClusterForgottenOpenFile(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -412,9 +411,9 @@ func TestClusterForgottenOpenFile(t *testing.T) {
 	}
 }
 
-// TestReadOfForgottenVersion: while the namespace calls an earlier version of a file the newest,
-// a reader of that one is told the truth or gets it, and what memory holds of the newer one
-// stays: it comes back, and is flushed.
+// TestReadOfForgottenVersion: while the namespace has an earlier version of a file as the newest, a
+// reader of that one gets it or a true error, and the newer one in memory stays: it comes back, and
+// is flushed.
 func TestReadOfForgottenVersion(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string][]fault.Rule{

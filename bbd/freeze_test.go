@@ -13,7 +13,7 @@ import (
 	"forebay/client/admin"
 )
 
-// changes are those that clients believe in once they are acknowledged.
+// changes are those that clients rely on once they are acknowledged.
 var changes = map[string]func(context.Context, *client.Buffer) error{
 	"close": func(ctx context.Context, b *client.Buffer) error {
 		return b.WriteFile(ctx, "result", []byte("precious"), 0o644)

@@ -37,7 +37,7 @@ type intrusion struct {
 	Own     string   // a directory of the other user's
 }
 
-// intrude tries, and prints what came of each try: a kind, or "done".
+// intrude tries, and prints the result of each try: a kind, or "done".
 func intrude() int {
 	var at intrusion
 	if err := json.Unmarshal([]byte(os.Getenv(intruderEnv)), &at); err != nil {
@@ -251,7 +251,7 @@ func TestAnotherUser(t *testing.T) {
 			t.Errorf("another user: %s: %s, want %s", name, result, want)
 		}
 	}
-	// What is clean may be evicted meanwhile, and the other user's buffers are there now.
+	// Clean bytes may be evicted meanwhile, and the other user's buffers are there now.
 	same := func(text string) string { return strings.ReplaceAll(text, "State:evicted", "State:clean") }
 	now := strings.Split(same(listing(t, c)), "\n")
 	for line := range strings.SplitSeq(same(before), "\n") {

@@ -132,9 +132,9 @@ func TestStageInJobReplaces(t *testing.T) {
 	}
 }
 
-// TestJobOutlivesDaemon: a daemon is stopped in the middle of a stage-in, which is the
-// one that was asked, and the others do the rest. Who asks another daemon for the same
-// follows that job, and copies nothing twice.
+// TestJobOutlivesDaemon: a daemon is stopped in the middle of a stage-in, which has submitted it,
+// and the others do the rest. A client that requests the same from another daemon follows that job,
+// and copies nothing twice.
 func TestJobOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -298,8 +298,8 @@ func TestClusterLimit(t *testing.T) {
 	}
 }
 
-// TestStageInJobNodeGone: a node that goes while files are copied takes along what it has
-// copied. The stage-in names these files and fails, and so does the next one.
+// TestStageInJobNodeGone: a node that goes while files are copied takes its copies along. The
+// stage-in names these files and fails, and so does the next one.
 func TestStageInJobNodeGone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -307,7 +307,7 @@ func TestStageInJobNodeGone(t *testing.T) {
 	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", Keep: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 500)
-	// The others cannot end before the node is gone: what it publishes while it stops is there then.
+	// The others cannot end before the node is gone: its messages while it stops are there then.
 	others := nodes[:2]
 	for _, n := range others {
 		n.slowly("get", time.Second)

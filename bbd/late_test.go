@@ -33,8 +33,8 @@ func wantStored(t *testing.T, dir, name string, content []byte) {
 	}
 }
 
-// late has the calls of an operation on a node's store wait from now on, until they are let go on by the function
-// that it returns, or the test ends.
+// late blocks the calls of an operation on a node's store from now on, until the returned function is called, or
+// the test ends.
 func (n *node) late(t *testing.T, op string) (release func()) {
 	held := make(chan struct{})
 	release = sync.OnceFunc(func() { close(held) })
@@ -43,9 +43,9 @@ func (n *node) late(t *testing.T, op string) (release func()) {
 	return release
 }
 
-// TestClusterLateFlush: a node that is declared dead while it flushes a file, and lives.
-// Whatever becomes of the name meanwhile, and although the late flush is the last that
-// writes, the store ends with what the buffer has.
+// TestClusterLateFlush: a node that is declared dead while it flushes a file, and runs. After any
+// change of the name meanwhile, and although the late flush is the last that writes, the store ends
+// with the buffer's content.
 func TestClusterLateFlush(t *testing.T) {
 	t.Parallel()
 	old, fresh := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("NEW"), 1000)
@@ -214,7 +214,7 @@ func TestClusterSlowFlush(t *testing.T) {
 }
 
 // slowFlush reports whether the flush lasted until another node had written the file anew: the
-// daemon ends it sooner, if it hears of that.
+// daemon ends it sooner, if it notices that.
 func slowFlush(t *testing.T) bool {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
@@ -245,8 +245,8 @@ func slowFlush(t *testing.T) bool {
 	return slow
 }
 
-// TestClusterLateFlushAndRestart: the same of a node that dies when it has written, before
-// it could tell anybody.
+// TestClusterLateFlushAndRestart: the same of a node that dies when it has written, before it could
+// report it.
 func TestClusterLateFlushAndRestart(t *testing.T) {
 	t.Parallel()
 	there, dir := lateBeforeRestart(t, admin.ExistingOverwrite)
@@ -254,8 +254,8 @@ func TestClusterLateFlushAndRestart(t *testing.T) {
 	drain(t, there, "shared")
 }
 
-// TestClusterLateFlushIsKept: a buffer that keeps what it does not know has both contents then, and
-// says so.
+// TestClusterLateFlushIsKept: a buffer that keeps objects of others has both contents then, and
+// reports that.
 func TestClusterLateFlushIsKept(t *testing.T) {
 	t.Parallel()
 	there, dir := lateBeforeRestart(t, admin.ExistingKeep)
@@ -300,8 +300,8 @@ func lateBeforeRestart(t *testing.T, existing admin.Existing) (there *client.Cli
 	return there, dir
 }
 
-// TestClusterLateEvicted: what a late flush replaces after memory has let go of it is
-// named as lost, not passed for clean.
+// TestClusterLateEvicted: a file that a late flush replaces after its eviction from memory is named
+// as lost, and does not count as clean.
 func TestClusterLateEvicted(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -340,8 +340,8 @@ func TestClusterLateEvicted(t *testing.T) {
 	wantFile(t, b, "g", []byte("content"))
 }
 
-// TestClusterInheritorRestarts: who has taken over what a dead node had to do on the store
-// does it although it is restarted meanwhile.
+// TestClusterInheritorRestarts: the heir of a dead node's store operations carries them out
+// although it is restarted meanwhile.
 func TestClusterInheritorRestarts(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -379,9 +379,8 @@ func TestClusterInheritorRestarts(t *testing.T) {
 	wantStored(t, dir, "e/g", []byte("new"))
 }
 
-// TestClusterDeadNodesOperations: renames do not wait for what another node cannot carry
-// out on the store; they are looked after by one goroutine, not by one each, and reach
-// the store in the end.
+// TestClusterDeadNodesOperations: renames do not wait for operations that another node cannot carry
+// out on the store; one goroutine repeats them, not by one each, and reach the store in the end.
 func TestClusterDeadNodesOperations(t *testing.T) {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
@@ -418,8 +417,8 @@ func TestClusterDeadNodesOperations(t *testing.T) {
 	wantStored(t, dir, "e/bus/f", content)
 }
 
-// TestClusterFlushedUnrecorded: what a node has flushed, and died before it could say so,
-// is not lost with it. Other bytes of the same size under the name are not taken for it.
+// TestClusterFlushedUnrecorded: a flushed file of a node that died before it could record the flush
+// is not lost with it. Other bytes of the same size under the name do not count as the file.
 func TestClusterFlushedUnrecorded(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat([]byte("flushed"), 1000)
@@ -475,8 +474,8 @@ func TestClusterFlushedUnrecorded(t *testing.T) {
 	}
 }
 
-// TestClusterReadUnrenamed: what the store has under its old name, because who has renamed
-// it died before the store followed, can be read before that node is given up.
+// TestClusterReadUnrenamed: a file under its old name on the store, whose renamer died before the
+// store followed, can be read before that node is declared dead.
 func TestClusterReadUnrenamed(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -498,8 +497,8 @@ func TestClusterReadUnrenamed(t *testing.T) {
 	wantFile(t, nodes[1].dial().Buffer("shared"), "f", []byte("content"))
 }
 
-// TestClusterStartsAmongDestruction: a daemon that starts while others destroy buffers, which
-// it has just been told of, does without those.
+// TestClusterStartsAmongDestruction: a daemon that starts while others destroy buffers, which it
+// has just seen, continues without those.
 func TestClusterStartsAmongDestruction(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

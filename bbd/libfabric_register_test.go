@@ -70,8 +70,8 @@ func wantRegistered(t *testing.T, n *node, tiers ...bb.Tier) {
 	}
 }
 
-// TestLibfabricRegistersAtStart: what a daemon makes, and what it finds when it comes back, is
-// registered before anybody asks.
+// TestLibfabricRegistersAtStart: regions that a daemon makes, and those that it finds when it comes
+// back, are registered before any request.
 func TestLibfabricRegistersAtStart(t *testing.T) {
 	start, _ := registeringNode(t, func(*bbd.Config) {})
 	n, err := start()
@@ -133,8 +133,8 @@ func TestLibfabricRegionsMadeLater(t *testing.T) {
 	}
 }
 
-// TestLibfabricRefused: a daemon that may not register its memory says what to do. It does not
-// start where libfabric was asked for, and continues over TCP where it was left the choice.
+// TestLibfabricRefused: a daemon that may not register its memory reports a remedy. It does not
+// start where libfabric is required, and continues over TCP where it was left the choice.
 func TestLibfabricRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  error

@@ -4,5 +4,5 @@ package bbd_test
 
 import "forebay/rdma/ofi/fi"
 
-// clusterWant is what daemons of clusters reach each other over.
+// clusterWant is the fabric between daemons of clusters.
 var clusterWant = fi.Want{Provider: "tcp", Address: "127.0.0.1"}

@@ -35,7 +35,7 @@ func libfabricNode(t *testing.T, want fi.Want) (n *node, address string) {
 	return n, address
 }
 
-// wantPath checks how the session of uid is said to travel.
+// wantPath checks the reported path of the session of uid.
 func wantPath(t *testing.T, n *node, uid uint32, path string) {
 	t.Helper()
 	all := n.daemon.Status().Sessions
@@ -44,7 +44,8 @@ func wantPath(t *testing.T, n *node, uid uint32, path string) {
 	}
 }
 
-// TestLibfabric: what a client wrote over libfabric is what others read, and the other way round.
+// TestLibfabric: bytes that a client wrote over libfabric are read by others, and the other way
+// round.
 func TestLibfabric(t *testing.T) {
 	for name, want := range map[string]fi.Want{
 		"message endpoints":  {Provider: "tcp"},
@@ -78,7 +79,7 @@ func TestLibfabric(t *testing.T) {
 			if err := rdma.Do(t.Context(), c, op(t, rdma.OpRead, got, m.Regions[0], m.Extents[0].Offset)); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("what was read differs (%v)", err)
 			}
-			// The end of the session ends its connection, whatever it came over.
+			// The end of the session ends its connection, over any transport.
 			r.conn.Close()
 			wantFarGone(t, c)
 		})

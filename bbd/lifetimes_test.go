@@ -72,8 +72,8 @@ func wantInStore(t *testing.T, dir, name string, content []byte) {
 	}
 }
 
-// TestLifetime: a job comes to three nodes at once, finds what was staged in, leaves them
-// one after the other, and then everything is on its store and the buffer is gone.
+// TestLifetime: a job comes to three nodes at once, finds the staged-in files, leaves them one
+// after the other, and then everything is on its store and the buffer is gone.
 func TestLifetime(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -153,7 +153,7 @@ func TestLifetimeOrphan(t *testing.T) {
 		return err == nil && spec.State == admin.BufferOrphan
 	})
 	wantFile(t, nodes[1].dial().Buffer(l.Key), "f", content)
-	nodes[0].stop() // who keeps it changes
+	nodes[0].stop() // its keeper changes
 	nodes[0].start()
 	for _, n := range nodes {
 		n.faults.Set()
@@ -165,8 +165,8 @@ func TestLifetimeOrphan(t *testing.T) {
 	}
 }
 
-// TestLifetimeWithLostFile: what a job has lost with a node ends up in its bill, and does
-// not keep the rest from being saved, nor the job from its end.
+// TestLifetimeWithLostFile: files that a job has lost with a node end up in its bill, and do not
+// keep the rest from being saved, nor the job from its end.
 func TestLifetimeWithLostFile(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -188,7 +188,7 @@ func TestLifetimeWithLostFile(t *testing.T) {
 	wantInStore(t, store, "saved", []byte("saved"))
 }
 
-// TestLifetimeHurry: what is given up is in the bill.
+// TestLifetimeHurry: abandoned files are in the bill.
 func TestLifetimeHurry(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -213,7 +213,7 @@ func TestLifetimeHurry(t *testing.T) {
 }
 
 // TestLifetimePersistent: a buffer that outlives the job that made it ends with the job that
-// says so, and not while another one uses it.
+// destroys it, and not while another one uses it.
 func TestLifetimePersistent(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -244,7 +244,7 @@ func TestLifetimePersistent(t *testing.T) {
 	wantInStore(t, store, "f", content)
 }
 
-// TestLifetimeRefused: jobs get what their users may, and nobody else says what becomes of them.
+// TestLifetimeRefused: jobs get what their users may, and nobody else decides about them.
 func TestLifetimeRefused(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 1)
@@ -294,9 +294,9 @@ func TestLifetimeRefused(t *testing.T) {
 	}
 }
 
-// TestLifetimeGoverned: a job is over when its batch system says so and it has left the
-// nodes that it came to, what it asked for in vain is noted, and what its buffer did is
-// known after its nodes' daemons were started again.
+// TestLifetimeGoverned: a job is over when its batch system reports so and it has left its nodes,
+// refused requests are noted, and its buffer's figures are known after its nodes' daemons were
+// started again.
 func TestLifetimeGoverned(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -383,8 +383,8 @@ func TestLifetimeNotRun(t *testing.T) {
 	}
 }
 
-// TestLifetimeStageInNodeGone: a node goes while a job's data is staged in, and takes along
-// what it has copied. The job's stage-in fails and names files, and is not said to be done.
+// TestLifetimeStageInNodeGone: a node goes while a job's data is staged in, and takes its copies
+// along. The job's stage-in fails and names files, and is not reported as done.
 func TestLifetimeStageInNodeGone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

@@ -16,8 +16,8 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// TestLinkOrFileLeftBehind: in a buffer with a codec, what a flush put without a record under a name goes when
-// something of the other kind gets the name, whose object has another one.
+// TestLinkOrFileLeftBehind: in a buffer with a codec, an object that a flush put without a record under a name
+// goes when something of the other kind gets the name, whose object has another one.
 func TestLinkOrFileLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, cluster := range []bool{false, true} {
@@ -77,7 +77,7 @@ func leftBehindByOther(t *testing.T, cluster, link, clean bool) {
 }
 
 // TestLinkNamedAsAnObject: in a buffer with a codec, a link and a file whose objects would have one name do not replace
-// each other on the store, whatever the buffer does with files of others.
+// each other on the store, under any rule of the buffer for files of others.
 func TestLinkNamedAsAnObject(t *testing.T) {
 	t.Parallel()
 	for _, linkFirst := range []bool{false, true} {

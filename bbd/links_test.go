@@ -168,7 +168,7 @@ func TestLinkInDurableBuffer(t *testing.T) {
 	wantLinks(t, dir, map[string]string{"l": "target"})
 }
 
-// TestLinksKeepTheStoresFiles: what lies under a link's name on the store, and is not this buffer's, stays.
+// TestLinksKeepTheStoresFiles: an object of others under a link's name on the store stays.
 func TestLinksKeepTheStoresFiles(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

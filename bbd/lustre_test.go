@@ -33,8 +33,8 @@ func onLustre(t *testing.T, targets int, change func(*bbd.Config)) (*node, *lust
 	return n, fs
 }
 
-// The layout that a daemon's table or a buffer's URL asks for is that of the files, and is in the answers of stat and in
-// the receipt; a stage-out has the one of its own URL.
+// The layout in a daemon's table or a buffer's URL is that of the files, and is in the answers of stat and in the
+// receipt; a stage-out has the one of its own URL.
 func TestLayoutsOfBuffers(t *testing.T) {
 	t.Parallel()
 	n, fs := onLustre(t, 6, func(cfg *bbd.Config) {
@@ -110,8 +110,8 @@ func receiptOf(t *testing.T, c *client.Client, buffer string) map[string]string 
 	return layouts
 }
 
-// While a target does not answer, status says which, with the state of its import where that can be read; when it answers,
-// what waited is flushed.
+// While a target does not answer, status names it, with the state of its import where that can be read. When it answers,
+// waiting files are flushed.
 func TestSilentTargetOfLustre(t *testing.T) {
 	t.Parallel()
 	var fs *lustretest.FS
@@ -130,7 +130,7 @@ func TestSilentTargetOfLustre(t *testing.T) {
 		s := n.storeOf()
 		return s.State == "silent" && slices.Equal(s.Targets, []string{"scratch-OST0001 (DISCONN)", "scratch-OST0002"})
 	})
-	fs.Evict(1) // what waits for it fails, and is tried again
+	fs.Evict(1) // calls that wait for it fail, and are retried
 	fs.Answer(2)
 	drain(t, c, "b")
 	if got := n.storeOf(); got.State != "answers" || got.Targets != nil {

@@ -11,9 +11,9 @@ import (
 	"forebay/meta"
 )
 
-// Where a namespace is a log, what a directory holds is moved to another one in one go: files, also
-// one that is being written, whole directories, and what lies in directories that both have. What is
-// in the way stays. It is all there after a restart.
+// Where a namespace is a log, the entries of a directory move to another one in one step: files,
+// also one that is being written, whole directories, and the entries of directories that both have.
+// An entry in the way stays. It is all there after a restart.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
@@ -78,8 +78,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A daemon that does not have its namespace for itself sets a buffer aside that has a log, with what
-// to do about it. What memory holds stays.
+// A daemon that does not have its namespace for itself sets a buffer aside that has a log, with a
+// remedy. Its memory stays.
 func TestLogOfSeveral(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })

@@ -11,7 +11,7 @@ import (
 	"forebay/client/admin"
 )
 
-// What daemons read from each other's memory and write there is counted.
+// Reads and writes of daemons in each other's memory are counted.
 func TestClusterCountsFabricBytes(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

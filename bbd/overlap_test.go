@@ -14,7 +14,7 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// TestOverlappingStores: whatever the client, no buffer is created on the store of another one, nor
+// TestOverlappingStores: for any client, no buffer is created on the store of another one, nor
 // below or above it, nor by another path, unless the store is shared. Buffers that other daemons
 // made count, and so do those that were there before a restart.
 func TestOverlappingStores(t *testing.T) {

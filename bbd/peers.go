@@ -36,7 +36,7 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 	return &wire.Empty{}, err
 }
 
-// replicate records extents of a file whose owner is the daemon that asks.
+// replicate records extents of a file on request of the file's owner.
 func (d *Daemon) replicate(ctx context.Context, r *rpc.Request, m *wire.Replicate) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "replicate", m.Buffer)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *Daemon) replicate(ctx context.Context, r *rpc.Request, m *wire.Replicat
 	return &wire.Empty{}, b.Replicas().Record(ctx, m, extents)
 }
 
-// discard forgets bytes that do not count any more, unless the namespace relies on them.
+// discard drops bytes that do not count any more, unless the namespace relies on them.
 func (d *Daemon) discard(ctx context.Context, r *rpc.Request, m *wire.Discard) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "discard", m.Buffer)
 	if err == nil {

@@ -52,8 +52,8 @@ func flood(socket string) int {
 	return 0
 }
 
-// holdAs runs this binary as a user, reads what it prints into result, and lets it continue until what
-// it returns is called.
+// holdAs runs this binary as a user, reads its output into result, and lets it continue until the
+// returned function is called.
 func holdAs(t *testing.T, dir string, uid uint32, env string, result any) (end func()) {
 	t.Helper()
 	cmd := otherUser(t, dir, uid, env)
@@ -118,8 +118,8 @@ func TestSessionsOfAUser(t *testing.T) {
 	}
 }
 
-// TestUnprovenConnections lets in whoever proves to be somebody, whatever number of connections
-// do not, and tells of the end those that gave way.
+// TestUnprovenConnections admits proven clients beside any number of unproven connections, and
+// reports the end to those that gave way.
 func TestUnprovenConnections(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) {

@@ -55,7 +55,7 @@ func proxyOn(t *testing.T, network, address string, to func() string) *proxy {
 	return p
 }
 
-// pass copies what comes from a connection, unless it is lost.
+// pass copies the bytes of a connection, unless they are lost.
 func pass(to, from net.Conn, lost *atomic.Bool) {
 	defer to.Close()
 	defer from.Close()

@@ -16,8 +16,8 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// Readers of more than fits into memory continue, however many there are, at a node that
-// is not the home of what they read.
+// Readers of more than fits into memory continue, however many there are, at a node that is not the
+// owner of their files.
 func TestClusterManyReadersLittleMemory(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -75,7 +75,7 @@ func TestClusterTwoReadersOneLargeFile(t *testing.T) {
 	}
 }
 
-// larger than memory: the size of a file that fits into none of what a test's node has.
+// larger than memory: the size of a file that does not fit into a test's node.
 const tooLarge = 90 << 20
 
 // storedAlone writes a file larger than memory and leaves it on the store alone.
@@ -179,7 +179,7 @@ func TestReadWhileMemoryIsHeld(t *testing.T) {
 	contents := map[string][]byte{}
 	n.evicted(c, b, contents)
 	ctx := limited(t, 60*time.Second)
-	for name := range contents { // each reader pins what it has reached, at several places
+	for name := range contents { // each reader pins its present window, at several places
 		f, err := n.dial().Buffer("ev").Open(ctx, name)
 		if err != nil {
 			t.Fatal(err)

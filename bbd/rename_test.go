@@ -14,9 +14,9 @@ import (
 	"forebay/client/admin"
 )
 
-// Renames and removals of one name meet while the file is being written. One of them
-// wins, the others hear that the name is gone, nobody waits for ever, and what was
-// written ends under one name at most.
+// Renames and removals of one name meet while the file is being written. One of them wins, the
+// others get the error that the name is gone, nobody waits for ever, and the written file ends
+// under one name at most.
 func TestRenamesMeet(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

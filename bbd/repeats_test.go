@@ -9,8 +9,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// TestClusterRepeatedCommit: a commit whose answer is lost, and that is repeated, does
-// not undo what another writer has committed to the same range since.
+// TestClusterRepeatedCommit: a commit whose answer is lost, and that is repeated, does not undo
+// another writer's later commit to the same range.
 func TestClusterRepeatedCommit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -147,8 +147,8 @@ func TestReplacedStaysDurable(t *testing.T) {
 	}
 }
 
-// TestReplacedOutlivesTheNode loses the node before the new version is flushed. Readers are told
-// that it is lost, and that the store has an older one; removing the name removes that, too.
+// TestReplacedOutlivesTheNode loses the node before the new version is flushed. Readers get the
+// error that it is lost, and that the store has an older one; removing the name removes that, too.
 func TestReplacedOutlivesTheNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -176,9 +176,9 @@ func TestReplacedOutlivesTheNode(t *testing.T) {
 	wantStore(t, dir, nil)
 }
 
-// TestReplacedByOlderRelease carries out what an older release has noted of a rename over a
-// flushed file. As long as a file has the name, its flush replaces the old version; if there is
-// none, the store removes it.
+// TestReplacedByOlderRelease carries out an older release's note of a rename over a flushed file.
+// As long as a file has the name, its flush replaces the old version; if there is none, the store
+// removes it.
 func TestReplacedByOlderRelease(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(b *client.Buffer) error{
@@ -266,7 +266,7 @@ func TestTxnReplacedStaysDurable(t *testing.T) {
 	}
 }
 
-// TestClusterReplacedStaysDurable has one node replace what another has flushed, asked by a
+// TestClusterReplacedStaysDurable replaces another node's flushed file at one node, on request of a
 // client of a third, while the store is full.
 func TestClusterReplacedStaysDurable(t *testing.T) {
 	t.Parallel()

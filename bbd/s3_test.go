@@ -47,7 +47,7 @@ func s3Credentials(t *testing.T) *s3test.Server {
 	return server
 }
 
-// objects returns what a bucket holds, by name.
+// objects returns the content of a bucket, by name.
 func objects(t *testing.T, server *s3test.Server, bucket, prefix string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

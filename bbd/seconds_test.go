@@ -16,8 +16,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// lacking is how many files of a node's buffers have no second copy. One that has not
-// heard of a buffer has none.
+// lacking is how many files of a node's buffers have no second copy. One that has not seen a buffer
+// has none.
 func (n *node) lacking() (files int) {
 	for _, b := range n.status().Buffers {
 		files += b.Lacking

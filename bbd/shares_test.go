@@ -62,7 +62,7 @@ func hoard(socket string) int {
 	return 0
 }
 
-// raw begins a session that the test speaks in itself.
+// raw begins a session whose frames the test sends itself.
 func raw(socket string) (net.Conn, *wire.Reader, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -145,7 +145,8 @@ func unfinished(socket string) (end func(), err error) {
 	}, nil
 }
 
-// TestHoarder bounds what one user's sessions have the daemon hold, and lets root continue.
+// TestHoarder checks the bounds of the daemon's memory for one user's sessions, and that root
+// continues.
 func TestHoarder(t *testing.T) {
 	t.Parallel()
 	open := openDir(t)
@@ -255,7 +256,7 @@ func TestNoWaitTakesWhatIsClean(t *testing.T) {
 	}
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	files := uint64(1)
-	if reply := put(files, "urgent"); reply.head.Has(wire.FlagError) { // she stays a user with memory, whatever is clean
+	if reply := put(files, "urgent"); reply.head.Has(wire.FlagError) { // she stays a user with memory, even if all is clean
 		t.Fatalf("%+v", reply.error(t))
 	}
 	for files < 30 {

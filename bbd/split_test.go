@@ -9,9 +9,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// TestSplitExtentKeepsItsChecksum: an extent goes to the owner of its file in two pieces,
-// because what the owner's segment has left is too small for it. The checksums of the pieces
-// must not make bytes look right that are not what the writer wrote.
+// TestSplitExtentKeepsItsChecksum: an extent goes to the owner of its file in two pieces, because
+// the rest of the owner's segment is too small for it. The checksums of the pieces must not make
+// bytes look right that are not the writer's.
 func TestSplitExtentKeepsItsChecksum(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -109,7 +109,7 @@ func TestStageOutDirectories(t *testing.T) {
 }
 
 // TestStageInNames stages in a tree that has names which a buffer cannot hold. Each is named as failed, of a
-// directory and what is below it the directory alone, and everything else is there.
+// directory with all below it the directory alone, and everything else is there.
 func TestStageInNames(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{1, 2} {

@@ -59,8 +59,8 @@ func (n *node) tryStartHearing(text string) (log string, err error) {
 	return log, err
 }
 
-// TestStartSaysWhatItWaitsFor starts a daemon whose namespace's server is not there. The log says
-// so, and why, while the start waits.
+// TestStartSaysWhatItWaitsFor starts a daemon whose namespace's server is not there. The log has
+// that and the reason, while the start waits.
 func TestStartSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

@@ -12,7 +12,7 @@ import (
 )
 
 // A daemon is stopped, and gossip has not noticed yet: its callers get the error that it is
-// unavailable, and that is not what its clients' daemon is.
+// unavailable, and that does not apply to its clients' daemon.
 func TestClusterStoppedDaemon(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Limits.Silence = 2 * time.Second })

@@ -22,16 +22,16 @@ import (
 	"forebay/internal/bb"
 )
 
-// stagerEnv makes this binary a program of the other user that asks for one stage-in from each of
-// many URLs, and for a buffer on each, and prints what came of them.
+// stagerEnv makes this binary a program of the other user that requests one stage-in from each of
+// many URLs, and a buffer on each, and prints the results.
 const stagerEnv = "FOREBAY_TEST_STAGER"
 
 type stager struct {
 	Socket string
-	URLs   map[string]string // by what they are
+	URLs   map[string]string // by description
 }
 
-// outcome is what a request failed with; Kind is "done" if it did not.
+// outcome is the error of a request; Kind is "done" if it did not.
 type outcome struct{ Kind, Text string }
 
 func stageAll(told string) int {

@@ -182,8 +182,8 @@ func TestDrainNamesFilesThatNeverFlew(t *testing.T) {
 	}
 }
 
-// A store that hangs is told by events, with the age of its oldest flush, and with the Lustre targets that
-// do not answer, for as long as it hangs.
+// A store that hangs is reported by events, with the age of its oldest flush, and with the Lustre targets
+// that do not answer, for as long as it hangs.
 func TestHungLustreNamesTargets(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -271,7 +271,7 @@ func TestStatusOfStoppedS3(t *testing.T) {
 	drain(t, c, "s3")
 }
 
-// heard is what a daemon has logged.
+// heard has the lines that a daemon has logged.
 type heard struct {
 	mu   sync.Mutex
 	text strings.Builder

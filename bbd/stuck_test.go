@@ -47,7 +47,7 @@ func wantNoRoom(t *testing.T, err error, of string) {
 	}
 }
 
-// TestNeverFits: a file that is larger than memory is refused, with what to do, and leaves nothing; its
+// TestNeverFits: a file that is larger than memory is refused, with a remedy, and leaves nothing; its
 // memory is there for the next one.
 func TestNeverFits(t *testing.T) {
 	t.Parallel()

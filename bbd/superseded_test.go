@@ -26,7 +26,7 @@ func readAll(t *testing.T, f *client.File, size int) []byte {
 	return got
 }
 
-// press evicts what may be evicted, with files of another buffer.
+// press evicts all evictable bytes, with files of another buffer.
 func (n *node) press() {
 	n.t.Helper()
 	c := n.dial()
@@ -122,7 +122,7 @@ func TestReaderOfSupersededEvicted(t *testing.T) {
 	}
 }
 
-// closesToNothing closes a reader of what nothing else refers to, removes all other files, and
+// closesToNothing closes a reader of extents without other references, removes all other files, and
 // waits until no byte of any file is in memory or on disk.
 func (n *node) closesToNothing(c *client.Client, f *client.File, buffers ...string) {
 	n.t.Helper()

@@ -15,7 +15,7 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// TestTierWithoutDisk: a rule for a tier that no daemon has is refused, with what to do.
+// TestTierWithoutDisk: a rule for a tier that no daemon has is refused, with a remedy.
 func TestTierWithoutDisk(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func() *node{
@@ -92,7 +92,7 @@ func TestTiers(t *testing.T) {
 	settled("after a restart", logged+4096)
 }
 
-// TestTiersWithoutDisk: a node that has lost its disk tier keeps in memory what belongs on disk.
+// TestTiersWithoutDisk: a node that has lost its disk tier keeps the disk's files in memory.
 func TestTiersWithoutDisk(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 128<<20 })

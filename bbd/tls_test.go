@@ -70,7 +70,8 @@ func greet(t *testing.T, address string, secure *clustercert.Credentials, hello 
 	return err
 }
 
-// TestTLS: where certificates are configured they are needed, and say who may claim what.
+// TestTLS: where certificates are configured they are needed, and decide about the users that a
+// client may name.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -168,8 +169,8 @@ func TestTLSCluster(t *testing.T) {
 	wantFile(t, b, "g", content)
 }
 
-// TestCertifiedRootUsesNoFiles: a client's certificate says that its holder is trusted to name
-// users, which makes nobody root on a file system.
+// TestCertifiedRootUsesNoFiles: a client's certificate allows its holder to name users, which makes
+// nobody root on a file system.
 func TestCertifiedRootUsesNoFiles(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -152,7 +152,7 @@ func TestTokenIsNeeded(t *testing.T) {
 	}
 }
 
-// recorder keeps what a client sends.
+// recorder keeps a client's requests.
 type recorder struct {
 	net.Conn
 	mu   sync.Mutex

@@ -57,7 +57,7 @@ func TestClusterTruncatedAcrossRestart(t *testing.T) {
 }
 
 // TestClusterTruncatedWhileWriterIsAway replaces the content of a file whose writer at another node has
-// lost its connection to the owner and may come back. What that writer has committed is no part of the new
+// lost its connection to the owner and may come back. That writer's commits are no part of the new
 // content, and its later commit fails.
 func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 			write(t, b, "f", fresh)
 			wantFile(t, b, "f", fresh)
 			if !committed {
-				return // the writer has begun nothing that ended, and continues with what it finds
+				return // the writer has begun nothing that ended, and continues with the present content
 			}
 			if _, err := away.WriteAt(late, 0); err != nil {
 				t.Fatal(err)

@@ -276,7 +276,7 @@ func TestTxnBegunAgain(t *testing.T) {
 			}
 		}
 	})
-	// The subscription stands some time after the call: write until it has heard.
+	// The subscription stands some time after the call: write until it gets an event.
 	eventually(t, "events are heard", func() bool {
 		write(t, b, "told", []byte("x"))
 		return heard.Load()
@@ -312,7 +312,7 @@ func TestTxnBegunAgain(t *testing.T) {
 	}
 }
 
-// TestTxnLease has a transaction die with its client, and one live that is renewed.
+// TestTxnLease: a transaction ends with its client, and one that is renewed continues.
 func TestTxnLease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Limits.Reap = 50 * time.Millisecond })
@@ -374,7 +374,7 @@ func TestTxnRestart(t *testing.T) {
 	n.start()
 	b = n.dial().Buffer("buf")
 	commit(t, b.Txn(x.ID()), client.CommitOptions{})
-	n.stop() // whatever of the fold is done
+	n.stop() // at any point of the fold
 	n.start()
 	c = n.dial()
 	b = c.Buffer("buf")

@@ -8,8 +8,8 @@ import (
 	"forebay/client/admin"
 )
 
-// TestFlushRecordedAndItsAnswerLost has the namespace record a flush that the daemon does
-// not learn of. The next attempt finds the file clean, and so does memory: others can use it.
+// TestFlushRecordedAndItsAnswerLost makes the namespace record a flush without an answer to the
+// daemon. The next attempt finds the file clean, and so does memory: others can use it.
 func TestFlushRecordedAndItsAnswerLost(t *testing.T) {
 	t.Parallel()
 	for _, renamed := range []bool{false, true} {

@@ -15,8 +15,8 @@ import (
 	"forebay/meta/metatest"
 )
 
-// The namespace forgets a file while its daemon runs. A drain does not pass over what is
-// dirty and in no queue: the file has its entry again, and is on the store.
+// The namespace loses a file while its daemon runs. A drain does not pass over a dirty file in no
+// queue: the file has its entry again, and is on the store.
 func TestDrainFindsForgottenFile(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, withBuckets)

@@ -176,8 +176,8 @@ func TestRemovedTreeAfterRestart(t *testing.T) {
 	})
 }
 
-// TestRenamedTreeLeavesFilesOfOthers: a directory's rename moves on the store what the buffer has
-// flushed, under whatever names later changes gave it, and nothing else.
+// TestRenamedTreeLeavesFilesOfOthers: a directory's rename moves the buffer's flushed objects on
+// the store, under the names of later changes, and nothing else.
 func TestRenamedTreeLeavesFilesOfOthers(t *testing.T) {
 	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
 		b, _ := n.buffer(c, admin.BufferSpec{Name: "moves", Backing: s.url})

@@ -19,7 +19,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// speaking has gossip say of a member that it speaks other versions.
+// speaking sets other versions for a member in gossip.
 func (n *node) speaking(v wire.Versions) {
 	daemon := n.daemon // the others ask while this one stops
 	n.members.set(n.name, func() gossip.Member {
@@ -42,7 +42,7 @@ func wantSaid(t *testing.T, what string, err error, kind bb.Kind, parts ...strin
 	}
 }
 
-// While a member speaks the previous version, all do what they do together as it does.
+// While a member has the previous version, all do their common work as it does.
 func TestOlderMember(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -71,7 +71,7 @@ func TestOlderMember(t *testing.T) {
 	if _, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "b", Path: "in", URL: "file://" + to + "/out"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// What is dirty elsewhere cannot be replaced now, and says why.
+	// A file that is dirty elsewhere cannot be replaced now, and the error has the reason.
 	keep, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "kept", Keep: []string{"*"}})
 	if err := keep.Mkdir(t.Context(), "in", 0o755); err != nil {
 		t.Fatal(err)
@@ -107,14 +107,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A member that no version is shared with is not asked, and what would need it fails
-// and says so; what does not continues.
+// A member without a common version gets no request. Calls that need it fail with that error;
+// others continue.
 func TestStrangerAmongMembers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
-	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what it holds is to be missing in the drain
+	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // its files are to be missing in the drain
 	write(t, nodes[1].dial().Buffer("b"), "theirs", random(1000))
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 	}
 }
 
-// A client of the previous version works, and what it cannot have is refused with a reason.
+// A client of the previous version works, and features that it lacks are refused with a reason.
 func TestClientOfThePreviousVersion(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

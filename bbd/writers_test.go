@@ -124,8 +124,8 @@ func reserve(t *testing.T, w *client.File, n int) []byte {
 	return mem
 }
 
-// TestUncommittedMemoryOutlivesTheGrace: what a writer has not committed stays as it is until
-// the writer has copied it, however long that takes.
+// TestUncommittedMemoryOutlivesTheGrace: a writer's uncommitted bytes stay as they are until the
+// writer has copied it, however long that takes.
 func TestUncommittedMemoryOutlivesTheGrace(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, briefGrace)
@@ -142,8 +142,8 @@ func TestUncommittedMemoryOutlivesTheGrace(t *testing.T) {
 }
 
 // TestAllMemoryUncommitted: two writers have all memory, and have committed nothing, when the
-// daemon starts again. Each copies what it has out of a segment before it waits for the next
-// one, which can only be that.
+// daemon starts again. Each copies its bytes out of a segment before it waits for the next one,
+// which can only be that.
 func TestAllMemoryUncommitted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, endlessGrace)

@@ -27,7 +27,7 @@ type Caller struct {
 	// no rights of root.
 	NoRoot bool
 
-	Relayed bool // another daemon asks for them: requests that are not for this node are refused
+	Relayed bool // another daemon relays them: requests that are not for this node are refused
 }
 
 // Right is a set of rights, as the permission bits of one class.

@@ -18,7 +18,7 @@ type Request struct {
 	User   string // whose bytes they will be: requests of one user share its turn
 	Buffer string
 	Client string        // the requester: requests of one client share its turn
-	Bytes  int64         // wanted; a grant may be of less, but not of less than a unit
+	Bytes  int64         // requested; a grant may be of less, but not of less than a unit
 	Age    time.Duration // how long it has waited
 	NoWait bool          // refuse rather than wait
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs testdata/*: `pool`, `buffer` and `ask` set the state, all in
-// MiB; `decide` prints the actions and takes what was granted off the pool.
+// TestScripts runs testdata/*: `pool`, `buffer` and `ask` set the state, all in MiB; `decide`
+// prints the actions and takes grants off the pool.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var s State
@@ -113,7 +113,7 @@ func after(s State, actions []Action) State {
 	return s
 }
 
-// TestEverybodyIsAnsweredOnce checks what must hold of any decision.
+// TestEverybodyIsAnsweredOnce checks the invariants of any decision.
 func TestEverybodyIsAnsweredOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var served Served
@@ -194,8 +194,8 @@ func randomState(r *rand.Rand) State {
 	return s
 }
 
-// TestTurnsAgainstOracle compares the order of grants with a dumb oracle: whoever
-// has the smallest sum so far is next, in a world in which everybody always waits.
+// TestTurnsAgainstOracle compares the order of grants with a dumb oracle: the user with the
+// smallest sum so far is next, in a world in which everybody always waits.
 func TestTurnsAgainstOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for range 300 {

@@ -82,7 +82,7 @@ func TestPlaceNear(t *testing.T) {
 	}
 }
 
-// The same numbers give the same order, whatever they are.
+// The same numbers give the same order, of any values.
 func TestPlaceIsPure(t *testing.T) {
 	peers := []Peer{{Node: "a", Free: 1 << 62, Ready: true, Near: true}, {Node: "b", Free: 1 << 62, Ready: true}, {Node: "c", Free: 3, Sent: 1 << 62, Ready: true}}
 	for _, r := range []float64{0, 0.5, 0.9999999999999999} {
@@ -93,7 +93,7 @@ func TestPlaceIsPure(t *testing.T) {
 	}
 }
 
-// emptiest is what Place must not do: the counter-example.
+// emptiest is the choice that Place must not make: the counter-example.
 func emptiest(peers []Peer, _ int64, _ func() float64) []bb.NodeID {
 	peers = slices.Clone(peers)
 	slices.SortStableFunc(peers, func(a, b Peer) int { return int(b.believed() - a.believed()) })
@@ -104,7 +104,7 @@ func emptiest(peers []Peer, _ int64, _ func() float64) []bb.NodeID {
 	return order
 }
 
-// herd is what many placers do with hints that grow old.
+// herd is the behaviour of many placers with hints that grow old.
 type herd struct {
 	worst   float64 // most that a node got in a round, of its share by free bytes
 	asked   float64 // nodes asked for each placement
@@ -175,8 +175,8 @@ func TestPlaceMakesNoHerd(t *testing.T) {
 	for name, free := range map[string][]int64{"even": even, "mixed": mixed, "one empty": one} {
 		ours, theirs := stampede(Place, free, 100, 5, 5), stampede(emptiest, free, 100, 5, 5)
 		t.Logf("%s: two choices %+v, the emptiest %+v", name, ours, theirs)
-		// Twice its share in the mean, and what chance adds: with about five a node and
-		// round, the most of 500 is 2.5 times as much.
+		// Twice its share in the mean, plus chance: with about five a node and round, the most of
+		// 500 is 2.5 times as much.
 		if ours.worst > 4 {
 			t.Errorf("%s: a node got %.1f times its share", name, ours.worst)
 		}

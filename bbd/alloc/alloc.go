@@ -102,14 +102,14 @@ type Request struct {
 	UID      uint32
 	Client   uint64   // the session; 0: the daemon itself
 	Claimant Claimant // nil: waits without an end are not looked for, as of a client of another node
-	Bytes    int64    // wanted: a segment of this size or less
+	Bytes    int64    // requested: a segment of this size or less
 	Min      int64    // bytes that must fit into it
 	Fits     int64    // bytes that should
 	NoWait   bool     // fail rather than wait
 	Tier     bb.Tier  // where the bytes belong
 	Files    int      // open for writing, that cannot go on without it
 	AllFiles bool     // by the client: Files are all that wait
-	Commits  bool     // on request, the client commits its writes and asks again
+	Commits  bool     // on request, the client commits its writes and tries again
 }
 
 // WaitStatus is how many writers wait for memory.
@@ -500,10 +500,9 @@ func (r *Allocator) clear(w *waiter, bytes int64) (made store.Room) {
 	return made
 }
 
-// Evict frees clean memory; where that is not enough, idle leases of the daemon's own go
-// back. What writers had not committed when they lost their daemon is theirs until they have
-// unlocked it, and until ResumeGrace is over: they copy out of it into the room that is asked
-// for here.
+// Evict frees clean memory; where that is not enough, idle leases of the daemon's own go back.
+// Uncommitted segments of writers that lost their daemon stay theirs until they have unlocked them,
+// and until ResumeGrace is over: they copy out of them into the room that is requested here.
 func (r *Allocator) Evict(bytes int64) (freed int64) {
 	freed = r.o.Store.Evict(bb.TierMemory, bytes)
 	r.o.Events.Evicted(bb.TierMemory, freed)

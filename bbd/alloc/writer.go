@@ -46,7 +46,7 @@ type Writer struct {
 	last int64 // bytes of the one before
 }
 
-// filling is a leased segment. What follows the lease is guarded by the writer's mu.
+// filling is a leased segment. The fields after the lease are guarded by the writer's mu.
 type filling struct {
 	lease store.Lease
 	segment.Cursor

@@ -145,7 +145,7 @@ func (l *List) Changed(name string, now *bb.Buffer) {
 	l.drop(&kept.Spec)
 }
 
-// drop forgets a buffer that was destroyed.
+// drop removes a buffer that was destroyed.
 func (l *List) drop(spec *bb.Buffer) {
 	l.o.Drop(spec.Name)
 	if err := l.o.Doubts.Forget(spec); err != nil {
@@ -156,7 +156,7 @@ func (l *List) drop(spec *bb.Buffer) {
 	delete(l.buffers, spec.Name)
 }
 
-// Restored forgets a buffer that is served now.
+// Restored removes a buffer that is served now.
 func (l *List) Restored(spec *bb.Buffer) error {
 	l.mu.Lock()
 	delete(l.buffers, spec.Name)

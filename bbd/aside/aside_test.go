@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// namespace is the record of a buffer, and what was dropped.
+// namespace is the record of a buffer, and the dropped files.
 type namespace struct {
 	now     *bb.Buffer
 	dropped int

@@ -16,8 +16,8 @@ import (
 )
 
 // The URL of an object store is its user's: it names an endpoint, which is sent signed requests; a
-// profile of credentials; files. What of it a user may have the daemon use, package storerules
-// decides. Root and the daemon's own user may name anything: they can do it without the daemon.
+// profile of credentials; files. Package storerules decides which parts of it a user may make the
+// daemon use. Root and the daemon's own user may name anything: they can do it without the daemon.
 
 // ownerCred are the rights that a buffer's store is used with: its owner's.
 func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }

@@ -58,8 +58,8 @@ func (s *Pool) SilentTargets(backingID string) []string {
 	return slices.Clone(t.names)
 }
 
-// stepTargets asks for silent targets, if a store on Lustre is silent, and forgets the answer if none
-// is any more.
+// stepTargets requests the silent targets, if a store on Lustre is silent, and drops the answer if
+// none is any more.
 func (s *Pool) stepTargets(wanted bool, now time.Time) {
 	t := &s.targets
 	t.mu.Lock()

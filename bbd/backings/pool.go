@@ -68,7 +68,7 @@ type Pool struct {
 	o       Options
 	ctx     context.Context // of all that it opens
 	global  *rate.Limiter   // nil: none
-	cluster *rate.Limiter   // this daemon's share of what all may use together; nil: no limit
+	cluster *rate.Limiter   // this daemon's share of the limit of all; nil: no limit
 	wg      sync.WaitGroup
 	targets targets
 	mu      struct {
@@ -350,7 +350,7 @@ func (s *Pool) InDirectory(url string) bool {
 	return s.mu.shared[url].directory
 }
 
-// LookUp determines the result of Shared from now on. It asks neither file system nor endpoint.
+// LookUp determines the result of Shared from now on. It uses neither file system nor endpoint.
 func (s *Pool) LookUp(url string) string {
 	to := sharedOf(url)
 	s.mu.Lock()
@@ -437,8 +437,8 @@ func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.He
 // buffer hands the bytes to its owner.
 func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GID: spec.GID} }
 
-// storeUser returns the user with whose rights a path is reached for a session. The kernel decides what they
-// are worth; a daemon that cannot act as others reaches its own user's files for that user alone.
+// storeUser returns the user with whose rights a path is reached for a session. The kernel checks these
+// rights; a daemon that cannot act as others reaches its own user's files for that user alone.
 func (s *Pool) storeUser(c access.Caller, op, path string) (asuser.User, error) {
 	switch {
 	case c.System:

@@ -84,7 +84,7 @@ func TestShareHolds(t *testing.T) {
 	var total int64
 	for second, n := range bytes {
 		total += n
-		moment := from[4] == second || from[6] == second // others have not heard yet
+		moment := from[4] == second || from[6] == second // others have no news yet
 		if n > limit*13/10 && !moment || n > 2*limit {
 			t.Errorf("second %d: %d bytes, the limit is %d", second, n, limit)
 		}

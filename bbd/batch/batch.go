@@ -27,7 +27,7 @@ type Buffers interface {
 	Served(name string) (Buffer, bool)
 	// All returns the buffers that this daemon serves.
 	All() []Buffer
-	// Create creates a buffer with the rights of c. What spec lacks comes from the request m.
+	// Create creates a buffer with the rights of c. Missing fields of spec come from the request m.
 	Create(ctx context.Context, c access.Caller, spec bb.Buffer, m *wire.Buffer) error
 	// MarkOrphan marks a buffer that is active as one that its job has left behind.
 	MarkOrphan(ctx context.Context, name string) error

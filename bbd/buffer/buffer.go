@@ -241,7 +241,7 @@ func (b *Buffer) Failed(file bb.FileID, err error) {
 	b.dirty.Failed(file, err.Error())
 }
 
-// ForgetFiles forgets the files that are open or dirty.
+// ForgetFiles drops the files that are open or dirty.
 func (b *Buffer) ForgetFiles() {
 	b.open.Clear()
 	b.dirty.Clear()

@@ -29,7 +29,7 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 const comparesAtOnce = 16
 
 // CompareEvicted compares the store with those files that memory has no longer whole, after the namespace was rebuilt:
-// a rename that nobody remembers may have been carried out on the store, or not. A file that the store does not have is
+// a rename without a record may have been carried out on the store, or not. A file that the store does not have is
 // marked lost; one without an entry is among those that are lost, and no longer among those that are on the store. The
 // files that could not be compared are compared later.
 func (b *Buffer) CompareEvicted(ctx context.Context, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
@@ -65,7 +65,7 @@ func (b *Buffer) CompareEvicted(ctx context.Context, held map[bb.FileID]*fate.He
 	return errors.Join(errors.Join(failed...), b.compareForgotten(ctx, was))
 }
 
-// compareEvicted compares one file, whose entry it sets to what that is then.
+// compareEvicted compares one file, whose entry it updates.
 func (b *Buffer) compareEvicted(ctx context.Context, e *bb.Entry) error {
 	path, err := b.pathAt(ctx, e.Place())
 	if err != nil {

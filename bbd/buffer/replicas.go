@@ -55,7 +55,7 @@ func (f replicaFiles) ForgetIdle(file bb.FileID, n bb.Generation) bool {
 	return f.b.cache.ForgetIdle(file, n)
 }
 
-// DropFile forgets all bytes of a file.
+// DropFile drops all bytes of a file.
 func (f replicaFiles) DropFile(e *bb.Entry) { f.b.changes.DropFile(e) }
 
 // replicaFile is a file that is being written, for package replica.

@@ -18,7 +18,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// What stages use of a buffer; some of it is in drain.go.
+// The part of a buffer that stages use; some of it is in drain.go.
 var _ staging.Buffer = (*Buffer)(nil)
 
 // Lookup returns an entry as readers see it.

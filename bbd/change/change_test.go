@@ -161,7 +161,8 @@ func TestConcernedByRename(t *testing.T) {
 	}
 }
 
-// TestRemovePage: a page ends when so many entries are removed, and its answer says whether more is left.
+// TestRemovePage: a page ends when so many entries are removed, and its answer reports whether more is
+// left.
 func TestRemovePage(t *testing.T) {
 	t.Parallel()
 	p := &removePage{most: 3}

@@ -101,8 +101,8 @@ func (b *Buffer) mergeLocked(ctx context.Context, op string, from, to bb.DirID) 
 }
 
 // identifyBelow notes the paths of the files of a directory that a transaction has moved whole: memory has them in the
-// transaction's tree, where no file is made again if the namespace forgets it. Killed before it, this node has
-// the directory's files below bb.LostDir then.
+// transaction's tree, where no file is made again if the namespace loses it. Killed before it, this node has the
+// directory's files below bb.LostDir then.
 func (b *Buffer) identifyBelow(dir bb.DirID, path string) {
 	if b.p.Log == nil || bb.Hidden(path) {
 		return

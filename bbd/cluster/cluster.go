@@ -1,6 +1,6 @@
-// Package cluster is a daemon's view of the other daemons: the members, the versions that they
-// speak, sessions with them, the coordinator, and the ones to ask to accept bytes. It must
-// never know a file or a buffer, nor treat gossip as the truth about data.
+// Package cluster is a daemon's view of the other daemons: the members, their versions, sessions
+// with them, the coordinator, and the ones to ask to accept bytes. It must never know a file or a
+// buffer, nor treat gossip as the truth about data.
 package cluster
 
 import (
@@ -99,8 +99,8 @@ func Serving(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 // AcceptsFiles reports whether a daemon in a state accepts files of which it is not the home.
 func AcceptsFiles(s gossip.State) bool { return s == gossip.Ready }
 
-// Session returns a session with a node's daemon. bb.Unavailable, naming the node, if
-// it is not there; bb.Unsupported if it speaks other versions.
+// Session returns a session with a node's daemon. bb.Unavailable, naming the node, if it is not
+// there; bb.Unsupported if it has other versions.
 func (c *Cluster) Session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error) {
 	m, ok := c.members.Member(node)
 	switch {

@@ -35,7 +35,7 @@ func TestAcceptsTasks(t *testing.T) {
 	}
 }
 
-// TestCoordinator: the first daemon by name that is ready and knows of jobs coordinates.
+// TestCoordinator: the first daemon by name that is ready and supports jobs coordinates.
 func TestCoordinator(t *testing.T) {
 	t.Parallel()
 	m := func(node bb.NodeID, state gossip.State, newest uint32) gossip.Member {

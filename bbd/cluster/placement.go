@@ -45,8 +45,7 @@ func (c *Cluster) peers(near bb.NodeID) []admit.Peer {
 	return peers
 }
 
-// Sending notes that bytes are on their way to a node. arrived must be called with what
-// became of them.
+// Sending notes that bytes are on their way to a node. arrived must be called with their fate.
 func (c *Cluster) Sending(node bb.NodeID, bytes int64) (arrived func(error)) {
 	m, ok := c.members.Member(node)
 	if !ok {
@@ -56,7 +55,7 @@ func (c *Cluster) Sending(node bb.NodeID, bytes int64) (arrived func(error)) {
 	return func(err error) {
 		switch {
 		case bb.KindOf(err) == bb.NoSpace:
-			c.sent.add(&m, m.Memory.Free, time.Now()) // whatever the gossip
+			c.sent.add(&m, m.Memory.Free, time.Now()) // with any gossip
 		case err != nil:
 			c.sent.add(&m, -bytes, time.Now())
 		}
@@ -106,7 +105,7 @@ func (s *sent) add(m *gossip.Member, bytes int64, now time.Time) {
 	s.to[m.Node] = old
 }
 
-// since returns the bytes that count, and forgets the rest.
+// since returns the bytes that count, and drops the rest.
 func (s *sent) since(members []gossip.Member, now time.Time) map[bb.NodeID]int64 {
 	s.Lock()
 	defer s.Unlock()

@@ -9,19 +9,19 @@ import (
 	"forebay/meta/gossip"
 )
 
-// While a cluster is being upgraded, its daemons speak different versions (internal/wire,
-// version.go). The messages between two of them are their session's business. Work that
-// needs all of them is done as the oldest member can: jobs, which tasks of an older
-// member would never end, and buffers with second copies, of which it would keep one.
-// That is decided anew each time, by the gossip of that time: no vote, and no switch that
-// an administrator has to throw when the last one is upgraded.
+// While a cluster is being upgraded, its daemons have different versions (internal/wire,
+// version.go). The messages between two of them are their session's business. Work that needs all
+// of them is done as the oldest member can: jobs, which tasks of an older member would never end,
+// and buffers with second copies, of which it would keep one. That is decided anew each time, by
+// the gossip of that time: no vote, and no switch that an administrator has to throw when the last
+// one is upgraded.
 //
-// A daemon that has no version in common with another one is not asked anything, and
-// requests that would need it fail with an error that names the daemon to upgrade. The earlier
-// of the two goes on: a daemon does not begin to serve, or to change anything, as
-// long as one serves that it cannot speak with.
+// A daemon that has no version in common with another one gets no request, and requests that would
+// need it fail with an error that names the daemon to upgrade. The earlier of the two continues: a
+// daemon does not begin to serve, or to change anything, as long as one without a common version
+// serves.
 
-// versions are those that a member speaks.
+// versions are a member's protocol versions.
 func versions(m *gossip.Member) wire.Versions {
 	return wire.Versions{Min: m.MinVersion, Max: m.MaxVersion}
 }
@@ -35,13 +35,13 @@ func Compatible(m *gossip.Member) bool {
 // Reachable reports whether it is worth asking a member anything.
 func Reachable(m *gossip.Member) bool { return Serving(m.State) && Compatible(m) }
 
-// Supports reports whether a member answers and speaks a version.
+// Supports reports whether a member answers and supports a version.
 func Supports(m *gossip.Member, version uint32) bool {
 	return Reachable(m) && m.MaxVersion >= version
 }
 
-// AllSupport is nil if all daemons of the cluster speak the version that something came
-// with, else an error of kind unsupported that names one which does not.
+// AllSupport is nil if all daemons of the cluster support the version that something came with,
+// else an error of kind unsupported that names one which does not.
 func (c *Cluster) AllSupport(what string, since uint32) error {
 	if wire.MaxVersion < since {
 		return wire.Lacks(what, since, c.side().Name, wire.MaxVersion)
@@ -86,8 +86,8 @@ func (c *Cluster) Refusal(m *gossip.Member) *bb.Error {
 // strangerLook is how often a daemon that waits checks again whether it still has to.
 const strangerLook = 200 * time.Millisecond
 
-// WaitForCompatible waits until no daemon serves that this one cannot speak with. It calls why with
-// the reason whenever it checks and has to wait, and with nil at its end.
+// WaitForCompatible waits until no daemon without a common version serves. It calls why with the
+// reason whenever it checks and has to wait, and with nil at its end.
 func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) error {
 	if c == nil {
 		return nil

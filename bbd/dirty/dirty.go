@@ -43,7 +43,7 @@ func New() *Files {
 }
 
 // Add adds a file, or a newer generation of it. An older one changes nothing: it was looked up before the file
-// was closed anew, and to forget it would be to forget the one that has yet to be flushed.
+// was closed anew, and must not replace the one that has yet to be flushed.
 func (d *Files) Add(file bb.FileID, f File) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -33,7 +33,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestAdd: a file has its newest generation, in whatever order they are added.
+// TestAdd: a file has its newest generation, in any order of additions.
 func TestAdd(t *testing.T) {
 	t.Parallel()
 	d := New()

@@ -53,7 +53,7 @@ func (c scope) askEach(ctx, timed context.Context, r *rpc.Request, m *wire.Drain
 	return answer, c.addAway(ctx, answer, func(owner bb.NodeID) bool { return !slices.Contains(answered, owner) })
 }
 
-// ask has one other daemon drain, and calls tell with each of its answers.
+// ask requests a drain of one other daemon, and calls tell with each of its answers.
 func (s *Service) ask(ctx context.Context, as access.Caller, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
 	session, err := s.o.Cluster.Session(ctx, node, cluster.Who(as))
 	if err != nil {

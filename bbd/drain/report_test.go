@@ -15,8 +15,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// TestRestNamesOlderVersion: the reason of a drain for a lost file tells whether the
-// store has an older version of it.
+// TestRestNamesOlderVersion: the reason of a drain for a lost file shows whether the store has an
+// older version of it.
 func TestRestNamesOlderVersion(t *testing.T) {
 	t.Parallel()
 	never := bb.Entry{Type: bb.TypeFile, File: 1, Generation: 5, Lost: true, Reason: "its memory was lost"}

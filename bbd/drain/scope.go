@@ -17,9 +17,9 @@ import (
 	"forebay/meta/namespace"
 )
 
-// A drain below a path goes by the namespace: it waits for the contents that files have
-// there when it begins, and then for the renames and removals that concern them. What
-// others write in the same buffer, and cannot save, does not hold it up.
+// A drain below a path goes by the namespace: it waits for the contents that files have there when
+// it begins, and then for the renames and removals that concern them. Files of others in the same
+// buffer that cannot be saved do not delay it.
 
 // scope is the part of a buffer that a drain waits for: all of it, or a path and everything below it.
 type scope struct {

@@ -46,7 +46,7 @@ func (c scope) share(ctx context.Context, m *wire.Drain, p *transfer.Progress) (
 		if err != nil {
 			return nil, err
 		}
-		// From now on it replaces the object on the store, whatever that is.
+		// From now on it replaces any object on the store.
 		c.s.o.Flusher.Overwrite(c.name, c.below, c.keys(dirty))
 	}
 	return c.flush(ctx, p)
@@ -112,8 +112,8 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 	return answer, nil
 }
 
-// nameUnsaved finds the paths of files that never flew: the flusher asks for a path when a flush begins.
-// It goes on after ctx has ended, since the report of a drain that ran out of time needs them most.
+// nameUnsaved finds the paths of files that never flew: the flusher requests a path when a flush begins.
+// It continues after ctx has ended, since the report of a drain that ran out of time needs them most.
 func (c scope) nameUnsaved(ctx context.Context, report *flusher.Report) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), nameTime)
 	defer cancel()

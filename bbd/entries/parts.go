@@ -55,7 +55,7 @@ type Parts struct {
 	Dirty Dirty
 	// Make stores a new entry that has no bytes, with ids, and queues a symbolic link for its flush.
 	Make func(ctx context.Context, e bb.Entry) (bb.Entry, error)
-	// Flushed waits until the store has what lies at a path, in a buffer that wants that.
+	// Flushed waits until the store has the files at a path, in a buffer of durability flushed.
 	Flushed func(ctx context.Context, c access.Caller, op, path string) error
 	// AsideDir returns the directory of the files that were set aside; 0: there is none.
 	AsideDir func(ctx context.Context) (bb.DirID, error)

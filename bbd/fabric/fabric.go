@@ -40,7 +40,7 @@ type Fabric struct {
 	options  Options
 	rdma     *tcp.Fabric
 	listener rdma.Listener
-	ofi      *libfabric // nil: there is none, or it is not wanted
+	ofi      *libfabric // nil: there is none, or it is off
 	log      *slog.Logger
 	accepts  sync.WaitGroup
 

@@ -11,13 +11,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// The namespace may forget changes that it has acknowledged: its servers sync their files from
-// time to time, and an operator may put an older copy of them back. So bytes in memory
-// are not simply dropped where the namespace has no entry of them. Each file carries an
-// identity (store.Identity), which is written once the namespace has its entry, before that is
-// acknowledged, and struck out when the file is removed here. The fate of bytes is decided
-// from three things alone: the entry, the identity, and the namespace's marks of
-// removals.
+// The namespace may lose changes that it has acknowledged: its servers sync their files from time
+// to time, and an operator may put an older copy of them back. So bytes in memory are not simply
+// dropped where the namespace has no entry of them. Each file carries an identity (store.Identity),
+// which is written once the namespace has its entry, before that is acknowledged, and struck out
+// when the file is removed here. The fate of bytes is decided from three things alone: the entry,
+// the identity, and the namespace's marks of removals.
 
 // Fate is the fate of a file's bytes in memory.
 type Fate uint8

@@ -33,9 +33,9 @@ type Survived struct {
 //
 //	entry   records   memory    damage         missing
 //	any     none      any       any            all of it
-//	any     refused   any       any            what Adopt says, but for damage that a closed file can disprove
-//	open    some      lost      any            what was synced last
-//	open    some      kept      any            what the damaged records were about
+//	any     refused   any       any            the result of Adopt, but for damage that a closed file can disprove
+//	open    some      lost      any            the last synced bytes
+//	open    some      kept      any            the bytes of the damaged records
 //	open    some      kept      none           nothing
 //	closed  some      any       any            nothing, if size and checksum agree
 func Missing(e *bb.Entry, f *Survived) string {

@@ -8,8 +8,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestSalvage: of a damaged log, entries of what memory has are stored again, where memory knows them to be. None is
-// clean that is whole in memory, since the store may have it under another name.
+// TestSalvage: of a damaged log, entries of files in memory are stored again, at the places that memory has for
+// them. None is clean that is whole in memory, since the store may have it under another name.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	clean := bb.Entry{Parent: 1, Name: "f", Type: bb.TypeFile, File: 7, Generation: 5, Size: 9, Checksum: 3, Revision: 10, Flushed: bb.Flushed{Generation: 5, ETag: "x"}}

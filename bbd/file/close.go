@@ -146,7 +146,7 @@ func (f *File) finish(ctx context.Context, writers int) error {
 	return nil
 }
 
-// dropOld forgets the generation that this one has taken the place of, here and where the file was before.
+// dropOld drops the generation that this one has taken the place of, here and where the file was before.
 func (f *File) dropOld() {
 	f.in.o.Store.DropGeneration(f.file, f.old)
 	f.in.p.Replicas.Discard(f.was, f.file, f.old)

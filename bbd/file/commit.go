@@ -180,11 +180,10 @@ func (s *Files) made(ctx context.Context, e *bb.Entry) bool {
 	return err == nil && now.File == e.File
 }
 
-// update puts an entry whose other attributes may have been changed meanwhile: what
-// the writer decides is taken from e, the rest from the namespace.
-// Old is the generation that e's takes the place of, unless it is published already.
-// Another one there is ErrSuperseded, or has taken the place of a published one: its
-// node was given up for dead.
+// update puts an entry whose other attributes may have been changed meanwhile: the writer's
+// attributes are taken from e, the rest from the namespace. Old is the generation that e's takes
+// the place of, unless it is published already. Another one there is ErrSuperseded, or has taken
+// the place of a published one: its node was declared dead.
 func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
 	return s.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		switch {

@@ -360,8 +360,8 @@ func TestTwoWriters(t *testing.T) {
 	w.want("the other one is gone", "entry open=false size=10, identify closed=true, seal, queue x size=10")
 }
 
-// TestSuperseded: another node's generation is the file's when the first commit comes. What was written here is
-// struck out, and the writer hears that it has to continue with that one.
+// TestSuperseded: another node's generation is the file's when the first commit comes. Bytes written here are
+// struck out, and the writer gets the error to continue with that one.
 func TestSuperseded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -520,7 +520,7 @@ func TestStaged(t *testing.T) {
 }
 
 // TestClosedByWriters: a generation is one that its writers have closed if none of them left without, or came back and
-// closed it then; what a daemon ends in their place is not.
+// closed it then; one that a daemon ends in their place is not.
 func TestClosedByWriters(t *testing.T) {
 	t.Parallel()
 	type writers struct {

@@ -12,9 +12,9 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// Files has the files of a buffer that are open for writing: by the place of their entry, of
-// which there is one at a time, and by their number once a generation has begun. What of a file
-// its own mutex guards, the callers have locked. Its methods may be called concurrently.
+// Files has the files of a buffer that are open for writing: by the place of their entry, of which
+// there is one at a time, and by their number once a generation has begun. The callers have locked
+// each file's own mutex. Its methods may be called concurrently.
 type Files struct {
 	o       Options
 	p       Parts
@@ -109,7 +109,7 @@ func (s *Files) begun(f *File) {
 	s.mu.byID[f.file] = f
 }
 
-// reopened adds a file that recovery found open, whatever was open at its place.
+// reopened adds a file that recovery found open, in place of any open one there.
 func (s *Files) reopened(f *File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,7 +61,7 @@ type state struct {
 	missing   int  // writers that left without a close, less those that came back
 }
 
-// whole reports whether the generation is as its writers wanted it when it ends: all have closed it. Writers are those
+// whole reports whether the generation is complete by its writers when it ends: all have closed it. Writers are those
 // that have it open still.
 func (s *state) whole(writers int) bool {
 	return s.closed && s.missing == 0 && writers <= 0 && !s.found

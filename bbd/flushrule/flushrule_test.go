@@ -290,8 +290,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestDropNot: what is being written, lost in the newer step, on the store in part, or not superseded any more when it is
-// to be removed, stays.
+// TestDropNot: a step that is being written, has losses in the newer step, is on the store in part, or is not superseded
+// any more at its removal, stays.
 func TestDropNot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -577,7 +577,7 @@ func TestUnknownClose(t *testing.T) {
 		if got := states(b); got != "map[step-1:2 step-2:0]" {
 			t.Errorf("without a close of %s: %s", file, got)
 		}
-		w.step(4, "step-3") // before what may have been the close of that file
+		w.step(4, "step-3") // before the possible close of that file
 		b.Note("step-3/a")
 		pass(t, b)
 		if got := states(b); got != "map[step-1:3 step-2:0 step-3:2]" {
@@ -592,8 +592,8 @@ func TestUnknownClose(t *testing.T) {
 	}
 }
 
-// TestNotedMeanwhile: a step that is written again while a pass continues, which goes by what it read of it before, is read
-// by the next one.
+// TestNotedMeanwhile: a step that is written again while a pass continues with its earlier reading of it, is read by the
+// next one.
 func TestNotedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")
@@ -659,8 +659,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestLooks: what lists files has the steps read once in a second, if nothing is noted of them, of as many directories
-// as it may be.
+// TestLooks: listings have the steps read once in a second, if nothing is noted of them, of as many directories as it
+// may be.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

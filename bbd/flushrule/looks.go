@@ -36,7 +36,7 @@ type surveyed struct {
 	at time.Time // when it was read
 }
 
-// keepLook keeps a reading of a directory, if no file was noted since the count of noted files was heard.
+// keepLook keeps a reading of a directory, if no file was noted since the count of noted files was read.
 func (b *Buffer) keepLook(dir string, steps []judged, heard uint64) look {
 	l := look{time.Now(), map[string]string{}}
 	for i := range steps {

@@ -21,9 +21,9 @@ import (
 //	 later ones wait
 //	 Hold{freeze} ───────────────────────▶ the same
 //	 check
-//	   refused ───── the request ends ───▶ thaws: what waits goes on
+//	   refused ───── the request ends ───▶ thaws: waiting changes go on
 //	   passed: delete the buffer
-//	 thaw ────────── the request ends ───▶ thaws: what waits finds no buffer
+//	 thaw ────────── the request ends ───▶ thaws: waiting changes find no buffer
 //
 // The changes are those that a client may rely on when they are acknowledged: commits,
 // closes, exclusive creates, and renames. The freeze of another daemon lasts as long as the

@@ -111,8 +111,8 @@ func TestFreezeEndsUnfrozen(t *testing.T) {
 	}
 }
 
-// TestDestroyed: what waits for the end of a freeze hears that the buffer is gone, and so does what comes
-// later.
+// TestDestroyed: changes that wait for the end of a freeze get the error that the buffer is gone, and so
+// do later ones.
 func TestDestroyed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ const settling = 20 * time.Millisecond
 //	         of an earlier one       the close of the last one, and then the flush
 //	         under a kept name       nothing: the rename waits
 //	rename   to a name that is not   the flush of the file, or of all files of the
-//	         kept                    directory, and the rename of what the store had
+//	         kept                    directory, and the rename of the store's objects
 //	commit   of a transaction        the same for its destination
 
 // flushedClose waits for the flushes that a close has to wait for. The close itself is done: after

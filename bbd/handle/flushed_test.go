@@ -29,8 +29,8 @@ func newBuffer(n Entries, flushed func(context.Context, *bb.Entry) error) *Buffe
 	return NewBuffer("b", Parts{Spec: func() bb.Buffer { return spec }, Names: n, Flushed: flushed, DirtyAge: time.Minute})
 }
 
-// TestContentFlushed: a close waits until the store has the generation or a newer one of the file, and ends with what
-// keeps it from there.
+// TestContentFlushed: a close waits until the store has the generation or a newer one of the file, and ends with the
+// error that keeps it from there.
 func TestContentFlushed(t *testing.T) {
 	t.Parallel()
 	dirty := bb.Entry{Parent: bb.RootDir, Name: "x", Type: bb.TypeFile, File: 5, Generation: 6}

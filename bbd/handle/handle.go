@@ -232,8 +232,8 @@ func (h *handle) release(ctx context.Context) {
 
 // abandon is release for a session that ended: its context is over, so the daemon's is used.
 //
-// Another daemon's session may have broken for a moment only: what its clients write
-// here waits for them as it does after a restart.
+// Another daemon's session may have broken for a moment only: its clients' files here wait for them
+// as they do after a restart.
 func (h *handle) abandon() {
 	if h.s.Peer() != "" && h.write != nil && !h.closed && h.err == nil {
 		h.write.Linger()

@@ -130,7 +130,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	}
 	data := at.Data
 	if at.Pinned != nil {
-		at.Extents = at.Extents[:min(len(at.Extents), readcache.LayoutPage)] // the client asks for the rest
+		at.Extents = at.Extents[:min(len(at.Extents), readcache.LayoutPage)] // the client requests the rest
 		last := &at.Extents[len(at.Extents)-1]
 		length = last.FileOffset + last.Length - offset
 		bytes := at.Pinned.Bytes()

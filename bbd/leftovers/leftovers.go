@@ -182,8 +182,8 @@ func (n *note) cred() access.Caller {
 // nobody is the user and group that own nothing.
 const nobody = 65534
 
-// sweptStore is the store of a stage-out. Before the first file of a directory is looked at,
-// the directory is noted, and what an earlier attempt left in it is removed.
+// sweptStore is the store of a stage-out. Before the first file of a directory is read, the
+// directory is noted, and remains of an earlier attempt in it are removed.
 type sweptStore struct {
 	backing.Store
 	u    *Tracker
@@ -197,8 +197,8 @@ type sweptStore struct {
 	dirs map[string]*sync.Once
 }
 
-// Sweeping wraps a stage-out's store. In each directory that it writes to, what an earlier attempt left
-// is removed first: once for each directory of a job; of no job, "", once for each such store.
+// Sweeping wraps a stage-out's store. In each directory that it writes to, remains of an earlier
+// attempt are removed first: once for each directory of a job; of no job, "", once for each such store.
 func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) backing.Store {
 	where, _ := bb.ParseBacking(root)
 	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, flat: where.IsFlat(), job: job, dirs: make(map[string]*sync.Once)}

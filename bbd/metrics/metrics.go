@@ -112,7 +112,7 @@ func New(version string, stats func() Stats) *Collector {
 	return c
 }
 
-// Handler serves the metrics in the formats that Prometheus asks for.
+// Handler serves the metrics in the formats that Prometheus requests.
 func (c *Collector) Handler() http.Handler {
 	return promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 }

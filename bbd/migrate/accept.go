@@ -10,8 +10,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Accept makes this daemon the owner of a closed file, which its owner asks for; or of one whose second copy
-// is here, which any daemon may ask for. bb.NoSpace: there is no room for it here.
+// Accept makes this daemon the owner of a closed file, on request of its owner; or of one whose second copy
+// is here, on request of any daemon. bb.NoSpace: there is no room for it here.
 func (b *Buffer) Accept(ctx context.Context, asks bb.NodeID, m *wire.Take) error {
 	e, err := b.p.Names.Lookup(ctx, bb.DirID(m.Dir), m.Name)
 	if err != nil {
@@ -53,8 +53,8 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	defer b.p.Readers.EndRestore(e.File)
-	// A file that the former owner asks late to discard is not dropped between the check of it here and the change of
-	// the entry, after which it may be the only copy.
+	// A file that the former owner requests late to discard is not dropped between the check of it here and the
+	// change of the entry, after which it may be the only copy.
 	unlock, err := b.p.Replicas.Lock(ctx, e.File)
 	if err != nil {
 		return err

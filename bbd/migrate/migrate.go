@@ -27,7 +27,7 @@ import (
 //	 Take ────────────────────────────────▶ read it from the owner, one-sided
 //	                                        compare its checksum
 //	                                        put itself into the entry (compare-and-set)
-//	 forget the bytes ◀──────────────────── done
+//	 drop the bytes ◀────────────────────── done
 //
 // Until the compare-and-set the owner is the owner; afterwards the new one has everything,
 // recorded. Readers that have the file open keep their generation.

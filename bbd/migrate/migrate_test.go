@@ -21,15 +21,15 @@ import (
 	"forebay/internal/wire"
 )
 
-// world is what the tests' daemon n1 has, and the nodes beside it. Calls has what was done.
+// world is the state of the tests' daemon n1, and the nodes beside it. Calls has the calls made.
 type world struct {
 	spec     bb.Buffer
 	entries  map[string]*bb.Entry // of the files in the root directory
-	sizes    map[bb.FileID]int64  // of what memory has
+	sizes    map[bb.FileID]int64  // of files in memory
 	stats    store.Stats
 	replica  bool                              // n1 has the second copy of each file
 	locked   error                             // of waiting for a file's lock
-	fetch    error                             // of what is brought in
+	fetch    error                             // of files brought in
 	fetched  func()                            // called when it is
 	lost     int                               // so many changes of entries from now on have no answer
 	done     bool                              // those are carried out
@@ -37,7 +37,7 @@ type world struct {
 	draining bool                              // n1 is being emptied
 	nodes    []bb.NodeID                       // in the order in which they are asked
 	ask      func(bb.NodeID, *wire.Take) error // of a node; nil: it accepts
-	mu       *sync.Mutex                       // guards what follows
+	mu       *sync.Mutex                       // guards the next fields
 	calls    []string
 }
 
@@ -179,7 +179,7 @@ func (c cluster) Ask(_ context.Context, node bb.NodeID, _ access.Caller, _ wire.
 	return c.w.ask(node, take)
 }
 
-// start returns what moves the files of n1.
+// start returns the mover of n1's files.
 func (w *world) start(t *testing.T) (*Buffer, *dirty.Files) {
 	t.Helper()
 	w.mu = new(sync.Mutex)
@@ -231,7 +231,7 @@ func TestAssign(t *testing.T) {
 	was := file(7, "f", "n2", "n3")
 	for name, c := range map[string]struct {
 		now  *bb.Entry
-		want []bb.NodeID // nil: it is not what it was
+		want []bb.NodeID // nil: it has changed
 	}{
 		"as it was":                        {file(7, "f", "n2"), []bb.NodeID{"n1"}},
 		"with a second copy":               {file(7, "f", "n2", "n3"), []bb.NodeID{"n1", "n3"}},
@@ -250,8 +250,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// TestAccept brings in what its owner offers, and drops it if it has changed meanwhile. Nobody else decides
-// what becomes of the bytes from the look at what is here until the file has been queued.
+// TestAccept brings in a file that its owner offers, and drops it if it has changed meanwhile. Nobody else
+// decides about the bytes from the check of the local ones until the file has been queued.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	const free = 100
@@ -303,8 +303,8 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestMove asks one node after the other. The bytes go once the namespace has another owner, whatever the
-// answer was.
+// TestMove tries one node after the other. The bytes go once the namespace has another owner, after any
+// answer.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	asked := func(calls ...string) []string {
@@ -400,7 +400,7 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// TestEmpty flushes, moves what is left, and names what can be neither flushed nor moved.
+// TestEmpty flushes, moves the rest, and names files that can be neither flushed nor moved.
 func TestEmpty(t *testing.T) {
 	t.Parallel()
 	w := &world{

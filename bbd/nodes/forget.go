@@ -43,7 +43,7 @@ type BufferOptions struct {
 	Writeback Writeback
 	Reachable func(bb.NodeID) bool           // whether a node answers
 	Lost      func(e *bb.Entry, path string) // publishes a loss that the namespace has
-	// Lock keeps others from renaming and removing what lies at a place, until unlock is called.
+	// Lock keeps others from renaming and removing the entry at a place, until unlock is called.
 	Lock func(at ...bb.Place) (unlock func())
 	// Requeue queues a symbolic link for its flush, which this node owns by now. Its place is locked.
 	Requeue func(ctx context.Context, e *bb.Entry)

@@ -69,7 +69,8 @@ func (s *Service) List(context.Context, *rpc.Request, *wire.Empty) (proto.Messag
 	return answer, nil
 }
 
-// Forget declares a node dead: files that it alone held are lost, and the rest goes on without it.
+// Forget declares a node dead: files that it alone held are lost, and the rest continues without
+// it.
 func (s *Service) Forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := s.forget(ctx, r.Caller().System, m, (*Buffer).forget)
 	if err != nil {

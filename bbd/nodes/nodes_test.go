@@ -16,7 +16,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// gossiped are the members that this node has heard of.
+// gossiped are this node's members by gossip.
 type gossiped []gossip.Member
 
 func (g gossiped) Members() []gossip.Member { return g }
@@ -248,8 +248,8 @@ func (w *world) service() *Service {
 	})
 }
 
-// TestForgetHistories: whatever is renamed meanwhile, and whichever nodes do not answer, a forgotten node owns
-// no file in the end that has something to lose, and a file is lost exactly if it was dirty and nobody else has all of it.
+// TestForgetHistories: with any renames meanwhile, and any nodes without an answer, a forgotten node owns no file in the
+// end that has something to lose, and a file is lost exactly if it was dirty and nobody else has all of it.
 func TestForgetHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {

@@ -31,10 +31,10 @@ type Objects interface {
 // Object is a file's object on the store, for one reader. It goes on where the last read ended, since to
 // begin in the middle of an object may cost as much as to read up to there.
 //
-// A flush may replace the object that is open. What that flushed may then have been evicted, and
-// joined with what lay around it, and is not in the old object; or the object is of a file that
-// this one is about to replace on the store. So bytes that have the wrong checksum are read once
-// more, from an object opened anew.
+// A flush may replace the object that is open. Its bytes may then have been evicted, and joined with
+// those around them, and are not in the old object; or the object is of a file that this one is about to
+// replace on the store. So bytes that have the wrong checksum are read once more, from an object opened
+// anew.
 type Object struct {
 	Of    *Sources
 	Entry *bb.Entry // of the file, as its reader has it

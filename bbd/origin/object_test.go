@@ -92,7 +92,7 @@ func TestObjectReplaced(t *testing.T) {
 	}
 }
 
-// TestObjectMissing names what has to be done where an object cannot be read.
+// TestObjectMissing names the remedy where an object cannot be read.
 func TestObjectMissing(t *testing.T) {
 	p, e := file(1000)
 	p.objects["f"] = nil

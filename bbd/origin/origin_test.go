@@ -253,7 +253,7 @@ func forAll(t *testing.T, size int, test func(t *testing.T, o Origin, content []
 	}
 }
 
-// collected is a Place that keeps what it gets, in pieces of some size.
+// collected is a Place that keeps its bytes, in pieces of some size.
 type collected struct {
 	sync.Mutex
 	piece int
@@ -325,7 +325,7 @@ func TestReadConcurrently(t *testing.T) {
 	})
 }
 
-// TestPlaceFails: what place returns ends the read, and is returned. Bytes that are not the file's may be
+// TestPlaceFails: the error of place ends the read, and is returned. Bytes that are not the file's may be
 // read once more, not for ever.
 func TestPlaceFails(t *testing.T) {
 	for _, failure := range []error{bb.NoSpace, bb.Checksum, errors.New("other")} {

@@ -40,7 +40,7 @@ type Session interface {
 
 // Bounds of the bytes that are read at once of a file that another node owns.
 const (
-	window   = 8 << 20 // bytes that one request asks for, unless one run is longer
+	window   = 8 << 20 // bytes of one request, unless one run is longer
 	parallel = 4       // requests
 )
 
@@ -199,7 +199,7 @@ func (w *Owner) holders(ctx context.Context) ([]remote, error) {
 	return []remote{first, w.mu.second}, nil
 }
 
-// Layout asks for the extents, with their checksums.
+// Layout requests the extents, with their checksums.
 func (w *Owner) Layout(ctx context.Context) (list []store.MirrorExtent, err error) {
 	from, err := w.reach(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestOwnerWindows(t *testing.T) {
 	}
 }
 
-// TestSecondCopyFails: what the second copy cannot give, the owner has.
+// TestSecondCopyFails: bytes that the second copy lacks come from the owner.
 func TestSecondCopyFails(t *testing.T) {
 	for name, fail := range map[string]func(n *node){
 		"other bytes": func(n *node) { n.content = make([]byte, len(n.content)) },
@@ -130,7 +130,7 @@ func TestOpenSecondCopy(t *testing.T) {
 	}
 }
 
-// TestCloseUnless leaves open what somebody has begun to read again.
+// TestCloseUnless leaves handles open that somebody has begun to read again.
 func TestCloseUnless(t *testing.T) {
 	for _, used := range []bool{true, false} {
 		p, e := file(1000)
@@ -146,7 +146,7 @@ func TestCloseUnless(t *testing.T) {
 	}
 }
 
-// TestOwnerLayout asks page by page.
+// TestOwnerLayout requests page by page.
 func TestOwnerLayout(t *testing.T) {
 	p, e := file(10*perAnswer + 1)
 	w, _, err := p.sources(t).OpenAt(t.Context(), "n2", &wire.Open{Path: "f", File: 1, Generation: 5})
@@ -163,8 +163,8 @@ func TestOwnerLayout(t *testing.T) {
 	}
 }
 
-// TestFallback reads from the store what the owner does not have, or while it does not answer, and only
-// the generation that is wanted.
+// TestFallback reads from the store if the owner lacks the bytes, or while it does not answer, and only
+// the requested generation.
 func TestFallback(t *testing.T) {
 	for _, c := range []struct {
 		failure error // of the owner

@@ -58,7 +58,7 @@ func (at *source) failed(kind bb.Kind, err error) error {
 	return &bb.Error{Kind: kind, Op: "read", Path: at.w.of.address(at.w.entry.Name), Node: at.of.session.Node(), Err: err}
 }
 
-// locate asks where [from, to) lies.
+// locate requests the places of [from, to).
 func (at *source) locate(ctx context.Context, from, to int64) error {
 	at.from, at.end = from, to
 	for from < to {

@@ -1,5 +1,5 @@
 // Package overlap decides which buffers may not be beside each other, since their stores overlap. It is
-// pure, and asks no store.
+// pure, and reads no store.
 //
 // Stores that overlap: two buffers with one store, or with one below the other's, hold files of others
 // to each other, and neither notices the changes of the other there. A buffer whose store overlaps that of

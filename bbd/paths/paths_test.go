@@ -157,7 +157,7 @@ func TestMayNotSet(t *testing.T) {
 	}
 }
 
-// TestHidden: in the hidden tree, clients change what lies below their attempts and nothing else, and make and
+// TestHidden: in the hidden tree, clients change entries below their attempts and nothing else, and make and
 // remove the directories of attempts while the task is not decided.
 func TestHidden(t *testing.T) {
 	t.Parallel()

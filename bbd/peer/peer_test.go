@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// responder is a daemon that answers as a test wants.
+// responder is a daemon that answers as a test sets.
 type responder struct {
 	t        *testing.T
 	address  string
@@ -125,13 +125,13 @@ func ask(s *Session, within time.Duration) ([]byte, error) {
 	return s.Ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{}, nil, nil)
 }
 
-// A peer that is stopped acknowledges what is sent, and says nothing: those who wait for
-// its answer learn that it is not there.
+// A peer that is stopped acknowledges requests, and sends nothing: callers that wait for its answer
+// get the error that it is not there.
 func TestAskOfOneThatIsStopped(t *testing.T) {
 	t.Parallel()
 	r := (&responder{t: t, pulse: limit / 8}).start()
 	s := r.dial()
-	time.Sleep(2 * limit) // it lives
+	time.Sleep(2 * limit) // it is alive
 	if s.Broken() {
 		t.Fatal("a session with a peer that only has nothing to say is broken")
 	}
@@ -146,7 +146,7 @@ func TestAskOfOneThatIsStopped(t *testing.T) {
 	}
 }
 
-// An answer that takes long is waited for, as long as the peer lives.
+// An answer that takes long is waited for, as long as the peer is alive.
 func TestAskWaitsForOneThatLives(t *testing.T) {
 	t.Parallel()
 	r := (&responder{t: t, pulse: limit / 8, answer: func(conn net.Conn, head wire.Header) {
@@ -212,7 +212,7 @@ func TestAskOfOneWithoutPulses(t *testing.T) {
 	}
 }
 
-// TestPoolMeets: the Pool tells of each session that begins, and of none that is used again.
+// TestPoolMeets: the Pool reports each session that begins, and of none that is used again.
 func TestPoolMeets(t *testing.T) {
 	t.Parallel()
 	r := (&responder{t: t, answer: func(conn net.Conn, head wire.Header) { reply(conn, head, &wire.Empty{}) }}).start()
@@ -261,7 +261,7 @@ func TestPoolClosesIdleSessions(t *testing.T) {
 	if n := len(p.slots(func(key) bool { return true })); n != 0 {
 		t.Errorf("%d slots are kept", n)
 	}
-	// Whoever asks meanwhile notices nothing of it.
+	// Callers meanwhile notice nothing of it.
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -14,7 +14,7 @@ import (
 // finds it there, and no caller waits on one that is dead:
 //
 //	none ──get──▶ dialling ──▶ there ──it ends, or is lost──▶ dialling …
-//	  ▲              └─ failed: those who wait are told, the next get tries again
+//	  ▲              └─ failed: waiting callers get the error, the next get retries
 //	  └──────────────────┘
 //	any ──close──▶ closed
 //
@@ -42,7 +42,7 @@ type attempt struct {
 }
 
 const (
-	// wayLasts is how long a connection lives that is dialled again at once when it ends.
+	// wayLasts is the shortest life of a connection that is dialled again at once when it ends.
 	wayLasts = 5 * time.Second
 	// firstPause and lastPause are before short-lived connections, one after the other,
 	// are dialled again without a waiter.

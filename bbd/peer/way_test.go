@@ -37,7 +37,7 @@ type fakeDial struct {
 	made  []*fakeConn
 	fails error         // not nil: why none is made
 	hangs chan struct{} // not nil: closed when it stops to hang
-	stale bool          // what is made is dead already
+	stale bool          // the new connection is dead already
 }
 
 func (d *fakeDial) dial(ctx context.Context) (rdma.Conn, error) {
@@ -85,7 +85,7 @@ func mustGet(t *testing.T, w *way) *fakeConn {
 	return c.(*fakeConn)
 }
 
-// A connection that ends is made anew with nobody asking, and what is asked for is the new one.
+// A connection that ends is made anew without a caller, and the next caller gets the new one.
 func TestWayIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDial{}
@@ -148,7 +148,7 @@ func TestWayThatHangs(t *testing.T) {
 	})
 }
 
-// A dial that fails is one error for all who wait, and the next who asks has another.
+// A dial that fails is one error for all that wait, and the next caller has another.
 func TestWayThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDial{fails: rdma.ErrPeerGone, hangs: make(chan struct{})}
@@ -174,7 +174,7 @@ func TestWayThatFails(t *testing.T) {
 }
 
 // A peer whose connections end as soon as they are made is not dialled all the time, but at once
-// by whoever needs one.
+// for a caller that needs one.
 func TestWayThatDoesNotLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDial{stale: true}

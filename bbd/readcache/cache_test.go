@@ -139,7 +139,7 @@ func (b *bed) open(e *bb.Entry) *View {
 	return v
 }
 
-// TestRestored: files of all sizes, also those that memory has no room for, are what the store has, in
+// TestRestored: files of all sizes, also those that memory has no room for, equal the store's, in
 // memory and after they were evicted.
 func TestRestored(t *testing.T) {
 	b := newBed(t)

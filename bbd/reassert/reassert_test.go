@@ -212,7 +212,7 @@ func (w *world) PathOf(_ context.Context, dir bb.DirID) (string, error) {
 	return "", bb.NotFound
 }
 
-// memory is what n1 has.
+// memory is the memory of n1.
 type memory struct{ w *world }
 
 func (m memory) Files() iter.Seq[store.FileInfo] {
@@ -363,9 +363,9 @@ func (w *world) check(left []fate.Unexplained) (broken []string) {
 	return broken
 }
 
-// TestHistories: whatever the namespace has forgotten, and whatever others do and answers get lost meanwhile, each
-// acknowledged file has its entry in the end, or is named, no file of others is touched, and another look finds
-// nothing to do. FOREBAY_SEEDS=N tries N seeds.
+// TestHistories: with any entries lost by the namespace, and any changes of others and lost answers meanwhile,
+// each acknowledged file has its entry in the end, or is named, no file of others is touched, and another pass
+// finds nothing to do. FOREBAY_SEEDS=N tries N seeds.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(500)

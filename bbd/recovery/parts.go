@@ -43,8 +43,8 @@ type Queue interface {
 
 // Replicas has the second copies of a buffer's files.
 type Replicas interface {
-	// PromoteLater asks the node with the second copy of a file to become its owner, until it is. It may
-	// be called concurrently, and does not wait.
+	// PromoteLater requests the node with the second copy of a file to become its owner, until it is. It
+	// may be called concurrently, and does not wait.
 	PromoteLater(e *bb.Entry)
 }
 

@@ -21,8 +21,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// world is all that recovery uses besides, of which it records the calls. Memory has of a file what sums
-// has: its checksum, and ten bytes.
+// world is all that recovery uses besides, of which it records the calls. Memory has a file's checksum
+// from sums, and ten bytes.
 type world struct {
 	sync.Mutex
 	sums    map[bb.FileID]uint64
@@ -103,7 +103,7 @@ func (w *world) Recover(context.Context, *fate.Survey) (reassert.Recovered, erro
 
 var made = time.Unix(1000, 0)
 
-// buffer returns what recovers buffer "b" at node n1.
+// buffer returns the recovery of buffer "b" at node n1.
 func (w *world) buffer() *Buffer {
 	return New(Options{
 		Owners: owner.Node{Self: "n1"}, Store: w, Log: slog.New(slog.DiscardHandler),
@@ -179,8 +179,8 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// TestRecover: files of this node stay in memory, also those that the namespace had forgotten; of other
-// nodes' files second copies of what is dirty do. What is missing is reported, or left to its second copy.
+// TestRecover: files of this node stay in memory, also those that the namespace had lost; of other nodes'
+// files second copies of dirty ones do. Missing bytes are reported, or left to their second copy.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	file := func(n bb.FileID, change func(*bb.Entry)) bb.Entry {

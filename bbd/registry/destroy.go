@@ -34,8 +34,8 @@ func (s *Service[B]) Destroy(ctx context.Context, r *rpc.Request, m *wire.Buffer
 	return &wire.Empty{}, nil
 }
 
-// DestroyIf deletes a buffer if may, which is called while no daemon changes the buffer,
-// returns nil (contract 11). Without may, whatever is in it goes.
+// DestroyIf deletes a buffer if may, which is called while no daemon changes the buffer, returns
+// nil (contract 11). Without may, all its content goes.
 func (s *Service[B]) DestroyIf(ctx context.Context, b B, may func(context.Context) error) error {
 	held, err := s.o.Flusher.Hold(ctx, b.Name(), "")
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Service[B]) delete(ctx context.Context, b B) error {
 	return nil
 }
 
-// drop forgets a buffer that was destroyed, with all its bytes.
+// drop removes a buffer that was destroyed, with all its bytes.
 func (s *Service[B]) drop(b B) {
 	s.detach(b)
 	s.dropFiles(b.Name())

@@ -30,7 +30,7 @@ type Buffer interface {
 	Gate() *freeze.Gate
 	// Saved returns why the buffer may not be destroyed; nil: it may.
 	Saved(ctx context.Context) error
-	// ForgetFiles forgets the files that are open or dirty.
+	// ForgetFiles drops the files that are open or dirty.
 	ForgetFiles()
 }
 

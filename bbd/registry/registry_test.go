@@ -336,7 +336,7 @@ func TestCreateFor(t *testing.T) {
 	}
 }
 
-// TestSpecs: a daemon that is alone lists what it serves and what it has set aside; in a cluster the
+// TestSpecs: a daemon that is alone lists its served buffers and those set aside; in a cluster the
 // namespace has all.
 func TestSpecs(t *testing.T) {
 	t.Parallel()

@@ -278,7 +278,7 @@ func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.New
 }
 
 // stagePiece writes the bytes of extents as Stage does, within pieceTime. A node without room keeps a request
-// for a lease waiting for as long as the session lives.
+// for a lease waiting until the session ends.
 func (b *Buffer) stagePiece(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte) ([]*wire.NewExtent, func(), error) {
 	within, cancel := context.WithTimeout(ctx, pieceTime)
 	defer cancel()

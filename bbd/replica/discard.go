@@ -11,7 +11,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Drop forgets bytes that, by the request of another node, asks, do not count any more: a generation of a file,
+// Drop drops bytes that, by the request of another node, asks, do not count any more: a generation of a file,
 // or all of it (0). bb.Busy: the namespace relies on them.
 func (b *Buffer) Drop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.Generation) error {
 	unlock, err := b.Lock(ctx, file)
@@ -65,7 +65,7 @@ type discarded struct {
 	entry      *bb.Entry     // nil: this node finds no entry of the file
 	home       bb.NodeID
 	second     bb.NodeID
-	node, asks bb.NodeID // this one, and the one that asks
+	node, asks bb.NodeID // this one, and the requesting one
 }
 
 // counts reports whether the bytes may be the only copy, or a copy that the namespace

@@ -108,7 +108,7 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 	return nil
 }
 
-// promotePause is how long this node waits before it asks the second node again.
+// promotePause is how long this node waits before its next request to the second node.
 const promotePause = 2 * time.Second
 
 // PromoteLater makes the second node the owner of a file whose bytes this node has

@@ -55,7 +55,7 @@ type Files interface {
 	Reserve(at bb.Place, path string) (release func(), ok bool)
 	// Requeue queues a dirty file for its flush that this node has become the owner of. Its place is reserved.
 	Requeue(ctx context.Context, e *bb.Entry)
-	// DropFile forgets all bytes of a file that has no entry any more.
+	// DropFile drops all bytes of a file that has no entry any more.
 	DropFile(e *bb.Entry)
 	// ReportLost marks a file lost, for the reason that e names, and publishes that.
 	ReportLost(ctx context.Context, e *bb.Entry) error
@@ -139,9 +139,9 @@ func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name,
 // errNotConcerned ends an update of an entry that has changed.
 var errNotConcerned = errors.New("the entry has changed")
 
-// Lock waits for the lock that is held from the question what counts of a file's bytes on
-// this node until the answer is carried out: one request may discard a second copy that
-// another one makes the file. The error is that of ctx.
+// Lock waits for the lock that is held from the decision about a file's bytes on this node until it
+// is carried out: one request may discard a second copy that another one makes the file. The error
+// is that of ctx.
 func (b *Buffer) Lock(ctx context.Context, file bb.FileID) (unlock func(), err error) {
 	return b.locks.Lock(ctx, strconv.FormatUint(uint64(file), 16))
 }

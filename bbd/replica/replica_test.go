@@ -34,7 +34,7 @@ type stager func(ctx context.Context, bytes int) error
 type world struct {
 	spec     bb.Buffer
 	entry    *bb.Entry // nil: there is none
-	sum      uint64    // of what memory has of the file
+	sum      uint64    // of the file's bytes in memory
 	size     int64
 	has      error // of a look at it
 	record   []error
@@ -48,9 +48,9 @@ type world struct {
 	old      []bb.NodeID                 // of the others: those of a release without second copies
 	refuses  error                       // of the others, to sessions and requests
 	session  *peer.Session
-	unheard  error      // what becomes of the answers to changes of the namespace; nil: they come
+	unheard  error      // the fate of the answers to changes of the namespace; nil: they come
 	missed   int        // so many answers to changes of the namespace are lost
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the next fields
 	open     []OpenFile // being written
 	calls    []string
 }
@@ -68,7 +68,7 @@ func (w *world) did(format string, args ...any) {
 	w.calls = append(w.calls, fmt.Sprintf(format, args...))
 }
 
-// done returns the calls so far, and forgets them.
+// done returns the calls so far, and drops them.
 func (w *world) done() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +223,7 @@ func (n nodes) Ask(_ context.Context, node bb.NodeID, _ access.Caller, typ wire.
 	return n.w.refuses
 }
 
-// start returns what keeps the second copies of n1.
+// start returns the keeper of n1's second copies.
 func (w *world) start(ctx context.Context) (*Buffer, *dirty.Files) {
 	closed := dirty.New()
 	return New(ctx, Options{
@@ -242,8 +242,8 @@ func changed(e *bb.Entry, change func(*bb.Entry)) *bb.Entry {
 	return e
 }
 
-// TestCommitAsks: a commit sends what it adds to the node with the copy, and else all to one after the
-// other, that one first; so many times.
+// TestCommitAsks: a commit sends its additions to the node with the copy, and else all to one after
+// the other, that one first; so many times.
 func TestCommitAsks(t *testing.T) {
 	t.Parallel()
 	ask := func(nodes ...string) (calls []string) {
@@ -329,8 +329,8 @@ func (w *world) answers(t *testing.T, node bb.NodeID, memory bb.InstanceID) *pee
 	return s
 }
 
-// TestCommitMemory: what a commit adds goes to the memory that has what was before. One that its node has
-// since is not sent it, whatever gossip says.
+// TestCommitMemory: a commit's additions go to the memory that has the earlier bytes. One that its node
+// has since is not sent them, with any gossip.
 func TestCommitMemory(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -418,7 +418,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestRecord: all of a generation takes the place of what is no earlier state of it, unless somebody reads, or
+// TestRecord: all of a generation replaces bytes that are no earlier state of it, unless somebody reads, or
 // this node owns the file.
 func TestRecord(t *testing.T) {
 	t.Parallel()
@@ -718,8 +718,8 @@ func TestRepairTime(t *testing.T) {
 	}
 }
 
-// TestStagePaced: what is copied in the background goes in pieces, no faster than it may, and all of it is
-// given up if one of them fails.
+// TestStagePaced: background copies go in pieces, no faster than the limit, and all of a copy is dropped
+// if one of them fails.
 func TestStagePaced(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -1011,8 +1011,8 @@ func TestRepairComesBack(t *testing.T) {
 	})
 }
 
-// TestRepairSlow: what a copy of a file that is being written has taken of the rate is waited for, whatever
-// time that takes.
+// TestRepairSlow: the rate used by a copy of a file that is being written is waited for, however long that
+// takes.
 func TestRepairSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -106,8 +106,7 @@ func (s *Session) challenge(in *wire.Reader, r *Request, hello *wire.Hello, keys
 	return nil
 }
 
-// secure does the handshake of TLS, where that is spoken. A client that does not speak
-// it receives an error.
+// secure does the handshake of TLS, where that is on. A client without it receives an error.
 func (s *Session) secure() error {
 	conn, ok := s.conn.(*tls.Conn)
 	if !ok {
@@ -122,8 +121,8 @@ func (s *Session) secure() error {
 	return err
 }
 
-// notAClient is the end of a session whose first bytes are no request. A client that
-// speaks TLS finds out from an answer that is not TLS.
+// notAClient is the end of a session whose first bytes are no request. A client with TLS finds out
+// from an answer that is not TLS.
 func (s *Session) notAClient(err error) error {
 	var malformed *wire.FrameError
 	if errors.As(err, &malformed) {

@@ -22,7 +22,7 @@ import (
 //	any other user                       the user's share of limits.sessions
 //	nobody yet, over TCP                 limits.unproven; a further one takes the place of the oldest
 //	users beyond their share, until      maxTurnedAway; further ones are closed at once
-//	they have been told
+//	they have got the error
 type places struct {
 	users *share.Pool
 

@@ -34,7 +34,7 @@ type noEvents struct{}
 func (noEvents) Request(wire.Type)         {}
 func (noEvents) Failed(wire.Type, bb.Kind) {}
 
-// state is a session's, whose release a test may want to hear of.
+// state is a session's resource, whose release a test may observe.
 type state struct{ released func() }
 
 func (s *state) Release(bool) { s.released() }
@@ -155,8 +155,8 @@ func opening(release func(lost bool), run func(context.Context) error) rpc.Handl
 	})
 }
 
-// TestOrder: what is sent behind a request on a resource waits for it, whether it could have run at
-// once or not, and what is on another resource does not.
+// TestOrder: a request behind another one on a resource waits for it, whether it could have run at
+// once or not, and one on another resource does not.
 func TestOrder(t *testing.T) {
 	var (
 		mu   sync.Mutex
@@ -292,8 +292,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestBounds: requests beyond the session's bound are refused, and no more are counted when those
-// there are have ended; what the table does not have is unsupported.
+// TestBounds: requests beyond the session's bound are refused, and none are counted when the
+// present ones have ended. A request without a table entry is unsupported.
 func TestBounds(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, map[wire.Type]rpc.Handler{

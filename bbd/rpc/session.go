@@ -60,7 +60,7 @@ type Session struct {
 // identity is the client's identity, from the handshake on.
 type identity struct {
 	caller access.Caller
-	token  *wire.TokenClaims // it may do only what this allows; nil: all that caller may
+	token  *wire.TokenClaims // it may do only the operations of the token; nil: all that caller may
 	client string
 	speaks uint32 // the version of the protocol
 	pid    int32
@@ -124,7 +124,7 @@ func (s *Session) serve(ctx context.Context) error {
 	}
 	for {
 		head, message, err := in.Next()
-		if err != nil || s.ctx.Err() != nil { // what was read ahead does not count when the session is over
+		if err != nil || s.ctx.Err() != nil { // bytes read ahead do not count when the session is over
 			return ending(err)
 		}
 		if err := s.start(in, head, message); err != nil {
@@ -133,7 +133,7 @@ func (s *Session) serve(ctx context.Context) error {
 	}
 }
 
-// beat reports to another daemon that this one lives, and how much it has in this session, until
+// beat reports to another daemon that this one is alive, and how much it has in its session, until
 // that ends.
 func (s *Session) beat() {
 	tick := time.NewTicker(s.server.o.Silence / beats)

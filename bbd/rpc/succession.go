@@ -67,7 +67,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// departed forgets a connection whose last session has ended, and all before. It is called after each end of one of
+// departed drops a connection whose last session has ended, and all before. It is called after each end of one of
 // them. mu is held.
 func (s *Server) departed(n *Session) {
 	last := s.mu.last[n.of]

@@ -72,8 +72,8 @@ func succession(t *testing.T) (s *server, e *events, began, release chan struct{
 	return s, e, began, release
 }
 
-// TestSuccession: as soon as a client's next session has begun, its session before is over: what it still sends
-// is not read. A change waits until what the session before was doing is done, and its resources are released;
+// TestSuccession: as soon as a client's next session has begun, its session before is over: its later requests
+// are not read. A change waits until the work of the session before is done, and its resources are released;
 // reading does not.
 func TestSuccession(t *testing.T) {
 	s, e, began, release := succession(t)

@@ -3,7 +3,7 @@ package share
 import "slices"
 
 // Regions is the memory of a node as it is divided among users. A region belongs to one user at a
-// time, so all figures are whole regions, whatever their sizes.
+// time, so all figures are whole regions, of any size.
 //
 //	│◀─────────────────────────────── Total ───────────────────────────────▶│
 //	├──────────────────────────┬──────────────────────────┬────────┬────────┤

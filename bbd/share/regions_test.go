@@ -116,9 +116,9 @@ func (w *world) serve(user uint32) {
 	}
 }
 
-// TestNobodyBelowTheShareWaitsForEver: whatever users do, a user below the share waits a bounded
-// number of rounds while borrowers have bytes that can be moved, and bytes that cannot be moved
-// never fill the reserve.
+// TestNobodyBelowTheShareWaitsForEver: with any behaviour of users, a user below the share waits a
+// bounded number of rounds while borrowers have bytes that can be moved, and bytes that cannot be
+// moved never fill the reserve.
 func TestNobodyBelowTheShareWaitsForEver(t *testing.T) {
 	for seed := range uint64(500) {
 		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), fixed: map[uint32]bool{}, line: map[uint32]int{}}

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestInAgain: of three files the second fails as the case says, each time that it is tried.
+// TestInAgain: of three files the second fails as in the case, each time that it is tried.
 func TestInAgain(t *testing.T) {
 	t.Parallel()
 	away := bb.Wrap("stage-in", "b", cluster.Away("stage-in", "b", "n2"))

@@ -56,7 +56,7 @@ func (s *job) outName(ctx context.Context, source, name string) string {
 	return name
 }
 
-// intoDirectory reports whether a store's URL ends like a directory, whatever its parameters end with.
+// intoDirectory reports whether a store's URL ends like a directory, not counting its parameters.
 func intoDirectory(url string) bool {
 	at, _, _ := strings.Cut(url, "?")
 	return strings.HasSuffix(at, "/")

@@ -93,7 +93,7 @@ type counter struct {
 
 const (
 	censusFresh = 2 * time.Second // how long a quick one is used
-	censusShare = 10              // a slow one is used for so many times what it took
+	censusShare = 10              // a slow one is used for so many times its duration
 	// An older one is used when a new one takes longer.
 	censusPatience = 3 * time.Second
 )

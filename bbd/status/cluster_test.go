@@ -7,8 +7,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestHoldings: what nodes hold is shown of those that do not answer, also of one that only entries name,
-// in the buffers that the user may enter.
+// TestHoldings: holdings are shown of nodes that do not answer, also of one that only entries name, in
+// the buffers that the user may enter.
 func TestHoldings(t *testing.T) {
 	t.Parallel()
 	file := func(home, second bb.NodeID, size int64, state bb.State) *bb.Entry {

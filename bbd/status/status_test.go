@@ -94,7 +94,7 @@ func TestOfWorkers(t *testing.T) {
 	}
 }
 
-// TestOfForeign: the remedy for memory of another owner names what differs.
+// TestOfForeign: the remedy for memory of another owner names the difference.
 func TestOfForeign(t *testing.T) {
 	t.Parallel()
 	regions := []store.ForeignRegion{{Path: "/shm/r", Owner: store.Owner{Node: "n2", Namespace: 0xab}}}

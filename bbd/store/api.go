@@ -103,11 +103,11 @@ type ForeignRegion struct {
 	Buffers []string // whose segments are in it
 }
 
-// LeaseRequest asks for a segment to fill.
+// LeaseRequest is a request for a segment to fill.
 type LeaseRequest struct {
 	Buffer string
 	UID    uint32
-	Bytes  int64   // wanted size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
+	Bytes  int64   // requested size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
 	Min    int64   // bytes that the writer must be able to fill, records included; 0: any
 	Fixed  bool    // nothing can move the bytes out of memory later: no store to flush to, no disk tier
 	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same: those of the disk tier are the first to be spilled and evicted
@@ -150,14 +150,14 @@ type Commit struct {
 	File       bb.FileID
 	Generation bb.Generation
 	Base       bb.Generation // the generation that this one started from; the same in every commit of it; 0: none
-	Fresh      bool          // the generation starts from nothing whatever Base is
+	Fresh      bool          // the generation starts from nothing, with any Base
 	// Whole: the extents are all that the generation shows, and start from nothing. A
 	// present generation, sealed or not, shows them in place of its former extents, in one
 	// step, and can be committed to again. bb.Exists, and nothing is changed, where it has
 	// bytes that the extents do not cover.
 	Whole   bool
 	Buffer  string
-	Extents []NewExtent // none: the generation exists and has what its base has
+	Extents []NewExtent // none: the generation exists with its base's content
 }
 
 // ExtentState is the place of an extent's bytes.
@@ -241,7 +241,7 @@ type Origin uint8
 
 const (
 	OriginOwn       Origin = iota // it was written here and nothing of it was acknowledged, or it was dropped
-	OriginOlder                   // a release wrote it that knew no identities
+	OriginOlder                   // a release without identities wrote it
 	OriginForgotten               // its identity was in memory that is gone, and its bytes were on disk
 )
 
@@ -304,7 +304,7 @@ type Stats struct {
 	Recovered int           // records replayed at start
 	Damaged   int           // pieces of Damage found at start
 	Foreign   int64         // bytes of regions of other owners
-	Recovery  time.Duration // what Open spent on it
+	Recovery  time.Duration // the time that Open spent on it
 }
 
 func defaultThreads() int { return max(1, runtime.GOMAXPROCS(0)/2) }

@@ -324,8 +324,8 @@ func concurrentWriter(t *testing.T, s *Store, k int) {
 	}
 }
 
-// readPinned reads a file that others evict and spill at the same time: what is
-// resident once it is pinned must stay so.
+// readPinned reads a file that others evict and spill at the same time: resident bytes must stay so
+// once they are pinned.
 func readPinned(t *testing.T, s *Store, f bb.FileID, g bb.Generation) {
 	v, err := s.Snapshot(f, g)
 	if err != nil {
@@ -792,7 +792,7 @@ func TestUsersWithoutARegionGetOne(t *testing.T) {
 		if _, err := s.Spill(context.Background(), Unit); err != nil {
 			t.Fatal(err)
 		}
-		// The greedy one takes whatever it gets.
+		// The greedy one takes all that it gets.
 		if l, err := ask(3001); err == nil {
 			defer s.Abandon(l.ID)
 		}

@@ -12,7 +12,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// batch is what one call of Commit is about to do.
+// batch is the planned work of one call of Commit.
 type batch struct {
 	commits []plan
 	// floors and data ends as they will be; also the list of segments
@@ -239,9 +239,9 @@ func (s *Store) checkGenerations(b *batch) error {
 	return nil
 }
 
-// coversAll checks that a whole commit covers what its generation shows. Records of what
-// it had may be read before those of the commit after a restart, so nothing of that may
-// be left to see. The caller holds the shard.
+// coversAll checks that a whole commit covers all visible extents of its generation. Their records
+// may be read before those of the commit after a restart, so none of them may stay visible. The
+// caller holds the shard.
 func (p *plan) coversAll() error {
 	c := p.c
 	if name := p.g.buffer.Value(); name != "" && name != c.Buffer {
@@ -331,8 +331,7 @@ func (s *Store) takeData(b *batch) error {
 	return nil
 }
 
-// checkSpace checks that a commit's extents lie within what its leases allow and
-// leave room for its records.
+// checkSpace checks that a commit's extents lie within its leases and leave room for its records.
 func checkSpace(p *plan, b *batch) error {
 	for k := range p.parts {
 		g, sp := p.parts[k].seg, b.segments[p.parts[k].seg]

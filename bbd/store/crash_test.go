@@ -55,8 +55,8 @@ func crashOptions(dir string) Options {
 
 const crashFiles = 12
 
-// crashContent is what step makes of a file: a header that names the step, and
-// bytes that follow from it, all in one commit over two segments.
+// crashContent is a file's content after a step: a header that names the step, and bytes that
+// follow from it, all in one commit over two segments.
 func crashContent(step int) []byte {
 	p := content(uint64(step), 2000)
 	copy(p, fmt.Sprintf("step %06d", step))

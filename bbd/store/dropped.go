@@ -210,7 +210,7 @@ func (s *Store) writeDrops(pending []drop) error {
 	for _, one := range pending {
 		p = appendDrop(p, one)
 	}
-	_, err := d.file.WriteAt(p, d.size) // over what an attempt that failed has left
+	_, err := d.file.WriteAt(p, d.size) // over the remains of a failed attempt
 	if err == nil {
 		err = unix.Fdatasync(int(d.file.Fd()))
 	}

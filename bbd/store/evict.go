@@ -140,7 +140,7 @@ func (s *Store) evictFile(f bb.FileID, victims map[*segment]bool) error {
 		return err
 	}
 	ordered := slices.Collect(h.generations(f))
-	slices.Reverse(ordered) // oldest first: a record of a base counts for what builds on it
+	slices.Reverse(ordered) // oldest first: a record of a base counts for generations that build on it
 	for _, g := range ordered {
 		if !g.gone {
 			if err = s.moveAnchor(h, g, victims, &d); err == nil {

@@ -136,7 +136,7 @@ func (m *extentMap) walk(from, to int64, f func(*extent) bool) {
 	}
 }
 
-// put makes e visible in place of whatever overlaps it.
+// put makes e visible in place of overlapping extents.
 func (m *extentMap) put(e extent, d *dead) {
 	if e.off >= m.size() && m.appendLast(e) {
 		return

@@ -20,10 +20,10 @@ import (
 // made without memory, so without this check the shortage would show only when a client
 // writes there.
 
-// fitIn returns how many bytes of memory a store may use that wants so many, where the file
-// system has free bytes, and adopted regions hold held bytes, of which owed are still to be
-// taken from the file system. The store's own records need log bytes more. Where it cannot
-// have all, something is left for others: the file system is seldom the store's alone.
+// fitIn returns how many bytes of memory a store may use that is configured for so many, where the
+// file system has free bytes, and adopted regions hold held bytes, of which owed are still to be
+// taken from the file system. The store's own records need log bytes more. Where it cannot have
+// all, something is left for others: the file system is seldom the store's alone.
 func fitIn(want, free, held, owed, log int64) int64 {
 	room := free - owed - log
 	room -= max(room, 0) / journalLeastShare
@@ -165,9 +165,9 @@ func (s *Store) setAside(c *candidate, r *region, why error) {
 	}
 }
 
-// Purge deletes the memory of a store that no process has open, below its state folder and
-// in ShmDir, and its disk tier, whatever their content and state: a store that cannot be
-// opened can be purged. It makes and mounts nothing.
+// Purge deletes the memory of a store that no process has open, below its state folder and in
+// ShmDir, and its disk tier, in any state: a store that cannot be opened can be purged. It makes
+// and mounts nothing.
 func Purge(o Options) error {
 	if err := o.setDefaults(); err != nil {
 		return err

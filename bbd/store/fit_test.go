@@ -67,7 +67,7 @@ func TestBadRegionIsSetAside(t *testing.T) {
 	o := folders(t)
 	o.ShmDir, o.DiskDir, o.DiskBytes = filepath.Join(c.dir, "shm"), "", 0
 	paths := twoRegions(t, o)
-	// What the region was promised is not there, as where a sparse file met a full tmpfs.
+	// The region's reserved space is not there, as where a sparse file met a full tmpfs.
 	f, err := os.OpenFile(regionfile.JournalOf(paths[0]), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -87,8 +87,8 @@ func createUntilFull(t *testing.T, s *Store, f bb.FileID) bb.FileID {
 	return 0
 }
 
-// A store whose tmpfs others have filled refuses what it has no memory for, in this life
-// and in the next, and continues once there is room.
+// A store whose tmpfs others have filled refuses leases without memory, in this run and in the
+// next, and continues once there is room.
 func TestFullTmpfsRefusesRecords(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
@@ -190,9 +190,9 @@ func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
 	}
 }
 
-// Where no unit is free either, what lies behind the tables of older regions is enough for journals. Without that,
-// too, the files are served from journals that end with the process, the pages stay as they
-// are, and the first start with room makes journals that stay.
+// If no unit is free either, the space behind the tables of older regions is enough for journals. Without that,
+// too, the files are served from journals that end with the process, the pages stay as they are, and the first
+// start with room makes journals that stay.
 func TestFullOlderRegionsOnAFullTmpfs(t *testing.T) {
 	for _, behind := range []bool{true, false} {
 		t.Run(fmt.Sprintf("memory behind the tables: %v", behind), func(t *testing.T) { testFullOlderRegions(t, behind) })
@@ -269,7 +269,7 @@ func testFullOlderRegions(t *testing.T, behind bool) {
 			if l, err := s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: Unit}); err == nil {
 				t.Errorf("%+v is leased where nothing can be recorded for good", l)
 			}
-			s.Drop(1) // of this life alone: the namespace knows that it is gone
+			s.Drop(1) // of this run alone: the namespace has recorded its removal
 			if _, err := s.Size(1, 1); !errors.Is(err, bb.NotFound) {
 				t.Errorf("a file that was dropped: %v", err)
 			}
@@ -297,8 +297,8 @@ func testFullOlderRegions(t *testing.T, behind bool) {
 	check(t, s, files+1, 1, want)
 }
 
-// Records that there is no memory for are an error and no signal, whatever their lease has;
-// and a segment that is freed gives back what its records took.
+// Records that there is no memory for are an error and no signal, under any lease. A segment that
+// is freed gives back its records' space.
 func TestJournalOnAFullTmpfs(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
@@ -347,7 +347,7 @@ func TestJournalOnAFullTmpfs(t *testing.T) {
 	if now := blocks(t, regionfile.JournalOf(info.Path)); now > grown-3000*format.RecordCost(1)+regionfile.JournalStep {
 		t.Errorf("the journal takes %d bytes, and took %d with 3000 records", now, grown)
 	}
-	for _, r := range s.mu.regions { // what was punched is what a segment starts with, no more
+	for _, r := range s.mu.regions { // the punched part is the start of a segment, no more
 		if r.Path == info.Path && blocks(t, regionfile.JournalOf(r.Path)) < regionfile.JournalLeast(int64(len(r.Mem)))-format.SlotTable {
 			t.Errorf("the journal takes %d bytes, and at least %d are due", blocks(t, regionfile.JournalOf(r.Path)), regionfile.JournalLeast(int64(len(r.Mem))))
 		}

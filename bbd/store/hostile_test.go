@@ -93,7 +93,7 @@ func bothWays(t *testing.T, name string, f func(t *testing.T, older bool)) {
 	t.Run(name+", before its adoption", func(t *testing.T) { f(t, true) })
 }
 
-// stays checks that alice has what she had, and gets no memory that bob may have mapped.
+// stays checks that alice keeps her files, and gets no memory that bob may have mapped.
 func stays(t *testing.T, s *Store, bobs string) {
 	t.Helper()
 	check(t, s, 2, 1, content(2, 100_000))
@@ -155,7 +155,7 @@ func TestStartWithForgedHeaders(t *testing.T) {
 				makeOlder(t, o, format.PagesOnly)
 			}
 			rewrite(t, bobs, change)
-			for range 2 { // the second time with what the first has made of it
+			for range 2 { // the second time with the first one's result
 				s, err := Open(context.Background(), o)
 				if err != nil {
 					t.Fatalf("the store does not start: %v", err)
@@ -399,7 +399,7 @@ func TestMemoryHeldByOldMappings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err == nil {
-				l.Mem[l.DataStart] = 1 // what a client is given it can write to
+				l.Mem[l.DataStart] = 1 // a client can write to its leases
 				l.Mem[l.RecordFloor-1] = 1
 			}
 			populatedNow(t, s)

@@ -233,14 +233,14 @@ func (m *extentMap) markAll(state extentState) {
 	})
 }
 
-// Drop forgets a file. Snapshots keep their extents, which are not evicted any more: the backing
+// Drop drops a file. Snapshots keep their extents, which are not evicted any more: the backing
 // store loses the file, too. Idempotent. See SyncDrops.
 func (s *Store) Drop(f bb.FileID) {
 	s.noteDrop(f)
 	s.drop(f, func(*generation) bool { return true }, (*shard).keepViews)
 }
 
-// keepViews excludes from eviction what views of dropped generations show. The caller holds the
+// keepViews excludes extents in views of dropped generations from eviction. The caller holds the
 // shard.
 func (h *shard) keepViews(f bb.FileID) {
 	for g := range h.generations(f) {
@@ -254,13 +254,13 @@ func (h *shard) keepViews(f bb.FileID) {
 	}
 }
 
-// DropGeneration forgets a generation that a newer one has taken the place of,
-// and whose content the newer one may build on. Idempotent.
+// DropGeneration drops a generation that a newer one has taken the place of, and whose content the
+// newer one may build on. Idempotent.
 func (s *Store) DropGeneration(f bb.FileID, n bb.Generation) {
 	s.drop(f, func(g *generation) bool { return g.number == n }, func(*shard, bb.FileID) {})
 }
 
-// drop forgets generations of a file, and then calls a function under the same lock.
+// drop removes generations of a file, and then calls a function under the same lock.
 func (s *Store) drop(f bb.FileID, which func(*generation) bool, then func(*shard, bb.FileID)) {
 	var d dead
 	h := s.shard(f)
@@ -279,9 +279,9 @@ func (s *Store) drop(f bb.FileID, which func(*generation) bool, then func(*shard
 	s.reap(d)
 }
 
-// Void forgets an abandoned generation: one that never became the file's content,
-// and that no other is based on. Its records are struck out, so that they do not
-// count after a restart either. Idempotent.
+// Void drops an abandoned generation: one that never became the file's content, and that no other
+// is based on. Its records are struck out, so that they do not count after a restart either.
+// Idempotent.
 func (s *Store) Void(f bb.FileID, n bb.Generation) error {
 	err := s.strikeOut(f, n)
 	s.DropGeneration(f, n)

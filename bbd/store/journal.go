@@ -28,9 +28,9 @@ func (g *segment) reserve(floor int64) error {
 	return nil
 }
 
-// giveBack punches what reserve has taken out of the journal that a segment had, once its
-// slot there is cleared: until then recovery would find the segment and miss records. The
-// caller holds mu of the store and of the segment.
+// giveBack punches reserve's space out of a segment's journal, once its slot there is cleared:
+// until then recovery would find the segment and miss records. The caller holds mu of the store and
+// of the segment.
 func (s *Store) giveBack(g *segment, r *region, offset int64) {
 	if r.Tier == bb.TierDisk || r.Log {
 		return
@@ -108,7 +108,7 @@ func (r *region) copyOlder(h format.RegionHeader, crash func(string)) error {
 	h.Encode(r.Journal[:format.HeaderSize])
 	h.Encode(r.Journal[format.HeaderCopy : format.HeaderCopy+format.HeaderSize])
 	table := make([]byte, len(r.units)*format.SlotSize)
-	if _, err := r.File.ReadAt(table, format.SlotTable); err != nil { // a mapped read may want a page
+	if _, err := r.File.ReadAt(table, format.SlotTable); err != nil { // a mapped read may need a page
 		return err
 	}
 	for unit := int64(1); unit < int64(len(r.units)); unit++ {
@@ -140,7 +140,7 @@ func (r *region) copyOlder(h format.RegionHeader, crash func(string)) error {
 	return nil
 }
 
-// copyOlder copies the records of a segment, and of a damaged run what recovery reports of it.
+// copyOlder copies the records of a segment, and recovery's report of a damaged run.
 func (g *segment) copyOlder() error {
 	from, log := g.mem(), g.records()
 	take := func(low, top int64) error {

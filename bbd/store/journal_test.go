@@ -36,8 +36,8 @@ func encodeOlder(h format.RegionHeader, p []byte, v uint32) {
 	}
 }
 
-// makeOlder makes the regions of a closed store those of an older version: what the journals
-// have goes into the pages, and the journals go.
+// makeOlder makes the regions of a closed store those of an older version: the journals' content
+// goes into the pages, and the journals go.
 func makeOlder(t testing.TB, o Options, v uint32) {
 	t.Helper()
 	for tier, dir := range map[bb.Tier]string{bb.TierMemory: o.ShmDir, bb.TierDisk: o.DiskDir} {
@@ -231,8 +231,8 @@ func killed(t *testing.T, plan crashPlan) {
 	t.Fatalf("the child was not killed at %q pass %d: %v %s", plan.Point, plan.Pass, err, out)
 }
 
-// Pages without a journal that no older release wrote are set aside, named and left as they
-// are, whatever their user has written there; the rest is served.
+// Pages without a journal that no older release wrote are set aside, named and left as they are,
+// with any content; the rest is served.
 func TestPagesWithoutJournalAreSetAside(t *testing.T) {
 	for name, change := range map[string]func(mem []byte){
 		"nothing": func([]byte) {},
@@ -451,8 +451,8 @@ func TestJournalIsSparseOnHugePages(t *testing.T) {
 	check()
 }
 
-// The journal says whose a region is. Pages that are still the daemon's own are given to that
-// user again; pages of somebody else are set aside.
+// The journal has a region's user. Pages that are still the daemon's own are given to that user
+// again; pages of somebody else are set aside.
 func TestPagesOfAnotherUser(t *testing.T) {
 	for uid, aside := range map[int]bool{0: false, alice: true} {
 		o := folders(t)

@@ -16,12 +16,12 @@ import (
 
 var modelSeed = flag.Uint64("model.seed", 0, "seed of the model test; 0: several fixed ones")
 
-// modelFile is what a file should be: plain bytes.
+// modelFile is the expected content of a file: plain bytes.
 type modelFile struct {
 	gen     bb.Generation
 	last    bb.Generation // largest number used, abandoned ones included
 	content []byte
-	object  []byte // what the backing store has
+	object  []byte // the backing store's content
 	clean   bool
 	sealed  bool
 	older   map[bb.Generation][]byte
@@ -148,8 +148,7 @@ func (m *model) commit(f bb.FileID, file *modelFile, base bb.Generation, fresh b
 	for range m.r.IntN(6) {
 		p := m.bytes()
 		off := m.r.Int64N(int64(len(file.content)) + 2000)
-		// One of the leases of this commit again, or another one: later extents win
-		// whatever lies where.
+		// One of the leases of this commit again, or another one: later extents win at any places.
 		i := m.r.IntN(len(leases) + 1)
 		for ; i == len(leases) || align(leases[i].DataStart)+int64(len(p))+format.RecordCost(1) > leases[i].RecordFloor; i = len(leases) - 1 {
 			leases = append(leases, m.lease(int64(len(p))+3*format.DataStart))
@@ -451,7 +450,7 @@ func (m *model) restart() {
 		if err := m.s.Seal(info.File, file.gen); err != nil {
 			m.t.Fatal(err)
 		}
-		if !sealed { // the daemon closes what its writers left open
+		if !sealed { // the daemon closes files that its writers left open
 			file.sealed = true
 		}
 		clear(file.older)

@@ -152,8 +152,8 @@ func (s *Store) tidyNotes() {
 	}
 }
 
-// sparsestNotes returns the full segment of the store's own records that has the
-// fewest that count, if that is less than half of what fits.
+// sparsestNotes returns the full segment of the store's own records that has the fewest that count,
+// if that is less than half of its capacity.
 func (s *Store) sparsestNotes() (victim *segment, files []bb.FileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 	return own
 }
 
-// holds finds out what segments a region has. Empty means that no slot has any trace of one.
+// holds finds out a region's segments. Empty means that no slot has any trace of one.
 func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
 	path := regionfile.JournalOf(c.Path)
 	if c.Older {
@@ -77,7 +77,7 @@ func (s *Store) Owner() format.Owner { return s.owner }
 // Foreign lists the regions of other owners.
 func (s *Store) Foreign() []ForeignRegion { return slices.Clone(s.found.foreign) }
 
-// foreignBytes is what regions of other owners take of a tier.
+// foreignBytes is the space of other owners' regions in a tier.
 func (s *Store) foreignBytes(tier bb.Tier) (n int64) {
 	for i := range s.found.foreign {
 		if s.found.foreign[i].Tier == tier {
@@ -87,8 +87,8 @@ func (s *Store) foreignBytes(tier bb.Tier) (n int64) {
 	return n
 }
 
-// takeOver writes the header of a region that is adopted again where it is not what this
-// store would write: it was damaged, is of an older version, or names another owner.
+// takeOver writes the header of a region that is adopted again where it differs from this store's:
+// it was damaged, is of an older version, or names another owner.
 func (s *Store) takeOver(r *region, c *candidate) error {
 	if s.owner.Namespace != 0 {
 		r.owner = format.Owner{Namespace: s.owner.Namespace, Node: s.owner.Node}

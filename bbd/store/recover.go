@@ -316,7 +316,7 @@ func (g *segment) scan(each func(r *format.Record, top int64), bad func(from, to
 // scanIn is scan of records that lie elsewhere, too: of an older version, in the pages.
 func (g *segment) scanIn(mem []byte, each func(r *format.Record, top int64), bad func(from, to int64, claim *format.Record)) (floor, dataEnd int64) {
 	top, dataEnd := g.length, int64(format.DataStart)
-	budget := 64 * g.length // of bytes that resyncing may sum up, whatever writers put there
+	budget := 64 * g.length // bound of the bytes that resyncing may sum up, for any content of writers
 	for {
 		r, low, found, err := format.DecodeRecord(mem, dataEnd, top, g.nonce)
 		if !found {
@@ -630,5 +630,5 @@ func (g *generation) info() GenerationInfo {
 	return i
 }
 
-// Damage lists what recovery could not read.
+// Damage lists the records that recovery could not read.
 func (s *Store) Damage() []Damage { return slices.Clone(s.found.damage) }

@@ -17,7 +17,7 @@ import (
 //	(free) ──────────▶ leased ───────────────────────────────────▶ sealed ◀── recovery
 //	                   │    ▲                                       │   ▲
 //	           Release │    │ Lease                           Spill │   │ done, or given up
-//	                   ▼    │       Spill, Evict want it            ▼   │
+//	                   ▼    │       Spill, Evict need it            ▼   │
 //	                   partial ───────────────────────────────────▶ spilling
 //
 //	free: from partial or sealed, when no extent refers to it, it has no pins and

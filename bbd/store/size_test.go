@@ -58,8 +58,8 @@ func fillFiles(t testing.TB, s *Store, files, size int) {
 	w.done()
 }
 
-// Small files are what memory and regions are budgeted for: at most 256 bytes of
-// the daemon's memory for each, and less than 10 % of waste.
+// Memory and regions are budgeted for small files: at most 256 bytes of the daemon's memory for
+// each, and less than 10 % of waste.
 func TestSmallFilesAreCompact(t *testing.T) {
 	const files = 200_000
 	o := folders(t)

@@ -264,7 +264,7 @@ func (p *Pinned) Release() {
 	})
 }
 
-// zeros is what holes read as.
+// zeros has the bytes of holes.
 var zeros [1 << 20]byte
 
 // Slices appends to dst the memory of [off, off+n), cut at the end of the file, in

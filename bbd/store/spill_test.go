@@ -36,7 +36,7 @@ func spilledToDisk(t *testing.T) (Options, []byte) {
 // checkNoDamage checks that recovery adopts the spilled segment as it is, with its tier.
 func checkNoDamage(t *testing.T, o Options, want []byte) {
 	t.Helper()
-	for range 2 { // what recovery writes, the next one reads
+	for range 2 { // records of a recovery are read by the next one
 		s := open(t, o)
 		for _, d := range s.Damage() {
 			t.Errorf("nothing was damaged, and recovery reports %+v", d)

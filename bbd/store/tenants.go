@@ -102,7 +102,7 @@ func (s *Store) kept() int64 {
 	return int64(min(t.Free, t.Reserve())) * s.o.RegionBytes
 }
 
-// RoomRequest asks for room for a user in the line whom Lease has refused.
+// RoomRequest is a request for room for a user in the line whom Lease has refused.
 type RoomRequest struct {
 	UID     uint32
 	Bytes   int64

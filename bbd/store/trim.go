@@ -54,8 +54,8 @@ func (s *Store) Trim(f bb.FileID, n bb.Generation, offset int64, whole []byte) e
 	return s.recordEvicted(g, trimmed, &d)
 }
 
-// RecordEvicted writes records of what Mirror only noted in memory, once the backing
-// store has it: a restart then finds it, and generations may build on it. Idempotent.
+// RecordEvicted writes records of extents that Mirror only noted in memory, once the backing store
+// has them: a restart then finds them, and generations may build on them. Idempotent.
 func (s *Store) RecordEvicted(f bb.FileID, n bb.Generation) error {
 	var d dead
 	h := s.shard(f)

@@ -10,8 +10,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestVacatedRegionIsReplaced: the only region is vacated for a waiting user, and nobody
-// asks for a lease while nothing is free. Once the region is empty, there is free memory.
+// TestVacatedRegionIsReplaced: the only region is vacated for a waiting user, and nobody requests a
+// lease while nothing is free. Once the region is empty, there is free memory.
 func TestVacatedRegionIsReplaced(t *testing.T) {
 	o := folders(t)
 	o.MemoryBytes, o.RegionBytes = 8<<20, 8<<20
@@ -52,8 +52,8 @@ type sharer struct {
 	got  int
 }
 
-// sharing is a store that users with regions of their own share. It asks for a lease only
-// while something is free, as bbd does.
+// sharing is a store that users with regions of their own share. It requests a lease only while
+// something is free, as bbd does.
 type sharing struct {
 	t      *testing.T
 	s      *Store

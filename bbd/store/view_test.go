@@ -59,7 +59,7 @@ func fillView(t *testing.T, s *Store, v *Snapshot, p []byte) {
 	}
 }
 
-// TestFillOfADroppedGeneration: what a view alone shows is filled in, evicted again, filled in and
+// TestFillOfADroppedGeneration: extents in a view alone are filled in, evicted again, filled in and
 // kept, spilled, and free once the view is closed.
 func TestFillOfADroppedGeneration(t *testing.T) {
 	s := open(t, folders(t))

@@ -70,7 +70,7 @@ func TestWholeCommit(t *testing.T) {
 	}
 }
 
-// What a whole commit would hide without taking its place stays: after a restart it would
+// An extent that a whole commit would hide without taking its place stays: after a restart it would
 // be seen again.
 func TestWholeCommitMustCover(t *testing.T) {
 	s := open(t, folders(t))

@@ -117,8 +117,8 @@ func TestOccupiedMemoryOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// TestOccupiedMemoryStays: what is committed beside bytes that are still being written is
-// neither evicted nor spilled, and can be read.
+// TestOccupiedMemoryStays: committed bytes beside bytes that are still being written are neither
+// evicted nor spilled, and can be read.
 func TestOccupiedMemoryStays(t *testing.T) {
 	s := open(t, oneRegion(t, 16<<20))
 	w := newWriter(t, s)

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// isAlice is a user with one group, on a system that does not say who some others are.
+// isAlice is a user with one group, on a system whose user database fails for some others.
 func isAlice(name string) (bool, error) {
 	if strings.HasSuffix(name, "unsaid") {
 		return true, errors.New("no answer")

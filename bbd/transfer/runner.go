@@ -16,9 +16,9 @@ import (
 
 // In a cluster, stage-ins, stage-outs and drains are operations of all daemons (meta/ops):
 //
-//	daemon that is asked ── submits ──▶ queue ──▶ any daemon: lists, and adds tasks
+//	daemon of the client ── submits ──▶ queue ──▶ any daemon: lists, and adds tasks
 //	        │                             │   ╲──▶ any daemon with room: copies files in
-//	        │                             ╰──────▶ an owner: flushes, or copies out what it has
+//	        │                             ╰──────▶ an owner: flushes, or copies its files out
 //	        ╰── follows the operation and reports to its client
 //
 // A task that a daemon did not end is assigned to another, or again to the owner that it

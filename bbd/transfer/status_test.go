@@ -33,8 +33,8 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// TestEndFits: the last message about an operation fits a frame, whatever its names and reasons; its totals
-// are those of all files.
+// TestEndFits: the last message about an operation fits a frame, with any names and reasons; its totals are
+// those of all files.
 func TestEndFits(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 100<<10)

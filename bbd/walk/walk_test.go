@@ -26,7 +26,7 @@ func (n names) UnionBelow(context.Context, txn.UnionDir, *bb.Entry) (txn.UnionDi
 	return txn.RootUnion(), nil
 }
 
-// TestTree: a directory is visited before and after what is in it, page by page, and one that the user
+// TestTree: a directory is visited before and after its entries, page by page, and one that the user
 // may not read ends the walk.
 func TestTree(t *testing.T) {
 	t.Parallel()

@@ -311,8 +311,8 @@ func (b *Buffer) late(ctx context.Context, e *bb.Entry, path string) {
 	}
 }
 
-// recordFlushed puts the flushed content into the file's entry, wherever it lies now
-// and whatever generation it names.
+// recordFlushed puts the flushed content into the file's entry, at its present place, of any
+// generation.
 func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
 	refused := func(why string) error { return bb.E(bb.NotFound, "flush", b.address(flushed.Name), why) }
 	at, ok := b.dirtyAt(flushed.File)

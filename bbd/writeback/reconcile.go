@@ -31,22 +31,22 @@ import (
 // So the store is made to agree afterwards, by the two daemons concerned:
 //
 //	the late daemon                         owner of what has the name now
-//	 has written, asks the namespace to
-//	 record it, and is refused
-//	 no entry has the name: removes what
-//	 it wrote, and looks again
+//	 has written, requests its record
+//	 in the namespace, and is refused
+//	 no entry has the name: removes its
+//	 object, and looks again
 //	 an entry has it: Recheck ─────────────▶ holds the flushes of the name
-//	  (again and again until                 what the store has is what the entry says?
+//	  (again and again until                 does the store's content match the entry?
 //	  it is answered)                        yes: nothing to do
 //	                                         no: the file is dirty again, and is flushed
 //	                 done ◀─────────────────
 //
-// Every write of the late daemon comes before its request, and the home flushes after it;
-// so the last writer is the home, and the bytes are its own, checked as with every
-// flush. That is true however late the write was, and whatever was renamed or removed
-// meanwhile. It needs the late daemon to live and ask, or to be started again while it still
-// holds the file's bytes (ReconcileStale). And it needs the home to have the bytes: content that
-// was evicted, and replaced on the store after that, is gone, and is reported lost.
+// Every write of the late daemon comes before its request, and the home flushes after it; so the
+// last writer is the home, and the bytes are its own, checked as with every flush. That is true
+// however late the write was, and after any renames and removals meanwhile. It needs the late
+// daemon to run and send the request, or to be started again while it still holds the file's bytes
+// (ReconcileStale). And it needs the home to have the bytes: content that was evicted, and replaced
+// on the store after that, is gone, and is reported lost.
 
 // doubts are the names under which the store has to be looked at.
 type doubts struct {
@@ -389,8 +389,8 @@ func (b *Buffer) asCompared(now, e *bb.Entry) error {
 	return nil
 }
 
-// reconcileEvicted is reconcileFile of a file that is not all in memory: the store's object
-// is what there is. It may have the right bytes all the same.
+// reconcileEvicted is reconcileFile of a file that is not all in memory: only the store's object is
+// there. It may have the right bytes all the same.
 func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string, o *backing.Object) error {
 	sum, size, err := b.objectSum(ctx, e, path)
 	switch kind := bb.KindOf(err); {

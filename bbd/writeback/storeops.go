@@ -145,8 +145,8 @@ func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, 
 	return names, away, nil
 }
 
-// AdoptStoreOps carries out the store operations that a dead node has left, from now on and
-// whatever becomes of this process: the namespace records them as this node's.
+// AdoptStoreOps carries out the store operations that a dead node has left, from now on and even
+// after this process's end: the namespace records them as this node's.
 func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 	if _, err := b.names.TakeOverStoreOps(ctx, dead); err != nil {
 		b.replayLater() // some may be this node's now
@@ -167,8 +167,8 @@ func (b *Buffer) ReplayStoreOps(ctx context.Context) error {
 	return err
 }
 
-// replay is one attempt. A failure is noted before it returns, while the caller still holds the flushes of what
-// the operations concern (noPendingElsewhere).
+// replay is one attempt. A failure is noted before it returns, while the caller still holds the flushes of the
+// operations' files (noPendingElsewhere).
 func (b *Buffer) replay(ctx context.Context) error {
 	_, err := b.pending.submits.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		// A caller may stop waiting for the run after this one. This run need not see the operation

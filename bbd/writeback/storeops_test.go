@@ -11,7 +11,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// TestStoreOps: what the store does for a rename or a removal never removes what is durable
+// TestStoreOps: the store's operation for a rename or a removal never removes a durable object
 // under a name before something else is durable there, unless the name itself goes.
 func TestStoreOps(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestStoreOps(t *testing.T) {
 	}
 }
 
-// TestStoreFollows: the store has nothing to do with what a rename replaces.
+// TestStoreFollows: a rename's replaced file needs no operation on the store.
 func TestStoreFollows(t *testing.T) {
 	t.Parallel()
 	was := bb.Flushed{Generation: 1}
@@ -105,8 +105,8 @@ func noting(ops []namespace.StoreOp, handed ...*namespace.StoreOp) *pendingOps {
 	return n
 }
 
-// TestNotBehind: an operation waits for those of other daemons before it that concern the
-// same names, and for whatever waits for such a one; nothing else waits.
+// TestNotBehind: an operation waits for those of other daemons before it that concern the same
+// names, and for those that wait for such a one; nothing else waits.
 func TestNotBehind(t *testing.T) {
 	t.Parallel()
 	remove := func(by bb.NodeID, path string) namespace.StoreOp {

@@ -23,8 +23,8 @@ import (
 	"forebay/meta/namespace"
 )
 
-// world is a daemon's files, namespace, memory and flusher, as far as the tests need them. Calls has what
-// was done to them.
+// world is a daemon's files, namespace, memory and flusher, as far as the tests need them. Calls has the
+// calls on them.
 type world struct {
 	Names
 	spec    bb.Buffer
@@ -35,7 +35,7 @@ type world struct {
 	unsaid  error               // of Update, once, after it has changed the entry
 	reading chan struct{}       // Read waits for it, unless it is nil
 	txn     bb.TxnID            // which replaces all files
-	changed func()              // called once when a place is locked: what was under way there
+	changed func()              // called once when a place is locked: a change under way there
 	rename  func()              // carried out once after Update, when the place is free
 	locked  map[bb.Place]bool
 	marked  func()       // called by MarkDirty, unless it is nil
@@ -43,7 +43,7 @@ type world struct {
 	updated bool         // an entry has been changed
 	locks   []string     // names of places that were locked
 	calls   []string
-	later   []func() // what was started in the background, and is left to the test
+	later   []func() // functions started in the background, which are left to the test
 }
 
 func (w *world) did(format string, args ...any) {
@@ -190,7 +190,7 @@ func (q queue) Apply(_ string, op storeop.Op) {
 
 func (q queue) RemoveStray(_, path string) { q.w.did("remove stray %s", path) }
 
-// background runs what was started in the background.
+// background runs the functions started in the background.
 func (w *world) background() {
 	later := w.later
 	w.later = nil
@@ -199,7 +199,7 @@ func (w *world) background() {
 	}
 }
 
-// start returns what writes the files of w back, at a daemon that has no cluster.
+// start returns the write-back of w's files, at a daemon that has no cluster.
 func (w *world) start(t *testing.T, owners owner.Node) (*Buffer, *dirty.Files) {
 	t.Helper()
 	waiting := dirty.New()
@@ -296,7 +296,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// flushed returns the entry of a file that the store has, as the entry says.
+// flushed returns the entry of a file that is on the store by its entry.
 func flushed(home bb.NodeID) bb.Entry {
 	return changed(file(home), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5, ETag: "tag"}) })
 }
@@ -349,7 +349,7 @@ func TestReconcileUnsaid(t *testing.T) {
 }
 
 // TestReconcileFails: the namespace does not change the entry of a file that memory has dirty already. Memory has it
-// clean again, or would keep it for good; where the namespace does not say what the entry is, the flusher finds that out.
+// clean again, or would keep it for good; where the namespace does not return the entry, the flusher finds it out.
 func TestReconcileFails(t *testing.T) {
 	t.Parallel()
 	for _, looks := range []error{nil, bb.Unavailable} {
@@ -509,7 +509,7 @@ func (alone) Members() []gossip.Member {
 }
 func (alone) Addr() string { return "" }
 
-// TestReconcileTreeAway: a tree is looked at again until the nodes that are away have looked at what is theirs.
+// TestReconcileTreeAway: a tree is checked again until the nodes that are away have checked their files.
 func TestReconcileTreeAway(t *testing.T) {
 	t.Parallel()
 	lost := changed(flushed("n2"), func(e *bb.Entry) { e.Lost = true })
@@ -556,7 +556,7 @@ func TestReconcileRetried(t *testing.T) {
 	})
 }
 
-// TestReplay submits what was noted once, in its order; what an older release has noted of a rename over a
+// TestReplay submits noted operations once, in their order. An older release's note of a rename over a
 // flushed file ends in the entry.
 func TestReplay(t *testing.T) {
 	t.Parallel()

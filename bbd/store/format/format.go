@@ -168,9 +168,9 @@ func (h RegionHeader) Encode(p []byte) {
 	le.PutUint64(p[HeaderSize-8:], checksum.Sum(p[:HeaderSize-8]))
 }
 
-// DecodeRegionHeader reads a region's first bytes: the header, or its copy where that
-// is damaged. It refuses another version whatever the other bytes are, since only the
-// magic and the version lie at the same place in all of them.
+// DecodeRegionHeader reads a region's first bytes: the header, or its copy where that is damaged.
+// It refuses another version without reading the other bytes, since only the magic and the version
+// lie at the same place in all of them.
 func DecodeRegionHeader(p []byte) (h RegionHeader, mended bool, err error) {
 	if len(p) < HeaderCopy+HeaderSize {
 		return h, false, fmt.Errorf("has %d bytes, no room for a header", len(p))

@@ -110,7 +110,7 @@ func (p *Populator[M]) Forget(m M) {
 	delete(p.mu.active, m)
 }
 
-// Close forgets the queue and waits for steps in progress.
+// Close drops the queue and waits for steps in progress.
 func (p *Populator[M]) Close() {
 	p.mu.Lock()
 	p.mu.closed = true

@@ -26,9 +26,9 @@ type Found struct {
 	FileUID uint32 // whose the pages are
 }
 
-// UsedSlots reports of each unit whether its slot is in use. It reads with a system call:
-// to that a slot without a page is zeros, where a mapped read would want a page, which a
-// full tmpfs does not have.
+// UsedSlots reports of each unit whether its slot is in use. It reads with a system call: to that a
+// slot without a page is zeros, where a mapped read would need a page, which a full tmpfs does not
+// have.
 func (r *Files) UsedSlots() ([]bool, error) {
 	table := make([]byte, r.Units()*format.SlotSize)
 	if _, err := r.Books.ReadAt(table, format.SlotTable); err != nil {
