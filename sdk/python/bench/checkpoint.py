@@ -1,4 +1,4 @@
-"""Measures how long an asynchronous save of PyTorch blocks a training loop, beside what bounds it.
+"""Measures how long an asynchronous save of PyTorch blocks a training loop, beside its bounds.
 
     checkpoint.py [--mib N] [--repeat N] [--seconds N] [--dir FOLDER]
 
@@ -38,13 +38,13 @@ State = dict[str, Any]
 
 
 def peak() -> int:
-    """Return what the process had in memory at most since reset_peak, in bytes, with what it has mapped."""
+    """Return the process's largest memory since reset_peak, in bytes, with its mappings."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmHWM"].split()[0]) << 10
 
 
 def reset_peak() -> None:
-    """Let peak begin with what the process has now."""
+    """Reset peak to the process's present memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -53,8 +53,8 @@ class Line:
     """Saves of one kind.
 
     Attributes:
-        name: what is printed.
-        save: begins the save of a number, and returns what waits for it.
+        name: the printed name.
+        save: begins the save of a number, and returns a function that waits for it.
         blocked: how long the calls blocked, in seconds.
         busy: how long this thread was on a processor meanwhile, which a load of others disturbs less.
         whole: how long it took until the checkpoints were there.
@@ -83,7 +83,7 @@ class Line:
 
 
 def file_save(folder: Path, state: State, sync: bool) -> Callable[[int], Callable[[], object]]:
-    """Return what saves a state into a folder the way that torch does by itself."""
+    """Return a function that saves a state into a folder as torch does by itself."""
 
     def save(i: int) -> Callable[[], object]:
         writer = dcp.FileSystemWriter(folder / f"step-{i}", sync_files=sync)

@@ -1,4 +1,4 @@
-"""What the measurements share: lines that are measured in turn, so that a load of others meets all alike."""
+"""The common part of the measurements: lines measured in turn, so that other load meets all alike."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Measures how fast a large array gets into a buffer and back, beside what bounds it and other ways.
+"""Measures how fast a large array gets into a buffer and back, beside its bounds and other ways.
 
     throughput.py [--mib N] [--repeat N] [--seconds N] [--dir FOLDER] [--s3 PROGRAM]
 
 The lines are measured in turn, some times; no round begins after the seconds. Standard error shows each
 line as it ends. Of each it prints the best, and its share of the first line's
 rate; then the same by the time that this process's threads were on a processor, which a load of others
-disturbs less, and which leaves out what others did for it. The first line is the limit: one pass of checksum
-and copy into memory that is mapped, and touched, already. With the program of an S3 server
+disturbs less, and which leaves out the work of others for it. The first line is the limit: one pass of
+checksum and copy into memory that is mapped, and touched, already. With the program of an S3 server
 (scripts/s3server-build.sh) and boto3 and s3fs it measures those, too: the server runs on this machine, and
 keeps its objects in the folder on a disk, without fsync. It needs a daemon's binary (make build).
 """
@@ -69,7 +69,7 @@ def s3_server(program: str, folder: Path) -> Iterator[str]:
 
 
 def s3_works(url: str, data: npt.NDArray[np.uint8]) -> list[Work]:
-    """Return what writes an array to an S3 server, by boto3's transfer manager and by s3fs."""
+    """Return functions that write an array to an S3 server, by boto3's transfer manager and by s3fs."""
     import boto3
     import s3fs
 
@@ -99,7 +99,7 @@ def s3_works(url: str, data: npt.NDArray[np.uint8]) -> list[Work]:
 def best(works: list[Work], repeat: int, seconds: float) -> tuple[dict[str, tuple[float, float]], int]:
     """Carry out works in turn, some times; return the shortest times of each, and how many rounds there were.
 
-    The first time is what passed, the second what this process was on a processor.
+    The first time is that of the clock, the second that of this process on a processor.
     """
     times: dict[str, tuple[float, float]] = {}
     done = 0
@@ -116,7 +116,7 @@ def best(works: list[Work], repeat: int, seconds: float) -> tuple[dict[str, tupl
 
 
 def print_map(buffer: forebay.Buffer, data: npt.NDArray[np.uint8]) -> None:
-    """Print what mapping a file costs: no page of it is touched."""
+    """Print the cost of mapping a file: no page of it is touched."""
     with buffer.open("f") as f:
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.perf_counter()

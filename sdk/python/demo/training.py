@@ -134,11 +134,11 @@ class Run:
         self.ranks[rank] = subprocess.Popen(line)
 
     def log(self, rank: int) -> Path:
-        """Return the file in which a rank notes what it did."""
+        """Return the file in which a rank notes its steps."""
         return self.dir / f"rank{rank}.log"
 
     def notes(self, rank: int) -> list[dict[str, Any]]:
-        """Return what a rank noted, in all its lives."""
+        """Return a rank's notes, of all its runs."""
         if not self.log(rank).exists():
             return []
         lines = self.log(rank).read_text().split("\n")[:-1]
@@ -152,7 +152,7 @@ class Run:
             time.sleep(0.005)
 
     def end(self) -> None:
-        """End what runs, and remove the folders."""
+        """End all processes, and remove the folders."""
         for p in [*self.ranks.values(), self.daemon]:
             p.kill()
             p.wait()

@@ -85,7 +85,7 @@ class Daemon:
         self._process.wait()
 
     def bbctl(self, *args: str) -> str:
-        """Run bbctl and return what it prints."""
+        """Run bbctl and return its output."""
         line = [str(BIN / "bbctl"), "--socket", str(self.socket_path), *args]
         p = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
         if p.returncode:

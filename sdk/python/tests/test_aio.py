@@ -1,4 +1,4 @@
-"""The client for asyncio: what is cancelled leaves nothing."""
+"""The client for asyncio: cancelled calls leave nothing."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_cancelled_anywhere(daemon: Daemon, buffer: forebay.Buffer, client: fore
 
 
 def test_drain_and_events_end(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """What waits on a connection of its own ends, too."""
+    """Calls that wait on a connection of their own end, too."""
 
     async def main() -> None:
         async with aio.connect(daemon.socket) as a:

@@ -65,7 +65,7 @@ def test_save_and_load(buffer: forebay.Buffer) -> None:
     with pytest.raises(ValueError, match="object"):
         checkpoint.save(buffer, "run/step-2", {"a": np.array([object()])})
     assert [e.name for e in buffer.listdir("run")] == ["step-1", "step-2"]
-    assert buffer.listdir("run/step-2") == []  # the destination of what was aborted
+    assert buffer.listdir("run/step-2") == []  # the destination of the aborted one
     assert checkpoint.candidates(buffer, "run") == ["run/step-1"]
 
 
@@ -105,7 +105,7 @@ def test_durable_without_a_store(client: forebay.Client) -> None:
 
 
 def test_many_writers(buffer: forebay.Buffer) -> None:
-    """Whoever joins writes a part; nothing is to be seen before the commit; each part has one writer."""
+    """Each process that joins writes a part; nothing is visible before the commit; a part has one writer."""
     saving = Saving.begin(buffer, "run/step-3")
     infos = []
     for rank in range(4):
@@ -133,7 +133,7 @@ def test_many_writers(buffer: forebay.Buffer) -> None:
 
 
 def test_nobody_commits(buffer: forebay.Buffer) -> None:
-    """What a rank wrote for a coordinator that died is gone with the lease, and was never to be seen."""
+    """A rank's part for a coordinator that died is gone with the lease, and was never visible."""
     checkpoint.save(buffer, "run/step-1", arrays(1))
     saving = Saving.begin(buffer, "run/step-2", lease=0.2)
     with saving.part("part-0") as part:
@@ -234,7 +234,7 @@ def test_expendable(there: str, last: int, every: int, state: str, gone: list[in
 
 
 def test_expendable_never_takes_the_last() -> None:
-    """Whatever there is, something durable stays if there was something, and the newest whole one does."""
+    """In any state, something durable stays if there was something, and the newest whole one does."""
     rng = random.Random(1)
     for _ in range(2000):
         steps = sorted(rng.sample(range(100), rng.randrange(8)), reverse=True)
@@ -303,7 +303,7 @@ def test_index() -> None:
 
 
 def test_damaged_index() -> None:
-    """Whatever an index's file holds, it is what was written or is refused."""
+    """An index's file of any content is the written one or is refused."""
     rng = random.Random(2)
     whole = an_index().encode()
     samples = [b"", b"{}", b"[]", b"null", b"\xff", b'{"checksum":"0","index":{}}', b"[" * 100_000]
@@ -352,7 +352,7 @@ def test_flipped_in_memory(daemon: Daemon, buffer: forebay.Buffer) -> None:
 
 
 def test_flipped_everywhere(daemon: Daemon, buffer: forebay.Buffer, store: Path) -> None:
-    """Memory and store are damaged: the checkpoint before is read, and the record says why."""
+    """Memory and store are damaged: the checkpoint before is read, and the record has the reason."""
     for step in (1, 2):
         checkpoint.save(buffer, f"run/step-{step}", arrays(step)).durable.result(60)
     flip_in_memory(daemon, arrays(2)["weights"].tobytes()[100_000:100_050])
@@ -389,7 +389,7 @@ def test_damaged_index_in_memory(daemon: Daemon, buffer: forebay.Buffer) -> None
 
 
 def test_second_rung(daemon: Daemon, client: forebay.Client, buffer: forebay.Buffer) -> None:
-    """What another daemon has is tried before the store. Here that one has another buffer's files."""
+    """Another daemon's copy is tried before the store. Here that one has another buffer's files."""
     client.create_buffer("second")
     second = client.buffer("second")
     for b in (buffer, second):
@@ -400,7 +400,7 @@ def test_second_rung(daemon: Daemon, client: forebay.Client, buffer: forebay.Buf
         ("part-0", "own memory", True),
         ("part-0", "second copy", False),
     ]
-    checkpoint.save(second, "run/step-1", arrays(2))  # not what was written here
+    checkpoint.save(second, "run/step-1", arrays(2))  # not the files written here
     with pytest.raises(forebay.Lost, match=r"second copy: .*not the file"):
         checkpoint.restore(Ladder(buffer, second=[second], store=False), "run", read)
     client.destroy_buffer("second", discard=True)
@@ -443,7 +443,7 @@ def test_staged(daemon: Daemon, client: forebay.Client, buffer: forebay.Buffer) 
         assert p.tobytes() == data  # it is the client's still
     del pieces, piece, p, part, staging
     while leased(client, buffer.name):
-        buffer.exists("run")  # sends what finalizers have left
+        buffer.exists("run")  # sends requests that finalizers have left
 
 
 def leased(client: forebay.Client, buffer: str) -> int:
@@ -472,7 +472,7 @@ def test_staged_is_not_copied(client: forebay.Client, buffer: forebay.Buffer) ->
 
 
 def test_staged_in_pieces(client: forebay.Client, buffer: forebay.Buffer) -> None:
-    """What is larger than one segment lies in several, and is one item."""
+    """An array larger than one segment lies in several, and is one item."""
     from forebay._staging import Staging
 
     staging = Staging(client, buffer.name)

@@ -156,7 +156,7 @@ def test_reserve(buffer: forebay.Buffer) -> None:
 
 
 def test_map_is_in_place(buffer: forebay.Buffer) -> None:
-    """A view is read-only, lies in the daemon's memory, and stays what it was."""
+    """A view is read-only, lies in the daemon's memory, and stays unchanged."""
     data = random_bytes(300_000)
     buffer.write_bytes("f", data)
     with buffer.open("f") as f:
@@ -406,7 +406,7 @@ def test_full_buffer() -> None:
             assert e.value.errno == errno.ENOSPC
             assert isinstance(e.value, forebay.NoSpace)
             assert not buffer.exists("f")
-            # What was not committed is given back, which a writer that does not wait may come too early for.
+            # Uncommitted memory is given back, which a writer that does not wait may come too early for.
             deadline = time.monotonic() + 60
             while not buffer.exists("small"):
                 try:
@@ -454,7 +454,7 @@ def test_n_to_one(buffer: forebay.Buffer) -> None:
 
 def test_flipped_bit(daemon: Daemon, buffer: forebay.Buffer) -> None:
     """A bit that flips in memory is an error, never data."""
-    data = random_bytes(1_500_000, seed=387)  # of no other test: what they wrote may still be in memory
+    data = random_bytes(1_500_000, seed=387)  # of no other test: their bytes may still be in memory
     buffer.write_bytes("f", data)
     flip(daemon, data[70_000:70_064])
     with buffer.open("f") as f:

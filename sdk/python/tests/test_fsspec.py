@@ -1,4 +1,4 @@
-"""fsspec's own tests of file systems, and what they leave out."""
+"""fsspec's own tests of file systems, and their gaps."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_locks(daemon: Daemon, buffer: forebay.Buffer) -> None:
     with buffer.open("f", "wb") as f:
         f.write(bytes(3_000_000))
         assert locked(daemon)
-    eventually(lambda: not locked(daemon))  # what is left of the lease is kept for a moment
+    eventually(lambda: not locked(daemon))  # the rest of the lease is kept for a moment
 
 
 def test_lock_outlives_the_daemon(daemon: Daemon, buffer: forebay.Buffer) -> None:

@@ -129,7 +129,7 @@ def test_commit_that_landed_is_done(proxy: Proxy, far: forebay.Buffer, buffer: f
 
 
 def test_writer_resumes(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """The daemon dies at each step of a write: what was written arrives, all of it."""
+    """The daemon dies at each step of a write: the written bytes arrive, all of them."""
     data = np.random.default_rng(7).bytes(6_000_001)
     f = buffer.open("f", "wb")
     restart(daemon)

@@ -1,4 +1,4 @@
-"""What has to agree with the daemon's code: checksums, frames and versions."""
+"""The parts that have to agree with the daemon's code: checksums, frames and versions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def reply(request: int, flags: int, m: w.Welcome | w.Error) -> bytes:
 
 
 def test_daemon_without_a_common_version(tmp_path: Path) -> None:
-    """A daemon that is older than the package says what to do; so does the package."""
+    """A daemon that is older than the package reports the remedy; so does the package."""
 
     def refuse(r: _frames.Reader, conn: socket.socket) -> None:
         e = w.Error(
@@ -124,7 +124,7 @@ def test_daemon_without_a_common_version(tmp_path: Path) -> None:
 
 
 def test_older_daemon(tmp_path: Path) -> None:
-    """What came with a newer version is not asked of a daemon of an older one."""
+    """A request of a newer version is not sent to a daemon of an older one."""
 
     def old(r: _frames.Reader, conn: socket.socket) -> None:
         welcome = w.Welcome(version=1, server="bbd 0.1", max_in_flight=128)
@@ -147,7 +147,7 @@ def test_what_is_no_daemon(tmp_path: Path) -> None:
 def test_client_without_instructions(
     daemon: Daemon, buffer: forebay.Buffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tables do for a client what awscrt does."""
+    """The tables replace awscrt for a client."""
     for module in ("forebay._writer", "forebay._window"):
         monkeypatch.setattr(f"{module}.crc64", _crc.table_crc64)
     monkeypatch.setattr("forebay._frames.crc32c", _crc.table_crc32c)

@@ -58,7 +58,7 @@ def in_memory(daemon: Daemon, a: npt.NDArray[Any]) -> bool:
 
 
 def test_both_ways(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """The package reads what is written here, and what it wrote is read here."""
+    """The package reads files written here, and its files are read here."""
     want = arrays(1)
     st.save_file(want, buffer, "m.safetensors", {"epoch": "3"})
     assert_same(safetensors.numpy.load(buffer.read_bytes("m.safetensors")), want)
@@ -78,7 +78,7 @@ def test_both_ways(daemon: Daemon, buffer: forebay.Buffer) -> None:
 
 
 def test_in_several_pieces(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """A tensor that is larger than what the daemon grants in one piece is copied, and checked."""
+    """A tensor that is larger than the daemon's largest piece is copied, and checked."""
     want = {"large": np.random.default_rng(1).random(3_000_000), "other": np.arange(10.0)}
     st.save_file(want, buffer, "f")
     with st.Safetensors(buffer, "f") as s:
@@ -92,7 +92,7 @@ def test_in_several_pieces(daemon: Daemon, buffer: forebay.Buffer) -> None:
 
 
 def test_views_stay(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """Views are what they were when the file is replaced, evicted and removed; writes change no file."""
+    """Views stay unchanged when the file is replaced, evicted and removed; writes change no file."""
     want = arrays(2)
     st.save_file(want, buffer, "f")
     got = st.load_file(buffer, "f")

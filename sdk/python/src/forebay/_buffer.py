@@ -188,7 +188,7 @@ class Buffer:
         return got
 
     def recover(self, path: str) -> None:
-        """End the writing of a file by others: its content is what they committed.
+        """End the writing of a file by others: its content is their commits.
 
         Their later operations fail, also those of writers that have not noticed yet or cannot be reached.
         """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Buffer = Any  # what has the buffer protocol
+Buffer = Any  # an object with the buffer protocol
 
 _LANES = 1024  # how many parts of a buffer the table's code works on at the same time
 _MIN_LANE = 64  # bytes

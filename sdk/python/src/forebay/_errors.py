@@ -50,10 +50,10 @@ class Error(OSError):
         path: the bb:// address, file or value that the operation was about.
         node: the node where it failed; "" if that is not known.
         reason: why.
-        remedy: what to do; "" if none is known.
+        remedy: the step that mends it; "" if none is known.
         outcome_unknown: of a change that failed, whether it may have been carried out, or may be
             yet. A change that failed with another ``Error`` was not carried out, and never will be.
-        report: of long work that has left something undone, what was done and what was not; else None.
+        report: of long work that has left something undone, the finished and unfinished parts; else None.
     """
 
     kind = Kind.INTERNAL

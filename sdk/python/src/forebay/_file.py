@@ -40,7 +40,7 @@ def flags(mode: str, permissions: int) -> tuple[OpenFlags | None, bool]:
 class File(io.RawIOBase):
     """A file of a buffer, open for reading or for writing.
 
-    For reading (mode "rb") it holds what was committed when it was opened, until it is closed. For
+    For reading (mode "rb") it holds the content committed when it was opened, until it is closed. For
     writing, ``flush`` and ``close`` commit: others see nothing before, and then all of it. A
     ``with`` block that ends with an exception, and a file that is dropped without being closed,
     commit nothing more. In mode "r+b" the file is written in place, not read.
@@ -184,9 +184,9 @@ class File(io.RawIOBase):
         Args:
             offset: of the first byte.
             length: bytes, clipped to the file's size; None: up to the end.
-            copy_on_write: whether the views can be written to: what is written is this process's own,
-                and the file stays what it is. The memory is then locked, too, so that it also stays what
-                it is when the daemon dies.
+            copy_on_write: whether the views can be written to: written bytes are this process's own,
+                and the file stays unchanged. The memory is then locked, too, so that it stays unchanged
+                even if the daemon dies.
         """
         reader = self._reading("map")
         n = reader.entry.size if length is None else length

@@ -33,7 +33,7 @@ class Attempt:
         checkpoint: path of its directory.
         part: the file; "" is the checkpoint as a whole.
         rung: where the bytes were: "own memory", "memory of NODE", "second copy", "store"; "" is all.
-        error: why they could not be had there; "": they were read, and are what was written.
+        error: why they could not be had there; "": they were read, and equal the written ones.
     """
 
     checkpoint: str
@@ -85,7 +85,7 @@ class Ladder:
     """The rungs from which checkpoints of a buffer are read.
 
     Attributes:
-        buffer: through this node's daemon: what it has in memory, or has evicted.
+        buffer: through this node's daemon: its files in memory, and evicted ones.
     """
 
     def __init__(self, buffer: Buffer, *, second: Sequence[Buffer] = (), store: bool = True) -> None:
@@ -94,14 +94,14 @@ class Ladder:
         Args:
             buffer: the buffer, through the nearest daemon.
             second: the same buffer, through daemons of other nodes, which hold second copies.
-            store: whether to read the store's own files at the end, without asking what memory holds.
+            store: whether to read the store's own files at the end, without a look at memory.
         """
         self.buffer = buffer
         self._second = tuple(second)
         self._store = store
 
     def parts(self, path: str, record: Record) -> Parts:
-        """Return the files of a checkpoint's directory; what is read of them goes into the record."""
+        """Return the files of a checkpoint's directory; reads of them go into the record."""
         return Parts(self, path, record)
 
     def _rungs(self, copies: _StoreCopies, path: str) -> Iterator[_Rung]:
@@ -196,7 +196,7 @@ class Parts:
         self._climb(name, fill)
 
     def read(self, name: str, decode: Callable[[bytes], T]) -> T:
-        """Return what a whole file is decoded to, whose size and checksum are not known."""
+        """Return the decoded content of a whole file, whose size and checksum are unknown."""
 
         def whole(f: File) -> T:
             data = bytearray(f.size)

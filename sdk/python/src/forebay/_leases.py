@@ -65,8 +65,8 @@ class Memory:
 class Lease(Memory):
     """A segment that this client may fill.
 
-    Its memory is locked in the region's file until it is released, whatever becomes of the session
-    and the daemon: it goes to nobody else meanwhile.
+    Its memory is locked in the region's file until it is released, even after the end of the
+    session and the daemon: it goes to nobody else meanwhile.
     """
 
     def __init__(self, session: Session, m: _wire.Lease, tier: int, region: Region) -> None:
@@ -96,8 +96,8 @@ class Lease(Memory):
     def may_be_filled(self) -> bool:
         """Report whether bytes that are put into it by now can be committed, or be copied out of it.
 
-        The memory is the client's as long as it is locked. Without a lock only the kernel knows, at
-        this moment, whether the session has ended.
+        The memory is the client's as long as it is locked. Without a lock the kernel shows
+        whether the session has ended by now.
         """
         return self.session.broken is None if self.locked else self.session.alive()
 

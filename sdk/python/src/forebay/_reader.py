@@ -30,9 +30,9 @@ _ZEROS.flags.writeable = False
 class Mapping:
     """A part of a file where it lies in memory. Nothing was copied, and nothing checked.
 
-    The memory stays what it is as long as the mapping, or any view of it, is in use, whatever
-    becomes of the file: replaced, renamed, removed, flushed or evicted. If the connection to the
-    daemon breaks, what the views hold is only known after verify().
+    The memory stays unchanged as long as the mapping, or any view of it, is in use, even if
+    the file is replaced, renamed, removed, flushed or evicted. If the connection to the
+    daemon breaks, the views' bytes are only certain after verify().
 
     Attributes:
         views: memoryviews, in order: neighbours in memory are one view. They are read-only unless
@@ -157,7 +157,7 @@ class Reader:
             try:
                 window = Window(self._client.atlas, handle, 0, m.extents, data)
             except Error:
-                window = None  # reading asks again, in another way or for the reason
+                window = None  # the read sends a request, in another way or for the reason
         with self._lock:
             self._windows = [window] if window is not None and window.end > 0 else []
             self._session, self._handle = s, handle

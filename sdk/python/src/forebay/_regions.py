@@ -26,7 +26,7 @@ _FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 class Region:
     """One region file. Its memory stays mapped while something uses this object.
 
-    What is read is mapped for reading alone: a program that ignores that a view is read-only ends
+    Memory that is read is mapped for reading alone: a program that ignores that a view is read-only ends
     with a fault, and does not change the file of another one.
     """
 
@@ -68,8 +68,8 @@ class Region:
     def private(self, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) such that a page that is written to becomes the caller's own copy.
 
-        Each call maps them anew: what is written through one is not to be seen through another, nor
-        by whoever maps the memory when other bytes lie there.
+        Each call maps them anew: writes through one are not visible through another, nor
+        to a process that maps the memory when other bytes lie there.
         """
         first = begin - begin % mmap.ALLOCATIONGRANULARITY
         flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
@@ -91,7 +91,7 @@ class Region:
         """Enter the pages of units [first, end) into this process's page table, unless that was done.
 
         The pages are there: it is one call instead of one fault for each. Where the kernel does not
-        know how, faults do it.
+        support that, faults do it.
         """
         while first < end:
             if self._populated[first]:
@@ -169,7 +169,7 @@ class Region:
 class Held:
     """Locks on a region's file, of a descriptor of their own, which goes with the object.
 
-    A child of fork shares them: the memory stays as it is until both have let go.
+    A child of fork shares them: the memory stays as it is until both have released it.
     """
 
     fd = -1

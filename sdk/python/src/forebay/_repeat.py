@@ -85,7 +85,7 @@ _SINCE: dict[int, tuple[int, str]] = {
 
 
 def since(typ: int, m: Message | None) -> tuple[int, str]:
-    """Return the version of the protocol that a request came with, and what it is called."""
+    """Return the version of the protocol that a request came with, and its name."""
     if isinstance(m, w.Drain) and m.below:
         return 2, "draining part of a buffer"
     if isinstance(m, w.Buffer) and typ == w.TYPE_BUFFER_CREATE and m.replicas > 1:

@@ -1,7 +1,7 @@
 """Work of one thread that another thread can end: see forebay.aio.
 
-A thread that works in a scope registers what it waits for. Cancelling the scope ends that wait with
-Cancelled, and every later one, except those by which the work puts away what it has: they are shielded.
+A thread that works in a scope registers its wait. Cancelling the scope ends that wait with
+Cancelled, and every later one, except those by which the work releases its resources: they are shielded.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Session:
     def alive(self) -> bool:
         """Report whether the daemon's grants of this session are still the client's.
 
-        It asks the kernel, so that bytes that were copied before the call were the client's.
+        It checks with the kernel, so that bytes that were copied before the call were the client's.
         """
         if self.broken is not None:
             return False
@@ -147,7 +147,7 @@ class Session:
         self._collect()
 
     def _collect(self) -> None:
-        """Send what give_up has left. Whoever holds the lock for writing calls it after releasing that."""
+        """Send requests left by give_up. The holder of the lock for writing calls it after releasing that."""
         while self._garbage and self.broken is None and self._writing.acquire(blocking=False):
             try:
                 frames = b""
@@ -254,7 +254,7 @@ class Session:
         return bool(p.poll(None if timeout is None else timeout * 1000))
 
     def _read(self) -> None:
-        """Read one reply and pass it on. Whatever goes wrong ends the session."""
+        """Read one reply and pass it on. Any error ends the session."""
         try:
             self._in.next()
             self._dispatch()

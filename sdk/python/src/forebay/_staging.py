@@ -21,8 +21,8 @@ _ALIGN = 64
 class Piece(np.ndarray[Any, np.dtype[np.uint8]]):
     """A part of a leased segment, which one file at most takes in.
 
-    The segment is the client's as long as one of its pieces, or a view of one, is in use, whatever
-    becomes of the session, the daemon and the file.
+    The segment is the client's as long as one of its pieces, or a view of one, is in use, even
+    after the end of the session, the daemon or the file.
     """
 
     lease: Lease

@@ -31,7 +31,7 @@ _CLAIMS = struct.Struct("<BIIqq16s")  # internal/wire/token.go draws it
 class Token:
     """Lets a client that comes over TCP into one buffer, as the buffer's owner, until it expires.
 
-    Whoever has it can use it: keep it as secret as a key.
+    Anybody with it can use it: keep it as secret as a key.
 
     Attributes:
         claims: its content, which a client sends.

@@ -56,7 +56,7 @@ class OpenFlags:
         exclusive: with create, fail if it is there; its name is visible at once.
         truncate: begin from nothing; the old content is seen until the first commit.
         mode: permission bits of a new file.
-        fence: end the writing by others: what they committed stays.
+        fence: end the writing by others: their commits stay.
     """
 
     create: bool = False
@@ -239,7 +239,7 @@ class Writer:
             self._memory = None
 
     def _may_send_again(self, file: int, generation: int, base: int) -> bool:
-        """Report whether a commit that was not answered may be sent again to what was opened now.
+        """Report whether a commit that was not answered may be sent again to the file opened now.
 
         That is the generation that it was sent to, whose owner carries it out once, or a file that
         nobody has committed to since it was first opened.
@@ -266,7 +266,7 @@ class Writer:
         self._doubt = False
         if not self._closing:
             # No commit was ever acknowledged, so all that was written is pending still. It goes
-            # into what was opened again, which may have begun without it.
+            # into the reopened file, which may have begun without it.
             self._sent = -1
             return
         leave = _wire.Commit(handle=self._handle, close=True, abort=True)
@@ -317,7 +317,7 @@ class Writer:
         self._open(s, False, False, False)
 
     def _await_flush(self) -> None:
-        """Wait, where the buffer's durability asks for it, until the file is on the store.
+        """Wait, where the buffer's durability requires it, until the file is on the store.
 
         The answer with that result was lost.
         """
@@ -356,7 +356,7 @@ class Writer:
     def _move(self) -> None:
         """Write everything pending to other memory.
 
-        If the connection breaks meanwhile, nothing is forgotten: what was written again by then is
+        If the connection breaks meanwhile, nothing is lost: bytes written again by then are
         put aside, too.
         """
         aside = self._pending
@@ -393,7 +393,7 @@ class Writer:
                 _drop(m)
 
     def _copy_out(self, extents: list[_Extent]) -> list[Bytes]:
-        """Return checked copies of extents of a memory: what lies in a lease that is void may change."""
+        """Return checked copies of extents of a memory: bytes in a void lease may change."""
         copies = []
         for e in extents:
             data = e.bytes.copy()
@@ -710,7 +710,7 @@ class Writer:
                 raise e._about("sync", self.address) from e
 
     def close(self) -> None:
-        """Commit what was written and close the file. When it fails, uncommitted bytes are discarded.
+        """Commit the written bytes and close the file. If it fails, uncommitted bytes are discarded.
 
         On a buffer whose durability is "flushed" it waits until the bytes are on the backing store.
         """

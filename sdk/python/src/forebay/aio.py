@@ -12,9 +12,9 @@ Each operation runs on a thread of the client: copies and checksums release the 
 many requests share one connection, but a program that has ten thousand operations under way has as many
 threads waiting in turn as the client was made with.
 
-A task that is cancelled has the daemon end the request that it waits for, and ends when the thread has put
-away what it had: leases are given back, pins given up, a file that was being written is aborted. What was
-not committed by then is not committed later.
+A task that is cancelled makes the daemon end the request that it waits for, and ends when the thread has
+released its resources: leases are given back, pins given up, a file that was being written is aborted. Bytes
+that are not committed by then are not committed later.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Threads:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="forebay aio")
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """Run work on a thread. If the task is cancelled, end it there; what it has returned is undone."""
+        """Run work on a thread. If the task is cancelled, end it there; its result is undone."""
         scope = Scope()
 
         def step() -> T:
@@ -130,7 +130,7 @@ class File:
     """A file of a buffer. Operations are carried out one after the other: to read it twice at the same
     time, open it twice.
 
-    A write, flush or close that is cancelled aborts the file: a part of what was asked for may have been
+    A write, flush or close that is cancelled aborts the file: a part of it may have been
     done, and the rest of the program must not commit it.
     """
 
@@ -235,7 +235,7 @@ class Buffer:
     """Addresses one buffer, as forebay.Buffer does.
 
     Attributes:
-        sync: the buffer for threads: what has no method here runs by ``client.run(buffer.sync.…)``.
+        sync: the buffer for threads: calls without a method here run by ``client.run(buffer.sync.…)``.
     """
 
     def __init__(self, threads: _Threads, sync: _buffer.Buffer) -> None:
@@ -334,7 +334,7 @@ class Client:
     async def run(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Run a function of the package on a thread of the client: ``run(checkpoint.save, buffer.sync, …)``.
 
-        If the task is cancelled, so is what the function waits for: it raises Cancelled there.
+        If the task is cancelled, so is the function's wait: it raises Cancelled there.
         """
         return await self._threads.run(lambda: work(*args, **options))
 

@@ -4,7 +4,7 @@ It needs numpy alone; forebay.torch lays PyTorch's distributed checkpoints on it
 directory whose name ends with its number::
 
     RUN/step-10/checkpoint.json     the index: {"checksum": CRC-64/NVME of the rest, "index": {…}}
-    RUN/step-10/part-0              what one rank wrote: items, each at a multiple of 64 bytes
+    RUN/step-10/part-0              the part of one rank: items, each at a multiple of 64 bytes
     RUN/step-10/part-1
 
 Everything in it becomes visible in one step, by a transaction::
@@ -282,7 +282,7 @@ class Part:
             self._file.write(_PADDING[:n])
 
     def close(self) -> PartInfo:
-        """Commit the file and make it the part of the checkpoint; return what it is.
+        """Commit the file and make it the part of the checkpoint; return its entry.
 
         Busy if another process has written the part of this name.
         """
@@ -333,7 +333,7 @@ class Saving:
         Args:
             buffer: where it goes.
             path: of its directory.
-            lease: for how many seconds what was written stays when nobody writes or commits any more.
+            lease: for how many seconds written parts stay when nobody writes or commits any more.
         """
         return cls(buffer, path, buffer.begin(path, lease=lease), lease)
 
@@ -386,7 +386,7 @@ class Saving:
             pass
 
 
-# What there is.
+# Listings.
 
 
 @dataclass(frozen=True)
@@ -523,7 +523,7 @@ def expendable(found: Sequence[Found], *, last: int, every: int = 0, state: str 
 def keep(buffer: Buffer, path: str, *, last: int = 3, every: int = 0, state: str = "durable") -> list[Found]:
     """Remove the checkpoints of a directory that are no longer needed; return them.
 
-    A checkpoint is removed only while a newer one is on the store, whatever else is asked for, so
+    A checkpoint is removed only while a newer one is on the store, under any other options, so
     that there is always one to restore. One process at a time may do it.
 
     Args:
@@ -555,12 +555,12 @@ class Opened:
 
     Attributes:
         path: of the directory.
-        index: what it has.
+        index: its content.
         record: from which rungs it was read, and why not from others.
     """
 
     def __init__(self, ladder: Ladder, path: str, record: Record | None = None) -> None:
-        """Read the index. An error says why no rung has it; the record then says so, too."""
+        """Read the index. An error has the reason why no rung has it, and so has the record."""
         self.path = clean(path)
         self.record = record if record is not None else Record()
         self._parts = ladder.parts(self.path, self.record)
@@ -614,7 +614,7 @@ class Opened:
 def restore(
     ladder: Ladder, path: str, read: Callable[[Opened], Any], *, record: Record | None = None
 ) -> tuple[Any, Record]:
-    """Read the newest checkpoint of a directory that can be read, and return what it was read as.
+    """Read the newest checkpoint of a directory that can be read, and return it as it was read.
 
     The ladder is climbed down for each part on its own; where it ends, the checkpoint before is read
     from the beginning. NotFound if there is no checkpoint at all; Lost if none can be read. Either
@@ -660,7 +660,7 @@ def save(buffer: Buffer, path: str, arrays: Mapping[str, Any], *, note: Any = No
 
 
 def add_array(part: Part, array: Any) -> Item:
-    """Write an array as the next item of a part; return what the index says of it."""
+    """Write an array as the next item of a part; return its entry in the index."""
     a = np.asarray(array)
     if a.dtype.hasobject or a.dtype.names is not None:
         raise Invalid("save", part.name, f"an array of {a.dtype} cannot be written as its bytes")

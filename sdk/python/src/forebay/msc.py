@@ -10,7 +10,7 @@ A profile of its configuration names a bundle of providers, since it takes no ot
 
 ``msc.open("msc://ckpt/step-1/part-0", "wb")`` writes bb://ckpt/run1/step-1/part-0 then. An object is there
 whole, in one commit, or not at all. Buffers have no attributes of objects and no signed URLs, and neither
-makes nor follows symbolic links here: what asks for one of these fails.
+makes nor follows symbolic links here: requests for one of these fail.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CHUNK = 8 << 20
 
 
 class ForebayProviderBundle(ProviderBundle):  # type: ignore[misc]
-    """What a profile's configuration names."""
+    """The fields of a profile's configuration."""
 
     def __init__(self, base_path: str, **options: Any) -> None:
         """Do no I/O.
@@ -251,7 +251,7 @@ class ForebayStorageProvider(BaseStorageProvider):  # type: ignore[misc]
 
 
 def _walk(buffer: Buffer, path: str, shallow: bool) -> Iterator[Entry]:
-    """Yield what lies in a directory in the order of keys; shallow: its directories, and nothing in them."""
+    """Yield the entries of a directory in the order of keys; shallow: without those of its directories."""
     try:
         entries = buffer.listdir(path)
     except NotFound:

@@ -11,8 +11,8 @@
 Loading moves no byte: an array or tensor is a view of memory that every process of the node shares, and
 that keeps its content while a view is in use, though the file is replaced, removed, flushed or evicted,
 and though the daemon dies. Writes to a tensor are the program's own: the page is copied then. A tensor
-that lies in several pieces of memory is copied, and checked: one that is larger than what the daemon grants
-in one piece (a share of its memory, 64 MiB at most), or of a file that was not written by save_file.
+that lies in several pieces of memory is copied, and checked: one that is larger than the daemon's largest
+piece (a share of its memory, 64 MiB at most), or of a file that was not written by save_file.
 
 Files are those of the safetensors package, which is not needed here: each reads the other's files.
 """
@@ -103,7 +103,7 @@ def _parse(header: bytes, size: int, address: str) -> tuple[dict[str, _Item], di
 class Safetensors(Mapping[str, Any]):
     """The tensors of a file, by name. They stay valid when it is closed.
 
-    What is written to a tensor is seen by those that were got from the same object alone.
+    Writes to a tensor are seen by those that were got from the same object alone.
 
     Attributes:
         metadata: the texts that the file has besides tensors.

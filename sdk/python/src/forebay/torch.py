@@ -1,4 +1,4 @@
-"""PyTorch's distributed checkpoints in buffers: whole or not at all, whoever dies.
+"""PyTorch's distributed checkpoints in buffers: whole or not at all, after any death.
 
 Needs torch (``pip install forebay[torch]``)::
 
@@ -11,8 +11,8 @@ Needs torch (``pip install forebay[torch]``)::
     restored = ft.restore(state, "bb://ckpt/run1")          # the newest that can be read
     ft.keep("bb://ckpt/run1", last=3, every=1000)           # one rank calls it
 
-ForebayWriter, ForebayReader and ForebayStager are what torch.distributed.checkpoint's own functions
-are called with. A checkpoint's directory is laid out as forebay.checkpoint says; each rank has one
+ForebayWriter, ForebayReader and ForebayStager are arguments of torch.distributed.checkpoint's own
+functions. A checkpoint's directory is laid out as forebay.checkpoint says; each rank has one
 part, in which tensors are their bytes, and a part "metadata" has torch's own record, pickled as
 torch does: read checkpoints only from buffers whose writers you trust.
 """
@@ -123,7 +123,7 @@ def _at(address: str | os.PathLike[str], options: Mapping[str, Any]) -> tuple[Bu
 
 @dataclass(frozen=True)
 class _Joined:
-    """What each rank learns of the checkpoint that the coordinator has begun."""
+    """The message to each rank about the checkpoint that the coordinator has begun."""
 
     txn: str
     part: str
@@ -131,7 +131,7 @@ class _Joined:
 
 @dataclass(frozen=True)
 class _Written:
-    """What the coordinator learns of an item that a rank has written."""
+    """The message to the coordinator about an item that a rank has written."""
 
     place: Place
     info: PartInfo
@@ -140,8 +140,8 @@ class _Written:
 class ForebayWriter(StorageWriter):  # type: ignore[misc]
     """Writes checkpoints into a buffer, each in one transaction. It pickles without its connection.
 
-    Every rank writes its tensors' bytes into memory of the buffer, once; what ForebayStager has put
-    there is not copied again. ``finish`` makes the checkpoint visible. A save that fails leaves nothing.
+    Every rank writes its tensors' bytes into memory of the buffer, once; tensors that ForebayStager has put
+    there are not copied again. ``finish`` makes the checkpoint visible. A save that fails leaves nothing.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
@@ -167,20 +167,20 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
         return self.path
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin another checkpoint. What a save that failed has left is removed."""
+        """Begin another checkpoint. Remains of a failed save are removed."""
         self.abort()
         if checkpoint_id:
             _split(checkpoint_id)
             self.path = os.fspath(checkpoint_id)
 
     def abort(self) -> None:
-        """Remove what a save that failed has left; the coordinator's call is the one that does it."""
+        """Remove the remains of a failed save; only the coordinator's call does it."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.abort()
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Refuse saves without collectives: nobody would know when all ranks have written."""
+        """Refuse saves without collectives: no rank would see when all ranks have written."""
         if not kwargs.get("use_collectives", True):
             reason = "without collectives no rank knows when a checkpoint is whole"
             raise Unsupported("save", self.path, reason, "save with use_collectives=True")
@@ -248,7 +248,7 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
         self._saving = None
 
     def storage_meta(self) -> StorageMeta | None:
-        """Return what the checkpoint is called."""
+        """Return the name of the checkpoint."""
         return StorageMeta(checkpoint_id=self.path)
 
     @classmethod
@@ -306,8 +306,8 @@ class ForebayStager(AsyncStager):  # type: ignore[misc]
     """Stages tensors into memory of the buffer, so that staging and writing are the same copy.
 
     It is for async_save in a thread. A process has no part in the memory of another one: there torch
-    copies what was staged once more. Where bytes travel in messages it stages into the process's own
-    memory. The memory stays leased until what ``stage`` has returned is not in use any more.
+    copies the staged bytes once more. Where bytes travel in messages it stages into the process's own
+    memory. The memory stays leased until the result of ``stage`` is not in use any more.
     """
 
     _synchronize_after_execute = False
@@ -318,7 +318,7 @@ class ForebayStager(AsyncStager):  # type: ignore[misc]
         Args:
             path: an address in the buffer that checkpoints go to.
             pieces: whether a tensor that is larger than the daemon grants in one piece is staged in
-                several. ForebayWriter alone can write what was staged then, in the same process:
+                several. ForebayWriter alone can write staged tensors then, in the same process:
                 for anything else such a tensor has other values. Without it, such a tensor is staged
                 in the process's own memory.
             options: of forebay.Client: those of the writer.
@@ -342,7 +342,7 @@ class ForebayStager(AsyncStager):  # type: ignore[misc]
         """Do nothing: stage has copied everything when it returns."""
 
     def close(self) -> None:
-        """Do nothing: memory goes back with what was staged."""
+        """Do nothing: memory goes back with the staged tensors."""
 
 
 class _Stage:
@@ -351,7 +351,7 @@ class _Stage:
     def __init__(self, staging: Staging, pieces: bool) -> None:
         self._staging = staging
         self._split_large = pieces
-        self._copies: dict[Any, torch.Tensor] = {}  # by what a tensor is a view of
+        self._copies: dict[Any, torch.Tensor] = {}  # by the base that a tensor is a view of
 
     def copy(self, value: Any) -> Any:
         """Return a copy of a value and of all in it."""
@@ -525,7 +525,7 @@ def _order(place: Place) -> tuple[str, int]:
 
 
 def _chunk(metadata: Metadata, item: ReadItem) -> tuple[torch.dtype, tuple[int, ...]]:
-    """Return the type and the shape of what was stored under an item's index."""
+    """Return the type and the shape of the tensor stored under an item's index."""
     index = item.storage_index
     stored = metadata.state_dict_metadata[index.fqn]
     if not isinstance(stored, TensorStorageMetadata):
@@ -546,7 +546,7 @@ def _read_tensor(
     item: ReadItem,
     target: torch.Tensor,
 ) -> None:
-    """Fill a tensor with the part of a stored chunk that an item wants.
+    """Fill a tensor with the part of a stored chunk of an item.
 
     Only the rows that hold it are read, and straight into the tensor where its memory is like the file's.
     """
@@ -577,7 +577,7 @@ def _read_tensor(
     target.copy_(got)
 
 
-# What a training loop calls.
+# Functions for training loops.
 
 
 @dataclass
@@ -599,7 +599,7 @@ class SavingFutures:
 
     @property
     def durable(self) -> Future[Progress]:
-        """Done when all of it is on the buffer's store, or with the error that says why it is not."""
+        """Done when all of it is on the buffer's store, or with the error that prevents it."""
         with self._lock:
             if self._durable is None:
                 self._durable = Future()

@@ -4,7 +4,7 @@
 
     storage = ForebayStorageConfig().create_storage()      # paths are bb://BUFFER/PATH, or /BUFFER/PATH
 
-Its commit, the renaming of a directory onto a name that is not taken, is one step, whatever the size.
+Its commit, the renaming of a directory onto a name that is not taken, is one step at any size.
 A stream that is closed is committed; one that ends with an exception is not.
 """
 
@@ -67,7 +67,7 @@ class _Stream(io.BufferedWriter):
         try:
             self.close()
         except ValueError:
-            pass  # what it held has nowhere to go
+            pass  # its content has no destination
 
 
 class ForebayStorage(Storage):  # type: ignore[misc]
@@ -180,7 +180,7 @@ class ForebayStorage(Storage):  # type: ignore[misc]
             if buffer.listdir(target):
                 raise NotEmpty("rename", buffer.address(target), "the directory holds something")
             buffer.remove(target)
-        # Whoever took the name of a directory meanwhile keeps it.
+        # Another directory that took the name meanwhile keeps it.
         buffer.rename(source, target, replace=not directory)
 
     def ls(self, path: Path) -> list[str]:

@@ -76,11 +76,11 @@ class StorageProvider(StorageProviderBase):  # type: ignore[misc]
         return [ExampleQuery("bb://scratch/sample1/reads.bam", "A file of a buffer", QueryType.ANY)]
 
     def rate_limiter_key(self, query: str, operation: Operation) -> Any:
-        """Return what is limited together: nothing is."""
+        """Return the key of a common limit: there is none."""
         return None
 
     def default_max_requests_per_second(self) -> float:
-        """Return a number that nobody asks for."""
+        """Return a number that nobody reads."""
         return 1000.0
 
     def use_rate_limiter(self) -> bool:
@@ -123,7 +123,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         return f"bb://{self._name}/{self._path.rpartition('/')[0]}"
 
     async def inventory(self, cache: IOCacheStorageInterface) -> None:
-        """Note what is known of all that lies in the object's directory, by one listing."""
+        """Note the state of all entries in the object's directory, by one listing."""
         parent = self.get_inventory_parent()
         if self.cache_key() in cache.exists_in_storage:
             return
@@ -133,7 +133,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
             entries = []
         for e in entries:
             if e.is_directory:
-                continue  # its time is that of what is in it
+                continue  # its time is that of its files
             key = self.cache_key(f"{self._name}/{e.path}")
             cache.exists_in_storage[key] = True
             cache.mtime[key] = Mtime(storage=e.mtime_ns / 1e9)
@@ -188,7 +188,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
             shutil.copyfileobj(source, out, _CHUNK)
 
     def store_object(self) -> None:
-        """Copy what lies at its local path into the buffer, in place of what the buffer had."""
+        """Copy the files at its local path into the buffer, in place of the buffer's."""
         source = self.local_path()
         if source.is_dir():
             self._store_directory(source)
