@@ -1,5 +1,5 @@
-# Forebay. `make` prints what there is. Needs Go, git and make; what else a target
-# needs it builds below .cache/.
+# Forebay. `make` prints what there is. Needs Go, git and make; a target
+# builds its other tools below .cache/.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -14,8 +14,8 @@ FUZZTIME ?= 3s
 BENCH    ?= .
 DIR      ?=
 
-# All targets compile alike, so that each finds in Go's cache what another has compiled, in another clone,
-# too. A target that needs cgo asks for it. The tags keep cgo out of the standard library there, too, or
+# All targets compile alike, so that each finds in Go's cache the packages that another has compiled, in another
+# clone, too. A target that needs cgo asks for it. The tags keep cgo out of the standard library there, too, or
 # nearly all would be compiled anew; -tags on a command line takes their place, so it names them. Tests are
 # not vetted: make lint vets everything, with all checks.
 export CGO_ENABLED := 0
@@ -32,7 +32,7 @@ RACE_ATONCE := -p $(shell nproc) -parallel 1
 # a race. The tests of packages that start goroutines check that none is left.
 race race-all: export GORACE := atexit_sleep_ms=10
 
-# A run repeats two failed tests once, each by itself, and lists as flaky what passes then.
+# A run repeats two failed tests once, each by itself, and lists those as flaky that pass then.
 TESTRUN := $(CACHE)/bin/testrun -again 2
 
 # Builds the pinned S3 server that the tests of the S3 adaptor start.
@@ -44,7 +44,7 @@ S3SERVER := scripts/s3server-build.sh
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
+	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; demo writes DIR=/some/tree."
 
 .PHONY: build
 build: build-go ## Build bin/bbd, bbctl, bbmount and bbbench, static; with libfabric, bbd-ofi, bbctl-ofi and bbbench-ofi; with Java, the jars
@@ -75,7 +75,7 @@ build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of buil
 	scripts/maven.sh -q package -DskipTests
 
 .PHONY: test
-test: test-tools ## Run what a change must pass at once: the Go tests but those in .ci/long-tests, the clients of Python and Java
+test: test-tools ## Run the tests for every change: the Go tests but those in .ci/long-tests, the clients of Python and Java
 	@go test -C tools ./...
 	@$(TESTRUN) -allow .ci/long-tests -- -short $(ATONCE) -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
@@ -165,7 +165,7 @@ test-spark-slurm: build-spark ## Run the Slurm job of docs/spark.md, as root
 test-with-spark: build-go
 	@scripts/maven.sh -Pspark -Dspark.home='$(SPARK)' package
 
-# Python writes what it compiles and remembers below .cache, not into the sources.
+# Python writes its compiled and cached files below .cache, not into the sources.
 PYTHON_ENV := PYTHONPYCACHEPREFIX=$(CACHE)/pycache MYPY_CACHE_DIR=$(CACHE)/mypy RUFF_CACHE_DIR=$(CACHE)/ruff
 
 PYTEST = timeout -k 10 900 $(VENV)/bin/python -m pytest -o cache_dir=$(CACHE)/pytest
@@ -226,7 +226,7 @@ bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass o
 bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync (MIB)
 	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/checkpoint.py $(if $(MIB),--mib $(MIB))
 
-# What the tests need beyond Go.
+# Tools of the tests beyond Go.
 .PHONY: test-tools
 test-tools:
 	@mkdir -p $(CACHE)/bin
@@ -266,7 +266,7 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory race-all RACE_TIMEOUT=4h
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
@@ -299,11 +299,11 @@ bench-apps: build-go ## Measure programs on bb://, file:// and hdfs:// side by s
 lint: ## Formatting, vet, staticcheck, go fix
 	@scripts/lint.sh
 
-# What race covers: without PKG, all but the packages in .ci/no-race.
+# The packages of race: without PKG, all but the packages in .ci/no-race.
 RACED = $(if $(filter ./...,$(PKG)),$$(go list ./... | grep -vxFf .ci/no-race),$(PKG))
 
 .PHONY: race
-race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests and .ci/no-race name what is left out
+race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests and .ci/no-race name the excluded ones
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
 	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags $(TAGS),lockorder -short -timeout $(RACE_TIMEOUT) $(RACED)
 ifeq ($(PKG),./...)
@@ -316,7 +316,7 @@ race-all: ## Run race of all packages: the daemons that tests start are built wi
 	@$(MAKE) --no-print-directory race RACED=./...
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZTIME (3s), led by what its inputs reach (part of soak, a minute each)
+fuzz: ## Run every fuzz target for FUZZTIME (3s), led by the code that its inputs reach (part of soak, a minute each)
 	@FUZZTIME=$(FUZZTIME) PKG='$(PKG)' scripts/fuzz.sh
 
 .PHONY: cover
@@ -335,5 +335,5 @@ generate-check: ## Fail if generated files are not current
 	@go test ./cmd/bbd/config ./bbd/metrics ./cmd/bbctl -run Page
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove built files
 	rm -rf $(BIN) $(DIST) $(CACHE)

@@ -81,7 +81,7 @@ measure() {
 		tail -n 20 "$dir/out" "$dir/err" >&2
 		say "$part on $store failed"
 	fi
-	# What the benchmarks of Spark print, as a row.
+	# The output of Spark's benchmarks, as a row.
 	sed -i -E 's/^(terasort|pagerank) ([a-z]+):[^\t]*\t([0-9.]+) s\t([0-9.]+) s of.*/row\t\1, s\t\2\t\3\t\4/' "$dir/out"
 	grep -a '^row	' "$dir/out" | tee -a "$dir/rows" >&2
 }
@@ -98,7 +98,7 @@ for store in bb file hdfs; do
 				forebay.apps.hbase.HBaseBench "$base/hbase" "$dir/hbase-$store" $((10000 / scale)) ;;
 		spark)
 			[ -n "$spark_home" ] || continue
-			# The one with TeraGen in it; and on Spark's own class path what users put there.
+			# The one with TeraGen in it; and on Spark's own class path the users' jars.
 			jar=$(echo sdk/java/apps-spark/target/forebay-apps-spark-*-all.jar)
 			ours=$(echo sdk/java/spark/target/forebay-spark-*-all.jar):$(tr : '\n' <<<"$apps" | grep aws-crt)
 			for job in TeraSortBench:3000000 PageRankBench:300000; do

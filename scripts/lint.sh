@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Formatting, go vet, staticcheck and go fix over both modules: prints what is
-# wrong and exits non-zero if anything is.
+# Formatting, go vet, staticcheck and go fix over both modules: prints the
+# faults and exits non-zero if there are any.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0
 
-# check NAME COMMAND…: fails if the command does or prints anything, but for what Go says of
+# check NAME COMMAND…: fails if the command does or prints anything, but for Go's lines about
 # modules that it downloads for the first time.
 check() {
 	local name=$1 out status=0
@@ -26,7 +26,7 @@ ours() {
 	return 0
 }
 
-# One build of each tool serves all runs: staticcheck keeps what it finds per build of itself, and
+# One build of each tool serves all runs: staticcheck keeps its findings per build of itself, and
 # with cgo it would be another.
 tools=$PWD/.cache/bin
 mkdir -p "$tools"

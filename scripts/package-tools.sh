@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the tools for the tests of packages: dpkg, rpm, a static busybox for the bare root,
-# skopeo, which reads image archives, crun, which runs them, what docs/deploy.md uses, and systemd with the
+# skopeo, which reads image archives, crun, which runs them, the tools of docs/deploy.md, and systemd with the
 # container in which it is booted. Installs them where that is allowed, and else prints the missing ones, and exits 1.
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the version of packages for what `git describe --tags --always --dirty` said, and the
+# Prints the version of packages for the output of `git describe --tags --always --dirty`, and the
 # count of commits: valid for dpkg and rpm, and greater for a later commit. A release candidate
 # is before its release (~), commits after a tag are after it (+); before the first tag the
 # count of commits decides.

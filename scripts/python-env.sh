@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # python-env.sh NAME: makes sure of an environment of Python, 3.11 or later, for tests of sdk/python
-# that make test-python does not run: it has what sdk/python/requirements-NAME.txt pins, the package
-# itself, and its plug-in of that name, if there is one. Prints the environment's folder, below
+# that make test-python does not run: it has the packages that sdk/python/requirements-NAME.txt pins, the
+# package itself, and its plug-in of that name, if there is one. Prints the environment's folder, below
 # .cache; where it cannot be made, prints the missing tools, and exits 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ env=$PWD/.cache/$name
 own=(-e sdk/python)
 [ ! -d "sdk/python/$name-plugin" ] || own+=(-e "sdk/python/$name-plugin")
 pip=("$env/bin/python" -m pip --disable-pip-version-check -q)
-# What the environment was made of. It names its folder and the sources in absolute paths. What is pinned takes
+# The sources of the environment. It names its folder and the sources in absolute paths. The pinned packages take
 # gigabytes, so a change of the package alone installs the package alone.
 made=$(python3 -VV; pwd; cat "sdk/python/requirements-$name.txt")
 if [ ! -f "$env/made" ] || [ "$(cat "$env/made")" != "$made" ]; then

@@ -16,7 +16,7 @@ have || {
 }
 
 env=$PWD/.cache/python
-# What the environment was made of. It names its folder and the sources in absolute paths.
+# The sources of the environment. It names its folder and the sources in absolute paths.
 made=$(python3 -VV; pwd; cat sdk/python/requirements.txt sdk/python/pyproject.toml)
 if [ ! -f "$env/made" ] || [ "$(cat "$env/made")" != "$made" ]; then
 	rm -rf "$env" sdk/python/src/*.egg-info

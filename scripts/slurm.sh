@@ -50,7 +50,7 @@ tools() {
 	return 1
 }
 
-# What a process is: its id and when it started, so that no other one of that id is meant.
+# The identity of a process: its id and its start, so that no other one of that id is meant.
 started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
 # init prints the first process of the cluster in DIR, if it lives.
@@ -189,7 +189,7 @@ inside() {
 	local file
 	for file in passwd group hosts; do mount --bind "$dir/etc/$file" "/etc/$file"; done
 	configuration >"$dir/etc/slurm.conf"
-	# cgroup/v1 does nothing until something asks for it; what is found by itself wants systemd.
+	# cgroup/v1 does nothing until something requests it; the plug-in found by itself needs systemd.
 	echo CgroupPlugin=cgroup/v1 >"$dir/etc/cgroup.conf"
 	[ -z "${FILES:-}" ] || cp -r "$FILES/." "$dir/etc/"
 	export SLURM_CONF=$dir/etc/slurm.conf
@@ -210,7 +210,7 @@ inside() {
 		sleep 0.1
 	done
 	touch "$dir/ready"
-	# Whoever's parent has died is this process's child: it waits for them all.
+	# Orphaned processes are this process's children: it waits for them all.
 	trap 'exit 0' TERM
 	while :; do
 		sleep 3600 &

@@ -4,12 +4,12 @@
 #   spark.sh                  get it, once, and print its folder (a SPARK_HOME)
 #   spark.sh bench CLASS URL  run TeraSortBench or PageRankBench (forebay.apps.spark) in a folder of a
 #                             store, with two executors as processes; it prints a line. More arguments:
-#                             how large. Needs what `make build build-spark` made. Environment:
+#                             how large. Needs `make build build-spark`. Environment:
 #                             SPARK_OPTS, more arguments for spark-submit
 #
-# It is what PyPI has as pyspark, jars, programs and all, unpacked below $FOREBAY_CACHE
+# It is PyPI's pyspark, jars, programs and all, unpacked below $FOREBAY_CACHE
 # (default: $XDG_CACHE_HOME/forebay-tools, ~/.cache/forebay-tools); 0.5 GB are downloaded, and
-# 0.6 GB stay. Version and checksum are pinned here. Exits 1, and says what is missing, when it
+# 0.6 GB stay. Version and checksum are pinned here. Exits 1, and names the missing file, when it
 # cannot be had.
 set -euo pipefail
 

@@ -7,7 +7,7 @@ site=${FOREBAY_LUSTRE_DIR:?set it to a directory of yours on Lustre, such as /lu
 kind=$(stat -f -c %T "$site")
 client=$(lfs --version 2>/dev/null || echo 'no lfs here')
 echo "$site is on $kind; $client"
-[ "$kind" = lustre ] || echo "note: this says nothing of Lustre." >&2
+[ "$kind" = lustre ] || echo "note: these results do not apply to Lustre." >&2
 
 tmp=$(mktemp -d "$site/forebay-suites-XXXXXX")
 chmod 755 "$tmp"

@@ -46,7 +46,7 @@ CONFIG
 done
 
 export FOREBAY_KEY_FILE="$dir/key"
-via() { # a daemon, and what bbctl is to do
+via() { # a daemon, and the arguments of bbctl
 	n=$1
 	shift
 	eval "address=\$address$n"
@@ -66,7 +66,7 @@ for from in 1 2; do
 	via $from put "$dir/put" "bb://shared/f$from" 2>"$dir/progress"
 	via $to get "bb://shared/f$from" "$dir/got$from" 2>"$dir/progress"
 	cmp "$dir/put" "$dir/got$from"
-	echo "two daemons: 20 MB put through n$from are what n$to gives"
+	echo "two daemons: 20 MB put through n$from are read unchanged through n$to"
 done
 # The path of the daemons' sessions with each other: the client's session has ended.
 for n in 1 2; do
