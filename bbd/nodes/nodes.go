@@ -100,7 +100,7 @@ func mayForget(o *Options, system bool, name string, member *gossip.Member) erro
 		return bb.E(bb.Invalid, "node forget", name, "a daemon cannot declare itself dead").WithRemedy("ask another one")
 	case member != nil && cluster.Serving(member.State):
 		return bb.E(bb.Busy, "node forget", name, "its daemon answers: it is not dead").
-			WithRemedy("stop it first; to save what it holds: bbctl node drain " + name)
+			WithRemedy("stop it first; to save its files: bbctl node drain " + name)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (s *Service[B]) rebuild(ctx context.Context, kept *aside.Buffer) (*wire.Buf
 		s.o.Log.Warn("the store could not be asked for all files that were evicted before the namespace of their buffer was rebuilt", "buffer", kept.Spec.Name, "err", err)
 	}
 	answer := describe(&was, &has)
-	s.o.Log.Warn("the namespace of a buffer was rebuilt from what memory has", "buffer", kept.Spec.Name, "files", answer.Files, "directories", answer.Directories, "read", answer.Read,
+	s.o.Log.Warn("the namespace of a buffer was rebuilt from memory", "buffer", kept.Spec.Name, "files", answer.Files, "directories", answer.Directories, "read", answer.Read,
 		"aside", answer.Aside, "kept", answer.Kept, "on_store", answer.OnStore, "lost", answer.Lost, "links", answer.Links, "transactions", answer.Committed)
 	return answer, s.o.Aside.Restored(&kept.Spec)
 }

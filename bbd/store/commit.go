@@ -217,7 +217,7 @@ func (s *Store) checkGenerations(b *batch) error {
 				return invalidCommit(c, "the generation is sealed")
 			}
 			if p.g.base != c.Base || c.Fresh && p.g.origin != c.Generation {
-				return invalidCommit(c, fmt.Sprintf("its base was %d and is said to be %d", p.g.base, c.Base))
+				return invalidCommit(c, fmt.Sprintf("its base was %d, and the request names %d", p.g.base, c.Base))
 			}
 			if name := p.g.buffer.Value(); name != "" && name != c.Buffer {
 				return invalidCommit(c, fmt.Sprintf("is in buffer %s, not in %s", name, c.Buffer))

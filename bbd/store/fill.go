@@ -174,7 +174,7 @@ func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) error {
 			}
 			if got := checksum.Sum(mem[from : from+int64(e.whole)]); got != e.sum {
 				return bb.E(bb.Checksum, "fill", fmt.Sprintf("%s range %d+%d", fileName(c.File, c.Generation), whole, e.whole),
-					fmt.Sprintf("checksum of what was fetched is %016x, of what was evicted %016x", got, e.sum))
+					fmt.Sprintf("checksum of the fetched bytes is %016x, of the evicted ones %016x", got, e.sum))
 			}
 			at := from + int64(e.cut)
 			c.Extents = append(c.Extents, NewExtent{

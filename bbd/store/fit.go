@@ -58,7 +58,7 @@ func (s *Store) sizeMemory() error {
 	}
 	s.log.Warn("the memory tier is smaller than it should be: its file system has no room for more",
 		"wanted", want, "used", fits, "free", free, "folder", s.memDir,
-		"remedy", "mount a larger tmpfs there (a container: --shm-size), or set memory.size to what there is")
+		"remedy", "mount a larger tmpfs there (a container: --shm-size), or set memory.size to the size available")
 	s.o.MemoryBytes = fits
 	s.o.RegionBytes = min(s.o.RegionBytes, max(2*Unit, fits/Unit*Unit), max(fits/16, 64*Unit)/Unit*Unit)
 	return nil

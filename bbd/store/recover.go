@@ -544,7 +544,7 @@ func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
 	}
 	if slices.ContainsFunc(s.found.claimed[f], func(c bb.Generation) bool { return c <= n && c >= g.origin }) {
 		return bb.E(bb.Lost, "adopt", fileName(f, n), "a damaged commit record claims to be of it").
-			WithRemedy("compare size and checksum with the entry: what they agree on is whole")
+			WithRemedy("compare size and checksum with the entry: a file with both equal is whole")
 	}
 	return nil
 }

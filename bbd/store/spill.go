@@ -223,7 +223,7 @@ func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error 
 			return err
 		}
 		if checksum.Sum(buf[:len(part)]) != checksum.Sum(part) {
-			return bb.E(bb.Checksum, "spill", r.Path, fmt.Sprintf("bytes %d+%d read back differ from what was written", at, len(part)))
+			return bb.E(bb.Checksum, "spill", r.Path, fmt.Sprintf("bytes %d+%d read back differ from those written", at, len(part)))
 		}
 		at += int64(len(part))
 	}

@@ -36,7 +36,7 @@ func (s *Store) Trim(f bb.FileID, n bb.Generation, offset int64, whole []byte) e
 		from := e.off - int64(e.cut) - offset
 		if got := checksum.Sum(whole[from : from+int64(e.whole)]); got != e.sum {
 			return bb.E(bb.Checksum, "trim", fmt.Sprintf("%s range %d+%d", fileName(f, n), from+offset, e.whole),
-				fmt.Sprintf("checksum of what was fetched is %016x, of what was evicted %016x", got, e.sum))
+				fmt.Sprintf("checksum of the fetched bytes is %016x, of the evicted ones %016x", got, e.sum))
 		}
 		at := from + int64(e.cut)
 		e.sum, e.whole, e.cut, e.offset = checksum.Sum(whole[at:at+int64(e.length)]), e.length, 0, 0

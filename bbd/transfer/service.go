@@ -144,7 +144,7 @@ func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest
 		return nil, err
 	}
 	if !r.Caller().Owns(status.UID) {
-		return nil, access.Denied("cancel job", m.Id, "cancel what another user has asked for")
+		return nil, access.Denied("cancel job", m.Id, "cancel another user's operation")
 	}
 	return &wire.Empty{}, s.o.Operations.Cancel(ctx, m.Id)
 }

@@ -85,5 +85,5 @@ func MachineMemory() (int64, error) {
 // Full is the error of a store whose folder others have filled.
 func Full(op, path, why string) error {
 	return bb.E(bb.NoSpace, op, path, "the file system is full: "+why).
-		WithRemedy("remove what other applications have put there (df, du), or give the store a file system of its own")
+		WithRemedy("remove the files of other applications there (df, du), or give the store a file system of its own")
 }

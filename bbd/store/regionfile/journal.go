@@ -152,7 +152,7 @@ func (r *Files) WriteRecords(log []byte, floor, unit int64) error {
 		return err
 	}
 	if checksum.Sum(got) != checksum.Sum(log) {
-		return bb.E(bb.Checksum, "spill", JournalOf(r.Path), fmt.Sprintf("bytes %d+%d read back differ from what was written", at, len(log)))
+		return bb.E(bb.Checksum, "spill", JournalOf(r.Path), fmt.Sprintf("bytes %d+%d read back differ from those written", at, len(log)))
 	}
 	return nil
 }

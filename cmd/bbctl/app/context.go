@@ -217,7 +217,7 @@ func newContextAddCommand(a *App) *cobra.Command {
 		Example: "  bbctl context add hpc --socket tcp://login1:7481 --token-file ~/hpc.token --tls-ca ~/hpc-ca.pem",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if a.Address == "" {
-				return Usage("--socket says where the daemon is")
+				return Usage("--socket names the daemon's address")
 			}
 			r := reached{a.SocketAddress(), a.KeyFile, a.Token, a.TLS.CA, a.TLS.Cert, a.TLS.Key}
 			for _, file := range []*string{&r.KeyFile, &r.Token, &r.CA, &r.Cert, &r.Key} {

@@ -56,7 +56,7 @@ func (e *ends) why(instance bb.InstanceID) string {
 	case id == e.instance:
 		return "this node's daemon may be writing it"
 	case e.living[id]:
-		return "its daemon is there, and removes what it does not need"
+		return "its daemon runs, and removes unneeded files itself"
 	default:
 		return "no daemon here has a record of it: it may be another cluster's, or a user's"
 	}

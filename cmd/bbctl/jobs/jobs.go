@@ -92,7 +92,7 @@ func printJob(a *app.App, j *admin.Job) {
 		fmt.Fprintf(a.Out, "%s there already\n", bb.Count(j.Skipped, "file was", "files were"))
 	}
 	if j.BytesNotCopied > 0 {
-		fmt.Fprintf(a.Out, "%s of what is done needed no copying or failed\n", app.Size(j.BytesNotCopied))
+		fmt.Fprintf(a.Out, "%s of the finished part needed no copying or failed\n", app.Size(j.BytesNotCopied))
 	}
 	for _, node := range slices.Sorted(maps.Keys(j.Nodes)) {
 		fmt.Fprintf(a.Out, "node %s: %s, %s\n", node, bb.Count(j.Nodes[node].Files, "file"), app.Size(j.Nodes[node].Bytes))

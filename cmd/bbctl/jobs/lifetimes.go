@@ -251,9 +251,9 @@ func standing(l *admin.Lifetime) string {
 		}
 		return "it runs, or is about to"
 	case admin.LifetimeDraining:
-		return "it is over, and what it left is being saved"
+		return "it is over, and its files are being saved"
 	case admin.LifetimeOrphan:
-		return "it is over, and what it left is an orphan"
+		return "it is over, and its buffer is an orphan"
 	case admin.LifetimeGone:
 		if l.Bill.Total > 0 {
 			return "it is over, and its buffers are gone"

@@ -339,7 +339,7 @@ func gossipView(n *admin.Node, own *Daemon) NodeView {
 	case v.Node == own.Node:
 		v.Status = own
 	case v.Answers:
-		v.Reason = "not asked, since node " + own.Node + " is too old to: what its buffers hold is left out"
+		v.Reason = "not asked, since node " + own.Node + " is too old to: the files of its buffers are left out"
 	}
 	return v
 }
