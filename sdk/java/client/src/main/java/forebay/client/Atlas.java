@@ -45,7 +45,7 @@ final class Atlas {
     }
 
     /**
-     * Locks bytes for as long as this process may write them, whatever becomes of the session and the
+     * Locks bytes for as long as this process may write them, even after the end of the session or the
      * daemon (internal/leaselock). Null where the kernel refuses: then the memory is as safe as the
      * daemon's grace for writers makes it.
      */
@@ -141,7 +141,7 @@ final class Atlas {
     }
   }
 
-  /** Unmaps what nobody uses, and the rest when its last user is done. */
+  /** Unmaps unused regions, and the rest when its last user is done. */
   void close() {
     synchronized (maps) {
       List.copyOf(maps.values()).forEach(Region::retire);

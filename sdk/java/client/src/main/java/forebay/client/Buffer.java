@@ -26,7 +26,7 @@ public final class Buffer {
     this.name = name;
   }
 
-  /** One page of a directory, by name; more says whether further names follow. */
+  /** One page of a directory, by name; more: further names follow. */
   public record Page(List<Entry> entries, boolean more) {}
 
   /** Returns the buffer's name. */
@@ -157,7 +157,7 @@ public final class Buffer {
     return e.getTarget().toStringUtf8();
   }
 
-  /** Renames a file or directory, whatever its size in one step. What is there is replaced. */
+  /** Renames a file or directory in one step, at any size. The entry there is replaced. */
   public void rename(String from, String to) throws IOException {
     rename(from, to, true);
   }
@@ -234,7 +234,7 @@ public final class Buffer {
   }
 
   /**
-   * Ends the writing of a file by all its writers: its content is what they committed, and their later
+   * Ends the writing of a file by all its writers: its content is their commits, and their later
    * operations fail, also those of writers that have not noticed yet or cannot be reached.
    */
   public void recover(String path) throws IOException {

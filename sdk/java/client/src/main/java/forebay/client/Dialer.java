@@ -33,7 +33,7 @@ import javax.net.ssl.SSLSocket;
  * dial.
  */
 final class Dialer {
-  /** The versions of the control protocol that this client speaks: see internal/wire/version.go. */
+  /** The versions of the control protocol of this client: see internal/wire/version.go. */
   static final int MIN_VERSION = 1;
 
   static final int MAX_VERSION = 2;

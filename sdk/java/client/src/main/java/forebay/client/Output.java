@@ -244,7 +244,7 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Reports whether a commit that was not answered may be sent again to what was opened now: the
+   * Reports whether a commit that was not answered may be sent again to the file opened now: the
    * generation that it was sent to, whose owner carries it out once, or a file that nobody has
    * committed to since it was first opened.
    */
@@ -272,7 +272,7 @@ public final class Output implements Closeable {
     doubt = false;
     if (!closing) {
       // No commit was ever acknowledged, so all that was written is pending still. It goes into
-      // what was opened again, which may have begun without it, and which another writer may have
+      // the reopened file, which may have begun without it, and which another writer may have
       // joined.
       sent = -1;
       return;
@@ -447,8 +447,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Copies everything that is aside in the memory of extent i, and checks the copies: what lies in a
-   * lease that is void may change. The memory is not needed any more then, and may be the only one that
+   * Copies everything that is aside in the memory of extent i, and checks the copies: bytes in a void
+   * lease may change. The memory is not needed any more then, and may be the only one that
    * the daemon can lease next.
    */
   private void copyOut(List<Extent> aside, int i, byte[][] copies) throws ForebayException {

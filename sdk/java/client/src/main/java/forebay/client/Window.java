@@ -111,7 +111,7 @@ final class Window {
     }
   }
 
-  /** Checks an answer to the question for the bytes from an offset on, and maps what it names. */
+  /** Checks an answer to the question for the bytes from an offset on, and maps its extents. */
   Window(Atlas atlas, Session session, long offset, Forebay.Extents m, byte[] data)
       throws IOException {
     this.session = session;

@@ -266,7 +266,7 @@ class ClientTest {
     }
   }
 
-  /** A buffer that keeps what it did not write: both files stay, and the drain names the conflict. */
+  /** A buffer that keeps objects of others: both files stay, and the drain names the conflict. */
   @Test
   void keepsExisting() throws Exception {
     Path store = Files.createDirectories(daemon.dir().resolve("keeps-" + name));
@@ -511,7 +511,7 @@ class ClientTest {
     kind(Kind.NOT_FOUND, () -> buffer.recover("missing"));
   }
 
-  /** One stream each way for many threads: what one call writes, or reads, is together. */
+  /** One stream each way for many threads: the bytes of one call, written or read, are together. */
   @Test
   void streamsAreSharedByThreads() throws Exception {
     int threads = 4;

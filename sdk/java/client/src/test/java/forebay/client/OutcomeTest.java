@@ -52,7 +52,7 @@ class OutcomeTest {
     private final ServerSocketChannel listener;
     private Type type; // guarded by this: of the request whose reply is lost; null: none
     private int requests; // guarded by this: of that type
-    private Change then; // guarded by this: what happens when it is carried out; null: nothing
+    private Change then; // guarded by this: run when it is carried out; null: nothing
     private int until; // guarded by this: at that request of the resumed writer it breaks again; 0: never
     private boolean early; // guarded by this: the request is lost, not its reply
     private boolean lost; // guarded by this: the first break was
@@ -266,7 +266,7 @@ class OutcomeTest {
     assertEquals("ours", read("f"));
   }
 
-  /** The daemon is killed again while what was not committed is written again: nothing is missing. */
+  /** The daemon is killed again while uncommitted bytes are written again: nothing is missing. */
   @Test
   void breaksWhileItResumes() throws Exception {
     byte[] want = new byte[5_000_009];

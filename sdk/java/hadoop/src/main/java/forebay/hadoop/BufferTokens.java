@@ -13,8 +13,8 @@ import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.security.token.TokenIdentifier;
 
 /**
- * A buffer's tokens as Hadoop passes them on to the processes of a job: the identifier is what the
- * token says, the password its secret, the service {@code bb://BUFFER}.
+ * A buffer's tokens as Hadoop passes them on to the processes of a job: the identifier is the
+ * token's content, the password its secret, the service {@code bb://BUFFER}.
  */
 final class BufferTokens {
   private static final Text KIND = new Text("forebay");

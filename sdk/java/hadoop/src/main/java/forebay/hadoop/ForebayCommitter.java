@@ -262,9 +262,9 @@ public class ForebayCommitter extends FileOutputCommitter {
   }
 
   /**
-   * Makes the attempt's files the output of its task, unless another attempt's are: then what this one has
-   * written is removed, and that is no error. Whoever authorises a second attempt, because the first
-   * was reported failed after it had committed, wants the task's output once, and that is there. It
+   * Makes the attempt's files the output of its task, unless another attempt's are: then this one's
+   * files are removed, and that is no error. If a second attempt was authorised because the first
+   * was reported failed after it had committed, the task's output is there once, as it should be. It
    * fails if the job was aborted, or is being committed without this task.
    *
    * @return whether the attempt is the winner
@@ -287,7 +287,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return false;
   }
 
-  /** Reports whether this committer's attempt was adopted, as far as it knows. */
+  /** Reports whether this committer's attempt was adopted, from its own calls. */
   public boolean hasAdopted() {
     return adopted;
   }
@@ -320,7 +320,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return true;
   }
 
-  /** Says that an attempt, which an earlier application master knows to be committed, is the output. */
+  /** Makes an attempt, which was committed under an earlier application master, the output. */
   @Override
   public void recoverTask(TaskAttemptContext c) throws IOException {
     if (output == null) {
@@ -332,7 +332,7 @@ public class ForebayCommitter extends FileOutputCommitter {
       if (ForebayException.kindOf(e) != Kind.BUSY || !info(c).state().isDecided()) {
         throw e;
       }
-      // The job was committed before its master died: what is output is decided.
+      // The job was committed before its master died: its output is decided.
     }
   }
 

@@ -70,7 +70,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   /** How long a delegation token lives; milliseconds, or with a unit such as 8h. */
   public static final String TOKEN_LIFETIME = "fs.bb.token.lifetime";
 
-  /** Bytes of what is shown as a block: how large the parts are that schedulers make of a file. */
+  /** Bytes of a reported block: the size of the parts that schedulers make of a file. */
   public static final String BLOCK_SIZE = "fs.bb.block.size";
 
   /** Whether also pieces of extents that are read out of sequence are checked. */

@@ -11,7 +11,7 @@ import org.apache.hadoop.mapreduce.JobStatus;
 
 /**
  * The committer for the older interface, {@code mapred.output.committer.class}, which does not look for
- * one by scheme: on {@code bb://} what {@link ForebayCommitter} is, elsewhere the classic one.
+ * one by scheme: on {@code bb://} it is {@link ForebayCommitter}, elsewhere the classic one.
  */
 public class ForebayMapredCommitter extends FileOutputCommitter {
   private ForebayCommitter committer; // guarded by this

@@ -11,8 +11,8 @@ import org.apache.parquet.hadoop.ParquetOutputCommitter;
 
 /**
  * The committer of Parquet's outputs, for {@code spark.sql.parquet.output.committer.class} and {@code
- * parquet.output.committer.class}: on {@code bb://} what {@link ForebayCommitter} is, elsewhere what
- * is bound to the scheme there. Summaries of the metadata, where they are wanted, are written before
+ * parquet.output.committer.class}: on {@code bb://} it is {@link ForebayCommitter}, elsewhere the
+ * one bound to the scheme there. Summaries of the metadata, where they are wanted, are written before
  * _SUCCESS.
  */
 public class ForebayParquetCommitter extends ParquetOutputCommitter {
@@ -107,7 +107,7 @@ public class ForebayParquetCommitter extends ParquetOutputCommitter {
   }
 
   @Override
-  @SuppressWarnings("deprecation") // what Hadoop asks besides the newer one
+  @SuppressWarnings("deprecation") // Hadoop calls it besides the newer one
   public boolean isRecoverySupported() {
     return committer.isRecoverySupported();
   }

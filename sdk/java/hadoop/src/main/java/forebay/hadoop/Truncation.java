@@ -10,8 +10,8 @@ import java.io.IOException;
 import java.util.UUID;
 
 /**
- * Cuts files. What was committed of a file is never taken back in place, so what stays is copied to a
- * file beside it, which then replaces it in one step: readers, and who comes after a crash, see the
+ * Cuts files. Committed bytes of a file are never taken back in place, so the remaining ones are copied to a
+ * file beside it, which then replaces it in one step: readers, also after a crash, see the
  * whole file or the cut one.
  */
 final class Truncation {
@@ -69,7 +69,7 @@ final class Truncation {
     }
   }
 
-  /** The reason why it is of no use is what counts. */
+  /** Only the reason why it is of no use counts. */
   private static void remove(Buffer buffer, String aside) {
     try {
       buffer.remove(aside, false);

@@ -251,7 +251,7 @@ class ClassicCommitterTest {
     assertEquals(expected(1, "part-"), output());
   }
 
-  /** The second attempt of an application goes on with what tasks had committed in the first. */
+  /** The second attempt of an application continues with the tasks committed in the first. */
   @ParameterizedTest
   @MethodSource("all")
   void recovery(Api api, int version) throws Exception {

@@ -128,7 +128,7 @@ final class CommitterJob {
     return output.getFileSystem(conf).exists(new Path(output, "_SUCCESS"));
   }
 
-  /** Returns what a file of the output says. */
+  /** Returns the content of a file of the output. */
   String text(String file) throws IOException {
     try (var in = output.getFileSystem(conf).open(new Path(output, file))) {
       return new String(in.readAllBytes(), StandardCharsets.UTF_8);

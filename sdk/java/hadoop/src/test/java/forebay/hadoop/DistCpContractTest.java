@@ -36,7 +36,7 @@ public class DistCpContractTest extends AbstractContractDistCpTest {
     return new DistCp(impatient(TestBuffer.conf("distcp")), o).execute().getCounters();
   }
 
-  /** Files of one size are told apart by their checksums, whatever their times. */
+  /** Files of one size are distinguished by their checksums, at any times. */
   @Test
   public void testUpdateBetweenBuffers() throws Exception {
     FileSystem from = TestBuffer.fileSystem("distcp");

@@ -27,7 +27,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * A job whose process dies at its first message, at its second, and so on until it comes to its end:
- * whatever was the last, readers see all of the job or nothing, and its successor finishes it.
+ * after any last step, readers see all of the job or nothing, and its successor finishes it.
  */
 @Timeout(600)
 class DriverDeathTest {

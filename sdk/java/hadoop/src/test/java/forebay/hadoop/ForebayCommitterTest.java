@@ -50,7 +50,7 @@ import org.junit.jupiter.api.Timeout;
 
 /**
  * The committer, against a real daemon: what Hadoop's own tests of FileOutputCommitter ask and those of
- * S3A's committers, and what both leave out.
+ * S3A's committers, and their common gaps.
  */
 @Timeout(180)
 @TestMethodOrder(MethodOrderer.OrderAnnotation.class)
@@ -213,7 +213,7 @@ class ForebayCommitterTest {
     driver.commitJob(job.context());
     job.driver().commitJob(job.context());
     assertEquals(List.of("dir/g", "f"), job.files());
-    // An application that was started again sets the job up again, and recovers what it knows.
+    // An application that was started again sets the job up again, and recovers its tasks.
     ForebayCommitter again = job.setup();
     again.recoverTask(c);
     again.commitJob(job.context());
@@ -234,7 +234,7 @@ class ForebayCommitterTest {
     assertFalse(a.adopt(first));
     a.commitTask(first);
     assertFalse(fs.exists(a.getWorkPath()));
-    // Whoever was told to abort the winner, which nobody has heard of, cannot.
+    // An abort of the winner, whose commit was not reported, has no effect.
     driver.abortTask(second);
     // One that begins only now may come to its end, for nothing.
     TaskAttemptContext third = job.attempt(0, 2);
@@ -468,7 +468,7 @@ class ForebayCommitterTest {
     assertThrows(IOException.class, job::setup);
   }
 
-  /** A job waits for its own output, and not for what the store never takes from others. */
+  /** A job waits for its own output, and not for files that the store never takes from others. */
   @Test
   void flushedBesideWhatCannotBe() throws Exception {
     CommitterJob job = job("beside");
@@ -483,7 +483,7 @@ class ForebayCommitterTest {
     driver.commitJob(job.context());
     assertEquals(Entry.State.DIRTY, ((ForebayFileSystem) fs).buffer().stat(name).state());
 
-    // Output of its own that the store does not take fails it, and says what.
+    // Output of its own that the store does not take fails it, with its name.
     CommitterJob other = job("blocked");
     other.conf.unset(ForebayCommitter.DURABILITY);
     String dir = other.output.toUri().getPath();

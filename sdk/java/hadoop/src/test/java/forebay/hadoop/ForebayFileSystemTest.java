@@ -305,7 +305,7 @@ class ForebayFileSystemTest {
     assertThrows(InvalidPathHandleException.class, () -> elsewhere.open(any));
   }
 
-  /** Runs as a process of a job elsewhere, which has no key, but what the job passed on. */
+  /** Runs as a process of a job elsewhere, which has no key, but the job's token. */
   private static <T> T elsewhere(Credentials given, PrivilegedExceptionAction<T> what)
       throws Exception {
     UserGroupInformation user = UserGroupInformation.createRemoteUser("executor");
@@ -428,7 +428,7 @@ class ForebayFileSystemTest {
     assertEquals(10, fs.getFileStatus(p).getLen());
     assertTrue(fs.hasPathCapability(p, CommonPathCapabilities.FS_TRUNCATE));
 
-    // Where close waits for the store, which never hears of what is copied to.
+    // Where close waits for the store, which never gets the file that is copied to.
     java.nio.file.Path store =
         java.nio.file.Files.createDirectory(Daemon.get().dir().resolve("store-durable"));
     Daemon.get()

@@ -42,7 +42,7 @@ public final class JobCommitBench {
     return value == null ? otherwise : Integer.parseInt(value);
   }
 
-  /** What a committer is called, and what makes it so. */
+  /** The name of a committer, and its settings. */
   private record Kind(String name, PathOutputCommitterFactory factory, String key, String value) {}
 
   private static List<Kind> kinds() {
@@ -138,7 +138,7 @@ public final class JobCommitBench {
   /** Measures all committers, one after the other. */
   public static void main(String[] args) throws Exception {
     for (Kind kind : kinds()) {
-      run(kind, FILES / 10, true); // so that none has to load and compile what the next finds compiled
+      run(kind, FILES / 10, true); // so that all find classes loaded and compiled
     }
     for (boolean all : new boolean[] {true, false}) {
       System.out.printf(

@@ -35,7 +35,7 @@ public class ManifestCommitterSuitesTest {
     }
   }
 
-  /** Its tests wait for 50 s together, between attempts at what was made to fail. */
+  /** Its tests wait for 50 s together, between attempts at failing calls. */
   @RunWith(AtOnceRunner.class)
   public static class CommitTask extends TestCommitTaskStage {
     private static final AtomicInteger TESTS = new AtomicInteger();

@@ -29,7 +29,7 @@ import scala.collection.immutable.Seq;
  * spark.sql.sources.commitProtocolClass} to this class. Outputs elsewhere are Spark's business as usual.
  *
  * <pre>
- *   overwrite                     what was there goes with the commit, instead of before the job
+ *   overwrite                     old files go with the commit, instead of before the job
  *   overwrite of partitions       the partitions that were written to are replaced by the commit
  *   partitions with a location    a transaction for each, which is committed before that of the
  *     of their own, elsewhere     destination: each is one step, all of them together are not

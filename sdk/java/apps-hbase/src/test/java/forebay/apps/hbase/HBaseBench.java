@@ -43,7 +43,7 @@ public final class HBaseBench {
       e.printStackTrace();
       System.exit(1);
     }
-    System.exit(0); // what ran ZooKeeper leaves threads
+    System.exit(0); // ZooKeeper leaves threads
   }
 
   private static void measure(String[] args) throws Exception {
@@ -54,7 +54,7 @@ public final class HBaseBench {
     settings.put("hbase.wal.dir", url + "/logs");
     settings.put("dfs.replication", "1");
     if (url.getScheme().equals("file")) {
-      // It promises nothing about what has been flushed; HBase would refuse it.
+      // It promises nothing about flushed bytes; HBase would refuse it.
       settings.put("hbase.unsafe.stream.capability.enforce", "false");
     }
     try (HBaseCluster cluster = new HBaseCluster(Path.of(args[1]), settings, List.of("-Xmx1g"))) {

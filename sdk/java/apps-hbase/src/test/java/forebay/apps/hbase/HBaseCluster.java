@@ -20,10 +20,10 @@ import org.apache.zookeeper.ZooKeeper;
  * own, with this JVM's class path.
  */
 public final class HBaseCluster implements AutoCloseable {
-  /** How long to wait for what must happen, however busy the machine is. */
+  /** How long to wait for events that must come, however busy the machine is. */
   public static final long PATIENCE_S = 240;
 
-  /** What Java 17 has to open to HBase; its own script says the same. */
+  /** Packages that Java 17 has to open to HBase, as in its own script. */
   private static final List<String> MODULES =
       List.of(
           "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
@@ -98,7 +98,7 @@ public final class HBaseCluster implements AutoCloseable {
         """);
   }
 
-  /** Returns what a client needs. */
+  /** Returns a client's configuration. */
   public Configuration conf() {
     return conf;
   }

@@ -171,7 +171,7 @@ class HBaseTest {
     }
   }
 
-  /** Puts a row after the other until it is told to stop, and returns how many were acknowledged. */
+  /** Puts a row after the other until it is stopped, and returns how many were acknowledged. */
   private static int write(
       Connection c, TableName name, int writer, AtomicInteger acknowledged, AtomicInteger until)
       throws Exception {

@@ -18,7 +18,7 @@ final class Measured {
 
   private Measured() {}
 
-  /** Does something, and prints a line: what, seconds, seconds of processor time, with tabs between. */
+  /** Does something, and prints a line: its name, seconds, seconds of processor time, with tabs between. */
   static void print(String what, Callable<?> work) throws Exception {
     Measured m = new Measured();
     work.call();

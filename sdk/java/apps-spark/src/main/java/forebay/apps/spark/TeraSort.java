@@ -23,7 +23,7 @@ import org.apache.spark.api.java.JavaSparkContext;
 import scala.Tuple2;
 
 /**
- * TeraSort as a Spark job, on what Hadoop's TeraGen makes; Hadoop's TeraValidate checks the output.
+ * TeraSort as a Spark job, on the output of Hadoop's TeraGen; Hadoop's TeraValidate checks the output.
  * A row has 100 bytes, the first 10 of them its key.
  */
 public final class TeraSort {
@@ -61,7 +61,7 @@ public final class TeraSort {
    * are those that were to be sorted.
    *
    * @param reports a folder for their output
-   * @throws IllegalStateException if they are not; it says where
+   * @throws IllegalStateException if they are not; it names the place
    */
   public static void validate(Configuration conf, String in, String sorted, String reports)
       throws Exception {

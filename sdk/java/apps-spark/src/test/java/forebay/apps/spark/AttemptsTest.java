@@ -40,7 +40,7 @@ class AttemptsTest {
     SparkSession spark = cluster.session(committer.settings());
     String name = "slow-" + committer;
     Path folder = cluster.shared(name);
-    // Ends only if Spark runs a second attempt: the first one waits for what comes after.
+    // Ends only if Spark runs a second attempt: the first one waits for a later step.
     Rows.below(spark, ROWS, Fault.slow(PARTITION, folder)).write().parquet(cluster.bb(name));
     assertFalse(Files.exists(folder.resolve("ended")), "the slow attempt was not slow");
     Output before = Output.read(spark, "parquet", cluster.bb(name));

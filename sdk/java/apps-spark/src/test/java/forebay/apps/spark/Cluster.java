@@ -90,7 +90,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
     return conf;
   }
 
-  /** Returns what every application on this cluster is given. */
+  /** Returns the settings of every application on this cluster. */
   Map<String, String> settings() throws IOException {
     return Map.ofEntries(
         Map.entry("spark.hadoop.fs.bb.address", daemon.socket()),
@@ -112,7 +112,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
         Map.entry("spark.sql.codegen.wholeStage", "false"));
   }
 
-  /** Returns the part of this JVM's class path that is not Spark's own: ours, and what tests use. */
+  /** Returns the part of this JVM's class path that is not Spark's own: ours, and the tests' libraries. */
   String classPath() throws IOException {
     Path jars = Path.of(System.getenv("SPARK_HOME"), "jars");
     List<String> own = new ArrayList<>();

@@ -16,13 +16,13 @@ enum Committer {
           "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"),
       ""),
 
-  /** What our jar binds to the scheme; Parquet has to be told, as everywhere. */
+  /** The one that our jar binds to the scheme; Parquet needs a setting, as everywhere. */
   OURS(
       Map.of(
           "spark.sql.parquet.output.committer.class", "forebay.hadoop.ForebayParquetCommitter"),
       "forebay.hadoop.ForebayCommitter"),
 
-  /** The same below our commit protocol, which replaces what is overwritten in the same step. */
+  /** The same below our commit protocol, which replaces overwritten files in the same step. */
   OURS_WITH_PROTOCOL(
       Map.of("spark.sql.sources.commitProtocolClass", "forebay.spark.ForebayCommitProtocol"),
       "forebay.hadoop.ForebayCommitter");
@@ -40,12 +40,12 @@ enum Committer {
     return settings;
   }
 
-  /** Returns what it says of itself in a job's _SUCCESS. */
+  /** Returns its name in a job's _SUCCESS. */
   String named() {
     return named;
   }
 
-  /** Returns what a job's _SUCCESS says about who committed it: the classic one leaves it empty. */
+  /** Returns the committer's name in a job's _SUCCESS: the classic one leaves it empty. */
   static String of(Configuration conf, String output) throws IOException {
     Path success = new Path(output, "_SUCCESS");
     FileStatus status = success.getFileSystem(conf).getFileStatus(success);

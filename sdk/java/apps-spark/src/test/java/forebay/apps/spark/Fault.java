@@ -58,7 +58,7 @@ interface Fault extends Serializable {
       try {
         Thread.sleep(20);
       } catch (InterruptedException e) {
-        // That is what makes it slow: it does not hear that it is to end.
+        // So it is slow: it does not notice that it is to end.
       }
     }
   }

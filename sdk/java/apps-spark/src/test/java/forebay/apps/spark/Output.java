@@ -18,7 +18,7 @@ import org.apache.spark.sql.SparkSession;
  */
 record Output(List<String> rows, List<String> folders, List<String> others) {
 
-  /** Reads a table, with Spark, in a format that Spark knows. */
+  /** Reads a table, with Spark, in a format of Spark's. */
   static Output read(SparkSession spark, String format, String address) throws IOException {
     List<String> rows = new ArrayList<>();
     for (Row row : spark.read().format(format).load(address).collectAsList()) {

@@ -17,7 +17,7 @@ import org.apache.hadoop.util.ToolRunner;
 /**
  * Times TestDFSIO on a store: {@code DfsioBench URL SCRATCH [FILES [MIB [ROUNDS]]]}. URL is a folder for
  * its files, SCRATCH a local one for those of the jobs. Two tasks work at a time, in this JVM. Prints
- * for writes and reads a line {@code row}, what is measured, the store, TestDFSIO's "throughput" (bytes
+ * for writes and reads a line {@code row}, the measurement, the store, TestDFSIO's "throughput" (bytes
  * by the sum of all tasks' times) in GB/s, and the processor time of a round in seconds, with tabs
  * between: medians of all rounds after one that warms up.
  */

@@ -22,7 +22,7 @@ public final class HdfsServer {
       serve(Path.of(args[0]));
     } catch (Exception e) {
       e.printStackTrace();
-      System.exit(1); // what was started has threads that would go on
+      System.exit(1); // the server's threads would go on
     }
   }
 

@@ -77,7 +77,7 @@ class MapReduceTest {
     return new org.apache.hadoop.fs.Path(p);
   }
 
-  /** Returns the lines of all files in a folder that a job wrote, and wants its _SUCCESS there. */
+  /** Returns the lines of all files in a folder that a job wrote, and checks that its _SUCCESS is there. */
   private static List<String> output(FileSystem fs, String dir) throws IOException {
     assertTrue(fs.exists(path(dir + "/_SUCCESS")), "the job's mark in " + dir);
     List<String> lines = new ArrayList<>();
@@ -166,7 +166,7 @@ class MapReduceTest {
     assertEquals(got.get(1), got.get(0));
   }
 
-  /** Does what WordCount's main does before it ends the JVM. */
+  /** Does the work of WordCount's main before it ends the JVM. */
   private static void countWords(Configuration conf, String dir) throws Exception {
     Job job = Job.getInstance(conf, "word count");
     job.setMapperClass(WordCount.TokenizerMapper.class);
@@ -199,14 +199,14 @@ class MapReduceTest {
       "-ops", "600", "-files", "60", "-dirSize", "12", "-seed", "7",
       "-blockSize", "1048576,1048576", "-writeSize", "1,200000", "-appendSize", "1,50000",
       "-readSize", "1,250000", "-replication", "1,1",
-      // Percents whose sum, in whatever order, is exactly 100 for SLive too.
+      // Percents whose sum, in any order, is exactly 100 for SLive too.
       "-create", "25,uniform", "-append", "12.5,uniform", "-read", "25,uniform",
       "-rename", "12.5,uniform", "-ls", "12.5,uniform", "-mkdir", "6.25,uniform",
       "-delete", "6.25,uniform", "-truncate", "0,uniform",
     };
     assertEquals(0, slive.run(args));
 
-    // What SLive reads it compares with what it must have written. Operations on names that are not there
+    // SLive compares its reads with its writes. Operations on names that are not there
     // are counted too: it asks for names at random.
     String report = Files.readString(results);
     assertTrue(measured(report, "ReadOp", "chunks_verified") > 0, report);

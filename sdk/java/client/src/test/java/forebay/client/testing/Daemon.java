@@ -127,7 +127,7 @@ public final class Daemon {
     }
   }
 
-  /** Returns how namespaces are to be kept; empty: as the daemon's default says. */
+  /** Returns the engine of namespaces; empty: the daemon's default. */
   public static String engine() {
     String engine = System.getenv("FOREBAY_TEST_ENGINE");
     return engine == null ? "" : engine;
@@ -146,7 +146,7 @@ public final class Daemon {
     process.destroyForcibly().waitFor();
   }
 
-  /** Runs bbctl and returns what it prints. */
+  /** Runs bbctl and returns its output. */
   public String bbctl(String... args) throws IOException, InterruptedException {
     List<String> line = new ArrayList<>();
     line.add(bin.resolve("bbctl").toString());

@@ -14,7 +14,7 @@ public final class ProcessorTime {
 
   private ProcessorTime() {}
 
-  /** Returns what they have taken so far, in seconds. */
+  /** Returns their processor time so far, in seconds. */
   public static double seconds() {
     ProcessHandle self = ProcessHandle.current();
     List<ProcessHandle> all = new ArrayList<>(self.descendants().toList());
