@@ -4,10 +4,10 @@
 -- job_process, pools and paths run inside slurmctld, with its locks held and without a
 -- timeout: they read text and a file, and call nothing. All others run in processes of
 -- their own, which Slurm may end at any moment and start again from the beginning: they
--- ask bbctl, which remembers by job and stage what is done.
+-- run bbctl, which records the finished steps by job and stage.
 --
--- A hook whose time is up gets TERM, and its commands with it; what it returns within
--- ten milliseconds counts. So success is only what a command has said at its very end.
+-- A hook whose time is up gets TERM, and its commands with it; a result within
+-- ten milliseconds counts. So only the last output of a command counts as success.
 
 --@settings
 --@directives
@@ -47,8 +47,8 @@ local function value(json, name)
 	return table.concat(out)
 end
 
--- run runs a verb of bbctl and returns how it ended ("done", "busy", "failed") and what
--- it said. Lua 5.1 has no exit status of io.popen, so the shell prints it behind all
+-- run runs a verb of bbctl and returns how it ended ("done", "busy", "failed") and its
+-- output. Lua 5.1 has no exit status of io.popen, so the shell prints it behind all
 -- else; if the shell was ended too, there is none, and that is a failure.
 local function run(verb, job, ...)
 	local words = {}
@@ -72,7 +72,7 @@ local function run(verb, job, ...)
 	return "failed", message
 end
 
--- answer is what a hook returns: the message only of a failure, since Slurm shows it.
+-- answer is a hook's result: the message only of a failure, since Slurm shows it.
 local function answer(state, message)
 	if state == "done" then return slurm.SUCCESS end
 	return slurm.ERROR, prefix .. message
@@ -110,7 +110,7 @@ end
 
 function slurm_bb_paths(job_id, job_script, path_file)
 	-- A failure would hold the job without a word. A job without its variables fails, and
-	-- says why; pre_run fails before that, since setup has not run.
+	-- prints the reason; pre_run fails before that, since setup has not run.
 	local text = is_number(job_id) and read_file(settings.folder .. "/" .. job_id .. ".env") or ""
 	local f = io.open(path_file, "wb")
 	if f then
@@ -164,7 +164,7 @@ function slurm_bb_pre_run(job_id) return answer(run("pre-run", job_id)) end
 
 function slurm_bb_post_run(job_id) return answer(run("post-run", job_id)) end
 
--- What failed here would be torn down at once (Flags=TeardownFailure): the daemons try for
+-- A failed step here would be torn down at once (Flags=TeardownFailure): the daemons try for
 -- as long as there are data to save, and if bbctl is ended itself, it is run again.
 local function keep_on(job_id, wait)
 	local pause = 1

@@ -1,5 +1,5 @@
 -- Directives of job scripts, checked where nothing may be called: inside slurmctld.
--- This says what Parse says (directive.go), in the same words, for Lua 5.1 to 5.4; a
+-- This reports the same as Parse (directive.go), in the same words, for Lua 5.1 to 5.4; a
 -- test compares the two. It reads, and does nothing else.
 
 local directives = {}
@@ -119,7 +119,7 @@ function parser:foreign(line)
 	end
 end
 
--- text refuses what Slurm reads otherwise than it looks; nil: the rest is not worth reading.
+-- text refuses lines that Slurm reads otherwise than they look; nil: the rest is not worth reading.
 function parser:text(rest, start)
 	if rest:sub(-1) == "\r" then
 		self:report(start + #rest, "the line ends as on DOS", "run dos2unix on the script")

@@ -30,7 +30,7 @@ struct raw {
 	struct fi_context2 contexts[DEPTH], message;
 };
 
-struct memory { // what the serving end tells of its own
+struct memory { // the serving end's description of its own
 	uint64_t addr, key;
 };
 
@@ -67,7 +67,7 @@ void raw_free_string(char *s)
 	free(s);
 }
 
-// choose returns what has this address on this machine, or the first; NULL if there is none.
+// choose returns the offer with this address on this machine, or the first; NULL if there is none.
 static struct fi_info *choose(struct fi_info *list, const char *address)
 {
 	char has[64];
@@ -244,7 +244,7 @@ int raw_serve(struct raw *r)
 	if (r->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
 		m.addr = (uint64_t)(uintptr_t)r->mem;
 	memcpy(r->mem + r->size, &m, sizeof(m));
-	for (;;) { // the peer speaks first
+	for (;;) { // the peer sends first
 		ret = take(r, r->rx);
 		if (!ret)
 			ret = expect(r);
@@ -255,7 +255,7 @@ int raw_serve(struct raw *r)
 	}
 }
 
-// echo sends a message and waits for the answer: what was written before it has arrived.
+// echo sends a message and waits for the answer: earlier writes have arrived.
 static int echo(struct raw *r)
 {
 	int ret = expect(r);

@@ -1,5 +1,5 @@
-// libfabric alone, in one loop that polls: what there is to be had, against which benchmarks
-// measure what rdma/ofi makes of it. As fi_rma_bw and fi_pingpong of the fabtests do it.
+// libfabric alone, in one loop that polls: the limit, against which benchmarks
+// measure rdma/ofi. As fi_rma_bw and fi_pingpong of the fabtests do it.
 #ifndef FOREBAY_OFI_RAW_H
 #define FOREBAY_OFI_RAW_H
 
@@ -11,7 +11,7 @@ enum { RAW_WRITE, RAW_DELIVER, RAW_READ };
 struct raw; // one end of a connection of message endpoints
 
 // raw_open opens a provider at one of this machine's addresses ("": the first), and size bytes of
-// registered memory; NULL, and what failed.
+// registered memory; NULL, and the failed call.
 struct raw *raw_open(const char *provider, const char *address, uint64_t size, char *why, int len);
 void raw_close(struct raw *r);
 void raw_free_string(char *s);

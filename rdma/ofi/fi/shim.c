@@ -16,8 +16,8 @@
 // libfabric's cache of registrations keeps memory registered that was closed, and tells by hooks
 // in libc that it was unmapped. The Go runtime maps and unmaps without libc: other memory at the
 // same address would be reached by way of the pages of the old one (seen over verbs: messages
-// that arrived, in memory that was gone). So there must be none, whatever the environment says;
-// what is registered here is registered for long anyway (fi_mr(3), Memory Registration Cache).
+// that arrived, in memory that was gone). So there must be none, in any environment;
+// memory registered here stays registered for long anyway (fi_mr(3), Memory Registration Cache).
 static void no_cache(void)
 {
 	setenv("FI_MR_CACHE_MAX_COUNT", "0", 1);
@@ -57,7 +57,7 @@ int fb_address(const struct fi_info *info, char *buf, size_t len)
 	*buf = 0;
 	if (!info->src_addr)
 		return 0;
-	// FI_SOCKADDR says that the address itself tells its family.
+	// FI_SOCKADDR means that the address itself has its family.
 	const struct sockaddr *sa = info->src_addr;
 	if (info->addr_format == FI_SOCKADDR_IN || (info->addr_format == FI_SOCKADDR && sa->sa_family == AF_INET)) {
 		ip = &((const struct sockaddr_in *)sa)->sin_addr;
@@ -101,7 +101,7 @@ static int wait_fd(struct fid *f, int *fd)
 	return fi_control(f, FI_GETWAIT, fd);
 }
 
-// fb_open opens what d->info describes; d is zero otherwise. *what says where it failed.
+// fb_open opens the device of d->info; d is zero otherwise. *what is the failed step.
 int fb_open(struct fb_device *d, const char **what)
 {
 	struct fi_eq_attr eq = {.wait_obj = FI_WAIT_FD};
@@ -119,7 +119,7 @@ int fb_open(struct fb_device *d, const char **what)
 	*what = "fi_domain";
 	if ((ret = fi_domain(d->fabric, d->info, &d->domain, NULL)))
 		return ret;
-	// Room for what many connections have under way; hardware may have less.
+	// Room for operations of many connections; hardware may have less.
 	*what = "fi_cq_open";
 	for (cq.size = 32768;; cq.size /= 2) {
 		ret = fi_cq_open(d->domain, &cq, &d->cq, NULL);
@@ -142,7 +142,7 @@ int fb_open(struct fb_device *d, const char **what)
 
 #define CLOSE(f) do { if (f) { fi_close(&(f)->fid); (f) = NULL; } } while (0)
 
-// fb_close closes what fb_open and fb_listen opened, in the only order that libfabric allows.
+// fb_close closes the objects of fb_open and fb_listen, in the only order that libfabric allows.
 void fb_close(struct fb_device *d)
 {
 	CLOSE(d->pep);
@@ -264,7 +264,7 @@ struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_p
 		struct fi_rma_iov rma = {.addr = p->addr, .len = p->len, .key = p->key};
 		void *desc = (void *)p->desc;
 		struct fi_msg_rma msg = {
-			// What is copied has no descriptor; verbs looks into one that is NULL.
+			// Copied memory has no descriptor; verbs looks into one that is NULL.
 			.msg_iov = &iov, .desc = p->inject ? NULL : &desc, .iov_count = 1, .addr = e->peer,
 			.rma_iov = &rma, .rma_iov_count = 1, .context = (void *)p->context,
 		};
@@ -290,7 +290,7 @@ static int report(const struct fi_cq_entry *entries, ssize_t n, struct fb_done *
 	return (int)n;
 }
 
-// fb_read takes what completions there are.
+// fb_read takes the present completions.
 int fb_read(struct fb_device *d, struct fb_done *done, int max)
 {
 	struct fi_cq_entry entries[BATCH];
@@ -363,7 +363,7 @@ int fb_read_event(struct fb_device *d, struct fb_event *e)
 }
 
 // fb_sleep waits until there is something to do, or somebody calls fb_wake. libfabric asks that
-// fi_trywait allow it first: what came before is not signalled again.
+// fi_trywait allow it first: earlier events are not signalled again.
 int fb_sleep(struct fb_device *d, int timeout_ms)
 {
 	struct fid *fids[2] = {&d->cq->fid, d->eq ? &d->eq->fid : NULL};

@@ -1,4 +1,4 @@
-// What rdma/ofi needs of libfabric, in few calls: libfabric's own are inline functions over
+// The part of libfabric that rdma/ofi needs, in few calls: libfabric's own are inline functions over
 // tables, and a call from Go costs more than most of them.
 #ifndef FOREBAY_OFI_SHIM_H
 #define FOREBAY_OFI_SHIM_H
@@ -76,7 +76,7 @@ struct fb_event {
 	uint8_t data[FB_DATA];
 };
 
-// fb_nic is what libfabric knows of the hardware.
+// fb_nic is libfabric's description of the hardware.
 struct fb_nic {
 	char device[128];
 	uint64_t speed;
