@@ -315,9 +315,9 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 	if err != nil {
 		return nil, err
 	}
-	op := namespace.StoreOp{Op: namespace.OpRename, OldPath: "before.tmp", NewPath: path, File: e.File, Replaced: e.Replaced, Revision: e.Revision}
+	op := namespace.StoreOp{Op: namespace.OpRename, OldPath: "before.tmp", NewPath: path, File: e.File, Replaced: e.Replaced(), Revision: e.Revision}
 	_, err = b.Tree().Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		now.Replaced = bb.Flushed{}
+		now.SetBefore(bb.Flushed{}, now.Attempts())
 		return nil
 	})
 	return func() (bool, []storeop.Op, error) {

@@ -141,7 +141,7 @@ func (f *simFile) entry() *bb.Entry {
 	c := contentOfSim(f.content)
 	return &bb.Entry{
 		Type: bb.TypeFile, File: f.id, Generation: f.generation, Size: c.Size, Checksum: c.Checksum,
-		Flushed: f.flushed, Before: bb.Before{Replaced: f.left, Attempts: f.attempts}, Lost: f.lost,
+		Flushed: f.flushed, Before: &bb.Before{Replaced: f.left, Attempts: f.attempts}, Lost: f.lost,
 	}
 }
 
@@ -348,7 +348,7 @@ func (s *sim) write(b, name string) {
 	}
 	e := f.entry()
 	if e.Supersede(); f.generation != 0 {
-		f.attempts = e.Attempts
+		f.attempts = e.Attempts()
 	}
 	s.last++
 	f.generation, f.lost = bb.Generation(s.last), false

@@ -153,7 +153,8 @@ func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
 		e.Mode, e.UID, e.GID = id.Mode, id.UID, id.GID
 	}
 	if e.State() == bb.StateClean && h.Newest == e.Generation && h.Evicted == 0 && whole(e) {
-		e.Attempts, e.Flushed = bb.AddContents(e.Attempts, bb.Content{Size: e.Size, Checksum: e.Checksum}), bb.Flushed{}
+		e.SetBefore(e.Replaced(), bb.AddContents(e.Attempts(), bb.Content{Size: e.Size, Checksum: e.Checksum}))
+		e.Flushed = bb.Flushed{}
 	}
 	return true
 }

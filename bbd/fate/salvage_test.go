@@ -14,7 +14,7 @@ func TestSalvage(t *testing.T) {
 	t.Parallel()
 	clean := bb.Entry{Parent: 1, Name: "f", Type: bb.TypeFile, File: 7, Generation: 5, Size: 9, Checksum: 3, Revision: 10, Flushed: bb.Flushed{Generation: 5, ETag: "x"}}
 	dirty := clean
-	dirty.Attempts, dirty.Flushed = []bb.Content{{Size: 9, Checksum: 3}}, bb.Flushed{}
+	dirty.Before, dirty.Flushed = &bb.Before{Attempts: []bb.Content{{Size: 9, Checksum: 3}}}, bb.Flushed{}
 	older := clean
 	older.Flushed.Generation = 4
 	lost := clean

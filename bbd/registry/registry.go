@@ -70,16 +70,16 @@ func (s *Service[B]) For(ctx context.Context, of *rpc.Session, op, name string) 
 // is there.
 func (s *Service[B]) tokens(ctx context.Context, of *rpc.Session, op, name string) (b B, err error) {
 	var none B
-	refused := bb.E(bb.Permission, op, address(name), "the token is not for this buffer")
+	refused := func() error { return bb.E(bb.Permission, op, address(name), "the token is not for this buffer") }
 	if token := of.Token(); token != nil && name != token.Buffer {
-		return none, refused
+		return none, refused()
 	}
 	b, err = s.Find(ctx, name)
 	if err != nil {
 		return none, err
 	}
 	if spec := b.Spec(); !tokenFits(of, &spec) {
-		return none, refused
+		return none, refused()
 	}
 	return b, nil
 }

@@ -89,7 +89,7 @@ func TestOrphan(t *testing.T) {
 	}{
 		"never durable":                 {file("n1"), true},
 		"flushed before":                {changed(file("n1"), func(e *bb.Entry) { e.Flushed.Generation = 4 }), false},
-		"in the place of a flushed one": {changed(file("n1"), func(e *bb.Entry) { e.Replaced.Generation = 4 }), false},
+		"in the place of a flushed one": {changed(file("n1"), func(e *bb.Entry) { e.SetBefore(bb.Flushed{Generation: 4}, nil) }), false},
 		"another node's":                {file("n2"), false},
 		"lost":                          {changed(file("n1"), func(e *bb.Entry) { e.Lost = true }), false},
 		"a directory":                   {bb.Entry{Type: bb.TypeDirectory}, false},

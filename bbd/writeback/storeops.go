@@ -276,8 +276,8 @@ func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done 
 			if now.File != e.File || now.Flushed.Generation != 0 {
 				return bb.E(bb.NotFound, "rename", op.NewPath, "another file has the name")
 			}
-			if now.Replaced.Generation == 0 {
-				now.Replaced = op.Replaced
+			if now.Replaced().Generation == 0 {
+				now.SetBefore(op.Replaced, now.Attempts())
 			}
 			return nil
 		})
@@ -304,5 +304,5 @@ func StoreFollows(e *bb.Entry, path string) bool {
 		return !bb.Hidden(path) // the store has nothing of hidden files
 	}
 	// A flush whose end was not recorded may have put a content that was lost or superseded then.
-	return e.Stored().Generation != 0 || e.Lost || len(e.Attempts) > 0
+	return e.Stored().Generation != 0 || e.Lost || len(e.Attempts()) > 0
 }

@@ -81,9 +81,9 @@ func TestStoreFollows(t *testing.T) {
 	}{
 		{bb.Entry{Type: file}, "f", false},
 		{bb.Entry{Type: file, Flushed: was}, "f", true},
-		{bb.Entry{Type: file, Before: bb.Before{Replaced: was}}, "f", true},
+		{bb.Entry{Type: file, Before: &bb.Before{Replaced: was}}, "f", true},
 		{bb.Entry{Type: file, Lost: true}, "f", true},
-		{bb.Entry{Type: file, Before: bb.Before{Attempts: []bb.Content{{Size: 1}}}}, "f", true},
+		{bb.Entry{Type: file, Before: &bb.Before{Attempts: []bb.Content{{Size: 1}}}}, "f", true},
 		{bb.Entry{Type: dir}, "d", true},
 		{bb.Entry{Type: dir}, bb.HiddenDir + "/t1", false},
 	} {

@@ -577,8 +577,8 @@ func TestReplay(t *testing.T) {
 	if !slices.Equal(w.calls, want) {
 		t.Errorf("%q, want %q", w.calls, want)
 	}
-	if got := w.entries[place("c")].Replaced; got != replaced {
-		t.Errorf("the entry has replaced %+v, want %+v", got, replaced)
+	if e := w.entries[place("c")]; e.Replaced() != replaced {
+		t.Errorf("the entry has replaced %+v, want %+v", e.Replaced(), replaced)
 	}
 }
 

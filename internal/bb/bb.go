@@ -209,22 +209,23 @@ type Entry struct {
 	Extras
 
 	Flushed Flushed // the state of this file on the backing store
-	Before
-	Closed Closing // when its writers had closed it; recorded in buffers with flush rules
-	Lost   bool    // its bytes went with a node before they were flushed
-	Reason string  // why it was lost: node and cause
+	Before  *Before // nil: none. Copies of the entry share it, so that it never changes: see SetBefore
+	Closed  Closing // when its writers had closed it; recorded in buffers with flush rules
+	Lost    bool    // its bytes went with a node before they were flushed
+	Reason  string  // why it was lost: node and cause
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
 	Rest     string // its fields of newer releases, encoded: they are kept
 }
 
-// Extras are what few entries have.
+// Extras are fields that few entries need.
 type Extras struct {
 	Target string // of a symbolic link: where it leads, as it was written; never empty
 	Xattrs string // the extended attributes of a file or directory, encoded by internal/xattr
 }
 
-// Before is the older contents that the backing store may hold under an entry's name.
+// Before is the older contents that the backing store may hold under an entry's name. Few entries have any, and
+// entries are copied often: their size counts.
 type Before struct {
 	// Replaced is, until the first flush of this file, the store's object under its name, of
 	// the file that a rename put it in place of. That stays until the flush replaces it, or
@@ -233,6 +234,30 @@ type Before struct {
 	// Attempts are older contents of the file, or of one that a rename put it in place of, that a
 	// flush may have put under its name without its record: see Unrecorded.
 	Attempts []Content
+}
+
+// Replaced returns the content of Before of that name; zero: none.
+func (e *Entry) Replaced() Flushed {
+	if e.Before == nil {
+		return Flushed{}
+	}
+	return e.Before.Replaced
+}
+
+// Attempts returns the contents of Before of that name, which must not be changed.
+func (e *Entry) Attempts() []Content {
+	if e.Before == nil {
+		return nil
+	}
+	return e.Before.Attempts
+}
+
+// SetBefore replaces Before.
+func (e *Entry) SetBefore(replaced Flushed, attempts []Content) {
+	e.Before = nil
+	if replaced != (Flushed{}) || len(attempts) > 0 {
+		e.Before = &Before{replaced, attempts}
+	}
 }
 
 // Closing is the place of a generation's close in the order of the namespace's changes. It depends on no clock,
@@ -307,11 +332,11 @@ func (e *Entry) Stored() Flushed {
 	if e.Flushed.Generation != 0 {
 		return e.Flushed
 	}
-	return e.Replaced
+	return e.Replaced()
 }
 
 // SetFlushed records a flush, which has replaced the store's object under the name.
-func (e *Entry) SetFlushed(f Flushed) { e.Flushed, e.Replaced, e.Attempts = f, Flushed{}, nil }
+func (e *Entry) SetFlushed(f Flushed) { e.Flushed, e.Before = f, nil }
 
 // Content distinguishes the contents of a file.
 type Content struct {
@@ -319,7 +344,7 @@ type Content struct {
 	Checksum uint64 // CRC-64/NVME
 }
 
-// MaxAttempts bounds Entry.Attempts. The oldest go first: their contents are in conflict with the
+// MaxAttempts bounds Before.Attempts. The oldest go first: their contents are in conflict with the
 // file then, if they are on the store, and nothing is replaced or lost.
 const MaxAttempts = 64
 
@@ -330,13 +355,13 @@ func (e *Entry) Unrecorded() []Content {
 	case e.IsDir() || state == StateClean:
 		return nil
 	case state == StateOpen, state == StateLost && e.Size == 0: // its content is not known
-		return e.Attempts
+		return e.Attempts()
 	}
-	return AddContents(e.Attempts, Content{e.Size, e.Checksum})
+	return AddContents(e.Attempts(), Content{e.Size, e.Checksum})
 }
 
 // Supersede is called before the entry names another generation.
-func (e *Entry) Supersede() { e.Attempts = e.Unrecorded() }
+func (e *Entry) Supersede() { e.SetBefore(e.Replaced(), e.Unrecorded()) }
 
 // AddContents appends contents to a list that holds each once and at most MaxAttempts. The list
 // itself is not changed.

@@ -199,7 +199,7 @@ func TestUnrecorded(t *testing.T) {
 		t.Errorf("%d contents from %v on", len(all), all[0])
 	}
 	next(Content{}, true)
-	if n := len(e.Attempts); n != MaxAttempts {
+	if n := len(e.Attempts()); n != MaxAttempts {
 		t.Errorf("%d attempts", n)
 	}
 }

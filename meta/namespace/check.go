@@ -14,6 +14,7 @@ const maxHolders = 1024
 // CheckEntry refuses entries that may neither be stored nor be believed.
 func CheckEntry(e *bb.Entry) error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
+	replaced := e.Replaced()
 	switch {
 	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory && !e.Type.Special():
 		return invalid("has " + e.Type.String() + ", unknown to this release")
@@ -27,15 +28,15 @@ func CheckEntry(e *bb.Entry) error {
 		return invalid("is a directory without an id")
 	case e.Xattrs != "" && (e.Type.Special() || xattr.List(e.Xattrs).Check() != nil):
 		return invalid("has attributes that " + e.Type.Noun() + " cannot have")
-	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
+	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || replaced.Size < 0:
 		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
-	case len(e.Attempts) > bb.MaxAttempts:
-		return invalid(fmt.Sprintf("has %s to flush it, at most %d are allowed", bb.Count(len(e.Attempts), "attempt"), bb.MaxAttempts))
+	case len(e.Attempts()) > bb.MaxAttempts:
+		return invalid(fmt.Sprintf("has %s to flush it, at most %d are allowed", bb.Count(len(e.Attempts()), "attempt"), bb.MaxAttempts))
 	case len(e.Holders) > maxHolders:
 		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
-	case len(e.Reason) > kv.MaxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
+	case len(e.Reason) > kv.MaxText || tooLong(&e.Flushed) || tooLong(&replaced):
 		return invalid("has a text that is too long")
-	case !kv.Representable(e.MTime) || !kv.Representable(e.Flushed.At) || !kv.Representable(e.Replaced.At):
+	case !kv.Representable(e.MTime) || !kv.Representable(e.Flushed.At) || !kv.Representable(replaced.At):
 		return invalid("has a time before 1678 or after 2261")
 	}
 	return nil

@@ -15,7 +15,7 @@ func ClosingSum(e *bb.Entry) uint64 {
 	b := make([]byte, 0, 256)
 	for _, n := range [...]uint64{
 		uint64(e.Parent), uint64(e.File), uint64(e.Generation), uint64(e.Size), e.Checksum, uint64(e.Mode.Perm()), uint64(e.UID), uint64(e.GID),
-		uint64(e.Flushed.Generation), uint64(len(e.Name)), uint64(len(e.Reason)), uint64(len(e.Holders)), uint64(len(e.Attempts)),
+		uint64(e.Flushed.Generation), uint64(len(e.Name)), uint64(len(e.Reason)), uint64(len(e.Holders)), uint64(len(e.Attempts())),
 	} {
 		b = le.AppendUint64(b, n)
 	}

@@ -141,7 +141,7 @@ func (r *rename) allowed(o namespace.RenameOptions) error {
 func (r *rename) plan(ctx context.Context, o namespace.RenameOptions) error {
 	r.moved = r.from.Value
 	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
-	r.moved.Replaced, r.moved.Attempts = r.kept(), r.attempts()
+	r.moved.SetBefore(r.kept(), r.attempts())
 	key := record.EntryKey(r.dst.dir, r.dst.name)
 	data, err := record.SealEntry(key, &r.moved)
 	if err != nil {
@@ -185,7 +185,7 @@ func (r *rename) kept() bb.Flushed {
 func (r *rename) attempts() []bb.Content {
 	var all []bb.Content
 	if r.moved.Flushed.Generation != 0 {
-		all = r.moved.Attempts
+		all = r.moved.Attempts()
 	}
 	if r.to.Live {
 		all = bb.AddContents(all, r.to.Value.Unrecorded()...)
@@ -257,7 +257,7 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (kv.Change, error)
 	}
 	op := namespace.StoreOp{
 		Op: namespace.OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
-		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.Value.Flushed, Left: r.from.Value.Replaced,
+		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.Value.Flushed, Left: r.from.Value.Replaced(),
 		Attempts: r.from.Value.Unrecorded(),
 	}
 	if r.to.Live && op.Flushed.Generation != 0 {

@@ -60,7 +60,7 @@ func (e *Engine) removeEntry(b *owner.Round, p place, was *bb.Entry, o namespace
 			return err
 		}
 		e.storeOp(b, namespace.StoreOp{
-			Op: namespace.OpRemove, OldPath: path, File: was.File, IsDir: was.IsDir(), Flushed: was.Flushed, Left: was.Replaced,
+			Op: namespace.OpRemove, OldPath: path, File: was.File, IsDir: was.IsDir(), Flushed: was.Flushed, Left: was.Replaced(),
 			Attempts: was.Unrecorded(),
 		})
 	}

@@ -88,7 +88,7 @@ func (n *renaming) run() (r result, err error) {
 func (n *renaming) move() {
 	n.moved = n.from
 	n.moved.Parent, n.moved.Name = n.dst.dir, n.dst.name
-	n.moved.Replaced, n.moved.Attempts = n.kept(), n.attempts()
+	n.moved.SetBefore(n.kept(), n.attempts())
 }
 
 // read looks up both places.
@@ -162,7 +162,7 @@ func (n *renaming) kept() bb.Flushed {
 func (n *renaming) attempts() []bb.Content {
 	var all []bb.Content
 	if n.moved.Flushed.Generation != 0 {
-		all = n.moved.Attempts
+		all = n.moved.Attempts()
 	}
 	if n.replaces {
 		all = bb.AddContents(all, n.to.Unrecorded()...)
@@ -181,7 +181,7 @@ func (n *renaming) storeOp() error {
 	}
 	op := namespace.StoreOp{
 		Op: namespace.OpRename, OldPath: from, NewPath: to, File: n.moved.File, IsDir: n.moved.IsDir(),
-		Flushed: n.from.Flushed, Left: n.from.Replaced, Attempts: n.from.Unrecorded(),
+		Flushed: n.from.Flushed, Left: n.from.Replaced(), Attempts: n.from.Unrecorded(),
 	}
 	if n.replaces && op.Flushed.Generation != 0 {
 		op.Replaced, op.ReplacedAttempts = n.to.Stored(), n.to.Unrecorded()

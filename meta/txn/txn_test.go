@@ -647,7 +647,7 @@ func TestDisplacement(t *testing.T) {
 	t.Parallel()
 	was := bb.Flushed{Generation: 1}
 	dir, file := &bb.Entry{Type: bb.TypeDirectory}, &bb.Entry{Type: bb.TypeFile}
-	flushed, replaced := &bb.Entry{Type: bb.TypeFile, Flushed: was}, &bb.Entry{Type: bb.TypeFile, Before: bb.Before{Replaced: was}}
+	flushed, replaced := &bb.Entry{Type: bb.TypeFile, Flushed: was}, &bb.Entry{Type: bb.TypeFile, Before: &bb.Before{Replaced: was}}
 	for _, test := range []struct {
 		old, by *bb.Entry
 		want    displaced

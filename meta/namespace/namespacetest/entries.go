@@ -486,8 +486,8 @@ func testRenameKeepsReplaced(t *testing.T, factory Factory) {
 				t.Fatal(err)
 			}
 			e, err := ns.Lookup(ctx, bb.RootDir, to)
-			if err != nil || e.Replaced != replaced || r.Entry.Replaced != replaced {
-				t.Errorf("%s over %s: replaced %+v, %+v, want %+v (%v)", from, to, e.Replaced, r.Entry.Replaced, replaced, err)
+			if err != nil || e.Replaced() != replaced || r.Entry.Replaced() != replaced {
+				t.Errorf("%s over %s: replaced %+v, %+v, want %+v (%v)", from, to, e.Replaced(), r.Entry.Replaced(), replaced, err)
 			}
 		}
 		flushed := func(name string) bb.Entry {
@@ -552,7 +552,7 @@ func testAttemptsFollowRenames(t *testing.T, factory Factory) {
 			for _, n := range sizes {
 				if _, err := ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 					if now.Size == e.Size { // the first: nothing was written before
-						now.Attempts = nil
+						now.SetBefore(now.Replaced(), nil)
 					} else {
 						now.Supersede()
 					}
@@ -574,8 +574,8 @@ func testAttemptsFollowRenames(t *testing.T, factory Factory) {
 				t.Fatal(err)
 			}
 			e, err := ns.Lookup(ctx, bb.RootDir, to)
-			if err != nil || !slices.Equal(e.Attempts, want) {
-				t.Errorf("%s over %s: attempts %v, want %v (%v)", from, to, e.Attempts, want, err)
+			if err != nil || !slices.Equal(e.Attempts(), want) {
+				t.Errorf("%s over %s: attempts %v, want %v (%v)", from, to, e.Attempts(), want, err)
 			}
 		}
 		lastOp := func(attempts, replaced []bb.Content) {
@@ -617,8 +617,8 @@ func testAttemptsFollowRenames(t *testing.T, factory Factory) {
 				t.Fatal(err)
 			}
 		}
-		if e, err := ns.Lookup(ctx, bb.RootDir, "e"); err != nil || len(e.Attempts) != bb.MaxAttempts || e.Attempts[bb.MaxAttempts-1].Size != 3039 {
-			t.Errorf("%d attempts, %v; want %d", len(e.Attempts), err, bb.MaxAttempts)
+		if e, err := ns.Lookup(ctx, bb.RootDir, "e"); err != nil || len(e.Attempts()) != bb.MaxAttempts || e.Attempts()[bb.MaxAttempts-1].Size != 3039 {
+			t.Errorf("%d attempts, %v; want %d", len(e.Attempts()), err, bb.MaxAttempts)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func SealEntry(key string, e *bb.Entry) ([]byte, error) {
 		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
 		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
 		Mtime: kv.Nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
-		Replaced: replacedRecord(key, e), Attempts: contentRecords(e.Attempts), Target: []byte(e.Target), Xattrs: []byte(e.Xattrs), Closed: closingRecord(e),
+		Replaced: replacedRecord(key, e), Attempts: contentRecords(e.Attempts()), Target: []byte(e.Target), Xattrs: []byte(e.Xattrs), Closed: closingRecord(e),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
@@ -51,7 +51,7 @@ func OpenEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
 		Rest: kv.Rest(&m), Txn: bb.TxnID(m.GetTxn()), Extras: bb.Extras{Target: string(m.GetTarget()), Xattrs: string(m.GetXattrs())},
 	}
-	e.Replaced, e.Attempts = fromReplaced(key, &m), fromContents(m.GetAttempts())
+	e.SetBefore(fromReplaced(key, &m), fromContents(m.GetAttempts()))
 	if n := len(m.GetHolders()); n > 0 {
 		e.Holders = make([]bb.NodeID, n)
 		for i, h := range m.GetHolders() {
@@ -82,10 +82,11 @@ func closingRecord(e *bb.Entry) *metapb.Closing {
 }
 
 func replacedRecord(key string, e *bb.Entry) *metapb.Replaced {
-	if e.Replaced.Generation == 0 || e.Flushed.Generation != 0 {
+	replaced := e.Replaced()
+	if replaced.Generation == 0 || e.Flushed.Generation != 0 {
 		return nil
 	}
-	return &metapb.Replaced{Flushed: flushedRecord(e.Replaced), Key: kv.Sum(key, nil)}
+	return &metapb.Replaced{Flushed: flushedRecord(replaced), Key: kv.Sum(key, nil)}
 }
 
 // fromReplaced leaves out contents that an older daemon, without such records, has renamed

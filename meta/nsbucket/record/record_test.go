@@ -30,7 +30,7 @@ func TestEntryRecord(t *testing.T) {
 	for what, e := range map[string]bb.Entry{
 		"full":      fullEntry(),
 		"small":     {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Revision: 77},
-		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Before: bb.Before{Replaced: fullEntry().Flushed}, Revision: 77},
+		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Before: &bb.Before{Replaced: fullEntry().Flushed}, Revision: 77},
 		"symlink":   {Parent: 1, Name: "l", Type: bb.TypeSymlink, File: 3, Extras: bb.Extras{Target: "../\xff"}, Mode: 0o777, Revision: 77},
 		"fifo":      {Parent: 1, Name: "p", Type: bb.TypeFIFO, File: 4, Mode: 0o600, Revision: 77},
 		"closed":    {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Closed: bb.Closing{Generation: 2, Revision: 70}, Revision: 77},
@@ -80,14 +80,14 @@ func TestReplacedCounts(t *testing.T) {
 	} {
 		m := &metapb.Entry{
 			Type: uint32(bb.TypeFile), File: 7, Flushed: flushedRecord(test.flushed),
-			Replaced: replacedRecord(key, &bb.Entry{Before: bb.Before{Replaced: was}}),
+			Replaced: replacedRecord(key, &bb.Entry{Before: &bb.Before{Replaced: was}}),
 		}
 		b, err := kv.Seal(test.key, m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err := OpenEntry(test.key, b, 1); err != nil || e.Replaced != test.want {
-			t.Errorf("%s: %+v, want %+v (%v)", name, e.Replaced, test.want, err)
+		if e, err := OpenEntry(test.key, b, 1); err != nil || e.Replaced() != test.want {
+			t.Errorf("%s: %+v, want %+v (%v)", name, e.Replaced(), test.want, err)
 		}
 	}
 }

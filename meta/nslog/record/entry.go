@@ -45,12 +45,12 @@ func AppendEntry(b []byte, e *bb.Entry) ([]byte, error) {
 	b = number(b, 14, protowire.EncodeBool(e.Lost))
 	b = text(b, 15, e.Reason)
 	b = fixed(b, 16, uint64(e.Txn))
-	if e.Replaced.Generation != 0 && e.Flushed.Generation == 0 {
+	if replaced := e.Replaced(); replaced.Generation != 0 && e.Flushed.Generation == 0 {
 		b = within(b, 17, func(b []byte) []byte {
-			return within(b, 1, func(b []byte) []byte { return appendFlushed(b, &e.Replaced) })
+			return within(b, 1, func(b []byte) []byte { return appendFlushed(b, &replaced) })
 		})
 	}
-	b = appendContents(b, 18, e.Attempts)
+	b = appendContents(b, 18, e.Attempts())
 	b = text(b, 19, e.Target)
 	if e.Closed.Generation != 0 {
 		b = within(b, 20, func(b []byte) []byte { return appendClosing(b, e) })
@@ -121,19 +121,21 @@ func OpenEntry(dir bb.DirID, name string, value []byte, revision uint64) (bb.Ent
 	e := bb.Entry{Parent: dir, Name: name, Revision: revision}
 	var closed bb.Closing
 	var sum uint64
+	var before bb.Before
 	if err := fields(value, &e.Rest, func(f field) (err error) {
 		if f.tag == 20<<3|bytesField {
 			closed, sum, err = openClosing(f.bytes())
 			return err
 		}
-		return setField(&e, f)
+		return setField(&e, &before, f)
 	}); err != nil {
 		return bb.Entry{}, garbage(name, err.Error())
 	}
-	e.Closed = namespace.OpenClosing(&e, closed, sum)
-	if e.Flushed.Generation != 0 || e.Replaced.Generation == 0 {
-		e.Replaced = bb.Flushed{}
+	if e.Flushed.Generation != 0 || before.Replaced.Generation == 0 {
+		before.Replaced = bb.Flushed{}
 	}
+	e.SetBefore(before.Replaced, before.Attempts)
+	e.Closed = namespace.OpenClosing(&e, closed, sum)
 	if err := namespace.CheckEntry(&e); err != nil {
 		return bb.Entry{}, &bb.Error{Kind: bb.Checksum, Op: "decode", Path: name, Err: err}
 	}
@@ -197,7 +199,7 @@ func fields(b []byte, rest *string, set func(field) error) error {
 }
 
 // setField sets the attribute of an entry that a field has.
-func setField(e *bb.Entry, f field) error {
+func setField(e *bb.Entry, before *bb.Before, f field) error {
 	switch f.tag {
 	case 1<<3 | varintField:
 		e.Type = bb.EntryType(min(f.number(), math.MaxUint8))
@@ -232,10 +234,10 @@ func setField(e *bb.Entry, f field) error {
 	case 16<<3 | fixed64Field:
 		e.Txn = bb.TxnID(f.fixed())
 	case 17<<3 | bytesField:
-		return fields(f.bytes(), new(string), func(f field) error { return openFlushed(f.bytes(), &e.Replaced) })
+		return fields(f.bytes(), new(string), func(f field) error { return openFlushed(f.bytes(), &before.Replaced) })
 	case 18<<3 | bytesField:
 		c, err := openContent(f.bytes())
-		e.Attempts = append(e.Attempts, c)
+		before.Attempts = append(before.Attempts, c)
 		return err
 	case 19<<3 | bytesField:
 		e.Target = string(f.bytes())

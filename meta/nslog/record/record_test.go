@@ -49,7 +49,8 @@ func random(rnd *rand.Rand) bb.Entry {
 	some(func() { e.MTime = time.Unix(rnd.Int64N(1<<32)-1<<31, 7).UTC() })
 	some(func() { e.Lost, e.Reason = true, "gone" })
 	some(func() { e.Txn = bb.TxnID(rnd.Uint64()) })
-	some(func() { e.Attempts = []bb.Content{{Size: 1, Checksum: rnd.Uint64()}, {Size: 0, Checksum: 3}} })
+	var before bb.Before
+	some(func() { before.Attempts = []bb.Content{{Size: 1, Checksum: rnd.Uint64()}, {Size: 0, Checksum: 3}} })
 	if e.Generation != 0 {
 		some(func() { e.Closed = bb.Closing{Generation: e.Generation, Revision: 1 + rnd.Uint64N(e.Revision)} })
 	}
@@ -60,8 +61,9 @@ func random(rnd *rand.Rand) bb.Entry {
 	if rnd.IntN(2) == 0 {
 		e.Flushed = randomFlushed(rnd)
 	} else {
-		some(func() { e.Replaced = randomFlushed(rnd) })
+		some(func() { before.Replaced = randomFlushed(rnd) })
 	}
+	e.SetBefore(before.Replaced, before.Attempts)
 	return e
 }
 
@@ -88,7 +90,7 @@ func TestEntries(t *testing.T) {
 		}
 		if m.GetSize() != e.Size || m.GetChecksum() != e.Checksum || m.GetUid() != e.UID || !kv.FromNanos(m.Mtime).Equal(e.MTime) ||
 			len(m.GetHolders()) != len(e.Holders) || m.GetFlushed().GetEtag() != e.Flushed.ETag || m.GetFlushed().GetLayout() != e.Flushed.Layout || kv.Rest(&m) != e.Rest ||
-			m.GetReplaced().GetFlushed().GetEtag() != e.Replaced.ETag || len(m.GetAttempts()) != len(e.Attempts) ||
+			m.GetReplaced().GetFlushed().GetEtag() != e.Replaced().ETag || len(m.GetAttempts()) != len(e.Attempts()) ||
 			string(m.GetXattrs()) != e.Xattrs {
 			t.Fatalf("protobuf reads %+v as %v", e, &m)
 		}

@@ -221,7 +221,7 @@ func (s *look) operations() {
 		}
 		s.operation(&namespace.StoreOp{
 			Op: namespace.OpRename, OldPath: m.was.Place().In(from), NewPath: m.is.In(to), File: m.was.File,
-			Flushed: m.was.Flushed, Left: m.was.Replaced, Attempts: m.was.Unrecorded(),
+			Flushed: m.was.Flushed, Left: m.was.Replaced(), Attempts: m.was.Unrecorded(),
 		}, m.was.Place())
 	}
 	s.t.Operations(func(item pages.Item) {
