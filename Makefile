@@ -24,9 +24,10 @@ ALIKE := -trimpath -tags=$(TAGS) -vet=off
 export GOFLAGS := $(strip $(ALIKE) $(filter-out $(ALIKE),$(GOFLAGS)))
 
 # Most tests wait more than they compute, so more of them run at a time than there are
-# processors. Under the race detector each needs several times its memory and time: one of a package.
+# processors. Under the race detector each needs several times its memory and time, and still waits for a third
+# to a half of it: two of a package.
 ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
-RACE_ATONCE := -p $(shell nproc) -parallel 1
+RACE_ATONCE := -p $(shell nproc) -parallel 2
 
 # A program with the race detector sleeps a second before it ends, so that goroutines that still run may meet
 # a race. The tests of packages that start goroutines check that none is left.

@@ -19,8 +19,12 @@ func TestOverlaps(t *testing.T) {
 	_, dial := farDaemon(t)
 	_, local, _ := daemonClient(t)
 	ctx := context.Background()
+	runs := 20
+	if testing.Short() {
+		runs = 4
+	}
 	for name, b := range map[string]*client.Buffer{"mapped": local.Buffer("b"), "far": dial().Buffer("open")} {
-		for run := range 20 {
+		for run := range runs {
 			f := must[*client.File](t)(b.Create(ctx, "f"))
 			want := random(3<<20 + 5)
 			must[int](t)(f.Write(want))
