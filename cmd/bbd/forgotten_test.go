@@ -47,6 +47,7 @@ func TestNamespaceSetBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	store := t.TempDir()
 	d := bbdtest.New(t)
 	d.Config = slowly
@@ -106,8 +107,12 @@ func TestMemoryOfOlderRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	for release, refusal := range formatReleases {
-		t.Run(release, func(t *testing.T) { memoryOfOlderRelease(t, release, refusal) })
+		t.Run(release, func(t *testing.T) {
+			t.Parallel()
+			memoryOfOlderRelease(t, release, refusal)
+		})
 	}
 }
 

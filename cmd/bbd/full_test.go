@@ -24,6 +24,7 @@ func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	d, shm := onSmallTmpfs(t)
 	if d == nil {
 		return
@@ -77,6 +78,7 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	d, shm := onSmallTmpfs(t)
 	if d == nil {
 		return
@@ -121,6 +123,7 @@ func TestOthersChangesOnAFullTmpfs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	shm, ok := smallTmpfs(t)
 	if !ok {
 		return

@@ -25,6 +25,7 @@ func TestFullDiskOfNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	for _, engine := range []string{"buckets", "log"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,7 @@ import (
 // A daemon without the right to mount uses the mount of bbd mount. If that is too small for its memory, it does
 // not start, rather than lose its content.
 func TestMountBefore(t *testing.T) {
+	t.Parallel()
 	withOwnMounts(t, func(t *testing.T) {
 		d := bbdtest.New(t, "--memory-mount", "auto")
 		d.Config = smallDaemon

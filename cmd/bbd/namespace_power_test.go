@@ -24,8 +24,15 @@ func TestPowerCutOfNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
-	t.Run("buckets", func(t *testing.T) { powerCutsOfNamespace(t, seeds(6)) })
-	t.Run("log", func(t *testing.T) { powerCutsOfNamespace(t, seeds(6), withLog...) })
+	t.Parallel()
+	t.Run("buckets", func(t *testing.T) {
+		t.Parallel()
+		powerCutsOfNamespace(t, seeds(6))
+	})
+	t.Run("log", func(t *testing.T) {
+		t.Parallel()
+		powerCutsOfNamespace(t, seeds(6), withLog...)
+	})
 }
 
 func powerCutsOfNamespace(t *testing.T, seeds uint64, args ...string) {

@@ -247,6 +247,7 @@ func TestPowerCutAfterRemoval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	d := bbdtest.New(t)
 	d.Config = spillConfig
 	disk := filepath.Join(d.Dir, "disk")

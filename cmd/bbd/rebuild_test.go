@@ -37,6 +37,7 @@ func TestRebuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, nats string)
 		dirs   bool // directories can be read from the remains

@@ -21,6 +21,7 @@ func TestRebuildEvicted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	for name, readable := range map[string]bool{"one record is damaged": true, "the stream is removed": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

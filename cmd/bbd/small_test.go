@@ -17,8 +17,12 @@ import (
 // A daemon with the memory of its configuration's defaults, on a /dev/shm as containers have
 // it: it takes the present memory, logs that in one line, serves, and starts again.
 func TestSmallShm(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{64, 256} {
-		t.Run(fmt.Sprintf("%d MiB", size), func(t *testing.T) { withOwnMounts(t, func(t *testing.T) { inSmallShm(t, size) }) })
+		t.Run(fmt.Sprintf("%d MiB", size), func(t *testing.T) {
+			t.Parallel()
+			withOwnMounts(t, func(t *testing.T) { inSmallShm(t, size) })
+		})
 	}
 }
 
@@ -73,6 +77,7 @@ func wantQuiet(t *testing.T, d *bbdtest.Daemon, starts int) {
 
 // purge --discard of a full /dev/shm, and of unreadable regions.
 func TestPurgeOnAFullShm(t *testing.T) {
+	t.Parallel()
 	withOwnMounts(t, func(t *testing.T) {
 		mount(t, "-t", "tmpfs", "-o", "size=64m", "shm", "/dev/shm")
 		d := bbdtest.New(t, "--memory", "64MiB", "--memory-mount", "off")

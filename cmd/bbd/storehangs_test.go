@@ -18,8 +18,12 @@ func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a store that hangs, and for the end of its daemon, twice")
 	}
+	t.Parallel()
 	for name, end := range map[string]func(*users){"SIGTERM": func(u *users) { u.d.Stop() }, "SIGKILL": func(u *users) { u.d.Kill() }} {
-		t.Run(name, func(t *testing.T) { testEndWhileAStoreHangs(t, end) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testEndWhileAStoreHangs(t, end)
+		})
 	}
 }
 

@@ -121,6 +121,7 @@ func TestKilledStageOutIsSweptAtTheNextStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	d, dir, want := killedStagingOut(t)
 	user := bystander(t, dir)
 	d.Start()
@@ -138,6 +139,7 @@ func TestKilledStageOutIsSweptByAnotherInstance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	d, dir, _ := killedStagingOut(t)
 	user := bystander(t, dir)
 	d.Crash()
@@ -150,6 +152,7 @@ func TestKilledFlushIsSwept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("memory lost %t", lost), func(t *testing.T) {
 			dir := t.TempDir()

@@ -378,6 +378,7 @@ func TestStranger(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds another release")
 	}
+	t.Parallel()
 	m := newMixedCluster(t, 2)
 	n1, n9 := m.add("n1", wire.Versions{}), m.add("n9", stranger)
 	args := n1.Args
@@ -461,6 +462,7 @@ func TestStrangerPeer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds another release")
 	}
+	t.Parallel()
 	d := bbdtest.New(t)
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	d.Config = fmt.Sprintf(`
