@@ -9,7 +9,8 @@
 // the durability oracle, a data race, and a program that ended early are never repeated.
 //
 // With -only FILE, the tests that the file names run and no others, of the packages that it
-// names. It fails when one of them did not pass: a name that is gone is no test that passed.
+// names, in the file's order: what takes longest ends last, so it begins first. It fails when one of them did
+// not pass: a name that is gone is no test that passed.
 //
 //	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
 //	testrun -only FILE [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST…
@@ -37,12 +38,12 @@ func main() {
 	only := flag.String("only", "", "file that names the tests to run, and their packages")
 	again := flag.Int("again", 0, "repeat so many failed tests once, each by itself, and none if more failed")
 	flag.Parse()
-	allowed, err := readTests(*allow)
+	allowed, _, err := readTests(*allow)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		os.Exit(2)
 	}
-	wanted, err := readTests(*only)
+	wanted, packages, err := readTests(*only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		os.Exit(2)
@@ -51,7 +52,7 @@ func main() {
 	r := newResult(allowed)
 	args := flag.Args()
 	if len(wanted) > 0 {
-		args = append(args, onlyTests(wanted)...)
+		args = append(args, onlyTests(wanted, packages)...)
 	}
 	if err := r.goTest(args); err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -98,17 +99,17 @@ func onlyTest(args []string, pkg, test string) []string {
 }
 
 // onlyTests returns the arguments that run the named tests: a -run with the names of all, and their
-// packages. A package in which another's test has a namesake runs the namesake, too.
-func onlyTests(wanted map[string]bool) []string {
-	var names, packages []string
+// packages, which go test begins in this order. A package in which another's test has a namesake runs the
+// namesake, too.
+func onlyTests(wanted map[string]bool, packages []string) []string {
+	var names []string
 	for key := range wanted {
-		pkg, test, _ := strings.Cut(key, " ")
+		_, test, _ := strings.Cut(key, " ")
 		test, _, _ = strings.Cut(test, "/")
-		names, packages = append(names, test), append(packages, pkg)
+		names = append(names, test)
 	}
 	slices.Sort(names)
-	slices.Sort(packages)
-	return append([]string{"-run", "^(" + strings.Join(slices.Compact(names), "|") + ")$"}, slices.Compact(packages)...)
+	return append([]string{"-run", "^(" + strings.Join(slices.Compact(names), "|") + ")$"}, packages...)
 }
 
 // missing adds a failure for each wanted test that neither passed, failed nor was skipped.
@@ -120,25 +121,28 @@ func (r *result) missing(wanted map[string]bool) {
 	}
 }
 
-// readTests reads a file of tests, as "package test".
-func readTests(name string) (map[string]bool, error) {
-	tests := map[string]bool{}
+// readTests reads a file of tests, as "package test", and returns the packages in the file's order, too.
+func readTests(name string) (tests map[string]bool, packages []string, err error) {
+	tests = map[string]bool{}
 	if name == "" {
-		return tests, nil
+		return tests, nil, nil
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		if f := strings.Fields(line); len(f) == 2 {
 			tests[f[0]+" "+f[1]] = true
+			if !slices.Contains(packages, f[0]) {
+				packages = append(packages, f[0])
+			}
 		} else if len(f) != 0 {
-			return nil, fmt.Errorf("%s: %q is not a package and a test", name, strings.TrimSpace(line))
+			return nil, nil, fmt.Errorf("%s: %q is not a package and a test", name, strings.TrimSpace(line))
 		}
 	}
-	return tests, nil
+	return tests, packages, nil
 }
 
 // event is a line of `go test -json` (go doc test2json).

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -127,9 +129,18 @@ func TestOnlyTest(t *testing.T) {
 	}
 }
 
+// TestOnlyTests reads a file of tests, whose packages run in its order.
 func TestOnlyTests(t *testing.T) {
-	wanted := map[string]bool{"forebay/b TestB": true, "forebay/a TestA/part": true, "forebay/a TestB": true}
-	if got, want := strings.Join(onlyTests(wanted), " "), "-run ^(TestA|TestB)$ forebay/a forebay/b"; got != want {
+	file := filepath.Join(t.TempDir(), "only")
+	text := "# long\nforebay/b TestB\nforebay/a TestA/part # why\n\nforebay/b TestC\nforebay/a TestB\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wanted, packages, err := readTests(file)
+	if err != nil || len(wanted) != 4 {
+		t.Fatal(wanted, err)
+	}
+	if got, want := strings.Join(onlyTests(wanted, packages), " "), "-run ^(TestA|TestB|TestC)$ forebay/b forebay/a"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
