@@ -97,7 +97,7 @@ type source struct {
 	file  *ast.File
 }
 
-// sources parses what the budgets are about.
+// sources parses the files that the budgets are about.
 func sources(t *testing.T) map[string]source {
 	all := map[string]source{}
 	files := token.NewFileSet()

@@ -22,8 +22,8 @@ import (
 
 const module = "forebay/"
 
-// layers says what of ours each package may import, besides its own children.
-// The first pattern that fits a package decides.
+// layers lists the packages of ours that each package may import, besides its own children. The
+// first pattern that fits a package decides.
 var layers = []struct {
 	from string
 	to   []string
@@ -194,9 +194,9 @@ var layers = []struct {
 	{"scripts/...", []string{"internal/..."}},
 }
 
-// testLayers replaces layers for tests and packages of test support: tests above
-// internal run against real components, so they may start any of them. What may
-// never meet, even there, is named.
+// testLayers replaces layers for tests and packages of test support: tests above internal run
+// against real components, so they may start any of them. Packages that may never meet, even there,
+// are named.
 var testLayers = []struct {
 	from string
 	to   []string
@@ -212,8 +212,8 @@ var testLayers = []struct {
 	{"...", []string{"..."}},
 }
 
-// libraries says who may import what is not ours. A library that talks to the
-// outside has one importer.
+// libraries lists the importers of foreign packages. A library that talks to the outside has one
+// importer.
 var libraries = []struct {
 	path string
 	by   []string
@@ -258,8 +258,8 @@ var testLibraries = []string{
 	"github.com/rogpeppe/go-internal/...",
 }
 
-// without says which parts of the standard library a package does without: pure
-// packages do no I/O, the store knows no network.
+// without lists the parts of the standard library a package does without: pure packages do no I/O,
+// the store knows no network.
 var without = []struct {
 	from string
 	std  []string
@@ -277,8 +277,8 @@ var without = []struct {
 	{"bbd/store/...", []string{"net/..."}},
 }
 
-// unsafeFiles are the files that may import unsafe. A comment just above each use
-// says which rule of package unsafe makes it right.
+// unsafeFiles are the files that may import unsafe. A comment just above each use names the rule of
+// package unsafe that makes it right.
 var unsafeFiles = []string{
 	"bbd/store/format/format.go",
 	"flusher/backing/asuser/confine/confine.go",
@@ -290,9 +290,9 @@ var unsafeFiles = []string{
 // cgoPackage is the only package that may import "C".
 const cgoPackage = "rdma/ofi/fi"
 
-// edge returns why the package from may not import to; nil if it may. Packages of
-// ours are given relative to the module, others by their import path; ours tells
-// which to is. Test edges are those of _test.go files.
+// edge returns why the package from may not import to; nil if it may. Packages of ours are given
+// relative to the module, others by their import path; ours is whether to is one of the module.
+// Test edges are those of _test.go files.
 func edge(from, to string, ours, test bool) error {
 	test = test || testSupport(from)
 	switch {
@@ -588,7 +588,7 @@ func TestEdge(t *testing.T) {
 	}
 }
 
-// TestImports reads the imports of every file, whatever its build constraints.
+// TestImports reads the imports of every file, under any build constraints.
 func TestImports(t *testing.T) {
 	listed := map[string]bool{}
 	for _, f := range unsafeFiles {

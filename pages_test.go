@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestPagesNameCode: what docs/tour.md and CONTRIBUTING.md name as a place in the code exists.
+// TestPagesNameCode: places in the code that docs/tour.md and CONTRIBUTING.md name exists.
 func TestPagesNameCode(t *testing.T) {
 	t.Parallel()
 	c := newCode()
@@ -81,14 +81,14 @@ func TestPageNames(t *testing.T) {
 }
 
 var (
-	pageBlock   = regexp.MustCompile(`(?m)^(?:\s*$|\s*[-*] |\s*\d+\. |\||#)`) // what begins an item, a row, a paragraph
+	pageBlock   = regexp.MustCompile(`(?m)^(?:\s*$|\s*[-*] |\s*\d+\. |\||#)`) // beginnings of items, rows, paragraphs
 	pageSpan    = regexp.MustCompile("`([^`]+)`")
 	pageCommand = regexp.MustCompile(`^(?:make|bbctl|bbd) `)
 	pagePath    = regexp.MustCompile(`^[\w.-]+(?:/[\w.-]+)+$|^[\w-]+\.(?:go|md)$`)
 	pageName    = regexp.MustCompile(`^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){0,2}$`)
 )
 
-// code finds out which names the tree has. It reads what it is asked about, and no more.
+// code finds out which names the tree has. It reads only the requested files.
 type code struct {
 	packages map[string][]string        // by name: folders with that name
 	declared map[string]map[string]bool // by file or folder: Func, Type, Type.Method, Type.Field
@@ -96,9 +96,9 @@ type code struct {
 
 func newCode() *code { return &code{declared: make(map[string]map[string]bool)} }
 
-// check counts the names in code spans of a page, and returns what is wrong with them. A span is a
-// command, the path of a file or folder, or a name that a file, a folder or a package that the same
-// item names declares.
+// check counts the names in code spans of a page, and returns their faults. A span is a command,
+// the path of a file or folder, or a name that a file, a folder or a package that the same item
+// names declares.
 func (c *code) check(text string) (names int, wrong []string) {
 	starts := pageBlock.FindAllStringIndex(text, -1)
 	for i := 0; i <= len(starts); i++ {
@@ -184,7 +184,7 @@ func (c *code) folders(name string) []string {
 	return c.packages[name]
 }
 
-// of returns what a file declares, or the files of a folder but for its tests.
+// of returns the declarations of a file, or the files of a folder but for its tests.
 func (c *code) of(path string) map[string]bool {
 	if c.declared[path] == nil {
 		found := make(map[string]bool)
@@ -208,11 +208,11 @@ func (c *code) of(path string) map[string]bool {
 	return c.declared[path]
 }
 
-// declarations adds what a file declares.
+// declarations adds the declarations of a file.
 func declarations(file string, found map[string]bool) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
-		return // the build says so
+		return // the build reports it
 	}
 	for _, d := range f.Decls {
 		switch d := d.(type) {

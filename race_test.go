@@ -14,7 +14,7 @@ import (
 )
 
 // TestNoRace holds that each package that .ci/no-race keeps from the race detector has a reason: its
-// tests start processes of the product, or nothing in it, in its tests and in what they import of this
+// tests start processes of the product, or nothing in it, in its tests and in their imports of this
 // module starts a goroutine.
 func TestNoRace(t *testing.T) {
 	listed := noRace(t)
@@ -37,8 +37,8 @@ func TestNoRace(t *testing.T) {
 	}
 }
 
-// TestGoroutineIsFound finds the goroutines of packages that certainly start some: themselves, in what
-// they import, and in tests.
+// TestGoroutineIsFound finds the goroutines of packages that certainly start some: themselves, in
+// their imports, and in tests.
 func TestGoroutineIsFound(t *testing.T) {
 	c := &concurrency{t: t, dirs: map[string]*folder{}}
 	for _, dir := range []string{"bbd", "bbd/rpc", "flusher", "client/admin", "cmd/bbctl/copying"} {
@@ -73,7 +73,7 @@ type concurrency struct {
 	dirs map[string]*folder
 }
 
-// folder is what the files of a package have, and what those of its tests have besides.
+// folder has the properties of a package's files, and those of its tests' files besides.
 type folder struct {
 	imports, testImports []string // folders of this module
 	starts, testStarts   string   // where a goroutine is started; "": nowhere
@@ -85,7 +85,7 @@ func (c *concurrency) startsProcesses(dir string) bool {
 	return dir == daemons || slices.Contains(c.folder(dir).testImports, daemons)
 }
 
-// goroutine returns where a package, its tests, or what they import starts a goroutine; "": nowhere.
+// goroutine returns where a package, its tests, or their imports start a goroutine; "": nowhere.
 func (c *concurrency) goroutine(dir string) string {
 	f := c.folder(dir)
 	if f.testStarts != "" {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLongTests finds the tests that skip themselves or do less under -short, as make test and make race
-// run them, and holds that .ci/long-tests names each: make test-all runs in full what is named there.
+// run them, and holds that .ci/long-tests names each: make test-all runs those in full.
 func TestLongTests(t *testing.T) {
 	listed := longTests(t)
 	var dirs []string

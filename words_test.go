@@ -26,7 +26,7 @@ var (
 	bound     = regexp.MustCompile(`(?:\bof|at most|more than|fewer than|at least|\bto|the other|the first) $`)
 )
 
-// TestCountsAgree: what counts something calls it "1 file" and "2 files", by bb.Count.
+// TestCountsAgree: counts read "1 file" and "2 files", by bb.Count.
 func TestCountsAgree(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -66,7 +66,7 @@ func TestCountsAgree(t *testing.T) {
 	}
 }
 
-// uncountedDir reports whether no user reads what a folder's programs print: they are of tests
+// uncountedDir reports whether no user reads the output of a folder's programs: they are of tests
 // and measurements. Package rdma imports nothing of ours.
 func uncountedDir(path string) bool {
 	return strings.HasSuffix(path, "test") || path == "rdma" || path == "tools" || path == "cmd/demo" || strings.HasPrefix(path, "cmd/bbbench") || path == "scripts"

@@ -29,10 +29,10 @@ import (
 	"forebay/internal/wire"
 )
 
-// fake is a small daemon in memory: it speaks the real protocol on a real socket and
-// keeps real region files, and it is stricter than a daemon has to be: it checks every
-// extent's checksum and that no commit's data and records meet. As a daemon does, it carries
-// no request of a session out once the next one of the same client has begun.
+// fake is a small daemon in memory: it uses the real protocol on a real socket and keeps real
+// region files, and it is stricter than a daemon has to be: it checks every extent's checksum and
+// that no commit's data and records meet. As a daemon does, it carries no request of a session out
+// once the next one of the same client has begun.
 type fake struct {
 	t      testing.TB
 	dir    string

@@ -16,15 +16,15 @@ import (
 // A log that is gone or damaged, and of which there is no copy, is begun anew: the holders of the files then decide
 // about its names. The new log is another one, and is complete before the record names it:
 //
-//	                  new log made, what can be       record names
-//	damaged ────────▶ read of the old one stored ────▶ the new log
+//	                  new log made, readable         record names
+//	damaged ────────▶ part of the old one stored ───▶ the new log
 //	   ▲                  │
 //	   └── a crash ◀──────┘   the new log has no buffer: Repair deletes it
 //
 // Repair deletes the damaged log, too, as one that no buffer has.
 //
-// A loss of power costs what the server has not synced yet, so the new log is synced before the record names it, and
-// the record before BeginAnew returns, and before Repair deletes the damaged log.
+// A loss of power costs the server's unsynced messages, so the new log is synced before the record names it, and the
+// record before BeginAnew returns, and before Repair deletes the damaged log.
 
 // Anew describes a log that was begun anew.
 type Anew struct {

@@ -98,7 +98,7 @@ wait`, "")
 func (m *machine) container() string { return filepath.Base(m.root) }
 
 // runtimeConfig tells a runtime how to run the image (OCI runtime specification, config.md).
-// Folders of the machine are taken from below its root, but for what the system has.
+// Folders of the machine are taken from below its root, but for the system's own.
 func runtimeConfig(t *testing.T, root string, image *imageConfig, mounts []string) string {
 	t.Helper()
 	type object = map[string]any

@@ -20,6 +20,6 @@ var (
 	ErrTooLarge = errors.New("rdma: too large")
 	// ErrInvalid: the caller passed something no provider accepts.
 	ErrInvalid = errors.New("rdma: invalid argument")
-	// ErrProtocol: the peer speaks another version, or broke the protocol.
+	// ErrProtocol: the peer has another version, or broke the protocol.
 	ErrProtocol = errors.New("rdma: protocol violation")
 )

@@ -15,7 +15,7 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Pool is a pool as Slurm wants it: counts of granules.
+// Pool is a pool in Slurm's form: counts of granules.
 type Pool struct {
 	ID          string `json:"id"`
 	Units       string `json:"units"`
@@ -28,9 +28,9 @@ type Pool struct {
 // requests are forbidden.
 const poolsFile = "pools.json"
 
-// Pools asks the daemons how much there is, and writes it where slurm_bb_pools finds it.
-// What jobs were promised counts as used whether they have written yet or not; what
-// others hold in memory counts too.
+// Pools asks the daemons how much there is, and writes it where slurm_bb_pools finds it. Bytes
+// promised to jobs count as used whether they have written yet or not. Others' bytes in memory
+// count too.
 func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
@@ -55,7 +55,7 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 	return pools, writeWhole(filepath.Join(h.Settings.Folder, poolsFile), append(text, '\n'), 0o644)
 }
 
-// grantedOf counts by pool what jobs were promised whose buffers are there.
+// grantedOf counts by pool the bytes promised to jobs whose buffers are there.
 func grantedOf(lives []admin.Lifetime) map[string]int64 {
 	granted := map[string]int64{}
 	for i := range lives {

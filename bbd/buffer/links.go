@@ -29,7 +29,7 @@ func (b *Buffer) make(ctx context.Context, e bb.Entry) (bb.Entry, error) {
 	return made, err
 }
 
-// fillLink computes what follows from a link's target.
+// fillLink computes the attributes that follow from a link's target.
 func (b *Buffer) fillLink(e *bb.Entry) {
 	if e.Type != bb.TypeSymlink {
 		return

@@ -13,7 +13,7 @@ import (
 
 // rest are the files that a drain has left, by the namespace.
 type rest struct {
-	dirty     map[content]string // paths of the closed files that no pattern keeps back, whatever their owner
+	dirty     map[content]string // paths of the closed files that no pattern keeps back, of any owner
 	lost      []*wire.Failure    // the first of the lost ones
 	lostTotal int64
 	// superseded are the steps that a flush rule does not flush any more, and the steps that superseded them.

@@ -64,7 +64,7 @@ type Known struct {
 //	older                         yes            —                  make it again (another node's: keep)
 //	none                          any            mark of a removal  drop
 //	none                          no             —                  drop, unless its identity went with lost memory
-//	none                          yes            nothing resident   drop: what is evicted is on the store
+//	none                          yes            nothing resident   drop: evicted bytes are on the store
 //	none                          yes            partly evicted     keep
 //	none                          yes            the name is free   make it again
 //	none                          yes            the name is taken  set aside

@@ -27,9 +27,9 @@ func (s *Files) Reopen(e *bb.Entry) {
 	f.expireLater()
 }
 
-// foundOpen returns the modification time of a file that was found open: its last commits may
-// be in its records and not in its entry. With the entry's time, a stage-out or a program that
-// compares times could not tell it, at the same size, from its former content.
+// foundOpen returns the modification time of a file that was found open: its last commits may be in
+// its records and not in its entry. With the entry's time, a stage-out or a program that compares
+// times could not distinguish it, at the same size, from its former content.
 func foundOpen() time.Time { return time.Now() }
 
 // Remake makes an empty file again of which recovery found nothing, since there was nothing.

@@ -8,7 +8,7 @@ import (
 )
 
 // Users share memory by whole regions; package share decides. A region counts for its user while
-// bytes lie in it. An empty one is free, whatever its former user: that user claims it again by the
+// bytes lie in it. An empty one is free, with any former user: that user claims it again by the
 // same rule as any other, and for another user it is replaced.
 //
 //	           Lease, within share.MayTake            the last byte goes

@@ -39,7 +39,7 @@ func due(owners owner.Node, e *bb.Entry, n bb.Generation) verdict {
 // record puts the store's content of a file, as it was flushed, into an entry, unless why
 // names the reason: the entry is not this node's to change, or is newer.
 //
-//	entry                                          what the store has
+//	entry                                          the store's content
 //	of another file                                is not its content
 //	of this file, and there are no other nodes     is recorded
 //	lost, of the content that was flushed          is recorded: it is not lost

@@ -30,7 +30,7 @@ import (
 //
 // So the store is made to agree afterwards, by the two daemons concerned:
 //
-//	the late daemon                         owner of what has the name now
+//	the late daemon                         owner of the name's present file
 //	 has written, requests its record
 //	 in the namespace, and is refused
 //	 no entry has the name: removes its

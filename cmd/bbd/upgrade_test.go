@@ -55,7 +55,7 @@ func newMixedCluster(t *testing.T, size int) *mixedCluster {
 	return m
 }
 
-// add makes a daemon that speaks some versions. It is not started.
+// add makes a daemon with some protocol versions. It is not started.
 func (m *mixedCluster) add(name string, speaks wire.Versions) *bbdtest.Daemon {
 	m.t.Helper()
 	d := bbdtest.New(m.t, "--name", name, "--memory", "192MiB", "--listen-tcp", "127.0.0.1:0", "--key-file", m.key,

@@ -36,7 +36,7 @@ type Store interface {
 
 	// Leftovers lists unfinished work, and removes the selected part of it. It never touches the
 	// work of a daemon that may live, nor files that no Owner named. A directory that is not there
-	// has none. With an error it returns what it has found.
+	// has none. With an error it returns its findings so far.
 	Leftovers(ctx context.Context, in Within) ([]Leftover, error)
 
 	// Close releases connections. Calls in progress may fail as bb.Unavailable.

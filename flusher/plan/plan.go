@@ -1,6 +1,6 @@
-// Package plan decides what to flush next. It is pure: the same input gives the
-// same output, and time comes in as a value. It knows sizes and times; it must
-// never know bytes, stores or goroutines.
+// Package plan decides about the next flushes. It is pure: the same input gives the same output,
+// and time comes in as a value. It knows sizes and times; it must never know bytes, stores or
+// goroutines.
 package plan
 
 import (
@@ -56,8 +56,8 @@ type Limits struct {
 }
 
 // Units returns how much of its bounds a file takes: a worker has PerWorker units, of which a small file takes small (0: one), and any
-// other file all. A bound holds back what would begin while it is reached; the file that reaches it may take units
-// beyond it, so that small files cannot keep a large one waiting. Of large files alone, there are never more than the bound.
+// other file all. A bound holds back later starts while it is reached; the file that reaches it may take units beyond it, so that
+// small files cannot keep a large one waiting. Of large files alone, there are never more than the bound.
 func (l *Limits) Units(size int64, small int) int {
 	switch {
 	case l.PerWorker <= 1:
@@ -140,11 +140,11 @@ type Input struct {
 // when to call again if nothing changes until then (zero: never).
 //
 // Each user with something to flush has an equal share of the workers. Users below their share go
-// first, whatever their classes: a user's haste is at that user's cost. Workers that they leave are
-// lent, and taken back as flights end. Then all of a class go before any of the next. Within a
-// class, each pick goes to the user that has had the fewest bytes, of that user to the buffer that
-// has, and in it to the oldest item. Of a buffer that would not be clean in time, only a part counts
-// as had: it gets a larger share.
+// first, in any class: a user's haste is at that user's cost. Workers that they leave are lent, and
+// taken back as flights end. Then all of a class go before any of the next. Within a class, each
+// pick goes to the user that has had the fewest bytes, of that user to the buffer that has, and in
+// it to the oldest item. Of a buffer that would not be clean in time, only a part counts as had: it
+// gets a larger share.
 func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)
 	fair = in.Fair.admit(in)

@@ -40,7 +40,7 @@ type Options struct {
 	NoVictim bool     // the attacker is alone
 
 	// Patience bounds a round of the victim's and a step of any user; only the daemon's failure makes one as
-	// long. 0: five minutes, for machines on which dozens of programs want each processor.
+	// long. 0: five minutes, for machines on which dozens of programs share each processor.
 	Patience time.Duration
 
 	// TLS has the clients' files where TCP is with TLS: the authority's certificate, and a client's

@@ -1,5 +1,5 @@
-// Package hostlimit measures what this machine can do without Forebay: copy memory with its
-// checksum, and write to a file system past the page cache. It must never know a daemon.
+// Package hostlimit measures this machine's limits without Forebay: copy memory with its checksum,
+// and write to a file system past the page cache. It must never know a daemon.
 package hostlimit
 
 import (

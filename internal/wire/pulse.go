@@ -5,5 +5,5 @@ package wire
 const CapabilityPulse = "pulse"
 
 // CapabilityParts is named by daemons in Welcome that take a Replicate in parts: see
-// Replicate.parts. A daemon that does not name it gets what fits into one message.
+// Replicate.parts. A daemon that does not name it gets the part that fits into one message.
 const CapabilityParts = "replicate-parts"

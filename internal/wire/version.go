@@ -8,8 +8,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// The versions of the control protocol that this release speaks. A session speaks the
-// newest that both sides do (Welcome.version); without one in common there is none.
+// The versions of the control protocol that this release supports. A session uses the newest that both sides
+// support (Welcome.version); without one in common there is none.
 //
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
@@ -26,12 +26,11 @@ import (
 //   - Never: the frame, Hello, Challenge, Prove, Welcome and Error, beyond new fields:
 //     they carry the reason of a refusal to every version. Numbers are not used twice, and meanings do not change.
 //
-// A release speaks its version and the one before, so that a cluster can be upgraded one daemon after
-// the other; MinVersion follows MaxVersion one behind at the earliest. The one-sided fabrics have
-// versions of their own: Welcome offers a session only those that its version knows. Common work of
-// all daemons of a cluster is done as the oldest of them can (bbd/cluster/version.go); records that
-// outlive a daemon have rules of their own (meta/metapb/record.proto, bbd/store/format.go,
-// meta/gossip/record.go).
+// A release supports its version and the one before, so that a cluster can be upgraded one daemon after the other;
+// MinVersion follows MaxVersion one behind at the earliest. The one-sided fabrics have versions of their own:
+// Welcome offers a session only those that its version knows. Common work of all daemons of a cluster is done as
+// the oldest of them can (bbd/cluster/version.go); records that outlive a daemon have rules of their own
+// (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
 const (
 	MinVersion = 1
 	MaxVersion = 2
@@ -55,13 +54,13 @@ const (
 // TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
 const TxnCommitted = "committed"
 
-// Versions are those that one side speaks: all from Min to Max.
+// Versions are those of one side: all from Min to Max.
 type Versions struct{ Min, Max uint32 }
 
 // Own returns this release's versions.
 func Own() Versions { return Versions{MinVersion, MaxVersion} }
 
-// Common returns the newest version that both speak; false: there is none.
+// Common returns the newest version that both have; false: there is none.
 func (v Versions) Common(other Versions) (uint32, bool) {
 	newest := min(v.Max, other.Max)
 	return newest, newest >= max(v.Min, other.Min)
@@ -144,8 +143,7 @@ func Speakable(version uint32, other string, typ Type, m proto.Message) error {
 	return nil
 }
 
-// Lacks is the error of a request of a version that the other daemon or client does
-// not speak yet.
+// Lacks is the error of a request of a version that the other daemon or client does not have yet.
 func Lacks(what string, since uint32, other string, version uint32) *bb.Error {
 	return bb.E(bb.Unsupported, "request", what, fmt.Sprintf("came with protocol version %d, and %s speaks version %d here", since, other, version)).
 		WithRemedy(fmt.Sprintf("upgrade the side below version %d: see bbctl nodes", since))

@@ -282,7 +282,7 @@ func (o *Options) server() (*server.Options, error) {
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways, NoSigs: true, NoLog: false,
 		MaxPayload: 1 << 20, WriteDeadline: 10 * time.Second,
 		// The bound of streams in memory follows the memory that the server finds. On the disk it would be a share
-		// of what is free at the start, and would not follow space that is freed later. The disk itself is the
+		// of the free space at the start, and would not follow space that is freed later. The disk itself is the
 		// bound.
 		JetStreamMaxMemory: -1, JetStreamMaxStore: math.MaxInt64,
 	}
@@ -405,7 +405,7 @@ const repeatEvery = 30 * time.Second
 // logger turns the server's log into ours. It is safe for concurrent use.
 type logger struct {
 	log  *slog.Logger
-	full func() // is called when a message tells of a full disk; nil: nothing is
+	full func() // is called when a message reports a full disk; nil: unused
 
 	mu     sync.Mutex
 	logged map[string]time.Time // messages of the last repeatEvery, without the number of an attempt

@@ -28,7 +28,7 @@ import (
 // checkpoints of a namespace.
 const room = 16 << 20
 
-// mendEvery is the time between two looks at the disk.
+// mendEvery is the time between two checks of the disk.
 const mendEvery = time.Second
 
 // fullness is whether the disk of a server is full.

@@ -29,8 +29,8 @@ const (
 	hdrGone            = "Forebay-Gone"  // on a deletion: the id of the file that went with it
 )
 
-// Bucket is one key-value bucket: a stream KV_name with one message per subject
-// $KV.name.KEY. Tools that know NATS's key-value buckets can read it.
+// Bucket is one key-value bucket: a stream KV_name with one message per subject $KV.name.KEY. Tools
+// for NATS's key-value buckets can read it.
 //
 // A value's revision is its message's sequence. A deleted key has a message without
 // data until that expires, then none.

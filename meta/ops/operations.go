@@ -24,8 +24,8 @@
 // Records come before messages: a daemon that was stopped between the two submits the same again,
 // or plans it again, under the same names.
 //
-// No record says that an operation is done. It is done when all its tasks are, and a task
-// that plans others ends after it has added them.
+// No record marks an operation as done. It is done when all its tasks are, and a task that plans
+// others ends after it has added them.
 package ops
 
 import (

@@ -6,7 +6,7 @@
 //
 // A connection has two ways between the same two processes:
 //
-//	        ┌── lifeline: TCP, TLS where wanted: who is there, regions asked for and revoked ──┐
+//	        ┌── lifeline: TCP, TLS where set: signs of life, regions requested and revoked ────┐
 //	Conn A ─┤                                                                                  ├─ Conn B
 //	        └── endpoint: libfabric: one-sided operations ─────────────────────────────────────┘
 //
@@ -38,7 +38,7 @@
 // reader and a writer of the lifeline, and one that waits for the connection's end. Posting is
 // done by the caller's own thread.
 //
-// # What this isolates, and what not
+// # Isolation, and its limits
 //
 // Connections of a Fabric share its domain and its loop, and nothing else: the end of a peer ends
 // its own connection, and one that stands still keeps no other from its share of the buffers

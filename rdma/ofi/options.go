@@ -29,7 +29,7 @@ type Options struct {
 	// takes fewer. Default 64.
 	Window int
 	// Kept is how many bytes of memory that was handed to Keep are registered at once, where the
-	// fabric asks for registered memory. Default 1 GiB.
+	// fabric requires registered memory. Default 1 GiB.
 	Kept int
 	// Spin is how long the completion queue is polled after the last thing that happened before
 	// the loop sleeps on its wait object. A negative value means not at all. Default 50 µs.

@@ -15,7 +15,7 @@ import (
 
 // region implements rdma.Region. Peers that have opened it are its holders:
 //
-//	live ──Close──▶ revoking: opened by nobody any more, holders told
+//	live ──Close──▶ revoking: opened by nobody any more, holders get it
 //	                  │ every holder answered, or was disconnected; own operations ended
 //	                  ▼
 //	                deregistered ──▶ closed

@@ -88,8 +88,8 @@ func testRevokedBefore(t *testing.T, p Provider) {
 	}
 }
 
-// testRevokedDuring: operations run against a region that is closed under them. Whatever
-// their results, nothing changes once Close has returned.
+// testRevokedDuring: operations run against a region that is closed under them. With any results,
+// nothing changes once Close has returned.
 func testRevokedDuring(t *testing.T, p Provider) {
 	x := newPair(t, p)
 	for round := range 10 {

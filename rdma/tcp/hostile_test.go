@@ -21,7 +21,7 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// rawPeer speaks the protocol by hand: a control stream and one data stream to a real fabric,
+// rawPeer implements the protocol by hand: a control stream and one data stream to a real fabric,
 // whose end of the connection is conn.
 type rawPeer struct {
 	fabric  *Fabric

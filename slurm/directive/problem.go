@@ -18,7 +18,7 @@ type Problem struct {
 	Warning bool   // the job may run all the same
 }
 
-// String returns one line: "line 3, column 14: why (what to do about it)".
+// String returns one line: "line 3, column 14: reason (remedy)".
 func (p Problem) String() string {
 	s := fmt.Sprintf("line %d, column %d: %s", p.Line, p.Column, p.Reason)
 	if p.Remedy != "" {

@@ -11,8 +11,8 @@ import (
 )
 
 // The source of a job's directives for a prolog. In Slurm 22.05 its environment has neither the
-// script nor the burst buffer request, nor the time of submission, without which a job
-// whose id was used before cannot be told from that one. There are three ways:
+// script nor the burst buffer request, nor the time of submission, without which a job whose id was
+// used before cannot be distinguished from that one. There are three ways:
 //
 //   - PrologSlurmctld has the same gaps, runs as SlurmUser where no daemon need be, and must
 //     not be configured together with burst_buffer/lua, whose hooks it can hold up (slurmscriptd

@@ -40,8 +40,8 @@ var whole = map[string]bool{
 	"Command": true, "StdErr": true, "StdIn": true, "StdOut": true, "Network": true, "Extra": true,
 }
 
-// ParseJobs reads what "scontrol show job" prints: records that a blank line ends, of
-// fields NAME=value.
+// ParseJobs reads the output of "scontrol show job": records that a blank line ends, of fields
+// NAME=value.
 func ParseJobs(text string) []Job {
 	var jobs []Job
 	for record := range strings.SplitSeq(text, "\n\n") {

@@ -17,7 +17,7 @@ import (
 // commandTime bounds how long one command may take: it tries again itself.
 const commandTime = 30 * time.Second
 
-// Run runs a command of Slurm (scontrol, scancel) and returns what it prints. Its errors:
+// Run runs a command of Slurm (scontrol, scancel) and returns its output. Its errors:
 //
 //	bb.NotFound     slurmctld has no such job, or it has finished
 //	bb.Busy         the job is pending
@@ -80,8 +80,8 @@ func Retry(ctx context.Context, limit time.Duration, args ...string) (string, er
 	}
 }
 
-// Find returns the job with an id from what "scontrol show job ID" prints: the id of an array stands
-// for all of its tasks. bb.NotFound: it is not there.
+// Find returns the job with an id from the output of "scontrol show job ID": the id of an array
+// stands for all of its tasks. bb.NotFound: it is not there.
 func Find(text, id string) (Job, error) {
 	for _, j := range ParseJobs(text) {
 		if j.ID == id {
@@ -91,7 +91,7 @@ func Find(text, id string) (Job, error) {
 	return Job{}, bb.E(bb.NotFound, "job", id, "Slurm has no such job")
 }
 
-// ClusterName returns it from what "scontrol show config" prints; "": it is not there.
+// ClusterName returns it from the output of "scontrol show config"; "": it is not there.
 func ClusterName(config string) string {
 	for line := range strings.Lines(config) {
 		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == "ClusterName" {

@@ -22,8 +22,8 @@ import (
 )
 
 // content is the bytes of a file that is open, shared by all openers on this mount, so that each
-// sees at once what another has written. readAt may be called beside readAt, unsaved at any time;
-// every other call is alone.
+// sees others' writes at once. readAt may be called beside readAt, unsaved at any time; every other
+// call is alone.
 type content interface {
 	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
 	writeAt(ctx context.Context, p []byte, off int64) (int, error)

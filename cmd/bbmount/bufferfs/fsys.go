@@ -113,7 +113,7 @@ func (f *FS) openBelow(dir *node) (below []*node) {
 	return below
 }
 
-// Close commits and closes what is still open when the mount has ended.
+// Close commits and closes files that are still open when the mount has ended.
 func (f *FS) Close() {
 	f.mu.Lock()
 	left := make([]*node, 0, len(f.mu.open))

@@ -207,7 +207,7 @@ func (r *reader) askAhead() {
 	}
 }
 
-// Close gives back what the reader holds. Requested pieces are dropped.
+// Close releases the reader's slots. Requested pieces are dropped.
 func (r *reader) Close() error {
 	if r.closed {
 		return nil

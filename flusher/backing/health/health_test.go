@@ -83,7 +83,7 @@ func put(ctx context.Context, s backing.Store) error {
 	return err
 }
 
-// A full store fails until a Put succeeds, whatever other calls succeed, since the first failure.
+// A full store fails until a Put succeeds, even if other calls succeed, since the first failure.
 func TestFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(nil)

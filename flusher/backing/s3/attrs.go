@@ -16,7 +16,7 @@ import (
 // as a file; a name of its own would keep a link from replacing a file in one step.
 //
 //	x-amz-meta-mode   0100644                file type and permission bits; octal, since rclone
-//	                                         takes it so, with the zero by which s3fs knows that
+//	                                         takes it so, with the zero of s3fs's form
 //	x-amz-meta-mtime  1600000000.123456789   seconds since 1970
 //
 // s3fs itself writes the mode as a decimal number (33188), rclone without the zero (100644). No

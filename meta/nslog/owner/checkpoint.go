@@ -208,8 +208,8 @@ func (o *position) knows(m stream.Message) (bool, error) {
 	return h.Owner == o.id || h.First < o.floor, err
 }
 
-// purger drops what is not needed any more, beside the owner's goroutine. The next owner finishes
-// its work with the next version of the same page.
+// purger drops unneeded messages, beside the owner's goroutine. The next owner finishes its work
+// with the next version of the same page.
 type purger struct {
 	log    Log
 	logger *slog.Logger

@@ -69,7 +69,7 @@
 // detects this at its next append. The claim names the record before that was acknowledged, and not the last one
 // of the log. So a reader of the log across the claim finds a record missing. From the manifest on, it is not
 // read. Entries that a log has lost, and nobody had in memory, differ from removed ones by their revisions: those
-// begin at the clock's time when a log is claimed, and above Options.Floor, whatever the clock says. So they are
+// begin at the clock's time when a log is claimed, and above Options.Floor, at any time of the clock. So they are
 // not used twice, and the table records the spans that it has seen (table.Covers).
 package owner
 

@@ -7,8 +7,8 @@ import (
 	"forebay/rdma"
 )
 
-// Admission is a peer's permission to be connected, whatever the provider: Options.Admit returns it, and
-// its owner may end it. It counts the connections of all providers that were given it. It may be used
+// Admission is a peer's permission to be connected, for any provider: Options.Admit returns it, and its
+// owner may end it. It counts the connections of all providers that were given it. It may be used
 // concurrently.
 type Admission struct {
 	limit int

@@ -282,10 +282,10 @@ func describeDevice(d *C.struct_fb_device, o Offer) *Device {
 	return v
 }
 
-// maxInject bounds the bytes that are copied when they are posted, whatever a provider allows: 128
+// maxInject bounds the bytes that are copied when they are posted, at any bound of a provider: 128
 // bytes in software (BenchmarkInject: as fast as staging, and nothing is held), some hundred on
-// hardware, but whole messages in a few. A copy of 4 KiB costs half a microsecond, about as much
-// as reading a completion does.
+// hardware, but whole messages in a few. A copy of 4 KiB costs half a microsecond, about as much as
+// reading a completion does.
 const maxInject = 4 << 10
 
 // Close ends the use of the domain, in which nothing is open any more.
@@ -421,7 +421,7 @@ func (d *Device) Failure(c *Completion) error {
 // EventKind is the kind of a connection's event.
 type EventKind int
 
-// The kinds of events. EventRequest is a peer that wants to connect to the passive endpoint.
+// The kinds of events. EventRequest is a peer's request to connect to the passive endpoint.
 const (
 	EventRequest   EventKind = C.FB_REQUEST
 	EventConnected EventKind = C.FB_CONNECTED
@@ -518,7 +518,7 @@ func (e *Endpoint) ID() uintptr {
 // Name is the endpoint's address, in the provider's own form.
 func (e *Endpoint) Name() ([]byte, error) { return name(&e.e.ep.fid) }
 
-// Connect asks a passive endpoint for a connection, which gets data with the request.
+// Connect requests a connection from a passive endpoint, which gets data with the request.
 func (e *Endpoint) Connect(to, data []byte) error {
 	to, data = bytes.Clone(to), bytes.Clone(data) // alone in their memory, as cgo requires
 	// Rule of cgo: C copies both during the call.

@@ -41,7 +41,7 @@ type Offer struct {
 	// Delivery: writes can be asked to complete when they are visible at the target
 	// (FI_DELIVERY_COMPLETE); where not, a read behind them makes sure.
 	Delivery bool
-	// Registration names the registration modes that it asks for.
+	// Registration names the registration modes that it requires.
 	Registration []string
 }
 
@@ -138,7 +138,7 @@ type Verdict struct {
 }
 
 // Choose decides which of the offers is used. It returns its index, -1 where none fits, and a
-// verdict for each offer, in their order. Among those that are wanted and fit it prefers, in this
+// verdict for each offer, in their order. Among those that are selected and fit it prefers, in this
 // order: networks that reach other machines, links that are up, hardware, message endpoints
 // (measured to be faster than datagram endpoints built on them), the better provider, writes that
 // complete when they are visible, the faster link, and the earlier offer: libfabric's own order.

@@ -80,7 +80,7 @@ func users() []uint32 {
 	return []uint32{uint32(os.Geteuid())}
 }
 
-// A process cannot leave its directory where the kernel has Landlock, whatever rights its user has.
+// A process cannot leave its directory where the kernel has Landlock, with any rights of its user.
 func TestConfined(t *testing.T) {
 	uid := users()[len(users())-1]
 	dir, outside := home(t, int(uid)), home(t, int(uid))
@@ -137,7 +137,7 @@ func probe(dir string, f *Fence, outside string) error {
 	return nil
 }
 
-// denied are calls that no worker may make, whatever else the lists have.
+// denied are calls that no worker may make, besides those of the lists.
 var denied = map[string]uint32{
 	"ptrace": unix.SYS_PTRACE, "process_vm_readv": unix.SYS_PROCESS_VM_READV, "process_vm_writev": unix.SYS_PROCESS_VM_WRITEV,
 	"mount": unix.SYS_MOUNT, "umount2": unix.SYS_UMOUNT2, "chroot": unix.SYS_CHROOT, "fsopen": unix.SYS_FSOPEN, "fsconfig": unix.SYS_FSCONFIG,

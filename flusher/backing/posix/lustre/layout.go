@@ -1,5 +1,5 @@
-// Package lustre has what the adaptor of file systems does on Lustre alone: stripe layouts, targets that are full
-// or do not answer, projects. It must never know a store, nor whose files it works on.
+// Package lustre has the parts of the adaptor of file systems for Lustre alone: stripe layouts, targets that are
+// full or do not answer, projects. It must never know a store, nor whose files it works on.
 package lustre
 
 import (

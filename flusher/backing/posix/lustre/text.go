@@ -39,7 +39,7 @@ func (l Layout) String() string {
 // maxText bounds the result of String, in bytes.
 const maxText = 4096
 
-// IsText reports whether a text may have come from String, whatever its source.
+// IsText reports whether a text may have come from String, from any source.
 func IsText(s string) bool {
 	return len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }

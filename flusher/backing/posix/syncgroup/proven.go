@@ -13,7 +13,7 @@ import (
 //
 //   - The errors of files' bytes are those of syncfs since Linux 5.8 (commit 735e4ae5ba28), if the file system records
 //     them with mapping_set_error; those of the file system, as of a journal that ended, since 5.17: before,
-//     sync_filesystem in fs/sync.c drops what sync_fs returns.
+//     sync_filesystem in fs/sync.c drops the result of sync_fs.
 //   - XFS records each error of a write and of the allocation before it (iomap_writepage_map in fs/iomap/buffered-io.c, since
 //     Linux 6.17 iomap_writeback_folio). It waits for the bytes, whose end changes the file's inode, and forces the log,
 //     which flushes the disk's cache first (xfs_fs_sync_fs).

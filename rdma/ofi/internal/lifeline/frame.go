@@ -98,9 +98,9 @@ type Kind uint8
 const (
 	KindReady   Kind = iota + 1 // the listener's endpoint is connected
 	KindPing                    // only shows that this side is alive
-	KindOpen                    // asks for a region: request, key
+	KindOpen                    // requests a region: request, key
 	KindOpened                  // answers: request, status, access, key, addr, rkey, size
-	KindRevoke                  // asks to end the use of a region: key (its id alone counts)
+	KindRevoke                  // requests the end of the use of a region: key (its id alone counts)
 	KindRevoked                 // answers: key (its id alone counts)
 )
 

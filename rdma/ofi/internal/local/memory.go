@@ -44,7 +44,7 @@ type Region struct {
 }
 
 // Register takes memory in that stands in a registry, and registers it where its access or the device
-// asks for that.
+// requires that.
 func (m *Memory) Register(t *target.Region) (*Region, error) {
 	r := &Region{Region: t, of: m}
 	if len(t.Bytes()) == 0 || t.Access() == rdma.AccessLocal && !m.dev.Local {
@@ -76,7 +76,7 @@ func (r *Region) Grant() fi.Place {
 	return fi.Place{Addr: r.reg.Base, Key: r.reg.Key}
 }
 
-// Registration is what an operation names the region by, which uses it.
+// Registration names the region in operations that use it.
 func (r *Region) Registration() *fi.Registration { return r.reg }
 
 // Find begins the use of a region that holds all of b: nil if there is none. If it is not ready, its memory
@@ -193,7 +193,7 @@ type Page struct {
 	Reg *fi.Registration
 }
 
-// NewPage maps a page of zeros, and registers it where its access or the device asks for that.
+// NewPage maps a page of zeros, and registers it where its access or the device requires that.
 func NewPage(dev *fi.Device, access rdma.Access) (Page, error) {
 	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
