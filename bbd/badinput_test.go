@@ -210,6 +210,8 @@ func TestBadPaths(t *testing.T) {
 		for _, recursive := range []bool{false, true} {
 			r.refused(what, kind, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: buffer, Path: path, Recursive: recursive}, nil)
 		}
+		r.refused(what, kind, wire.Type_TYPE_SET_XATTR, &wire.SetXattr{Buffer: buffer, Path: path, Name: []byte("user.a")}, nil)
+		r.refused(what, kind, wire.Type_TYPE_XATTRS, at, nil)
 		r.refused(what, kind, wire.Type_TYPE_SETATTR, &wire.SetAttr{Buffer: buffer, Path: path, Mode: proto.Uint32(0)}, nil)
 		for _, m := range []*wire.Open{{}, {Write: true, Create: true}, {Write: true, Create: true, Exclusive: true}} {
 			handle++

@@ -90,6 +90,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 		"remove":     func() error { return private.Remove(ctx, "f") },
 		"remove all": func() error { return private.RemoveAll(ctx, "d") },
 		"attributes": func() error { _, err := private.SetAttr(ctx, "f", client.Attr{}); return err },
+		"xattrs":     func() error { _, err := private.XattrNames(ctx, "f"); return err },
 		"drain":      func() error { _, err := admin.Drain(ctx, c, "private", time.Second, nil); return err },
 		"receipt":    func() error { return admin.Receipt(ctx, c, "private", &bytes.Buffer{}) },
 		"lost":       func() error { _, err := c.Buffer("private").Lost(ctx); return err },
@@ -105,8 +106,11 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 			_, err := shared.SetAttr(ctx, "f", client.Attr{Mode: &m})
 			return err
 		},
-		"shared: destroy":  func() error { return admin.DiscardBuffer(ctx, c, "shared") },
-		"shared: may read": func() error { return wantText(shared.ReadFile(ctx, "f")) },
+		"shared: xattr":        func() error { return shared.SetXattr(ctx, "f", "user.a", []byte("mine")) },
+		"shared: remove xattr": func() error { return shared.RemoveXattr(ctx, "f", "user.a") },
+		"shared: read xattr":   func() error { _, err := shared.Xattrs(ctx, "secret"); return err },
+		"shared: destroy":      func() error { return admin.DiscardBuffer(ctx, c, "shared") },
+		"shared: may read":     func() error { return wantText(shared.ReadFile(ctx, "f")) },
 
 		"backing of another's":      func() error { return create(ctx, c, "i1", at.Store) },
 		"backing in a closed place": func() error { return create(ctx, c, "i2", at.Closed) },

@@ -312,6 +312,8 @@ func fakeMessage(t wire.Type) proto.Message {
 		return new(wire.Verify)
 	case wire.Type_TYPE_SETATTR:
 		return new(wire.SetAttr)
+	case wire.Type_TYPE_SET_XATTR:
+		return new(wire.SetXattr)
 	case wire.Type_TYPE_NODE_FORGET, wire.Type_TYPE_NODE_UNDRAIN:
 		return new(wire.NodeName)
 	case wire.Type_TYPE_LIFETIME_DUE:

@@ -46,6 +46,12 @@ var changes = map[string]struct {
 		_, err := b.SetAttr(ctx, "f", client.Attr{})
 		return err
 	}},
+	"setxattr": {wire.Type_TYPE_SET_XATTR, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.SetXattr(ctx, "f", "user.a", nil)
+	}},
+	"removexattr": {wire.Type_TYPE_SET_XATTR, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.RemoveXattr(ctx, "f", "user.a")
+	}},
 	"exclusive": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
 		f, err := b.OpenFile(ctx, "x", client.OpenOptions{Write: true, Create: true, Exclusive: true})
 		if err == nil {

@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/walk"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/namespace"
 	"forebay/meta/txn"
 )
@@ -279,22 +280,54 @@ func (t *Tree) Mknod(ctx context.Context, c access.Caller, path string, e bb.Ent
 
 // SetAttr changes attributes of the caller's file or directory.
 func (t *Tree) SetAttr(ctx context.Context, c access.Caller, path string, a namespace.Attr) (bb.Entry, error) {
-	dir, name, err := t.Parent(ctx, c, "setattr", path)
-	if err == nil {
-		err = t.MayChange("setattr", path)
+	const op = "setattr"
+	return t.setAttr(ctx, c, op, path, a, func(e *bb.Entry) error {
+		if wrong := mayNotSet(&c, e, &a); wrong != "" {
+			return access.Denied(op, t.address(path), wrong)
+		}
+		return nil
+	})
+}
+
+// SetXattr changes an extended attribute of a file or directory that the caller may write. NotFound and Exists may be
+// about the attribute.
+func (t *Tree) SetXattr(ctx context.Context, c access.Caller, path string, change xattr.Change) (bb.Entry, error) {
+	const op = "setxattr"
+	return t.setAttr(ctx, c, op, path, namespace.Attr{Xattr: &change}, func(e *bb.Entry) error {
+		if !e.Type.Special() && !c.Permits(e.UID, e.GID, e.Mode, access.Write) {
+			return access.Denied(op, t.address(path), "write it")
+		}
+		return nil
+	})
+}
+
+// setAttrTries is how often a change of attributes is checked anew, since another one of the entry came between.
+const setAttrTries = 100
+
+// setAttr changes attributes of the entry that may has accepted: another file that was renamed into the place meanwhile,
+// or one that has another owner by then, is checked again.
+func (t *Tree) setAttr(ctx context.Context, c access.Caller, op, path string, a namespace.Attr, may func(*bb.Entry) error) (e bb.Entry, err error) {
+	for range setAttrTries {
+		dir, name, err := t.Parent(ctx, c, op, path)
+		if err == nil {
+			err = t.MayChange(op, path)
+		}
+		if err != nil {
+			return bb.Entry{}, err
+		}
+		if e, err = t.names.Lookup(ctx, dir.ID, name); err != nil {
+			return bb.Entry{}, bb.Wrap(op, t.address(path), err)
+		}
+		if err := may(&e); err != nil {
+			return bb.Entry{}, err
+		}
+		a.Revision = e.Revision
+		e, err = t.names.SetAttr(ctx, dir.ID, name, a)
+		if !errors.Is(err, namespace.ErrConflict) || ctx.Err() != nil {
+			return e, bb.Wrap(op, t.address(path), err)
+		}
 	}
-	if err != nil {
-		return bb.Entry{}, err
-	}
-	e, err := t.names.Lookup(ctx, dir.ID, name)
-	if err != nil {
-		return bb.Entry{}, bb.Wrap("setattr", t.address(path), err)
-	}
-	if wrong := mayNotSet(&c, &e, &a); wrong != "" {
-		return bb.Entry{}, access.Denied("setattr", t.address(path), wrong)
-	}
-	e, err = t.names.SetAttr(ctx, dir.ID, name, a)
-	return e, bb.Wrap("setattr", t.address(path), err)
+	return bb.Entry{}, bb.E(bb.Busy, op, t.address(path), "others keep changing it").WithRemedy("try again")
 }
 
 // mayNotSet returns the part of a change of attributes that a caller may not do; "": it may do all.

@@ -19,6 +19,7 @@ type world struct {
 	txn     bb.Txn
 	winner  string // of its tasks
 	calls   []string
+	before  func() // a change of attributes, once
 }
 
 func (w *world) Lookup(_ context.Context, dir bb.DirID, name string) (bb.Entry, error) {

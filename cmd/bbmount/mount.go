@@ -82,7 +82,6 @@ func (o *options) fuse() *fusefs.Options {
 			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
 			FsName: "bb://" + o.buffer, Name: mounts.Subtype,
 			MaxWrite: maxRequest, MaxReadAhead: maxRequest, MaxBackground: maxBackground,
-			DisableXAttrs: true,
 		},
 	}
 }

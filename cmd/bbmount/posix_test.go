@@ -18,8 +18,6 @@ var notCarried = map[string]string{
 	"LinkUnlinkRename":    "hard links are refused",
 	"OpenSymlinkRace":     "an open whose name becomes another file twice meanwhile is ESTALE",
 	"Tmpfile":             "O_TMPFILE is refused",
-	"XAttr":               "extended attributes are refused",
-	"XAttrLarge":          "extended attributes are refused",
 }
 
 // TestPosix runs the suite of go-fuse.

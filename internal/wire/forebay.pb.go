@@ -72,6 +72,8 @@ const (
 	Type_TYPE_SETATTR        Type = 25 // SetAttr → Entry
 	Type_TYPE_LOST           Type = 26 // BufferName → Entries… : the lost files
 	Type_TYPE_MKNOD          Type = 27 // Mknod → Entry
+	Type_TYPE_SET_XATTR      Type = 28 // SetXattr → Empty
+	Type_TYPE_XATTRS         Type = 29 // PathRequest → Xattrs
 	Type_TYPE_OPEN           Type = 30 // Open → Opened
 	Type_TYPE_COMMIT         Type = 31 // Commit → Committed
 	Type_TYPE_EXTENTS        Type = 32 // ExtentsRequest → Extents
@@ -138,6 +140,8 @@ var (
 		25: "TYPE_SETATTR",
 		26: "TYPE_LOST",
 		27: "TYPE_MKNOD",
+		28: "TYPE_SET_XATTR",
+		29: "TYPE_XATTRS",
 		30: "TYPE_OPEN",
 		31: "TYPE_COMMIT",
 		32: "TYPE_EXTENTS",
@@ -200,6 +204,8 @@ var (
 		"TYPE_SETATTR":        25,
 		"TYPE_LOST":           26,
 		"TYPE_MKNOD":          27,
+		"TYPE_SET_XATTR":      28,
+		"TYPE_XATTRS":         29,
 		"TYPE_OPEN":           30,
 		"TYPE_COMMIT":         31,
 		"TYPE_EXTENTS":        32,
@@ -2687,6 +2693,196 @@ func (x *SetAttr) GetMtimeNs() int64 {
 	return 0
 }
 
+// SetXattr changes an extended attribute of a file or directory.
+type SetXattr struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Name          []byte                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // "user." and at most 250 bytes more
+	Value         []byte                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	Op            uint32                 `protobuf:"varint,5,opt,name=op,proto3" json:"op,omitempty"` // 0: set, 1: create (EXISTS), 2: replace (NOT_FOUND), 3: remove (NOT_FOUND)
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetXattr) Reset() {
+	*x = SetXattr{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetXattr) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetXattr) ProtoMessage() {}
+
+func (x *SetXattr) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetXattr.ProtoReflect.Descriptor instead.
+func (*SetXattr) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SetXattr) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *SetXattr) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SetXattr) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *SetXattr) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *SetXattr) GetOp() uint32 {
+	if x != nil {
+		return x.Op
+	}
+	return 0
+}
+
+// Xattrs are the extended attributes of a file or directory by name.
+type Xattrs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Xattrs        []*Xattr               `protobuf:"bytes,1,rep,name=xattrs,proto3" json:"xattrs,omitempty"`
+	Unreadable    bool                   `protobuf:"varint,2,opt,name=unreadable,proto3" json:"unreadable,omitempty"` // the caller may not read the file: the values are left out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Xattrs) Reset() {
+	*x = Xattrs{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Xattrs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Xattrs) ProtoMessage() {}
+
+func (x *Xattrs) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Xattrs.ProtoReflect.Descriptor instead.
+func (*Xattrs) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Xattrs) GetXattrs() []*Xattr {
+	if x != nil {
+		return x.Xattrs
+	}
+	return nil
+}
+
+func (x *Xattrs) GetUnreadable() bool {
+	if x != nil {
+		return x.Unreadable
+	}
+	return false
+}
+
+type Xattr struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	Stored        bool                   `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"` // the store has this value with the file's last flush
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Xattr) Reset() {
+	*x = Xattr{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Xattr) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Xattr) ProtoMessage() {}
+
+func (x *Xattr) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Xattr.ProtoReflect.Descriptor instead.
+func (*Xattr) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Xattr) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Xattr) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *Xattr) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
+}
+
 // Open opens a file. The handle is the client's choice (never 0, not used twice in
 // a session), so that a commit can be sent before Opened has come.
 //
@@ -2717,7 +2913,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2925,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2938,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Open) GetHandle() uint64 {
@@ -2871,7 +3067,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3079,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3092,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Opened) GetEntry() *Entry {
@@ -2957,7 +3153,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3165,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3178,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LeaseRequest) GetBuffer() string {
@@ -3042,7 +3238,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3250,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3263,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Lease) GetId() uint64 {
@@ -3128,7 +3324,7 @@ type ReturnLease struct {
 
 func (x *ReturnLease) Reset() {
 	*x = ReturnLease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3336,7 @@ func (x *ReturnLease) String() string {
 func (*ReturnLease) ProtoMessage() {}
 
 func (x *ReturnLease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3349,7 @@ func (x *ReturnLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReturnLease.ProtoReflect.Descriptor instead.
 func (*ReturnLease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReturnLease) GetId() uint64 {
@@ -3175,7 +3371,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3383,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3396,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Region) GetId() uint64 {
@@ -3247,7 +3443,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3455,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3468,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Commit) GetHandle() uint64 {
@@ -3337,7 +3533,7 @@ type NewExtent struct {
 
 func (x *NewExtent) Reset() {
 	*x = NewExtent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3545,7 @@ func (x *NewExtent) String() string {
 func (*NewExtent) ProtoMessage() {}
 
 func (x *NewExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3558,7 @@ func (x *NewExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewExtent.ProtoReflect.Descriptor instead.
 func (*NewExtent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NewExtent) GetFileOffset() int64 {
@@ -3411,7 +3607,7 @@ type Committed struct {
 
 func (x *Committed) Reset() {
 	*x = Committed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +3619,7 @@ func (x *Committed) String() string {
 func (*Committed) ProtoMessage() {}
 
 func (x *Committed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +3632,7 @@ func (x *Committed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committed.ProtoReflect.Descriptor instead.
 func (*Committed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Committed) GetSize() int64 {
@@ -3476,7 +3672,7 @@ type ExtentsRequest struct {
 
 func (x *ExtentsRequest) Reset() {
 	*x = ExtentsRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3684,7 @@ func (x *ExtentsRequest) String() string {
 func (*ExtentsRequest) ProtoMessage() {}
 
 func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3697,7 @@ func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentsRequest.ProtoReflect.Descriptor instead.
 func (*ExtentsRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExtentsRequest) GetHandle() uint64 {
@@ -3552,7 +3748,7 @@ type Extents struct {
 
 func (x *Extents) Reset() {
 	*x = Extents{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3564,7 +3760,7 @@ func (x *Extents) String() string {
 func (*Extents) ProtoMessage() {}
 
 func (x *Extents) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3577,7 +3773,7 @@ func (x *Extents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extents.ProtoReflect.Descriptor instead.
 func (*Extents) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Extents) GetPin() uint64 {
@@ -3630,7 +3826,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3838,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3851,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Extent) GetFileOffset() int64 {
@@ -3716,7 +3912,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3924,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3937,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Unpin) GetPins() []uint64 {
@@ -3760,7 +3956,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3968,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3981,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Close) GetHandle() uint64 {
@@ -3809,7 +4005,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +4017,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +4030,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Drain) GetBuffer() string {
@@ -3894,7 +4090,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4102,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4115,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Stage) GetBuffer() string {
@@ -3974,7 +4170,7 @@ type Verify struct {
 
 func (x *Verify) Reset() {
 	*x = Verify{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4182,7 @@ func (x *Verify) String() string {
 func (*Verify) ProtoMessage() {}
 
 func (x *Verify) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4195,7 @@ func (x *Verify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verify.ProtoReflect.Descriptor instead.
 func (*Verify) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Verify) GetUrl() string {
@@ -4044,7 +4240,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4252,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4265,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Progress) GetFilesTotal() int64 {
@@ -4217,7 +4413,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4425,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4438,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Failure) GetPath() string {
@@ -4284,7 +4480,7 @@ type JobRequest struct {
 
 func (x *JobRequest) Reset() {
 	*x = JobRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4296,7 +4492,7 @@ func (x *JobRequest) String() string {
 func (*JobRequest) ProtoMessage() {}
 
 func (x *JobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4309,7 +4505,7 @@ func (x *JobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRequest.ProtoReflect.Descriptor instead.
 func (*JobRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *JobRequest) GetId() string {
@@ -4337,7 +4533,7 @@ type JobReply struct {
 
 func (x *JobReply) Reset() {
 	*x = JobReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4545,7 @@ func (x *JobReply) String() string {
 func (*JobReply) ProtoMessage() {}
 
 func (x *JobReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4558,7 @@ func (x *JobReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReply.ProtoReflect.Descriptor instead.
 func (*JobReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JobReply) GetJson() []byte {
@@ -4399,7 +4595,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4607,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4620,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -4461,7 +4657,7 @@ type SupersededSteps struct {
 
 func (x *SupersededSteps) Reset() {
 	*x = SupersededSteps{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4473,7 +4669,7 @@ func (x *SupersededSteps) String() string {
 func (*SupersededSteps) ProtoMessage() {}
 
 func (x *SupersededSteps) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4486,7 +4682,7 @@ func (x *SupersededSteps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupersededSteps.ProtoReflect.Descriptor instead.
 func (*SupersededSteps) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SupersededSteps) GetBuffer() string {
@@ -4536,7 +4732,7 @@ type SupersededStep struct {
 
 func (x *SupersededStep) Reset() {
 	*x = SupersededStep{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +4744,7 @@ func (x *SupersededStep) String() string {
 func (*SupersededStep) ProtoMessage() {}
 
 func (x *SupersededStep) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4561,7 +4757,7 @@ func (x *SupersededStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupersededStep.ProtoReflect.Descriptor instead.
 func (*SupersededStep) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SupersededStep) GetStep() string {
@@ -4604,7 +4800,7 @@ type DroppedFiles struct {
 
 func (x *DroppedFiles) Reset() {
 	*x = DroppedFiles{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4812,7 @@ func (x *DroppedFiles) String() string {
 func (*DroppedFiles) ProtoMessage() {}
 
 func (x *DroppedFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4825,7 @@ func (x *DroppedFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DroppedFiles.ProtoReflect.Descriptor instead.
 func (*DroppedFiles) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DroppedFiles) GetNode() string {
@@ -4668,7 +4864,7 @@ type LifetimeOpen struct {
 
 func (x *LifetimeOpen) Reset() {
 	*x = LifetimeOpen{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4680,7 +4876,7 @@ func (x *LifetimeOpen) String() string {
 func (*LifetimeOpen) ProtoMessage() {}
 
 func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4693,7 +4889,7 @@ func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeOpen.ProtoReflect.Descriptor instead.
 func (*LifetimeOpen) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LifetimeOpen) GetJson() []byte {
@@ -4742,7 +4938,7 @@ type LifetimeLeave struct {
 
 func (x *LifetimeLeave) Reset() {
 	*x = LifetimeLeave{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4754,7 +4950,7 @@ func (x *LifetimeLeave) String() string {
 func (*LifetimeLeave) ProtoMessage() {}
 
 func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4767,7 +4963,7 @@ func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeLeave.ProtoReflect.Descriptor instead.
 func (*LifetimeLeave) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LifetimeLeave) GetKey() string {
@@ -4803,7 +4999,7 @@ type LifetimeEnd struct {
 
 func (x *LifetimeEnd) Reset() {
 	*x = LifetimeEnd{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +5011,7 @@ func (x *LifetimeEnd) String() string {
 func (*LifetimeEnd) ProtoMessage() {}
 
 func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +5024,7 @@ func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeEnd.ProtoReflect.Descriptor instead.
 func (*LifetimeEnd) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *LifetimeEnd) GetKey() string {
@@ -4871,7 +5067,7 @@ type LifetimeDue struct {
 
 func (x *LifetimeDue) Reset() {
 	*x = LifetimeDue{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4883,7 +5079,7 @@ func (x *LifetimeDue) String() string {
 func (*LifetimeDue) ProtoMessage() {}
 
 func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4896,7 +5092,7 @@ func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeDue.ProtoReflect.Descriptor instead.
 func (*LifetimeDue) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LifetimeDue) GetKey() string {
@@ -4930,7 +5126,7 @@ type Lifetimes struct {
 
 func (x *Lifetimes) Reset() {
 	*x = Lifetimes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4942,7 +5138,7 @@ func (x *Lifetimes) String() string {
 func (*Lifetimes) ProtoMessage() {}
 
 func (x *Lifetimes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4955,7 +5151,7 @@ func (x *Lifetimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetimes.ProtoReflect.Descriptor instead.
 func (*Lifetimes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Lifetimes) GetKey() string {
@@ -4997,7 +5193,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5009,7 +5205,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5022,7 +5218,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Txn) GetBuffer() string {
@@ -5132,7 +5328,7 @@ type Txns struct {
 
 func (x *Txns) Reset() {
 	*x = Txns{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5144,7 +5340,7 @@ func (x *Txns) String() string {
 func (*Txns) ProtoMessage() {}
 
 func (x *Txns) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5157,7 +5353,7 @@ func (x *Txns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txns.ProtoReflect.Descriptor instead.
 func (*Txns) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Txns) GetTxns() []*Txn {
@@ -5181,7 +5377,7 @@ type TxnBegin struct {
 
 func (x *TxnBegin) Reset() {
 	*x = TxnBegin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5193,7 +5389,7 @@ func (x *TxnBegin) String() string {
 func (*TxnBegin) ProtoMessage() {}
 
 func (x *TxnBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5206,7 +5402,7 @@ func (x *TxnBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnBegin.ProtoReflect.Descriptor instead.
 func (*TxnBegin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TxnBegin) GetBuffer() string {
@@ -5247,7 +5443,7 @@ type TxnName struct {
 
 func (x *TxnName) Reset() {
 	*x = TxnName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5455,7 @@ func (x *TxnName) String() string {
 func (*TxnName) ProtoMessage() {}
 
 func (x *TxnName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5468,7 @@ func (x *TxnName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnName.ProtoReflect.Descriptor instead.
 func (*TxnName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TxnName) GetBuffer() string {
@@ -5302,7 +5498,7 @@ type TxnAdopt struct {
 
 func (x *TxnAdopt) Reset() {
 	*x = TxnAdopt{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5314,7 +5510,7 @@ func (x *TxnAdopt) String() string {
 func (*TxnAdopt) ProtoMessage() {}
 
 func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5327,7 +5523,7 @@ func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopt.ProtoReflect.Descriptor instead.
 func (*TxnAdopt) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TxnAdopt) GetBuffer() string {
@@ -5367,7 +5563,7 @@ type TxnAdopted struct {
 
 func (x *TxnAdopted) Reset() {
 	*x = TxnAdopted{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5379,7 +5575,7 @@ func (x *TxnAdopted) String() string {
 func (*TxnAdopted) ProtoMessage() {}
 
 func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5392,7 +5588,7 @@ func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopted.ProtoReflect.Descriptor instead.
 func (*TxnAdopted) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TxnAdopted) GetWinner() string {
@@ -5416,7 +5612,7 @@ type TxnCommit struct {
 
 func (x *TxnCommit) Reset() {
 	*x = TxnCommit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5624,7 @@ func (x *TxnCommit) String() string {
 func (*TxnCommit) ProtoMessage() {}
 
 func (x *TxnCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5637,7 @@ func (x *TxnCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnCommit.ProtoReflect.Descriptor instead.
 func (*TxnCommit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TxnCommit) GetBuffer() string {
@@ -5482,7 +5678,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5494,7 +5690,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5507,7 +5703,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -5542,7 +5738,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5554,7 +5750,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5567,7 +5763,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Node) GetName() string {
@@ -5698,7 +5894,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5710,7 +5906,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5723,7 +5919,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *NodeName) GetName() string {
@@ -5744,7 +5940,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5756,7 +5952,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5769,7 +5965,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -5805,7 +6001,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5817,7 +6013,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5830,7 +6026,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -5872,7 +6068,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5884,7 +6080,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5897,7 +6093,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -5924,7 +6120,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5936,7 +6132,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5949,7 +6145,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Token) GetToken() []byte {
@@ -5980,7 +6176,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5992,7 +6188,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[75]
+	mi := &file_internal_wire_forebay_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6005,7 +6201,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -6045,7 +6241,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6057,7 +6253,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[76]
+	mi := &file_internal_wire_forebay_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6070,7 +6266,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{76}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Take) GetBuffer() string {
@@ -6128,7 +6324,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[77]
+	mi := &file_internal_wire_forebay_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6140,7 +6336,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[77]
+	mi := &file_internal_wire_forebay_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6153,7 +6349,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{77}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -6194,7 +6390,7 @@ type PlaceRename struct {
 
 func (x *PlaceRename) Reset() {
 	*x = PlaceRename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[78]
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6206,7 +6402,7 @@ func (x *PlaceRename) String() string {
 func (*PlaceRename) ProtoMessage() {}
 
 func (x *PlaceRename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[78]
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6219,7 +6415,7 @@ func (x *PlaceRename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
 func (*PlaceRename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{78}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *PlaceRename) GetBuffer() string {
@@ -6285,7 +6481,7 @@ type PlaceRemove struct {
 
 func (x *PlaceRemove) Reset() {
 	*x = PlaceRemove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[79]
+	mi := &file_internal_wire_forebay_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6297,7 +6493,7 @@ func (x *PlaceRemove) String() string {
 func (*PlaceRemove) ProtoMessage() {}
 
 func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[79]
+	mi := &file_internal_wire_forebay_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6310,7 +6506,7 @@ func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
 func (*PlaceRemove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{79}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *PlaceRemove) GetBuffer() string {
@@ -6367,7 +6563,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[80]
+	mi := &file_internal_wire_forebay_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6379,7 +6575,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[80]
+	mi := &file_internal_wire_forebay_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6392,7 +6588,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{80}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -6436,7 +6632,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	mi := &file_internal_wire_forebay_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6448,7 +6644,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	mi := &file_internal_wire_forebay_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6461,7 +6657,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -6748,7 +6944,22 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05_modeB\x06\n" +
 	"\x04_uidB\x06\n" +
 	"\x04_gidB\v\n" +
-	"\t_mtime_ns\"\xc2\x03\n" +
+	"\t_mtime_ns\"p\n" +
+	"\bSetXattr\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\fR\x04name\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\fR\x05value\x12\x0e\n" +
+	"\x02op\x18\x05 \x01(\rR\x02op\"S\n" +
+	"\x06Xattrs\x12)\n" +
+	"\x06xattrs\x18\x01 \x03(\v2\x11.forebay.v1.XattrR\x06xattrs\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x02 \x01(\bR\n" +
+	"unreadable\"I\n" +
+	"\x05Xattr\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x16\n" +
+	"\x06stored\x18\x03 \x01(\bR\x06stored\"\xc2\x03\n" +
 	"\x04Open\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x16\n" +
 	"\x06buffer\x18\x02 \x01(\tR\x06buffer\x12\x12\n" +
@@ -7092,7 +7303,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
 	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
-	"\x04more\x18\b \x01(\bR\x04more*\xee\b\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\x93\t\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -7119,7 +7330,9 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\fTYPE_SETATTR\x10\x19\x12\r\n" +
 	"\tTYPE_LOST\x10\x1a\x12\x0e\n" +
 	"\n" +
-	"TYPE_MKNOD\x10\x1b\x12\r\n" +
+	"TYPE_MKNOD\x10\x1b\x12\x12\n" +
+	"\x0eTYPE_SET_XATTR\x10\x1c\x12\x0f\n" +
+	"\vTYPE_XATTRS\x10\x1d\x12\r\n" +
 	"\tTYPE_OPEN\x10\x1e\x12\x0f\n" +
 	"\vTYPE_COMMIT\x10\x1f\x12\x10\n" +
 	"\fTYPE_EXTENTS\x10 \x12\x0e\n" +
@@ -7181,7 +7394,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 
 var (
 	file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 82)
+	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 85)
 	file_internal_wire_forebay_proto_goTypes   = []any{
 		Type(0),                 // 0: forebay.v1.Type
 		(*Empty)(nil),           // 1: forebay.v1.Empty
@@ -7215,57 +7428,60 @@ var (
 		(*Remove)(nil),          // 29: forebay.v1.Remove
 		(*Removed)(nil),         // 30: forebay.v1.Removed
 		(*SetAttr)(nil),         // 31: forebay.v1.SetAttr
-		(*Open)(nil),            // 32: forebay.v1.Open
-		(*Opened)(nil),          // 33: forebay.v1.Opened
-		(*LeaseRequest)(nil),    // 34: forebay.v1.LeaseRequest
-		(*Lease)(nil),           // 35: forebay.v1.Lease
-		(*ReturnLease)(nil),     // 36: forebay.v1.ReturnLease
-		(*Region)(nil),          // 37: forebay.v1.Region
-		(*Commit)(nil),          // 38: forebay.v1.Commit
-		(*NewExtent)(nil),       // 39: forebay.v1.NewExtent
-		(*Committed)(nil),       // 40: forebay.v1.Committed
-		(*ExtentsRequest)(nil),  // 41: forebay.v1.ExtentsRequest
-		(*Extents)(nil),         // 42: forebay.v1.Extents
-		(*Extent)(nil),          // 43: forebay.v1.Extent
-		(*Unpin)(nil),           // 44: forebay.v1.Unpin
-		(*Close)(nil),           // 45: forebay.v1.Close
-		(*Drain)(nil),           // 46: forebay.v1.Drain
-		(*Stage)(nil),           // 47: forebay.v1.Stage
-		(*Verify)(nil),          // 48: forebay.v1.Verify
-		(*Progress)(nil),        // 49: forebay.v1.Progress
-		(*Failure)(nil),         // 50: forebay.v1.Failure
-		(*JobRequest)(nil),      // 51: forebay.v1.JobRequest
-		(*JobReply)(nil),        // 52: forebay.v1.JobReply
-		(*Lifetime)(nil),        // 53: forebay.v1.Lifetime
-		(*SupersededSteps)(nil), // 54: forebay.v1.SupersededSteps
-		(*SupersededStep)(nil),  // 55: forebay.v1.SupersededStep
-		(*DroppedFiles)(nil),    // 56: forebay.v1.DroppedFiles
-		(*LifetimeOpen)(nil),    // 57: forebay.v1.LifetimeOpen
-		(*LifetimeLeave)(nil),   // 58: forebay.v1.LifetimeLeave
-		(*LifetimeEnd)(nil),     // 59: forebay.v1.LifetimeEnd
-		(*LifetimeDue)(nil),     // 60: forebay.v1.LifetimeDue
-		(*Lifetimes)(nil),       // 61: forebay.v1.Lifetimes
-		(*Txn)(nil),             // 62: forebay.v1.Txn
-		(*Txns)(nil),            // 63: forebay.v1.Txns
-		(*TxnBegin)(nil),        // 64: forebay.v1.TxnBegin
-		(*TxnName)(nil),         // 65: forebay.v1.TxnName
-		(*TxnAdopt)(nil),        // 66: forebay.v1.TxnAdopt
-		(*TxnAdopted)(nil),      // 67: forebay.v1.TxnAdopted
-		(*TxnCommit)(nil),       // 68: forebay.v1.TxnCommit
-		(*Nodes)(nil),           // 69: forebay.v1.Nodes
-		(*Node)(nil),            // 70: forebay.v1.Node
-		(*NodeName)(nil),        // 71: forebay.v1.NodeName
-		(*NodeDrain)(nil),       // 72: forebay.v1.NodeDrain
-		(*NodeForgotten)(nil),   // 73: forebay.v1.NodeForgotten
-		(*TokenRequest)(nil),    // 74: forebay.v1.TokenRequest
-		(*Token)(nil),           // 75: forebay.v1.Token
-		(*Hold)(nil),            // 76: forebay.v1.Hold
-		(*Take)(nil),            // 77: forebay.v1.Take
-		(*Recheck)(nil),         // 78: forebay.v1.Recheck
-		(*PlaceRename)(nil),     // 79: forebay.v1.PlaceRename
-		(*PlaceRemove)(nil),     // 80: forebay.v1.PlaceRemove
-		(*Discard)(nil),         // 81: forebay.v1.Discard
-		(*Replicate)(nil),       // 82: forebay.v1.Replicate
+		(*SetXattr)(nil),        // 32: forebay.v1.SetXattr
+		(*Xattrs)(nil),          // 33: forebay.v1.Xattrs
+		(*Xattr)(nil),           // 34: forebay.v1.Xattr
+		(*Open)(nil),            // 35: forebay.v1.Open
+		(*Opened)(nil),          // 36: forebay.v1.Opened
+		(*LeaseRequest)(nil),    // 37: forebay.v1.LeaseRequest
+		(*Lease)(nil),           // 38: forebay.v1.Lease
+		(*ReturnLease)(nil),     // 39: forebay.v1.ReturnLease
+		(*Region)(nil),          // 40: forebay.v1.Region
+		(*Commit)(nil),          // 41: forebay.v1.Commit
+		(*NewExtent)(nil),       // 42: forebay.v1.NewExtent
+		(*Committed)(nil),       // 43: forebay.v1.Committed
+		(*ExtentsRequest)(nil),  // 44: forebay.v1.ExtentsRequest
+		(*Extents)(nil),         // 45: forebay.v1.Extents
+		(*Extent)(nil),          // 46: forebay.v1.Extent
+		(*Unpin)(nil),           // 47: forebay.v1.Unpin
+		(*Close)(nil),           // 48: forebay.v1.Close
+		(*Drain)(nil),           // 49: forebay.v1.Drain
+		(*Stage)(nil),           // 50: forebay.v1.Stage
+		(*Verify)(nil),          // 51: forebay.v1.Verify
+		(*Progress)(nil),        // 52: forebay.v1.Progress
+		(*Failure)(nil),         // 53: forebay.v1.Failure
+		(*JobRequest)(nil),      // 54: forebay.v1.JobRequest
+		(*JobReply)(nil),        // 55: forebay.v1.JobReply
+		(*Lifetime)(nil),        // 56: forebay.v1.Lifetime
+		(*SupersededSteps)(nil), // 57: forebay.v1.SupersededSteps
+		(*SupersededStep)(nil),  // 58: forebay.v1.SupersededStep
+		(*DroppedFiles)(nil),    // 59: forebay.v1.DroppedFiles
+		(*LifetimeOpen)(nil),    // 60: forebay.v1.LifetimeOpen
+		(*LifetimeLeave)(nil),   // 61: forebay.v1.LifetimeLeave
+		(*LifetimeEnd)(nil),     // 62: forebay.v1.LifetimeEnd
+		(*LifetimeDue)(nil),     // 63: forebay.v1.LifetimeDue
+		(*Lifetimes)(nil),       // 64: forebay.v1.Lifetimes
+		(*Txn)(nil),             // 65: forebay.v1.Txn
+		(*Txns)(nil),            // 66: forebay.v1.Txns
+		(*TxnBegin)(nil),        // 67: forebay.v1.TxnBegin
+		(*TxnName)(nil),         // 68: forebay.v1.TxnName
+		(*TxnAdopt)(nil),        // 69: forebay.v1.TxnAdopt
+		(*TxnAdopted)(nil),      // 70: forebay.v1.TxnAdopted
+		(*TxnCommit)(nil),       // 71: forebay.v1.TxnCommit
+		(*Nodes)(nil),           // 72: forebay.v1.Nodes
+		(*Node)(nil),            // 73: forebay.v1.Node
+		(*NodeName)(nil),        // 74: forebay.v1.NodeName
+		(*NodeDrain)(nil),       // 75: forebay.v1.NodeDrain
+		(*NodeForgotten)(nil),   // 76: forebay.v1.NodeForgotten
+		(*TokenRequest)(nil),    // 77: forebay.v1.TokenRequest
+		(*Token)(nil),           // 78: forebay.v1.Token
+		(*Hold)(nil),            // 79: forebay.v1.Hold
+		(*Take)(nil),            // 80: forebay.v1.Take
+		(*Recheck)(nil),         // 81: forebay.v1.Recheck
+		(*PlaceRename)(nil),     // 82: forebay.v1.PlaceRename
+		(*PlaceRemove)(nil),     // 83: forebay.v1.PlaceRemove
+		(*Discard)(nil),         // 84: forebay.v1.Discard
+		(*Replicate)(nil),       // 85: forebay.v1.Replicate
 	}
 )
 
@@ -7276,26 +7492,27 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	22, // 3: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
 	20, // 4: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
 	20, // 5: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
-	20, // 6: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
-	42, // 7: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
-	37, // 8: forebay.v1.Lease.region:type_name -> forebay.v1.Region
-	39, // 9: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
-	43, // 10: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
-	37, // 11: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
-	50, // 12: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	54, // 13: forebay.v1.Lifetime.superseded:type_name -> forebay.v1.SupersededSteps
-	56, // 14: forebay.v1.Lifetime.dropped:type_name -> forebay.v1.DroppedFiles
-	55, // 15: forebay.v1.SupersededSteps.steps:type_name -> forebay.v1.SupersededStep
-	18, // 16: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
-	62, // 17: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
-	70, // 18: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
-	20, // 19: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	39, // 20: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	34, // 6: forebay.v1.Xattrs.xattrs:type_name -> forebay.v1.Xattr
+	20, // 7: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
+	45, // 8: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
+	40, // 9: forebay.v1.Lease.region:type_name -> forebay.v1.Region
+	42, // 10: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
+	46, // 11: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
+	40, // 12: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
+	53, // 13: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
+	57, // 14: forebay.v1.Lifetime.superseded:type_name -> forebay.v1.SupersededSteps
+	59, // 15: forebay.v1.Lifetime.dropped:type_name -> forebay.v1.DroppedFiles
+	58, // 16: forebay.v1.SupersededSteps.steps:type_name -> forebay.v1.SupersededStep
+	18, // 17: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
+	65, // 18: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
+	73, // 19: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	20, // 20: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	42, // 21: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_internal_wire_forebay_proto_init() }
@@ -7310,7 +7527,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   82,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

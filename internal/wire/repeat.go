@@ -43,6 +43,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_BUFFER_GET:  reading,
 	Type_TYPE_BUFFER_LIST: reading,
 	Type_TYPE_STAT:        reading,
+	Type_TYPE_XATTRS:      reading,
 	Type_TYPE_LIST:        reading,
 	Type_TYPE_LOST:        reading,
 	Type_TYPE_EXTENTS:     reading,
@@ -87,6 +88,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_RENAME:         onceOnly,
 	Type_TYPE_REMOVE:         onceOnly,
 	Type_TYPE_SETATTR:        onceOnly,
+	Type_TYPE_SET_XATTR:      onceOnly,
 	Type_TYPE_NODE_UNDRAIN:   onceOnly, // it may have been drained again
 	Type_TYPE_NODE_FORGET:    onceOnly, // the node may have come back, and gone again with more
 	Type_TYPE_LIFETIME_DUE:   onceOnly, // a newer date, or a warning, may be there
@@ -123,7 +125,7 @@ func Changes(typ Type, m proto.Message) bool {
 // have been carried out.
 func saysOutcome(typ Type) bool {
 	switch typ {
-	case Type_TYPE_MKDIR, Type_TYPE_MKNOD, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
+	case Type_TYPE_MKDIR, Type_TYPE_MKNOD, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_SET_XATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
 		return true
 	}
 	return false

@@ -38,6 +38,8 @@ func TestMayRepeat(t *testing.T) {
 		{Type_TYPE_REMOVE, &Remove{Recursive: true}, false},
 		{Type_TYPE_RENAME, &Rename{NoReplace: true}, false},
 		{Type_TYPE_SETATTR, &SetAttr{}, false},
+		{Type_TYPE_SET_XATTR, &SetXattr{}, false},
+		{Type_TYPE_XATTRS, &PathRequest{}, true},
 		{Type_TYPE_BUFFER_DESTROY, &BufferDestroy{}, false},
 		{Type_TYPE_NODE_FORGET, &NodeName{}, false},
 		{Type_TYPE_NODE_UNDRAIN, &NodeName{}, false},

@@ -14,7 +14,8 @@ import (
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
 //	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
-//	   lifetimes of batch jobs; transactions; symbolic links, FIFOs and sockets
+//	   lifetimes of batch jobs; transactions; symbolic links, FIFOs and sockets; extended
+//	   attributes
 //
 // Allowed changes of the schema:
 //
@@ -48,6 +49,7 @@ const (
 	VersionFences    = 2
 	VersionBelow     = 2
 	VersionSpecial   = 2
+	VersionXattrs    = 2
 	VersionRebuilds  = 2
 )
 
@@ -103,6 +105,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionTxns, "transactions"
 	case Type_TYPE_MKNOD:
 		return VersionSpecial, "symbolic links, FIFOs and sockets"
+	case Type_TYPE_SET_XATTR, Type_TYPE_XATTRS:
+		return VersionXattrs, "extended attributes"
 	case Type_TYPE_BUFFER_REBUILD:
 		return VersionRebuilds, "rebuilding a namespace"
 	case Type_TYPE_TOKEN:

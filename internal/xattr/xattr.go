@@ -202,8 +202,13 @@ func (x List) Apply(c *Change) (List, error) {
 	}
 	now := Make(append(all, Attr{Name: c.Name, Value: c.Value})...)
 	if len(now) > MaxTotal {
-		return x, bb.E(bb.NoSpace, "xattr", bb.Printable(c.Name), fmt.Sprintf("the attributes would take %d bytes, an entry has at most %d", len(now), MaxTotal)).
-			WithRemedy("remove other attributes, or keep the value in a file")
+		return x, TooLarge(c.Name, len(now))
 	}
 	return now, nil
+}
+
+// TooLarge returns the error of a change after which the attributes of an entry would take a number of bytes.
+func TooLarge(name string, total int) error {
+	return bb.E(bb.NoSpace, "xattr", bb.Printable(name), fmt.Sprintf("the attributes would take %d bytes, an entry has at most %d", total, MaxTotal)).
+		WithRemedy("remove other attributes, or keep the value in a file")
 }

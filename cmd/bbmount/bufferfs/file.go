@@ -17,6 +17,7 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/allocate"
+	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
 	"forebay/internal/bb"
 )
@@ -307,7 +308,7 @@ func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.Fi
 
 // make creates a file, until the outcome is known.
 func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile, err error) {
-	err = settle(ctx, func(repeated bool) (err error) {
+	err = request.Settle(ctx, func(repeated bool) (err error) {
 		w, err = f.openFile(ctx, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
 		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {
 			w, err = f.openFile(ctx, p, client.OpenOptions{Write: true})

@@ -16,6 +16,7 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/errno"
+	"forebay/cmd/bbmount/request"
 	"forebay/cmd/bbmount/room"
 	"forebay/internal/bb"
 )
@@ -142,6 +143,11 @@ func (f *FS) statfs(ctx context.Context, out *fuse.StatfsOut) error {
 	out.Blocks, out.Bfree = uint64(total/blockSize), uint64(free/blockSize)
 	out.Bavail = out.Bfree
 	return nil
+}
+
+// request returns the context of one request of the kernel. Call the returned function when it is answered.
+func (f *FS) request(ctx context.Context) (context.Context, func()) {
+	return request.Context(f.ctx, ctx)
 }
 
 // errno is the errno of an error for programs. One without an errno of its own is EIO, and logged.

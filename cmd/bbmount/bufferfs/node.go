@@ -13,6 +13,8 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbmount/attr"
+	"forebay/cmd/bbmount/request"
+	"forebay/cmd/bbmount/xattrs"
 	"forebay/internal/bb"
 )
 
@@ -20,6 +22,7 @@ import (
 // alone.
 type node struct {
 	fusefs.Inode
+	xattrs.Requests
 	fsys *FS
 	id   bb.FileID // of a file
 
@@ -34,6 +37,7 @@ type node struct {
 
 func (f *FS) newNode(id bb.FileID) *node {
 	n := &node{fsys: f, id: id}
+	n.Requests = xattrs.Requests{Buffer: f.b, Path: n.named}
 	n.use = semaphore.NewWeighted(exclusively)
 	return n
 }
@@ -222,6 +226,26 @@ func (n *node) stat(ctx context.Context) (client.Entry, error) {
 	return e, nil
 }
 
+// named calls do with the path of a node that has a name. Directories keep theirs meanwhile.
+func (n *node) named(ctx context.Context, do func(ctx context.Context, p string) error) syscall.Errno {
+	f := n.fsys
+	if n.isUnlinked() {
+		return syscall.EOPNOTSUPP
+	}
+	ctx, done := f.request(ctx)
+	defer done()
+	unshare, err := f.share(ctx)
+	if err != nil {
+		return f.errno(err)
+	}
+	defer unshare()
+	p, err := f.pathOf(n)
+	if err == nil {
+		err = do(ctx, p)
+	}
+	return f.errno(err)
+}
+
 func (n *node) isUnlinked() bool {
 	n.fsys.mu.Lock()
 	defer n.fsys.mu.Unlock()
@@ -290,7 +314,7 @@ func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Ent
 	if p == "" {
 		return e, syscall.EPERM // the root's attributes are the buffer's
 	}
-	err = settle(ctx, func(bool) (err error) {
+	err = request.Settle(ctx, func(bool) (err error) {
 		e, err = f.b.SetAttr(ctx, p, a)
 		return err
 	})
@@ -341,7 +365,7 @@ func (n *node) mkdir(ctx context.Context, name string, mode fs.FileMode, caller 
 	if err != nil {
 		return nil, err
 	}
-	err = settle(ctx, func(repeated bool) error {
+	err = request.Settle(ctx, func(repeated bool) error {
 		err := f.b.Mkdir(ctx, p, mode)
 		if repeated && client.KindOf(err) == client.ErrExists {
 			if e, statErr := f.b.Stat(ctx, p); statErr == nil && e.IsDir() {
@@ -391,7 +415,7 @@ func (n *node) remove(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		return settle(ctx, func(repeated bool) error {
+		return request.Settle(ctx, func(repeated bool) error {
 			err := f.b.Remove(ctx, p)
 			if repeated && client.KindOf(err) == client.ErrNotFound {
 				return nil
@@ -493,7 +517,7 @@ func (m *move) carryOut(ctx context.Context, source *node) error {
 	if m.noReplace {
 		rename = f.b.RenameNoReplace
 	}
-	err = settle(ctx, func(repeated bool) error {
+	err = request.Settle(ctx, func(repeated bool) error {
 		if repeated && f.isAt(ctx, to, source) && !f.isAt(ctx, from, source) {
 			return nil
 		}

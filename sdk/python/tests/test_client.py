@@ -236,6 +236,29 @@ def test_directories(buffer: forebay.Buffer) -> None:
     assert buffer.listdir() == []
 
 
+def test_xattrs(buffer: forebay.Buffer) -> None:
+    buffer.write_bytes("f", b"f")
+    odd = os.fsdecode(b"user.\xff")
+    buffer.setxattr("f", odd, b"\x00\xff")
+    buffer.setxattr("f", "user.a", b"1", os.XATTR_CREATE)
+    with pytest.raises(FileExistsError):
+        buffer.setxattr("f", "user.a", b"2", os.XATTR_CREATE)
+    with pytest.raises(forebay.NotFound):
+        buffer.setxattr("f", "user.b", b"2", os.XATTR_REPLACE)
+    with pytest.raises(forebay.Unsupported):
+        buffer.setxattr("f", "trusted.a", b"2")
+    with pytest.raises(forebay.NoSpace):
+        buffer.setxattr("f", "user.b", bytes(10_000))
+    buffer.write_bytes("f", b"other")
+    buffer.rename("f", "g")
+    assert buffer.listxattr("g") == ["user.a", odd]
+    assert (buffer.getxattr("g", "user.a"), buffer.getxattr("g", odd)) == (b"1", b"\x00\xff")
+    buffer.removexattr("g", "user.a")
+    for missing in (lambda: buffer.getxattr("g", "user.a"), lambda: buffer.removexattr("g", "user.a")):
+        with pytest.raises(forebay.NotFound):
+            missing()
+
+
 def test_symlinks(buffer: forebay.Buffer, store: Path) -> None:
     for name, target in {"l": "nowhere", "odd": os.fsdecode(b"\xff"), "out": "/etc/passwd"}.items():
         buffer.symlink(target, name)

@@ -45,6 +45,8 @@ CHANGES: dict[str, tuple[int, Callable[[forebay.Buffer], object]]] = {
     "remove": (w.TYPE_REMOVE, lambda b: b.remove("f")),
     "rmtree": (w.TYPE_REMOVE, lambda b: b.rmtree("f")),
     "set_attributes": (w.TYPE_SETATTR, lambda b: b.set_attributes("f", mode=0o600)),
+    "setxattr": (w.TYPE_SET_XATTR, lambda b: b.setxattr("f", "user.a", b"1")),
+    "removexattr": (w.TYPE_SET_XATTR, lambda b: b.removexattr("f", "user.a")),
     "create": (w.TYPE_OPEN, lambda b: b.open("x", "xb").abort()),
 }
 

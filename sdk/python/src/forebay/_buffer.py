@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import Message
 
 from . import _wire
-from ._errors import Error, Exists, Invalid, IsDirectory, NotDirectory, NotFound
+from ._errors import Error, Exists, Invalid, IsDirectory, NotDirectory, NotFound, Permission
 from ._file import File
 from ._token import Token
 from ._txn import Txn
@@ -19,6 +19,8 @@ from ._writer import OpenFlags, Writer
 
 if TYPE_CHECKING:
     from ._client import Client
+
+_XATTR_CREATE, _XATTR_REPLACE, _XATTR_REMOVE = 1, 2, 3  # the first two are those of os, which not all systems have
 
 M = TypeVar("M", bound=Message)
 
@@ -178,6 +180,54 @@ class Buffer:
         p = clean(path)
         m = _wire.SetAttr(buffer=self.name, path=p, mode=mode, uid=uid, gid=gid, mtime_ns=mtime_ns)
         return Entry.of(p, self._ask("setattr", p, _wire.TYPE_SETATTR, m, _wire.Entry))
+
+    def setxattr(self, path: str, attribute: str, value: bytes, flags: int = 0) -> None:
+        """Set an extended attribute of a file or directory, as os.setxattr does.
+
+        It belongs to the file: renames and new content keep it. It comes to the store with the next
+        flush of the file's content.
+
+        Args:
+            path: of the file or directory, which the user may write.
+            attribute: a name that begins with "user.": at most 255 bytes.
+            value: any bytes. All attributes of a file take at most 8 KiB.
+            flags: os.XATTR_CREATE, Exists if there is one; os.XATTR_REPLACE, NotFound if there is none.
+
+        Raises:
+            Unsupported: the name begins with something else.
+            NoSpace: the attributes would be too large.
+        """
+        if flags not in (0, _XATTR_CREATE, _XATTR_REPLACE):
+            raise Invalid("setxattr", self.address(path), f"flags {flags} are not known")
+        self._set_xattr("setxattr", path, attribute, value, flags)
+
+    def removexattr(self, path: str, attribute: str) -> None:
+        """Remove an extended attribute. NotFound if there is none of that name."""
+        self._set_xattr("removexattr", path, attribute, b"", _XATTR_REMOVE)
+
+    def _set_xattr(self, op: str, path: str, attribute: str, value: bytes, how: int) -> None:
+        m = _wire.SetXattr(
+            buffer=self.name, path=clean(path), name=os.fsencode(attribute), value=bytes(value), op=how
+        )
+        self._ask(op, path, _wire.TYPE_SET_XATTR, m, _wire.Empty)
+
+    def getxattr(self, path: str, attribute: str) -> bytes:
+        """Return the value of an extended attribute. NotFound if there is none of that name."""
+        m = self._xattrs("getxattr", path)
+        if m.unreadable:
+            raise Permission("getxattr", self.address(path), "the user may not read it")
+        for x in m.xattrs:
+            if x.name == os.fsencode(attribute):
+                return x.value
+        raise NotFound("getxattr", self.address(path), f"it has no attribute {attribute}")
+
+    def listxattr(self, path: str) -> list[str]:
+        """Return the names of the extended attributes of a file or directory, in their order."""
+        return [os.fsdecode(x.name) for x in self._xattrs("listxattr", path).xattrs]
+
+    def _xattrs(self, op: str, path: str) -> _wire.Xattrs:
+        m = _wire.PathRequest(buffer=self.name, path=clean(path))
+        return self._ask(op, path, _wire.TYPE_XATTRS, m, _wire.Xattrs)
 
     def lost(self) -> list[Entry]:
         """Return the files whose bytes are lost."""

@@ -20,7 +20,7 @@ NOT_ASKED = frozenset({
 #: Requests that change nothing.
 READING = frozenset({
     w.TYPE_STATUS, w.TYPE_SUBSCRIBE, w.TYPE_BUFFER_GET, w.TYPE_BUFFER_LIST, w.TYPE_STAT,
-    w.TYPE_LIST, w.TYPE_LOST, w.TYPE_EXTENTS, w.TYPE_VERIFY, w.TYPE_RECEIPT, w.TYPE_NODES,
+    w.TYPE_XATTRS, w.TYPE_LIST, w.TYPE_LOST, w.TYPE_EXTENTS, w.TYPE_VERIFY, w.TYPE_RECEIPT, w.TYPE_NODES,
     w.TYPE_NODE_LOSS, w.TYPE_JOBS, w.TYPE_JOB, w.TYPE_LIFETIMES, w.TYPE_TXN_GET, w.TYPE_TXN_LIST,
 })  # fmt: skip
 
@@ -38,7 +38,7 @@ RESUMED = frozenset({w.TYPE_OPEN, w.TYPE_COMMIT})
 #: Requests whose second execution may undo changes by others after the first.
 ONCE = frozenset({
     w.TYPE_BUFFER_CREATE, w.TYPE_BUFFER_DESTROY, w.TYPE_MKDIR, w.TYPE_MKNOD, w.TYPE_RENAME,
-    w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET, w.TYPE_LIFETIME_DUE,
+    w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_SET_XATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET, w.TYPE_LIFETIME_DUE,
 })  # fmt: skip
 
 _NOT_DONE = 1
@@ -81,6 +81,8 @@ _SINCE: dict[int, tuple[int, str]] = {
     w.TYPE_TXN_GET: (2, "transactions"),
     w.TYPE_TXN_LIST: (2, "transactions"),
     w.TYPE_TOKEN: (2, "tokens"),
+    w.TYPE_SET_XATTR: (2, "extended attributes"),
+    w.TYPE_XATTRS: (2, "extended attributes"),
 }
 
 

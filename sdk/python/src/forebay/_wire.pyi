@@ -25,6 +25,8 @@ TYPE_REMOVE: Final = 24
 TYPE_SETATTR: Final = 25
 TYPE_LOST: Final = 26
 TYPE_MKNOD: Final = 27
+TYPE_SET_XATTR: Final = 28
+TYPE_XATTRS: Final = 29
 TYPE_OPEN: Final = 30
 TYPE_COMMIT: Final = 31
 TYPE_EXTENTS: Final = 32
@@ -328,6 +330,26 @@ class SetAttr(Message):
     gid: int
     mtime_ns: int
     def __init__(self, *, buffer: str | None = ..., path: str | None = ..., mode: int | None = ..., uid: int | None = ..., gid: int | None = ..., mtime_ns: int | None = ...) -> None: ...
+
+class SetXattr(Message):
+    buffer: str
+    path: str
+    name: bytes
+    value: bytes
+    op: int
+    def __init__(self, *, buffer: str | None = ..., path: str | None = ..., name: bytes | None = ..., value: bytes | None = ..., op: int | None = ...) -> None: ...
+
+class Xattrs(Message):
+    @property
+    def xattrs(self) -> RepeatedCompositeFieldContainer[Xattr]: ...
+    unreadable: bool
+    def __init__(self, *, xattrs: Iterable[Xattr] | None = ..., unreadable: bool | None = ...) -> None: ...
+
+class Xattr(Message):
+    name: bytes
+    value: bytes
+    stored: bool
+    def __init__(self, *, name: bytes | None = ..., value: bytes | None = ..., stored: bool | None = ...) -> None: ...
 
 class Open(Message):
     handle: int

@@ -292,6 +292,22 @@ class Buffer:
         """Make a symbolic link, which no method follows. Exists if the name is taken."""
         await self._threads.run(lambda: self.sync.symlink(target, path))
 
+    async def setxattr(self, path: str, attribute: str, value: bytes, flags: int = 0) -> None:
+        """Set an extended attribute of a file or directory: see forebay.Buffer.setxattr."""
+        await self._threads.run(lambda: self.sync.setxattr(path, attribute, value, flags))
+
+    async def removexattr(self, path: str, attribute: str) -> None:
+        """Remove an extended attribute. NotFound if there is none of that name."""
+        await self._threads.run(lambda: self.sync.removexattr(path, attribute))
+
+    async def getxattr(self, path: str, attribute: str) -> bytes:
+        """Return the value of an extended attribute. NotFound if there is none of that name."""
+        return await self._threads.run(lambda: self.sync.getxattr(path, attribute))
+
+    async def listxattr(self, path: str) -> list[str]:
+        """Return the names of the extended attributes of a file or directory."""
+        return await self._threads.run(lambda: self.sync.listxattr(path))
+
     async def readlink(self, path: str) -> str:
         """Return where a symbolic link leads. Invalid if it is none."""
         return await self._threads.run(lambda: self.sync.readlink(path))

@@ -9,6 +9,8 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.UUID;
 
 /**
@@ -17,6 +19,8 @@ import java.util.UUID;
  */
 public final class Buffer {
   private static final int SYMLINK = 3; // of the types of entries
+  private static final int XATTR_SET = 0; // of SetXattr
+  private static final int XATTR_REMOVE = 3;
 
   private final Client client;
   private final String name;
@@ -207,6 +211,58 @@ public final class Buffer {
             m.build(),
             Forebay.Entry.parser(),
             Forebay.Entry.class));
+  }
+
+  /**
+   * Sets an extended attribute of a file or directory that the user may write. It belongs to the
+   * file: renames and new content keep it. It comes to the store with the next flush of the file's
+   * content. No space: all attributes of a file would take more than 8 KiB.
+   *
+   * @param attribute a name that begins with "user.": at most 255 bytes of UTF-8
+   */
+  public void setXattr(String path, String attribute, byte[] value) throws IOException {
+    setXattr("setxattr", path, attribute, value, XATTR_SET);
+  }
+
+  /** Removes an extended attribute. Not found if there is none of that name. */
+  public void removeXattr(String path, String attribute) throws IOException {
+    setXattr("removexattr", path, attribute, new byte[0], XATTR_REMOVE);
+  }
+
+  private void setXattr(String op, String path, String attribute, byte[] value, int how)
+      throws IOException {
+    String p = clean(path);
+    Forebay.SetXattr m =
+        Forebay.SetXattr.newBuilder()
+            .setBuffer(name)
+            .setPath(p)
+            .setName(ByteString.copyFromUtf8(attribute))
+            .setValue(ByteString.copyFrom(value))
+            .setOp(how)
+            .build();
+    change(op, p, Type.TYPE_SET_XATTR, m);
+  }
+
+  /**
+   * Returns the extended attributes of a file or directory that the user may read, by name. Names
+   * that are no UTF-8 are left out.
+   */
+  public Map<String, byte[]> xattrs(String path) throws IOException {
+    String p = clean(path);
+    Forebay.PathRequest m = Forebay.PathRequest.newBuilder().setBuffer(name).setPath(p).build();
+    Forebay.Xattrs all =
+        ask("getxattr", p, Type.TYPE_XATTRS, m, Forebay.Xattrs.parser(), Forebay.Xattrs.class);
+    if (all.getUnreadable()) {
+      throw new ForebayException(
+          Kind.PERMISSION, "getxattr", address(p), "the user may not read it");
+    }
+    Map<String, byte[]> found = new TreeMap<>();
+    for (Forebay.Xattr x : all.getXattrsList()) {
+      if (x.getName().isValidUtf8()) {
+        found.put(x.getName().toStringUtf8(), x.getValue().toByteArray());
+      }
+    }
+    return found;
   }
 
   /** Opens a file for reading. Until it is closed, it reads the content of this moment. */

@@ -38,6 +38,7 @@ final class Repetition {
           Type.TYPE_BUFFER_GET,
           Type.TYPE_BUFFER_LIST,
           Type.TYPE_STAT,
+          Type.TYPE_XATTRS,
           Type.TYPE_LIST,
           Type.TYPE_LOST,
           Type.TYPE_EXTENTS,
@@ -83,6 +84,7 @@ final class Repetition {
           Type.TYPE_RENAME,
           Type.TYPE_REMOVE,
           Type.TYPE_SETATTR,
+          Type.TYPE_SET_XATTR,
           Type.TYPE_NODE_UNDRAIN,
           Type.TYPE_NODE_FORGET,
           Type.TYPE_LIFETIME_DUE);

@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
+import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -335,6 +336,21 @@ class ClientTest {
     buffer.remove("a", true);
     kind(Kind.NOT_FOUND, () -> buffer.stat("a"));
     assertTrue(client.buffers().stream().anyMatch(b -> b.name().equals(name)));
+  }
+
+  @Test
+  void extendedAttributes() throws Exception {
+    buffer.create("f").close();
+    buffer.setXattr("f", "user.ü", new byte[] {0, -1});
+    buffer.setXattr("f", "user.a", new byte[0]);
+    buffer.rename("f", "g");
+    assertEquals(Set.of("user.a", "user.ü"), buffer.xattrs("g").keySet());
+    assertArrayEquals(new byte[] {0, -1}, buffer.xattrs("g").get("user.ü"));
+    buffer.removeXattr("g", "user.a");
+    kind(Kind.NOT_FOUND, () -> buffer.removeXattr("g", "user.a"));
+    kind(Kind.UNSUPPORTED, () -> buffer.setXattr("g", "trusted.a", new byte[0]));
+    kind(Kind.NO_SPACE, () -> buffer.setXattr("g", "user.a", new byte[10_000]));
+    assertEquals(1, buffer.xattrs("g").size());
   }
 
   @Test

@@ -231,6 +231,7 @@ class OutcomeTest {
     changes.put("REMOVE", b -> b.remove("f2", false));
     changes.put("REMOVE all", b -> b.remove("f3", true));
     changes.put("SETATTR", b -> b.setAttributes("f4", new Attributes(0600, null, null, null)));
+    changes.put("SET_XATTR", b -> b.setXattr("f4", "user.a", new byte[] {1}));
     changes.put("OPEN", b -> b.open("x", WriteOptions.createNew()).abort());
     for (int i = 1; i <= 4; i++) {
       write(direct.buffer(name), "f" + i, "text");

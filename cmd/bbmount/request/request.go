@@ -1,4 +1,6 @@
-package bufferfs
+// Package request has the lifetime of one request of the kernel, and repeats changes whose outcome is not known. It must
+// never know what is asked for.
+package request
 
 import (
 	"context"
@@ -10,12 +12,12 @@ import (
 	"forebay/cmd/bbmount/killed"
 )
 
-// request returns the context of one request of the kernel. It ends when the process that
+// Context returns the context of one request of the kernel. It ends with base, and when the process that
 // waits for the request is being killed, not when it has another signal to handle: a handler
 // runs when the call has returned, as on any disk, and no program sees EINTR from open or
 // stat. Call the returned function when the request is answered.
-func (f *FS) request(ctx context.Context) (context.Context, func()) {
-	inner, cancel := context.WithCancel(f.ctx)
+func Context(base, ctx context.Context) (context.Context, func()) {
+	inner, cancel := context.WithCancel(base)
 	caller, ok := fuse.FromContext(ctx)
 	if !ok {
 		return inner, cancel
@@ -31,10 +33,10 @@ func (f *FS) request(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// settle carries out a change of names until its outcome is known. When the connection to the
+// Settle carries out a change of names until its outcome is known. When the connection to the
 // daemon breaks, do is called again with repeated set: the change may have been carried out by
 // then, which do checks.
-func settle(ctx context.Context, do func(repeated bool) error) error {
+func Settle(ctx context.Context, do func(repeated bool) error) error {
 	for repeated := false; ; repeated = true {
 		err := do(repeated)
 		if !errors.Is(err, client.ErrUnknownOutcome) || ctx.Err() != nil {

@@ -1,4 +1,4 @@
-package bufferfs
+package request
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ func TestSettle(t *testing.T) {
 	lost := bb.E(bb.Unavailable, "rename", "", "outcome unknown")
 	lost.Unknown = true
 	var calls []bool
-	err := settle(t.Context(), func(repeated bool) error {
+	err := Settle(t.Context(), func(repeated bool) error {
 		calls = append(calls, repeated)
 		if len(calls) < 3 {
 			return lost
