@@ -47,7 +47,7 @@ is measured in the same run, our result and their ratio.
 
 It starts a daemon of its own in a temporary folder (bbd beside bbbench, or on PATH) and
 removes it at the end. With --socket it uses a running one, for the rows that can, and
-leaves it as it was; then figures include what else that daemon does.
+leaves it as it was; then figures include that daemon's other work.
 
 With --users, rows 11 (POSIX) and 13 (POSIX) are measured with so many users at once, each
 with a buffer and a folder of its own: root's daemon then reaches the store by store workers.

@@ -18,8 +18,8 @@ import (
 	"forebay/client"
 )
 
-const contextHelp = `A context is a name for how a cluster's daemon is reached: what --socket, --key-file, --token-file and
---tls-… say. Which one is used, the first that is given:
+const contextHelp = `A context is a name for how a cluster's daemon is reached: the values of --socket, --key-file, --token-file and
+--tls-…. Which one is used, the first that is given:
 
     --socket   --context   $FOREBAY_SOCKET   $FOREBAY_CONTEXT   bbctl context use   the daemon of this machine
 

@@ -94,7 +94,7 @@ const ExitCodesHelp = `Exit codes:
    4  no permission
    5  the daemon, the namespace or the store cannot be reached now: try again
    6  bytes are lost, or fail their checksum
-   7  a part was done: what was not is listed
+   7  a part was done: the rest is listed
    8  cancelled, or the timeout passed
    9  it exists, is busy, not empty, or of the wrong type
   10  no space`

@@ -24,8 +24,8 @@ type Front struct {
 	Partly func(error) error              // makes an error of one whose command did a part
 }
 
-const long = `Measures a buffer of yours for about a minute (--time), and puts beside each result what
-this machine does without Forebay, measured in the same run:
+const long = `Measures a buffer of yours for about a minute (--time), and puts this machine's figure
+without Forebay beside each result, measured in the same run:
 
   write        large files         beside a copy of memory with its checksum
   sync         4 KiB appended      beside a round trip on a unix socket
@@ -34,16 +34,16 @@ this machine does without Forebay, measured in the same run:
   read back    from the store      beside a read of the same files there
   small files  of 4 KiB            beside round trips on a unix socket
 
-A ratio is result / limit: more is better for rates, less for times. The reason is printed
-for what cannot be measured: a buffer without a store has no drain, and the rate of a store
+A ratio is result / limit: more is better for rates, less for times. If a row cannot be measured,
+the reason is printed: a buffer without a store has no drain, and the rate of a store
 is measured only where its folder is on this machine and you may write there. No command
 evicts a file: read back reads files that were evicted meanwhile, else it stages the
 drained ones in.
 
 It writes below the directory that you name, into one of its own, which it removes at the
-end, also after ^C; the daemon then removes what reached the store. It never has more than
---size in the buffer: by default a tenth of what the buffer may hold in this node's memory,
-at most half of the memory that is free, and 1 GiB. Figures include what else the node does.
+end, also after ^C; the daemon then removes the files that reached the store. It never has more than
+--size in the buffer: by default a tenth of the buffer's limit in this node's memory,
+at most half of the memory that is free, and 1 GiB. Figures include the node's other work.
 
 It exits 0 if all was measured that can be measured here, 7 if a row failed.`
 
@@ -79,9 +79,9 @@ func NewCommand(f Front) *cobra.Command {
 			return f.measure(cmd.Context(), run)
 		},
 	}
-	cmd.Flags().StringVar(&size, "size", "", "bytes in the buffer at most (default: a tenth of what it may hold)")
+	cmd.Flags().StringVar(&size, "size", "", "bytes in the buffer at most (default: a tenth of its limit)")
 	cmd.Flags().DurationVar(&o.Time, "time", time.Minute, "how long to measure, about")
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only print what would be measured, where, and with how many bytes")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only print the measurements, their place and bytes")
 	return cmd
 }
 
@@ -141,7 +141,7 @@ func (f Front) text(report *Report) {
 			f.line(line)
 		}
 	}
-	f.line(fmt.Sprintf("%s, %s in the buffer at most, %.0f s; the directory is removed, and what the store has of it follows", report.Directory,
+	f.line(fmt.Sprintf("%s, %s in the buffer at most, %.0f s; the directory is removed, and its files on the store follow", report.Directory,
 		measure.Quantity(float64(report.Bytes), measure.Bytes), report.Seconds))
 }
 

@@ -40,7 +40,7 @@ func newBufferCreateCommand(a *app.App) *cobra.Command {
 A buffer without --backing is scratch space: nothing in it is ever flushed.
 
 No buffer is made whose store is that of another buffer, or lies below or above it, unless
-the store is --shared: with --existing=keep for both neither replaces what the other has written,
+the store is --shared: with --existing=keep for both neither replaces the other's files,
 with overwrite the last flush wins. Buffers of one user's jobs that keep files need no --shared.`,
 		Example: "  bbctl buffer create ckpt --backing file:///lustre/me/ckpt --capacity 64GiB\n" +
 			"  bbctl buffer create hbase --backing file:///lustre/me/hbase --tier WALs/=memory --tier '*=disk'\n" +
@@ -66,7 +66,7 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 	f := cmd.Flags()
 	f.StringVar(&o.backing, "backing", "", "file:///path?layout=… (of Lustre), /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true")
 	f.StringVar(&o.capacity, "capacity", "", "most dirty bytes it may hold (default: no limit of its own)")
-	f.StringVar(&o.durability, "durability", "resident", "what Close waits for: resident (memory) or flushed (the store)")
+	f.StringVar(&o.durability, "durability", "resident", "state that Close waits for: resident (memory) or flushed (the store)")
 	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
 	f.StringArrayVar(&o.keep, "keep", nil, "pattern of names that are only passing and are not flushed (default _temporary/, .spark-staging*/, *.tmp)")
 	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")

@@ -17,13 +17,13 @@ func newBufferRebuildCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rebuild NAME", Short: "Rebuild the namespace of a buffer whose log is gone or damaged", Args: cobra.ExactArgs(1),
 		Long: `Rebuilds the namespace of a buffer that the daemon has set aside, since its log is gone or
-damaged, from what memory and the disk tier have. If there is a copy of the namespace server's folder,
+damaged, from memory and the disk tier. If there is a copy of the namespace server's folder,
 put that back instead: it has all names.
 
 Each file whose bytes are here gets its entry again: path, size, generation, mode, owner. It counts as
-dirty: the store may have it under an older name. What can be read of the damaged log says besides which
-modes and owners its directories have. Without that a directory has the buffer's owner and mode.
-Files that the store alone has are named as far as memory knows them: bbctl stage-in brings them back.
+dirty: the store may have it under an older name. The readable part of the damaged log has the
+modes and owners of its directories. Without that a directory has the buffer's owner and mode.
+Files that the store alone has are named if memory has a record of them: bbctl stage-in brings them back.
 Symbolic links, FIFOs and sockets are in the log alone: those that cannot be read are gone. A committed
 transaction whose files have yet to get their places goes on, if its record can be read.
 The command changes nothing if the log can be read, or if the namespace's server does not answer. It

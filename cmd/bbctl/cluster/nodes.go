@@ -17,9 +17,9 @@ import (
 func newNodesCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "nodes", Short: "List the cluster's daemons, how full they are, since when, which version", Args: cobra.NoArgs,
-		Long: `Lists the daemons as the one that is asked knows them. PROTOCOL says which versions of the
-protocol each speaks; one that is "refused" has none in common with the daemon that is
-asked, is not asked anything, and is named with the reason and what to upgrade.`,
+		Long: `Lists the daemons from the view of one of them. PROTOCOL has the versions of the protocol
+of each; one that is "refused" has none in common with the answering daemon, gets no
+request, and is named with the reason and the side to upgrade.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			nodes, err := admin.Nodes(ctx, c)
 			if err != nil {
@@ -73,11 +73,11 @@ func newNodeDrainCommand(a *app.App) *cobra.Command {
 	var to []string
 	cmd := &cobra.Command{
 		Use: "drain NODE", Short: "Flush or move everything off a node, so that it can be stopped", Args: cobra.ExactArgs(1),
-		Long: `Flushes what the node holds that is not on the store, and moves what cannot be flushed
-(buffers without a store, names that are held back) to other nodes. With --to, what those
-nodes have room for is moved to them through the fabric, and flushed there. The node takes
+		Long: `Flushes the node's files that are not on the store, and moves those that cannot be flushed
+(buffers without a store, names that are held back) to other nodes. With --to, the files that
+fit there are moved to those nodes through the fabric, and flushed there. The node takes
 nothing in from then on (bbctl node undrain ends that); when this ends with 0, its daemon
-may be stopped. What could not be saved is listed, and the exit code says so.`,
+may be stopped. Unsaved files are listed, and change the exit code.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			return jobs.Report(a, "node drain", func(show func(admin.Progress)) (admin.Report, error) {
 				return admin.DrainNode(ctx, c, admin.NodeID(args[0]), show, app.NodeIDs(to)...)
@@ -91,8 +91,8 @@ may be stopped. What could not be saved is listed, and the exit code says so.`,
 func newNodeUndrainCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "undrain NODE", Short: "Let a node that was drained take files in again", Args: cobra.ExactArgs(1),
-		Long: `Undoes bbctl node drain: the node takes files in again. What was flushed or moved off it stays where
-it is. A restart of its daemon does the same.`,
+		Long: `Undoes bbctl node drain: the node takes files in again. Files that were flushed or moved off it stay where
+they are. A restart of its daemon does the same.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			if err := admin.UndrainNode(ctx, c, admin.NodeID(args[0])); err != nil {
 				return err
@@ -106,11 +106,11 @@ func newNodeForgetCommand(a *app.App) *cobra.Command {
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "forget NODE", Short: "Declare a node dead, and list the files lost with it", Args: cobra.ExactArgs(1),
-		Long: `Says that a node will not come back with its memory. Files that it alone held are lost
-from then on, and listed; files that are on the store go on without it. Until then they
+		Long: `Declares that a node will not come back with its memory. Files that it alone held are lost
+from then on, and listed; files that are on the store continue without it. Until then they
 are unavailable, and come back with the node. A node whose daemon answers is refused.
 
-On a terminal it lists what would be lost, and asks. Without a terminal it is refused if
+On a terminal it lists the files that would be lost, and asks. Without a terminal it is refused if
 something would be lost, unless --yes is given. The exit code is 6 if something was lost.`,
 		Example: "  bbctl node forget n7 --dry-run\n  bbctl node forget n7 --yes",
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
@@ -137,7 +137,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 			return lossOf(node, &f)
 		}),
 	}
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be lost")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list the files that would be lost")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, even if files are lost")
 	return cmd
 }

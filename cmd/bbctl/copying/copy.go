@@ -159,7 +159,7 @@ make the exit code 7.
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be copied")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list the files to copy")
 	l.flags(cmd)
 	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
@@ -341,7 +341,7 @@ kept.
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be copied")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list the files to copy")
 	l.flags(cmd)
 	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd

@@ -18,7 +18,7 @@ func newCpCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cp bb://BUFFER/FROM… bb://BUFFER/TO", Short: "Copy files within a buffer or between buffers", Args: cobra.MinimumNArgs(2),
 		Long: `Copies files, and with -r directories. If TO is a directory, or ends in a slash, FROM is copied into it.
-Missing directories are made. Mode and time of files and directories are kept. What is copied over keeps
+Missing directories are made. Mode and time of files and directories are kept. A replaced file keeps
 its old content for readers until all of the new one is there.
 
 ` + app.GlobHelp + "\n\n" + filterHelp,
@@ -29,7 +29,7 @@ its old content for readers until all of the new one is there.
 	}
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "directories with everything below them")
 	cmd.Flags().BoolVarP(&o.noReplace, "no-clobber", "n", false, "fail if a name is taken")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only list what would be copied")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only list the files to copy")
 	o.flags(cmd)
 	cmd.Flags().IntVarP(&o.workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd

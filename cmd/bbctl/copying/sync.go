@@ -26,8 +26,8 @@ func newSyncCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "sync FILE|bb://BUFFER[/PATH] FILE|bb://BUFFER[/PATH]", Short: "Make one directory like another", Args: cobra.ExactArgs(2),
 		Long: `Copies from the first directory to the second what is not there, or differs in size or time, with modes
-and times; with --delete, what the first one has not is removed from the second. One of them or both are
-in a buffer. What a filter excludes is neither copied nor removed.
+and times; with --delete, files that the first one lacks are removed from the second. One of them or both are
+in a buffer. Excluded files are neither copied nor removed.
 
 ` + filterHelp,
 		Example: "  bbctl sync results bb://out/results --exclude '*.tmp'\n  bbctl sync --delete --dry-run bb://out/results results",
@@ -37,7 +37,7 @@ in a buffer. What a filter excludes is neither copied nor removed.
 	}
 	cmd.Flags().BoolVar(&o.delete, "delete", false, "remove names that the first directory lacks")
 	cmd.Flags().BoolVarP(&o.sums, "checksum", "c", false, "compare contents by their checksums, not times")
-	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "only list what would be done")
+	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "only list the steps")
 	cmd.Flags().IntVarP(&o.workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	o.flags(cmd)
 	return cmd

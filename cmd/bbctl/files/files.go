@@ -264,7 +264,7 @@ func newMvCommand(a *app.App) *cobra.Command {
 	var noReplace, dryRun bool
 	cmd := &cobra.Command{
 		Use: "mv bb://BUFFER/FROM… bb://BUFFER/TO", Short: "Rename a file or directory, atomically", Args: cobra.MinimumNArgs(2),
-		Long: "Renames a file or directory within a buffer, in one atomic step whatever it holds. If TO is a directory, FROM moves into it.\n\n" + app.GlobHelp,
+		Long: "Renames a file or directory within a buffer, in one atomic step at any size. If TO is a directory, FROM moves into it.\n\n" + app.GlobHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, to, err := a.Buffer(cmd.Context(), args[len(args)-1])
 			if err != nil {
@@ -300,7 +300,7 @@ func newMvCommand(a *app.App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&noReplace, "no-clobber", "n", false, "fail if the new name is taken")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be moved")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list the files to move")
 	return cmd
 }
 
@@ -309,7 +309,7 @@ func newRmCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm bb://BUFFER/PATH…", Short: "Remove files, and their copies on the store", Args: cobra.MinimumNArgs(1),
 		Long: "Removes files, and with -r directories. On a terminal, -r asks before files go that the store has not.\n" +
-			"Interrupted, -r ends after at most a thousand entries more, and says how many are gone.\n\n" + app.GlobHelp,
+			"Interrupted, -r ends after at most a thousand entries more, and reports how many are gone.\n\n" + app.GlobHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.EachMatch(cmd.Context(), "rm", args, func(at app.Found, _ bool) error {
 				switch {
@@ -330,7 +330,7 @@ func newRmCommand(a *app.App) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be removed")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list the files to remove")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files go that the store has not")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	return cmd

@@ -164,7 +164,7 @@ the store's instead; bbctl mv gives the buffer's another name, so that both are 
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long; the daemon goes on flushing (default: wait)")
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list the files that are not on the store")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace files of the store that the buffer did not write, too")
 	return cmd
 }
@@ -236,7 +236,7 @@ func newStageCommand(a *app.App, cmd *cobra.Command, store int, do stageFunc) *c
 			}, show)
 		})
 	}
-	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only print what would be copied")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only print the files to copy")
 	cmd.Flags().IntVarP(&parallel, "jobs", "j", 0, "pieces at the same time (default: the daemon chooses)")
 	return cmd
 }
@@ -286,7 +286,7 @@ the daemon that flushed the files. "-" reads the receipt from standard input.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", "", "where the files lie (default: where the receipt says)")
+	cmd.Flags().StringVar(&url, "url", "", "where the files lie (default: the receipt's URL)")
 	cmd.Flags().BoolVar(&deep, "deep", false, "read every byte back and compare checksums")
 	return cmd
 }

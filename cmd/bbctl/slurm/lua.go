@@ -49,7 +49,7 @@ func luaCommands(a *app.App) []*cobra.Command {
 
 func newSlurmCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "slurm", Short: "What Slurm's hooks do for jobs", Args: cobra.NoArgs,
+		Use: "slurm", Short: "The work of Slurm's hooks for jobs", Args: cobra.NoArgs,
 		PersistentPreRun: func(*cobra.Command, []string) { a.AtOnce = true }, // Slurm waits for its hooks
 	}
 	cmd.AddCommand(newSlurmNodeCommands(a)...)
@@ -168,7 +168,7 @@ func readScript(file string) ([]byte, error) {
 
 func (l *luaApp) newTeardown() *cobra.Command {
 	var hurry bool
-	cmd := l.newVerb("teardown", "End what belongs to a job", func(ctx context.Context, h *slurm.Hooks) slurm.Answer {
+	cmd := l.newVerb("teardown", "End all that belongs to a job", func(ctx context.Context, h *slurm.Hooks) slurm.Answer {
 		if hurry {
 			return h.TeardownNow(ctx, l.job)
 		}
@@ -396,7 +396,7 @@ commas, and the cluster key or a client's certificate, since hooks act for jobs'
 	f.Int64Var(&s.Granule, "granularity", 64<<20, "bytes to which capacities are rounded up")
 	f.IntVar(&s.StageInLimit, "stage-in-limit", 0, "seconds that a stage-in is tried while its store does not answer (default 3600)")
 	f.BoolVar(&s.Poll, "poll", false, "Slurm is 24.05 or later, and asks how far a stage is")
-	f.BoolVar(&dryRun, "dry-run", false, "only print what would be written")
+	f.BoolVar(&dryRun, "dry-run", false, "only print the files to write")
 	cmd.MarkFlagRequired("cluster")
 	return cmd
 }

@@ -359,6 +359,6 @@ each, or where it is shared. A site with scripts of its own calls these from the
 	f.StringVar(&to, "to", "/etc/slurm/forebay", "folder for the scripts")
 	f.StringVar(&bbctl, "bbctl", "", "the bbctl that they call (default: this one)")
 	f.StringVar(&path, "path", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "where Slurm's commands are found")
-	f.BoolVar(&dryRun, "dry-run", false, "only print what would be written")
+	f.BoolVar(&dryRun, "dry-run", false, "only print the files to write")
 	return cmd
 }
