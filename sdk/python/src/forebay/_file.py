@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -209,10 +210,14 @@ class File(io.RawIOBase):
         reserve, flush or close. The view must not be used after that. A file gets at most a share of
         the daemon's memory in one piece: NoSpace if n is more than that.
         """
+        return self._reserve(n)
+
+    def _reserve(self, n: int, then: Sequence[int] | None = None) -> memoryview:
+        """Reserve n bytes, and announce the sizes of the reservations that follow."""
         writer = self._writing("reserve")
         if n < 0:
             raise Invalid("reserve", self.name, f"{n} bytes")
-        view = writer.reserve(n, self._position) if n else memoryview(bytearray())
+        view = writer.reserve(n, self._position, then) if n else memoryview(bytearray())
         if view is None:
             reason = "the daemon's memory cannot be mapped here: bytes travel in messages"
             raise Unsupported("reserve", self.name, reason, "write the bytes instead")

@@ -14,6 +14,11 @@ from ._session import Call, Session
 _MIN = 1 << 20
 _MAX = 32 << 20
 
+_OVERHEAD = 8 << 10  # of a segment, for its header and the end of its records, and more than that
+
+#: The most bytes, records included, that a lease of the largest size asked for has room for.
+MOST = _MAX - _OVERHEAD
+
 #: The room below which a lease is returned rather than looked at again.
 WORTH_KEEPING = 64 << 10
 
@@ -124,6 +129,40 @@ def _give_back(session: Session, lease: int) -> None:
         session.post(_wire.TYPE_RETURN, _wire.ReturnLease(id=lease))
 
 
+def grown(need: int, written: int) -> int:
+    """Return the bytes that a lease should have room for: leases grow with use.
+
+    Args:
+        need: bytes that it must have room for.
+        written: bytes that the file has so far, or that are about to be written.
+    """
+    size = _MIN
+    while size < _MAX and (size < written or size < need + WORTH_KEEPING):
+        size *= 2
+    return size - _OVERHEAD
+
+
+class Asked:
+    """A request for a lease that is sent before the lease is needed, while another one is filled.
+
+    It ends with Leases.take, or with give_back.
+    """
+
+    def __init__(self, session: Session, tier: int, call: Call[_wire.Lease]) -> None:
+        self.session = session
+        self.tier = tier
+        self.call = call
+
+    def give_back(self) -> None:
+        """Cancel the request, and return the lease if it was granted."""
+        if self.session.broken is None:
+            self.session.abandon(self.call, self._late)
+
+    def _late(self, c: Call[_wire.Lease]) -> None:
+        if c.reply is not None:
+            _give_back(self.session, c.reply.id)
+
+
 class Leases:
     """Where the files of one buffer that are written get segments from.
 
@@ -176,15 +215,42 @@ class Leases:
         for lease in gone:
             lease.release()
 
-    def take(self, session: Session, tier: int, need: int, written: int) -> Lease:
+    def take(self, session: Session, tier: int, need: int, size: int, asked: Asked | None = None) -> Lease:
         """Return a lease with room for need bytes at least, waiting for one if there is none.
 
         Args:
             session: the session that it has to be of.
             tier: where the bytes belong.
-            need: bytes.
-            written: bytes that the file has so far, or that are about to be written: leases grow with use.
+            need: bytes, records included.
+            size: bytes, records included, that the lease should have room for.
+            asked: a request for it that was sent before, which ends here.
         """
+        lease = self._arrived(asked, session, tier, need) if asked is not None else None
+        lease = lease or self._idle_one(session, tier, need)
+        if lease is None:
+            lease = self._granted(self.ask(session, tier, need, size))
+        if lease.room(True) < need:
+            lease.release()
+            reason = f"the daemon grants no segment with room for {need} bytes"
+            raise NoSpace("lease", f"bb://{self._buffer}/", reason)
+        return lease
+
+    def _arrived(self, asked: Asked, session: Session, tier: int, need: int) -> Lease | None:
+        """Return the lease of a request that was sent before, if it is what is needed now."""
+        if asked.session is not session or asked.tier != tier:
+            asked.give_back()
+            return None
+        try:
+            lease = self._granted(asked)
+        except Error:  # it may be out of date: the next request has the answer
+            return None
+        if lease.room(True) < need:
+            self.put(lease)
+            return None
+        return lease
+
+    def _idle_one(self, session: Session, tier: int, need: int) -> Lease | None:
+        """Return one of the idle leases, and release those of other sessions."""
         found: Lease | None = None
         useless = []
         with self._lock:
@@ -197,37 +263,30 @@ class Leases:
                     found = lease
         for lease in useless:
             lease.release()
-        return found or self._ask(session, tier, need, written)
+        return found
 
-    def _ask(self, session: Session, tier: int, need: int, written: int) -> Lease:
-        size = _MIN
-        while size < _MAX and (size < written or size < need + WORTH_KEEPING):
-            size *= 2
+    def ask(self, session: Session, tier: int, need: int, size: int) -> Asked:
+        """Send a request for a lease as take describes it. Its result is had by take."""
         fits = need + Lease.cost_of(2) + 2 * _ALIGN
-        m = _wire.LeaseRequest(buffer=self._buffer, bytes=max(size, fits), fits=fits, tier=tier)
-        call = session.start(_wire.TYPE_LEASE, m, _wire.Lease)
+        bytes_ = max(min(size + _OVERHEAD, _MAX), fits)
+        m = _wire.LeaseRequest(buffer=self._buffer, bytes=bytes_, fits=fits, tier=tier)
+        return Asked(session, tier, session.start(_wire.TYPE_LEASE, m, _wire.Lease))
 
-        def late(c: Call[_wire.Lease]) -> None:
-            if c.reply is not None:
-                _give_back(session, c.reply.id)
-
+    def _granted(self, asked: Asked) -> Lease:
+        """Wait until a request is answered."""
+        session = asked.session
         try:
-            got = session.wait(call).result()
+            got = session.wait(asked.call).result()
         except (Error, Broken):
             raise
         except BaseException:
-            session.abandon(call, late)
+            asked.give_back()
             raise
         try:
-            lease = self._lease(session, got, tier)
+            return self._lease(session, got, asked.tier)
         except (Error, OSError):
             _give_back(session, got.id)
             raise
-        if lease.room(True) < need:
-            lease.release()
-            reason = f"the daemon grants no segment with room for {need} bytes"
-            raise NoSpace("lease", f"bb://{self._buffer}/", reason)
-        return lease
 
     def _lease(self, session: Session, m: _wire.Lease, tier: int) -> Lease:
         if not (

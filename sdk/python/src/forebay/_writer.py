@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,11 @@ import numpy as np
 from . import _fork, _scope, _wire
 from ._crc import crc64
 from ._errors import Broken, Error, Invalid, Kind, Lost, NotFound, Unavailable, unknown
-from ._leases import Lease, Memory
+from ._leases import MOST, Asked, Lease, Memory, grown
 from ._reader import Reader
 from ._regions import Bytes
 from ._session import Session
-from ._staging import Piece, extents_of
+from ._staging import Piece, extents_of, whole
 from ._types import State
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Writer:
         self._pending: list[_Extent] = []
         self._asides: list[list[_Extent]] = []  # was pending, and is being written again elsewhere
         self._memory: Memory | None = None  # being filled
+        self._asked: Asked | None = None  # the lease that a write needs next
         self._inline: Memory | None = None  # bytes that travel in the commit
         self._small = True  # it is not worth a lease yet
         self._reserved: tuple[Lease, int, int, int] | None = None  # at, bytes, offset in the file
@@ -137,6 +139,7 @@ class Writer:
         self._turn = threading.RLock()
         self._forked = True
         self._reserved = None
+        self._asked = None
 
     @property
     def address(self) -> str:
@@ -439,6 +442,12 @@ class Writer:
         if offset < 0 or offset > _MAX_FILE - len(source):
             reason = f"{len(source)} bytes at {offset} are out of bounds"
             raise Invalid("write", self.address, reason)
+        try:
+            self._fill(source, offset)
+        finally:
+            self._give_back_asked()
+
+    def _fill(self, source: Bytes, offset: int) -> None:
         at, left = 0, len(source)
         while left > 0:
             e = self._extent(left, offset)
@@ -503,14 +512,37 @@ class Writer:
 
     def _take(self, need: int, length: int) -> None:
         """Make another lease the memory being filled, by a write of so many bytes."""
+        self._take_lease(need, grown(need, max(self._written, length)))
+        m = self._memory
+        if isinstance(m, Lease) and self._asked is None:
+            rest = length - m.room(True) + m.cost(extents_of(length))
+            if rest > 0:
+                self._ask_ahead(m.session, rest)
+
+    def _take_lease(self, need: int, size: int) -> None:
+        """Make another lease, with room for so many bytes, the memory being filled."""
         full, self._memory = self._memory, None
         if isinstance(full, Lease) and full.extents == 0:
             self._leases.put(full)
 
         def take(s: Session) -> None:
-            self._memory = self._leases.take(s, self._tier, need, max(self._written, length))
+            asked, self._asked = self._asked, None
+            self._memory = self._leases.take(s, self._tier, need, size, asked)
 
         self._live(take)
+
+    def _ask_ahead(self, s: Session, rest: int) -> None:
+        """Ask for the lease that a write needs for its last bytes, while those before are copied."""
+        need = min(rest, _WORTH_TAKING)
+        try:
+            self._asked = self._leases.ask(s, self._tier, need, grown(need, max(self._written, rest)))
+        except (Broken, Error):
+            pass  # it is asked for again when it is needed
+
+    def _give_back_asked(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.give_back()
 
     def _provide_message(self) -> None:
         limit = self._session.welcome.max_data
@@ -520,10 +552,11 @@ class Writer:
             self._inline = _own(limit)
         self._memory = self._inline
 
-    def reserve(self, n: int, offset: int) -> memoryview | None:
+    def reserve(self, n: int, offset: int, then: Sequence[int] | None = None) -> memoryview | None:
         """Return n bytes of the file's own memory, which are the file's at an offset with the next call.
 
-        None if bytes travel in messages. Bytes that are not filled hold anything.
+        None if bytes travel in messages. Bytes that are not filled hold anything. A lease is made for a
+        whole number of reservations: of the sizes that follow then, or of n bytes if they are not given.
         """
         with self._turn:
             self.check("reserve")
@@ -540,12 +573,17 @@ class Writer:
                     and m.session is self._session
                     and m.room(True) >= n + m.cost(extents)
                 ):
-                    self._take(n + Lease.cost_of(extents), n)
+                    self._take_lease(n + Lease.cost_of(extents), self._room_for(n, then))
                     m = self._memory
                 self._reserved = (m, m.pos, n, offset)
                 return m.bytes[m.pos : m.pos + n].data
             except Error as e:
                 raise e._about("reserve", self.address) from e
+
+    def _room_for(self, n: int, then: Sequence[int] | None) -> int:
+        if then is not None:
+            return whole(chain([n], then))
+        return whole(repeat(n), min(MOST, grown(n, max(self._written, n))))
 
     def place(self, piece: Piece, offset: int) -> int:
         """Make a piece of staged memory part of the file at an offset; return how many bytes it has.

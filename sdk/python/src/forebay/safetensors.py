@@ -39,6 +39,7 @@ from ._file import File
 __all__ = ["Safetensors", "load_file", "save_file"]
 
 _ALIGN = 64
+_AHEAD = 1000  # tensors whose sizes are announced to the one before them
 _MAX_HEADER = 100_000_000
 _METADATA = "__metadata__"
 
@@ -238,15 +239,16 @@ def save_file(
     text += b" " * (-(8 + len(text)) % _ALIGN)
     with buffer.open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
-        for _, _, _, data in flat:
-            _write(f, data)
+        sizes = [len(data) for _, _, _, data in flat]
+        for i, (_, _, _, data) in enumerate(flat):
+            _write(f, data, sizes[i + 1 : i + 1 + _AHEAD])
 
 
-def _write(f: File, data: npt.NDArray[np.uint8]) -> None:
+def _write(f: File, data: npt.NDArray[np.uint8], then: list[int]) -> None:
     """Write bytes into one piece of memory, where the daemon grants one that is large enough."""
     if len(data):
         try:
-            target = f.reserve(len(data))
+            target = f._reserve(len(data), then)
         except (NoSpace, Unsupported):
             f.write(data)
             return

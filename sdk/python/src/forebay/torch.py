@@ -25,7 +25,7 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -335,14 +335,50 @@ class ForebayStager(AsyncStager):  # type: ignore[misc]
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return a copy of a state, which later changes of its tensors do not reach."""
-        stage = _Stage(Staging(_client(self._options), self._buffer), self._split_large)
-        return cast(dict[str, Any], stage.copy(state_dict))
+        sizes = _sizes(state_dict)
+        with Staging(_client(self._options), self._buffer, sizes) as staging:
+            return cast(dict[str, Any], _Stage(staging, self._split_large).copy(state_dict))
 
     def synchronize_staging(self) -> None:
         """Do nothing: stage has copied everything when it returns."""
 
     def close(self) -> None:
         """Do nothing: memory goes back with the staged tensors."""
+
+
+def _is_plain(t: torch.Tensor) -> bool:
+    """Report whether a tensor has bytes that can be staged."""
+    return t.layout is torch.strided and not t.is_quantized and t.numel() > 0
+
+
+def _name(t: torch.Tensor) -> tuple[Any, ...]:
+    """Return what two tensors have in common that need one copy."""
+    return t.data_ptr(), t.dtype, t.shape, t.stride(), t.device
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a value, in the order in which _Stage copies them."""
+    if isinstance(value, DTensor):
+        yield cast(Any, value).to_local()
+    elif type(value) in (torch.Tensor, torch.nn.Parameter):
+        yield value
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from _tensors(v)
+    elif type(value) in (list, tuple):
+        for v in value:
+            yield from _tensors(v)
+
+
+def _sizes(value: Any) -> Iterator[int]:
+    """Yield the bytes of each piece of memory that _Stage takes for a value, in the order of its copies."""
+    seen = set()
+    for tensor in _tensors(value):
+        t = tensor.detach()
+        n = t.numel() * t.element_size()
+        if _is_plain(t) and n >= _WORTH_STAGING and _name(t) not in seen:
+            seen.add(_name(t))
+            yield n
 
 
 class _Stage:
@@ -369,9 +405,9 @@ class _Stage:
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         t = tensor.detach()
-        if t.layout is not torch.strided or t.is_quantized or t.numel() == 0:
+        if not _is_plain(t):
             return t.to("cpu", copy=True)
-        name = (t.data_ptr(), t.dtype, t.shape, t.stride(), t.device)
+        name = _name(t)
         if name not in self._copies:  # weights that are tied are staged once
             n = t.numel() * t.element_size()
             staged = self._staged(t, n) if n >= _WORTH_STAGING else None
