@@ -6,14 +6,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// damagedExt4 mounts an ext4 on a loop device. None of its blocks can be allocated; the directories of burst are there.
-func damagedExt4(t *testing.T) (dir string) {
+// run runs a program of the system, which needs root.
+func run(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		const missing = "mounting a file system needs root"
@@ -22,13 +24,23 @@ func damagedExt4(t *testing.T) (dir string) {
 		}
 		t.Skip(missing)
 	}
-	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
-	run := func(name string, args ...string) {
-		t.Helper()
-		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, out)
-		}
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
 	}
+}
+
+func unmountInTheEnd(t *testing.T, dir string) {
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// damagedExt4 mounts an ext4 on a loop device. None of its blocks can be allocated; the directories of burst are there.
+func damagedExt4(t *testing.T) (dir string) {
+	t.Helper()
+	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
 	const block, groups = 1024, 8
 	f, err := os.Create(image)
 	if err != nil {
@@ -40,8 +52,8 @@ func damagedExt4(t *testing.T) (dir string) {
 	}
 	// A bitmap without the blocks of its group's own metadata is damaged (EUCLEAN). With flex_bg some groups have none, and with
 	// checksums the error is EFSBADCRC.
-	run("mkfs.ext4", "-q", "-F", "-b", "1024", "-O", "^metadata_csum,^flex_bg,^64bit", image) // of e2fsprogs
-	run("mount", "-o", "loop", image, dir)
+	run(t, "mkfs.ext4", "-q", "-F", "-b", "1024", "-O", "^metadata_csum,^flex_bg,^64bit", image) // of e2fsprogs
+	run(t, "mount", "-o", "loop", image, dir)
 	for _, name := range []string{"d0", "d1"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Error(err)
@@ -60,20 +72,68 @@ func damagedExt4(t *testing.T) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	run("mount", "-o", "loop,errors=continue", image, dir)
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	run(t, "mount", "-o", "loop,errors=continue", image, dir)
+	unmountInTheEnd(t, dir)
 	return dir
+}
+
+// sharing opens a store on a real file system. If its small files share syncs, the first one of a burst waits for the others,
+// which so are a group.
+func sharing(t *testing.T, dir string, shared bool) *grouped {
+	t.Helper()
+	g, opts := &grouped{}, options()
+	opts.sync.Patience = time.Hour
+	opts.sync.Now = func() time.Time { // asked once for each file that comes to be synced
+		g.asked.Add(1)
+		return time.Now()
+	}
+	opts.sync.One = func(f *os.File) error {
+		others := int64(len(burst()) - 1)
+		for first := shared && g.held.CompareAndSwap(false, true); first && g.asked.Load()+g.ended.Load() < others; {
+			time.Sleep(time.Millisecond)
+		}
+		return f.Sync()
+	}
+	opts.sync.Whole = func(f *os.File) error {
+		g.groups.Add(1)
+		conn, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		inner := error(nil)
+		return errors.Join(conn.Control(func(fd uintptr) { inner = unix.Syncfs(int(fd)) }), inner)
+	}
+	g.Store = open(t, dir, opts)
+	return g
+}
+
+// Small files share a sync on an ext4 that has a journal, and on no other.
+func TestSharedSyncsOfExt4(t *testing.T) {
+	for features, shared := range map[string]bool{"has_journal": true, "^has_journal": false} {
+		t.Run(features, func(t *testing.T) {
+			image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
+			run(t, "mkfs.ext4", "-q", "-O", features, image, "32M")
+			run(t, "mount", "-o", "loop", image, dir)
+			unmountInTheEnd(t, dir)
+			g, files := sharing(t, dir, shared), burst()
+			for i, err := range g.putAll(t, files) {
+				got, readErr := os.ReadFile(filepath.Join(dir, files[i].name))
+				if err != nil || readErr != nil || !slices.Equal(got, files[i].put) {
+					t.Errorf("%s: %v, %v", files[i].name, err, readErr)
+				}
+			}
+			if n := g.groups.Load(); (n > 0) != shared {
+				t.Errorf("%d shared syncs", n)
+			}
+		})
+	}
 }
 
 // ext4 allocates blocks at writeback, and under syncfs an error of that is lost. Of many small files that are put together, none
 // whose bytes were dropped is called put.
 func TestDamagedExt4(t *testing.T) {
 	dir := damagedExt4(t)
-	g, files := &grouped{Store: open(t, dir, options())}, burst()
+	g, files := sharing(t, dir, true), burst()
 	for i, err := range g.putAll(t, files) {
 		if !errors.Is(err, syscall.EUCLEAN) {
 			t.Errorf("%s: %v, want %v", files[i].name, err, syscall.EUCLEAN)

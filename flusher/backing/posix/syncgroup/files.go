@@ -23,14 +23,15 @@ const (
 
 // Options are of tests.
 type Options struct {
-	// Proven reports whether syncfs of a file's file system is known to be enough, as the function Proven decides; nil: of none.
-	// On a full device, XFS's files have read back as zeros in some runs with shared syncs, and in none without. The
-	// device, a loop device on a full tmpfs, is the likely cause. Until that is certain, each file has its own fsync.
-	Proven   func(f *os.File, dev uint64) bool
-	Whole    func(f *os.File) error // syncs the file system; nil: syncfs(2)
-	One      func(f *os.File) error // syncs a file; nil: fsync(2)
-	Now      func() time.Time       // nil: time.Now
-	Patience time.Duration          // that a file waits for others; 0: half a second
+	// Proven reports whether syncfs of a file's file system is known to be enough, nil: the function Proven.
+	Proven func(f *os.File, dev uint64) bool
+	Whole  func(f *os.File) error // syncs the file system; nil: syncfs(2)
+	One    func(f *os.File) error // syncs a file; nil: fsync(2)
+	// Write begins to write a file's bytes, and returns an error of that; Written waits for their end, and returns an error of
+	// any since the file was opened. Nil: sync_file_range(2).
+	Write, Written func(f *os.File) error
+	Now            func() time.Time // nil: time.Now
+	Patience       time.Duration    // that a file waits for others; 0: half a second
 }
 
 // Files groups syncs of small files, those of each mounted file system by themselves. A file that comes while no other one is
@@ -39,6 +40,9 @@ type Options struct {
 //	first file         fsync ──▶ done
 //	2nd to 40th file   wait ───▶ syncfs ──▶ done
 //	41st to 90th file            wait ────▶ syncfs ──▶ done
+//
+// Each file's own bytes are handed to the device before it waits, as the first half of an fsync does it, and their errors are
+// asked for after the syncfs (sync_file_range(2)): both are errors of that file alone, which syncfs does not report in every case.
 //
 // syncfs writes all dirty data of the file system, also of other users, and nothing interrupts it. It therefore runs in a
 // goroutine of Files, and each file, also the one that began it, waits no longer than patience and then has an fsync of its
@@ -76,8 +80,17 @@ type group struct {
 
 // NewFiles returns a Files.
 func NewFiles(o Options) *Files {
+	if o.Proven == nil {
+		o.Proven = Proven
+	}
 	if o.Whole == nil {
 		o.Whole = whole
+	}
+	if o.Write == nil {
+		o.Write = func(f *os.File) error { return syncRange(f, unix.SYNC_FILE_RANGE_WRITE) }
+	}
+	if o.Written == nil {
+		o.Written = func(f *os.File) error { return syncRange(f, unix.SYNC_FILE_RANGE_WAIT_BEFORE) }
 	}
 	if o.One == nil {
 		o.One = (*os.File).Sync
@@ -97,7 +110,7 @@ func (s *Files) Opened() uint64 { return s.opened.Add(1) }
 // Sync makes a file durable: its bytes, its length and its attributes. opened is the result of Opened for
 // it.
 func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
-	if size > Small || s.opts.Proven == nil {
+	if size > Small {
 		return s.opts.One(f)
 	}
 	fs, err := s.of(f)
@@ -106,6 +119,9 @@ func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
 	}
 	if fs == nil {
 		return s.opts.One(f)
+	}
+	if err := s.opts.Write(f); err != nil {
+		return err
 	}
 	g, first := s.join(fs, f, opened)
 	if g == nil {
@@ -117,7 +133,7 @@ func (s *Files) Sync(f *os.File, size int64, opened uint64) error {
 	if !s.wait(fs, g, first) {
 		return s.opts.One(f)
 	}
-	return nil
+	return s.opts.Written(f)
 }
 
 // wait returns whether a member's group was made durable before its patience ended. The first member begins the group's sync.
@@ -274,6 +290,15 @@ func duplicate(f *os.File) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(own), f.Name()), nil
+}
+
+// syncRange is sync_file_range(2) of all bytes.
+func syncRange(f *os.File, flags int) error {
+	err := control(f, func(fd int) error { return unix.SyncFileRange(fd, 0, 0, flags) })
+	if err != nil {
+		return &os.PathError{Op: "sync_file_range", Path: f.Name(), Err: err}
+	}
+	return nil
 }
 
 func control(f *os.File, do func(fd int) error) error {

@@ -26,14 +26,16 @@ type world struct {
 	*Files
 
 	mu    sync.Mutex
-	ones  []string      // the files that had a sync of their own
-	whole []string      // the files whose file system was synced
-	bad   string        // the file whose sync fails
-	hold  chan struct{} // the first file's sync ends when it is closed
-	held  chan struct{} // syncs of the file system end when it is closed; nil: at once
-	err   error         // of all syncs of the file system
-	took  time.Duration
-	now   time.Time
+	ones  []string // the files that had a sync of their own
+	whole []string // the files whose file system was synced
+	bad   string   // the file whose sync fails
+	// The files whose bytes cannot be handed to the device, and whose error was recorded later.
+	unwritten, failed string
+	hold              chan struct{} // the first file's sync ends when it is closed
+	held              chan struct{} // syncs of the file system end when it is closed; nil: at once
+	err               error         // of all syncs of the file system
+	took              time.Duration
+	now               time.Time
 
 	unproven atomic.Bool // the file system is one where nothing is shared
 }
@@ -55,6 +57,8 @@ func newWorld(t *testing.T) *world {
 			}
 			return nil
 		},
+		Write:   failing(&w.unwritten, syscall.EUCLEAN),
+		Written: failing(&w.failed, syscall.ENOSPC),
 		Whole: func(f *os.File) error {
 			w.mu.Lock()
 			w.whole, w.now = append(w.whole, filepath.Base(f.Name())), w.now.Add(w.took)
@@ -73,6 +77,16 @@ func newWorld(t *testing.T) *world {
 		Patience: time.Hour,
 	})
 	return w
+}
+
+// failing returns a call that fails for the file of a name.
+func failing(name *string, err error) func(*os.File) error {
+	return func(f *os.File) error {
+		if filepath.Base(f.Name()) == *name {
+			return err
+		}
+		return nil
+	}
 }
 
 func (w *world) file(name string) *os.File {
@@ -164,6 +178,27 @@ func TestFailedGroupNamesTheFile(t *testing.T) {
 		}
 	}
 	if err := <-first; err != nil || len(w.whole) != 1 || len(w.ones) != 7 {
+		t.Errorf("%v; %d syncs of all, of their own %q", err, len(w.whole), w.ones)
+	}
+}
+
+// A file whose bytes were dropped before the shared sync, or whose error only its own descriptor has, is not durable, and no
+// other file has its error.
+func TestErrorsOfOneFileOfAGroup(t *testing.T) {
+	w := newWorld(t)
+	w.unwritten, w.failed = "unwritten", "2"
+	first := w.begin()
+	files, ended := w.others(6)
+	if err := w.Sync(w.file("unwritten"), 1, 200); err != syscall.EUCLEAN {
+		t.Errorf("bytes that were dropped: %v", err)
+	}
+	close(w.hold)
+	for i, one := range ended {
+		if err := <-one; (err == syscall.ENOSPC) != (i == 2) || i != 2 && err != nil {
+			t.Errorf("%s: %v", files[i].Name(), err)
+		}
+	}
+	if err := <-first; err != nil || len(w.whole) != 1 || len(w.ones) != 1 {
 		t.Errorf("%v; %d syncs of all, of their own %q", err, len(w.whole), w.ones)
 	}
 }
@@ -419,14 +454,14 @@ func TestProven(t *testing.T) {
 		release string
 		want    bool
 	}{
-		{disk, unix.XFS_SUPER_MAGIC, "6.1.0-18-amd64", true},
-		{disk, unix.XFS_SUPER_MAGIC, "5.17.0", true},
-		{disk, unix.XFS_SUPER_MAGIC, "5.14.0-427.el9.x86_64", false},
-		{disk, unix.XFS_SUPER_MAGIC, "4.18.0", false},
-		{disk, unix.XFS_SUPER_MAGIC, "", false},
-		{network, unix.XFS_SUPER_MAGIC, "6.1.0", false}, // 9P of a server's XFS
-		{disk, unix.EXT4_SUPER_MAGIC, "6.18.0", false},  // and ext2, ext3
-		{network, 0x0bd00bd0, "6.1.0", false},           // Lustre
+		{disk, unix.EXT4_SUPER_MAGIC, "6.1.0-18-amd64", true}, // if it has a journal
+		{disk, unix.EXT4_SUPER_MAGIC, "5.17.0", true},
+		{disk, unix.EXT4_SUPER_MAGIC, "5.14.0-427.el9.x86_64", false},
+		{disk, unix.EXT4_SUPER_MAGIC, "4.18.0", false},
+		{disk, unix.EXT4_SUPER_MAGIC, "", false},
+		{network, unix.EXT4_SUPER_MAGIC, "6.1.0", false}, // 9P of a server's ext4
+		{disk, unix.XFS_SUPER_MAGIC, "6.18.0", false},
+		{network, 0x0bd00bd0, "6.1.0", false}, // Lustre
 		{network, unix.NFS_SUPER_MAGIC, "6.1.0", false},
 		{disk, unix.FUSE_SUPER_MAGIC, "6.1.0", false},
 		{network, unix.BTRFS_SUPER_MAGIC, "6.1.0", false},
