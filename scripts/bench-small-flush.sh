@@ -6,7 +6,9 @@
 #
 # BIN, and BEFORE, are folders with bbd and bbctl; their rounds take turns. FILES=5000, ROUNDS=5, STORES="ext4 xfs tmpfs",
 # TMPDIR=/dev/shm hold the default values. Each figure is seconds from the command that lets the flush begin until bbctl
-# drain has returned: files are put under a name that is kept from the store, and renamed.
+# drain has returned: files are put under a name that is kept from the store, and renamed. It is printed as soon as it is
+# measured, with the processor time of the daemon and its workers: a put of the files takes many times as long as their flush, so
+# that all rounds take FILES x ROUNDS x 2 x builds x stores / 300 s or so on a busy machine.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "loop devices, and the flush as a user, need root" >&2; exit 1; }
 builds=("$@")
@@ -50,8 +52,16 @@ store() { # makes and mounts one kind of file system
 now() { date +%s.%N; }
 took() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.2f", b - a }'; }
 
-flush() { # a build, who writes, the store's name: prints the seconds
-	local bin=$1 as=$2 at=$dir/mnt-$3/$RANDOM$RANDOM began
+cpu() { # prints the processor time of the daemon and its workers up to now, in hundredths of a second
+	local pid total=0
+	for pid in "$daemon" $(pgrep -P "$daemon" || true); do
+		total=$((total + $(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | awk '{ print $12 + $13 + $14 + $15 }' || echo 0)))
+	done
+	echo "$total"
+}
+
+flush() { # a build, who writes, the store's name: prints the seconds, and the µs of processor time of a file
+	local bin=$1 as=$2 at=$dir/mnt-$3/$RANDOM$RANDOM began before seconds used
 	local -a run=()
 	mkdir -p "$at"
 	rm -rf "$dir/d"
@@ -75,10 +85,14 @@ CONFIG
 	done
 	ctl buffer create b --backing "file://$at" --keep kept/
 	ctl put -r "$dir/files" bb://b/kept
+	before=$(cpu)
 	began=$(now)
 	ctl mv bb://b/kept bb://b/out
 	ctl drain b
-	took "$began"
+	seconds=$(took "$began")
+	used=$((($(cpu) - before) * 10000 / files))
+	echo "$3, $as, $bin, round $((r + 1)): $seconds s, $used µs of processor time a file, load $(cut -d' ' -f1 /proc/loadavg)" >&2
+	echo "$seconds $used"
 	[ "$(find "$at" -type f | wc -l)" = "$files" ] || { echo "files are missing in $at" >&2; return 1; }
 	kill "$daemon"
 	wait "$daemon" || true
@@ -95,29 +109,32 @@ copy() { # the store's name: prints the seconds of the limit
 	rm -rf "$at"
 }
 
-median() { tr ' ' '\n' <<<"$1" | sort -n | awk 'NF { v[++n] = $1 } END { printf "%.2f (%.2f to %.2f)", v[int((n + 1) / 2)], v[1], v[n] }'; }
+median() { # a format, values
+	tr ' ' '\n' <<<"$2" | sort -n | awk -v f="$1" 'NF { v[++n] = $1 } END { printf f " (" f " to " f ")", v[int((n + 1) / 2)], v[1], v[n] }'
+}
 
 echo "$files files of 4 KiB, $rounds rounds in turns, $(nproc) processors, Linux $(uname -r), loads $(cut -d' ' -f1-3 /proc/loadavg) at the start"
 for kind in ${STORES:-ext4 xfs tmpfs}; do
 	store "$kind"
-	declare -A times=()
+	declare -A times=() work=()
 	for ((r = 0; r < rounds; r++)); do
 		times[limit]+=" $(copy "$kind")"
 		for as in daemon worker; do
 			for i in "${!builds[@]}"; do
-				times[$as$i]+=" $(flush "${builds[$i]}" "$as" "$kind")"
+				one=$(flush "${builds[$i]}" "$as" "$kind")
+				times[$as$i]+=" ${one% *}" work[$as$i]+=" ${one#* }"
 			done
 		done
 	done
-	limit=$(median "${times[limit]}")
+	limit=$(median %.2f "${times[limit]}")
 	for as in daemon worker; do
 		for i in "${!builds[@]}"; do
-			own=$(median "${times[$as$i]}")
+			own=$(median %.2f "${times[$as$i]}")
 			ratio=$(awk -v a="${own%% *}" -v b="${limit%% *}" 'BEGIN { printf "%.1f", a / b }')
-			echo "$kind, $as, ${builds[$i]}: $own s; cp -r and sync -f: $limit s; ratio $ratio"
+			echo "$kind, $as, ${builds[$i]}: $own s; cp -r and sync -f: $limit s; ratio $ratio; $(median %d "${work[$as$i]}") µs of processor time a file"
 		done
 	done
-	unset times
+	unset times work
 	umount "$dir/mnt-$kind"
 done
 echo "loads $(cut -d' ' -f1-3 /proc/loadavg) at the end"
