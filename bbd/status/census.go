@@ -20,7 +20,7 @@ type Entries interface {
 	Scan(ctx context.Context, buffer string, visit func(e *bb.Entry, owner, replica bb.NodeID)) error
 }
 
-// census counts, by the entries of the namespace, the files that are not on a store, by node.
+// census counts, by the entries of the namespace, the files and symbolic links that are not on a store, by node.
 type census struct {
 	held  map[bb.NodeID]map[string]Holding // by owner and buffer
 	specs map[string]bb.Buffer
@@ -51,7 +51,7 @@ func takeCensus(ctx context.Context, from Entries) (census, error) {
 // add counts an entry, if its bytes are not on a store.
 func (c *census) add(buffer string, e *bb.Entry, owner, replica bb.NodeID) {
 	state := e.State()
-	if e.Type != bb.TypeFile || state != bb.StateDirty && state != bb.StateOpen {
+	if e.Type != bb.TypeFile && e.Type != bb.TypeSymlink || state != bb.StateDirty && state != bb.StateOpen {
 		return
 	}
 	if c.held[owner] == nil {

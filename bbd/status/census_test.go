@@ -57,3 +57,20 @@ func TestCensus(t *testing.T) {
 		t.Error("a buffer that the census has not found is shown")
 	}
 }
+
+// A symbolic link that is not on a store is counted as a file is: the bytes are its target's. What has no content of its own is not.
+func TestCensusOfLinks(t *testing.T) {
+	c := census{held: map[bb.NodeID]map[string]Holding{}}
+	for _, e := range []bb.Entry{
+		{Type: bb.TypeFile, Size: 5, Generation: 1},
+		{Type: bb.TypeSymlink, Size: 3, Generation: 1},
+		{Type: bb.TypeSymlink, Size: 3, Generation: 1, Flushed: bb.Flushed{Generation: 1}},
+		{Type: bb.TypeSymlink, Size: 3}, // of a buffer without a store
+		{Type: bb.TypeDirectory},
+	} {
+		c.add("b", &e, "n1", "")
+	}
+	if got := c.held["n1"]["b"]; got.Files != 2 || got.Bytes != 8 {
+		t.Errorf("%+v, want a file and a link of 8 B", got)
+	}
+}
