@@ -14,6 +14,7 @@ import (
 	"forebay/flusher/receipt"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/internal/xattr"
 )
 
 const receiptVersion = 1
@@ -117,7 +118,7 @@ func receiptOf(path string, e *bb.Entry) *receipt.Receipt {
 	return &receipt.Receipt{
 		Path: path, Size: e.Size, Checksum: e.Checksum, Codec: f.Codec, StoredSize: f.Size,
 		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By, Layout: f.Layout,
-		Link: e.Type == bb.TypeSymlink,
+		Link: e.Type == bb.TypeSymlink, NotKept: xattr.List(e.Xattrs).Unstored(),
 	}
 }
 

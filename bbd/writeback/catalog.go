@@ -12,6 +12,7 @@ import (
 	"forebay/flusher/storeop"
 	"forebay/flusher/upload"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 // Catalog is the flusher's catalog of the files of all buffers: it finds the content to flush, and records
@@ -31,6 +32,7 @@ var (
 	_ upload.Current     = (*flushJob)(nil)
 
 	_ upload.Uncompressed = (*flushJob)(nil)
+	_ upload.Keeper       = (*flushJob)(nil)
 )
 
 // OpenFiles lists the files that are being written and have been committed in part.
@@ -201,7 +203,11 @@ type flushJob struct {
 	snap   *store.Snapshot // nil: it is a link
 	source Pinned
 	looked time.Time // when its entry was looked up
+	kept   xattr.List
 }
+
+// Kept notes what the store has of the file's extended attributes.
+func (j *flushJob) Kept(xattrs xattr.List) { j.kept = xattrs }
 
 // Path returns where the file lies in the buffer, which is its name in the store.
 func (j *flushJob) Path() string { return j.path }
@@ -265,7 +271,7 @@ func (j *flushJob) Damage(ctx context.Context, progress func()) error {
 func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 	b := j.b
 	f.Generation = j.entry.Generation
-	e, err := b.recordFlushed(ctx, &j.entry, f)
+	e, err := b.recordFlushed(ctx, &j.entry, f, j.kept)
 	if err != nil {
 		return err
 	}
@@ -313,7 +319,7 @@ func (b *Buffer) late(ctx context.Context, e *bb.Entry, path string) {
 
 // recordFlushed puts the flushed content into the file's entry, at its present place, of any
 // generation.
-func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
+func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed, kept xattr.List) (bb.Entry, error) {
 	refused := func(why string) error { return bb.E(bb.NotFound, "flush", b.address(flushed.Name), why) }
 	at, ok := b.dirtyAt(flushed.File)
 	if !ok {
@@ -323,6 +329,7 @@ func (b *Buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 		if why := record(b.o.Owners, e, flushed, f); why != "" {
 			return refused(why)
 		}
+		e.Xattrs = string(xattr.List(e.Xattrs).MarkedAs(kept))
 		return nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 // Store is one root in a backing store: a directory, or a prefix in a bucket.
@@ -188,6 +189,9 @@ type Attrs struct {
 	UID   uint32      // set only by a daemon that may
 	GID   uint32
 	MTime time.Time // zero: now
+	// Xattrs are the extended attributes, of a file. Those that the store cannot keep are no failure of a Put:
+	// Object.Xattrs has the others.
+	Xattrs xattr.List
 }
 
 // Object describes the object under a name of a store.
@@ -207,6 +211,8 @@ type Object struct {
 	// Layout is how a file system that spreads files over servers has placed the object, in its own words (on
 	// Lustre the options of lfs setstripe). Only Put returns it; "": not known, or there is no such thing.
 	Layout string
+	// Xattrs are, of a Put, those of Attrs.Xattrs that the object has now.
+	Xattrs xattr.List
 }
 
 // Version distinguishes the objects that have been under a name, by the results of Put, Stat and
@@ -233,7 +239,7 @@ func Described(r io.Reader) (Object, bool) {
 
 // AttrsOf returns the attributes of an entry.
 func AttrsOf(e *bb.Entry) *Attrs {
-	a := &Attrs{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime}
+	a := &Attrs{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime, Xattrs: xattr.List(e.Xattrs)}
 	if e.Type == bb.TypeSymlink {
 		a.Mode = fs.ModePerm | fs.ModeSymlink
 	}

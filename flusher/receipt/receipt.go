@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,6 +34,8 @@ type Receipt struct {
 	By         bb.NodeID
 	Layout     string // how the store had placed it; "": not known
 	Link       bool   // a symbolic link, whose content is its target
+	// NotKept are the names of extended attributes that the store does not have: it cannot keep them, or they were set since.
+	NotKept []string
 }
 
 // New returns the receipt of a file, whose bytes src has, that was flushed.
@@ -60,11 +63,12 @@ type line struct {
 	By         bb.NodeID `json:"by"`
 	Layout     string    `json:"layout,omitempty"`
 	Link       bool      `json:"link,omitempty"`
+	NotKept    []string  `json:"xattrs_not_kept,omitempty"`
 }
 
 // Append appends the receipt's line to b, with its newline.
 func (r *Receipt) Append(b []byte) ([]byte, error) {
-	l := line{Path: r.Path, Size: r.Size, Checksum: hex(r.Checksum), Codec: r.Codec, ETag: r.ETag, At: r.At.UTC(), By: r.By, Layout: r.Layout, Link: r.Link}
+	l := line{Path: r.Path, Size: r.Size, Checksum: hex(r.Checksum), Codec: r.Codec, ETag: r.ETag, At: r.At.UTC(), By: r.By, Layout: r.Layout, Link: r.Link, NotKept: bounded(r.NotKept)}
 	if r.StoredSize != r.Size || r.StoredSum != r.Checksum {
 		l.StoredSize, l.StoredSum = &r.StoredSize, hex(r.StoredSum)
 	}
@@ -73,6 +77,17 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 		return b, &bb.Error{Kind: bb.Invalid, Op: "receipt", Path: r.Path, Err: err}
 	}
 	return append(append(b, text...), '\n'), nil
+}
+
+// bounded returns names that fit a line beside a path, whatever bytes they are of; "…" stands for the others.
+func bounded(names []string) []string {
+	room := MaxLine / 16
+	for i, name := range names {
+		if room -= len(name); room < 0 {
+			return append(slices.Clone(names[:i]), "…")
+		}
+	}
+	return names
 }
 
 // MaxLine bounds a line, in bytes.
@@ -99,7 +114,7 @@ func Parse(text []byte) (Receipt, error) {
 	if err != nil {
 		return invalid(err)
 	}
-	r := Receipt{Path: l.Path, Size: l.Size, Checksum: sum, Codec: l.Codec, StoredSize: l.Size, StoredSum: sum, ETag: l.ETag, At: l.At, By: l.By, Layout: l.Layout, Link: l.Link}
+	r := Receipt{Path: l.Path, Size: l.Size, Checksum: sum, Codec: l.Codec, StoredSize: l.Size, StoredSum: sum, ETag: l.ETag, At: l.At, By: l.By, Layout: l.Layout, Link: l.Link, NotKept: l.NotKept}
 	if (l.StoredSize == nil) != (l.StoredSum == "") {
 		return invalid(errors.New("stored size and checksum go together"))
 	}

@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func FuzzReceipt(f *testing.F) {
 			t.Fatalf("%q: %v", again, err)
 		}
 		second.At = r.At
-		if second != r {
+		if !reflect.DeepEqual(second, r) {
 			t.Fatalf("%+v became %+v", r, second)
 		}
 	})

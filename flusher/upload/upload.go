@@ -13,6 +13,7 @@ import (
 	"forebay/flusher/receipt"
 	"forebay/flusher/spool"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 // Job is one file on its way to the store. Its methods are called by one goroutine
@@ -58,6 +59,12 @@ type Current interface {
 // that keeps them.
 type Attributed interface {
 	Attrs() *backing.Attrs
+}
+
+// Keeper is a Job that needs to know what the store has kept of its file's extended attributes.
+type Keeper interface {
+	// Kept is called before Done.
+	Kept(xattrs xattr.List)
 }
 
 // Uncompressed is a Job whose object may not be compressed, with any codec of its buffer.
@@ -164,6 +171,9 @@ func (u *Upload) put(ctx context.Context) Result {
 		return r
 	}
 	flushed := bb.Flushed{ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: u.Codec, At: u.Now(), By: u.Node, Layout: o.Layout}
+	if k, ok := u.Job.(Keeper); ok {
+		k.Kept(o.Xattrs)
+	}
 	if r.Err = u.Job.Done(u.Recording, flushed); r.Err != nil {
 		u.Watch.Made(r.Object, bb.Content{Size: o.Size, Checksum: o.Checksum})
 		r.Gone = bb.KindOf(r.Err) == bb.NotFound
@@ -174,9 +184,13 @@ func (u *Upload) put(ctx context.Context) Result {
 	r.Receipt = receipt.New(u.Path, u.Job.Source(), flushed)
 	if a, ok := u.Job.(Attributed); ok {
 		r.Receipt.Link = a.Attrs().IsLink()
+		r.Receipt.NotKept = unstored(a.Attrs().Xattrs, o.Xattrs)
 	}
 	return r
 }
+
+// unstored returns the names of attributes that a store has not kept.
+func unstored(all, kept xattr.List) []string { return all.MarkedAs(kept).Unstored() }
 
 func (u *Upload) options(before bb.Flushed, wasNew bool) backing.PutOptions {
 	opts := backing.PutOptions{Keep: u.Keep()}

@@ -116,6 +116,14 @@ func (x List) Marked(stored func(Attr) bool) List {
 	return Make(all...)
 }
 
+// MarkedAs returns the attributes with Stored where other ones have the same value.
+func (x List) MarkedAs(stored List) List {
+	return x.Marked(func(a Attr) bool {
+		value, ok := stored.Get(a.Name)
+		return ok && value == a.Value
+	})
+}
+
 // Unstored returns the names of the attributes that the store does not have.
 func (x List) Unstored() (names []string) {
 	for a := range x.All() {

@@ -11,12 +11,14 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
+	"forebay/flusher/backing/posix/fileattr"
 	"forebay/flusher/backing/posix/fileio"
 	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/flusher/backing/posix/opendir"
 	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 // Pending is a file that is being put, in the steps that Put draws: Begin, WriteAt, Finish,
@@ -35,6 +37,7 @@ type Pending struct {
 	info      fs.FileInfo
 	asked     lustre.Layout // nil: the directory's
 	layout    lustre.Layout // that it has; nil: not on Lustre, or not known
+	kept      xattr.List    // of the extended attributes
 	done      bool          // nothing is left to remove
 }
 
@@ -142,7 +145,10 @@ func (p *Pending) Finish() error {
 	if p.opts.Attrs.IsLink() {
 		return p.failed(errors.Join(p.makeLink(), p.close()))
 	}
-	err := setAttrs(p.dir.Root, p.temp, p.f, p.opts.Attrs, p.s.opts.Group)
+	kept, err := fileattr.SetXattrs(p.f, p.opts.Attrs) // before the mode, which may forbid it
+	if p.kept = kept; err == nil {
+		err = setAttrs(p.dir.Root, p.temp, p.f, p.opts.Attrs, p.s.opts.Group)
+	}
 	if err == nil {
 		err = p.s.files.Sync(p.f, p.size, p.opened)
 	}
@@ -193,7 +199,7 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 		p.s.opts.Logger.Warn(fewer, "directory", p.s.dir)
 	}
 	o := object(p.name, p.info)
-	o.Layout = p.layout.String()
+	o.Layout, o.Xattrs = p.layout.String(), p.kept
 	return o, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/fileattr"
 	"forebay/flusher/backing/posix/fileio"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/flusher/backing/posix/opendir"
@@ -84,15 +85,8 @@ func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs, grou
 	if attrs == nil {
 		return nil
 	}
-	if os.Geteuid() == 0 {
-		if err := f.Chown(int(attrs.UID), int(attrs.GID)); err != nil {
-			return err
-		}
-	} else if group {
-		// The kernel refuses a group that the user is not in; the directory's own one stays.
-		if err := f.Chown(-1, int(attrs.GID)); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return err
-		}
+	if err := fileattr.Group(group).SetOwner(f, attrs); err != nil {
+		return err
 	}
 	if err := f.Chmod(attrs.Mode.Perm()); err != nil {
 		return err

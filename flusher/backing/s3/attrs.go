@@ -3,11 +3,13 @@ package s3
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"forebay/flusher/backing"
+	"forebay/internal/xattr"
 )
 
 // A file's mode and time are kept as metadata of its object, under the names and in forms that both s3fs and rclone
@@ -46,6 +48,51 @@ func addMetadata(to map[string]string, attrs *backing.Attrs, kind uint64) {
 	if when := attrs.MTime; !when.IsZero() && when.Unix() >= 0 {
 		to[keyTime] = fmt.Sprintf("%d.%09d", when.Unix(), when.Nanosecond())
 	}
+	for a := range fitting(attrs).All() {
+		to[strings.TrimPrefix(a.Name, xattr.Prefix)] = a.Value
+	}
+}
+
+// maxXattrs bounds the names and values of extended attributes: S3 has 2 KiB for all metadata of an object.
+const maxXattrs = 1900
+
+// fitting returns the extended attributes that fit an object's metadata: of a text without spaces around it, under a
+// name of small letters, since S3 does not tell others apart, that no program has for something else. In this form
+// rclone reads and writes them: x-amz-meta-NAME for user.NAME.
+func fitting(attrs *backing.Attrs) xattr.List {
+	if attrs == nil || attrs.IsLink() {
+		return ""
+	}
+	var all []xattr.Attr
+	room := maxXattrs
+	for a := range attrs.Xattrs.All() {
+		name := strings.TrimPrefix(a.Name, xattr.Prefix)
+		size := len(name) + len(a.Value)
+		if size > room || !isMetadataName(name) || !isMetadataValue(a.Value) {
+			continue
+		}
+		room -= size
+		all = append(all, a)
+	}
+	return xattr.Make(all...)
+}
+
+// takenNames are metadata of rclone, s3fs, s3cmd and this package.
+var takenNames = []string{"mode", "mtime", "atime", "btime", "ctime", "uid", "gid", "rdev", "md5chksum", "xattr", "s3cmd-attrs", strings.ToLower(keyOurs)}
+
+func isMetadataName(name string) bool {
+	other := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-")
+	return name != "" && other == "" && name[0] != '-' && !strings.HasPrefix(name, "amz-") && !strings.HasPrefix(name, "x-amz-") &&
+		!strings.HasPrefix(name, "forebay-") && !slices.Contains(takenNames, name)
+}
+
+func isMetadataValue(value string) bool {
+	for i := range len(value) {
+		if value[i] < ' ' || value[i] > '~' {
+			return false
+		}
+	}
+	return value != "" && strings.TrimSpace(value) == value && !strings.HasPrefix(value, "=?") // which stands for other text
 }
 
 // parseMode reads the mode of a file, or of a directory.

@@ -14,6 +14,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 func TestParseMode(t *testing.T) {
@@ -258,4 +259,28 @@ func TestMarkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("", "foreign drwxr-xr-x bare", "s3fs drwx------ 2014-05-13")
+}
+
+// TestFitting: attributes fit an object's metadata whose names and values S3 returns as they were.
+func TestFitting(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("v", 1000)
+	all := xattr.Make(
+		xattr.Attr{Name: "user.sum", Value: "abc 12"}, xattr.Attr{Name: "user.Upper", Value: "1"}, xattr.Attr{Name: "user.mode", Value: "1"},
+		xattr.Attr{Name: "user.empty"}, xattr.Attr{Name: "user.space", Value: "1 "}, xattr.Attr{Name: "user.binary", Value: "\x00"},
+		xattr.Attr{Name: "user.encoded", Value: "=?UTF-8?B?eA==?="}, xattr.Attr{Name: "user.dot.ted", Value: "1"},
+		xattr.Attr{Name: "user.long-1", Value: long}, xattr.Attr{Name: "user.long-2", Value: long}, xattr.Attr{Name: "user.forebay-directory", Value: "1"},
+	)
+	var names []string
+	for a := range fitting(&backing.Attrs{Xattrs: all}).All() {
+		names = append(names, a.Name)
+	}
+	if want := []string{"user.long-1", "user.sum"}; !slices.Equal(names, want) {
+		t.Errorf("%q fit, want %q", names, want)
+	}
+	metadata := map[string]string{}
+	addMetadata(metadata, &backing.Attrs{Xattrs: all}, fileType)
+	if len(metadata) != 3 || metadata["sum"] != "abc 12" || metadata[keyMode] == "" {
+		t.Errorf("%q", metadata)
+	}
 }

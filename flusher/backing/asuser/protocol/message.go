@@ -16,6 +16,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 // Op is the operation of a request.
@@ -137,6 +138,7 @@ type Item struct {
 	Mode       fs.FileMode
 	Flags      uint64
 	Layout     string
+	Xattrs     string
 }
 
 // Flags of items.
@@ -179,7 +181,7 @@ func (m *Message) Append(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(m.Attrs.Mode))
 		b = binary.AppendUvarint(b, uint64(m.Attrs.UID))
 		b = binary.AppendUvarint(b, uint64(m.Attrs.GID))
-		b = appendTime(b, m.Attrs.MTime)
+		b = appendString(appendTime(b, m.Attrs.MTime), string(m.Attrs.Xattrs))
 	}
 	if m.Has(FlagError) {
 		b = binary.AppendUvarint(b, m.Err.Kind)
@@ -205,7 +207,7 @@ func (i *Item) append(b []byte) []byte {
 	b = binary.AppendVarint(b, i.Size)
 	b = appendTime(b, i.mtime)
 	b = binary.AppendUvarint(b, uint64(i.Mode))
-	return appendString(binary.AppendUvarint(b, i.Flags), i.Layout)
+	return appendString(appendString(binary.AppendUvarint(b, i.Flags), i.Layout), i.Xattrs)
 }
 
 func appendString(b []byte, s string) []byte {
@@ -232,7 +234,7 @@ func (m *Message) Decode(b []byte) error {
 	if m.Has(FlagAttrs) {
 		m.Attrs.Mode = fs.FileMode(d.uint32())
 		m.Attrs.UID, m.Attrs.GID = d.uint32(), d.uint32()
-		m.Attrs.MTime = d.time()
+		m.Attrs.MTime, m.Attrs.Xattrs = d.time(), xattr.List(d.string())
 	}
 	if m.Has(FlagError) {
 		m.Err = RemoteError{Kind: d.uint(), Errno: d.uint()}
@@ -241,7 +243,7 @@ func (m *Message) Decode(b []byte) error {
 	m.Data = []byte(d.string())
 	for n := d.count(); n > 0 && d.err == nil; n-- {
 		m.Items = append(m.Items, Item{
-			Name: d.string(), ETag: d.string(), Size: d.int(), mtime: d.time(), Mode: fs.FileMode(d.uint32()), Flags: d.uint(), Layout: d.string(),
+			Name: d.string(), ETag: d.string(), Size: d.int(), mtime: d.time(), Mode: fs.FileMode(d.uint32()), Flags: d.uint(), Layout: d.string(), Xattrs: d.string(),
 		})
 	}
 	for n := d.count(); n > 0 && d.err == nil; n-- {
@@ -387,7 +389,7 @@ func (c *crossed) Unwrap() error {
 
 // ItemOf returns the line of an object.
 func ItemOf(o *backing.Object) Item {
-	i := Item{Name: o.Name, ETag: o.ETag, Size: o.Size, mtime: o.MTime, Mode: o.Mode, Layout: o.Layout}
+	i := Item{Name: o.Name, ETag: o.ETag, Size: o.Size, mtime: o.MTime, Mode: o.Mode, Layout: o.Layout, Xattrs: string(o.Xattrs)}
 	if o.HasMode {
 		i.Flags = ItemHasMode
 	}
@@ -396,7 +398,7 @@ func ItemOf(o *backing.Object) Item {
 
 // Object returns the object that a line is of.
 func (i *Item) Object() backing.Object {
-	return backing.Object{Name: i.Name, ETag: i.ETag, Size: i.Size, MTime: i.mtime, Mode: i.Mode, HasMode: i.Flags&ItemHasMode != 0, Layout: i.Layout}
+	return backing.Object{Name: i.Name, ETag: i.ETag, Size: i.Size, MTime: i.mtime, Mode: i.Mode, HasMode: i.Flags&ItemHasMode != 0, Layout: i.Layout, Xattrs: xattr.List(i.Xattrs)}
 }
 
 // ItemOfVersion returns a line that holds a version.
