@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import Message
 
 from . import _wire
-from ._errors import Error, Exists, Invalid, IsDirectory, NotDirectory, NotFound, Permission
+from ._errors import Error, Exists, Invalid, IsDirectory, NotDirectory, NotFound, PermissionDenied
 from ._file import File
 from ._token import Token
 from ._txn import Txn
@@ -20,7 +20,8 @@ from ._writer import OpenFlags, Writer
 if TYPE_CHECKING:
     from ._client import Client
 
-_XATTR_CREATE, _XATTR_REPLACE, _XATTR_REMOVE = 1, 2, 3  # the first two are those of os, which not all systems have
+# The first two are those of os, which not all systems have.
+_XATTR_CREATE, _XATTR_REPLACE, _XATTR_REMOVE = 1, 2, 3
 
 M = TypeVar("M", bound=Message)
 
@@ -215,7 +216,7 @@ class Buffer:
         """Return the value of an extended attribute. NotFound if there is none of that name."""
         m = self._xattrs("getxattr", path)
         if m.unreadable:
-            raise Permission("getxattr", self.address(path), "the user may not read it")
+            raise PermissionDenied("getxattr", self.address(path), "the user may not read it")
         for x in m.xattrs:
             if x.name == os.fsencode(attribute):
                 return x.value

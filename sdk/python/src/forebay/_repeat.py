@@ -38,7 +38,8 @@ RESUMED = frozenset({w.TYPE_OPEN, w.TYPE_COMMIT})
 #: Requests whose second execution may undo changes by others after the first.
 ONCE = frozenset({
     w.TYPE_BUFFER_CREATE, w.TYPE_BUFFER_DESTROY, w.TYPE_MKDIR, w.TYPE_MKNOD, w.TYPE_RENAME,
-    w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_SET_XATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET, w.TYPE_LIFETIME_DUE,
+    w.TYPE_REMOVE, w.TYPE_SETATTR, w.TYPE_SET_XATTR, w.TYPE_NODE_UNDRAIN, w.TYPE_NODE_FORGET,
+    w.TYPE_LIFETIME_DUE,
 })  # fmt: skip
 
 _NOT_DONE = 1
