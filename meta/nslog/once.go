@@ -29,8 +29,8 @@ type ID struct {
 
 type idKey struct{}
 
-// WithID returns a context for one change: a call of Create, Put, Update, SetAttr, Mkdir, Rename,
-// Remove or RemoveAll.
+// WithID returns a context for one change: a call of Create, Put, PutWith, Update, SetAttr, Mkdir, Rename,
+// Remove, RemoveAll or Records.Commit.
 func WithID(ctx context.Context, id ID) context.Context { return context.WithValue(ctx, idKey{}, id) }
 
 // withoutID is for the parts of a change.
@@ -84,16 +84,17 @@ func (r refusals) note(id ID, err error) {
 		maps.DeleteFunc(s.errs, func(number uint64, _ error) bool { return number < id.Answered })
 	}
 	// A revision that was not the entry's never will be: that need not be remembered, and may be
-	// another try of an Update.
-	if err != nil && !errors.Is(err, kv.ErrRevision) {
+	// another try of an Update. A record's may be, where the key has none.
+	if err != nil && (!errors.Is(err, kv.ErrRevision) || errors.Is(err, errRecordRevision)) {
 		s.errs[id.Number] = err
 	}
 }
 
 // result is the answer to a change.
 type result struct {
-	entry    bb.Entry
-	replaced *bb.Entry
+	entry     bb.Entry
+	replaced  *bb.Entry
+	revisions []uint64 // of records, where the change is of them alone; else nil
 }
 
 // change carries out a change, once if it has an ID.
@@ -153,6 +154,12 @@ func outcome(t *table.Table, id ID) (r result, done bool, err error) {
 	if err != nil || len(o) == 0 {
 		return r, false, err
 	}
+	if record.KindOf(o[0].Key) == record.Other {
+		for _, f := range o {
+			r.revisions = append(r.revisions, f.Revision)
+		}
+		return r, true, nil
+	}
 	entries := make([]bb.Entry, len(o))
 	for i, f := range o {
 		if entries[i], err = decode(pages.Item{Key: f.Key, Value: f.Value, Revision: f.Revision}); err != nil {
@@ -193,17 +200,9 @@ func (e *Engine) Outcome(ctx context.Context) (bb.Entry, bool, error) {
 // remember adds the effect that stores the outcome of a change, and those that remove the outcomes
 // that the client has answered for.
 func remember(b *owner.Round, id ID, r *result) error {
-	entries := []*bb.Entry{&r.entry}
-	if r.replaced != nil {
-		entries = append(entries, r.replaced)
-	}
-	var o record.Outcome
-	for _, e := range entries {
-		key, value, err := encode(e)
-		if err != nil {
-			return err
-		}
-		o = append(o, record.Effect{Key: key, Value: value, Revision: e.Revision})
+	o, err := outcomeOf(r)
+	if err != nil {
+		return err
 	}
 	var old [][]byte
 	lowest := id.Number
@@ -228,6 +227,24 @@ func remember(b *owner.Round, id ID, r *result) error {
 	}
 	b.Store(record.OutcomeKey(id.Session, id.Number), o.Value())
 	return nil
+}
+
+// outcomeOf returns what is stored of the answer to a change.
+func outcomeOf(r *result) (o record.Outcome, err error) {
+	for _, revision := range r.revisions {
+		o = append(o, record.Effect{Key: record.OtherKey(""), Revision: revision})
+	}
+	for _, e := range []*bb.Entry{&r.entry, r.replaced} {
+		if e == nil || r.revisions != nil {
+			continue
+		}
+		key, value, err := encode(e)
+		if err != nil {
+			return nil, err
+		}
+		o = append(o, record.Effect{Key: key, Value: value, Revision: e.Revision})
+	}
+	return o, nil
 }
 
 // EndSession drops the outcomes of a session, which sends no more changes.

@@ -3,7 +3,6 @@ package nslog
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"slices"
 	"strconv"
 
@@ -21,11 +20,9 @@ func openOp(item pages.Item) (namespace.StoreOp, error) {
 	if err != nil {
 		return namespace.StoreOp{}, err
 	}
-	op.Seq = placeOf(item.Key)
+	op.Seq = record.PlaceOf(item.Key)
 	return *op, nil
 }
-
-func placeOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) }
 
 // storeOp adds the effect that stores an operation, which gets its place in the order.
 func (e *Engine) storeOp(b *owner.Round, op namespace.StoreOp) {
@@ -125,7 +122,7 @@ func (e *Engine) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken in
 // note notes in the journal that the item of a key changes, if it is an operation.
 func (e *Engine) note(key []byte) {
 	if record.KindOf(key) == record.Operation {
-		e.journal.Note(placeOf(key))
+		e.journal.Note(record.PlaceOf(key))
 	}
 }
 
@@ -195,7 +192,7 @@ func (f *follower) places(t *table.Table) []uint64 {
 // all returns the places of all operations that are pending, or that the follower has.
 func (f *follower) all(t *table.Table) []uint64 {
 	var places []uint64
-	t.Operations(func(item pages.Item) { places = append(places, placeOf(item.Key)) })
+	t.Operations(func(item pages.Item) { places = append(places, record.PlaceOf(item.Key)) })
 	for place := range f.known {
 		if _, ok := t.Get(record.OpKey(place)); !ok {
 			places = append(places, place)

@@ -454,11 +454,14 @@ func appendPage(t *table.Table, all []bb.Entry, number int, from uint64) (_ []bb
 // ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of removed
 // entries, so gone is not called: see Covers.
 func (e *Engine) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
-	if err := e.owner.Confirm(ctx, e.o.Buffer); err != nil {
+	if err := e.Confirm(ctx); err != nil {
 		return err
 	}
 	return e.ScanAll(ctx, fn)
 }
+
+// Confirm returns when the log is found to have what it had acknowledged.
+func (e *Engine) Confirm(ctx context.Context) error { return e.owner.Confirm(ctx, e.o.Buffer) }
 
 // Covers reports whether all changes are known since a revision of an entry: see the package's comment.
 func (e *Engine) Covers(ctx context.Context, revision uint64) (covers bool, err error) {

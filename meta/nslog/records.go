@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"forebay/internal/bb"
@@ -49,15 +50,12 @@ func (r *Records) Scan(ctx context.Context, filter string, fn func(*kv.Record) e
 }
 
 func (r *Records) matching(ctx context.Context, filter string) (found []kv.Record, err error) {
-	prefix := filter
-	if i := strings.IndexAny(filter, "*>"); i >= 0 {
-		prefix = filter[:i]
-	}
+	prefix := record.FixedPart(filter)
 	err = r.e.owner.Read(ctx, "records", filter, func(t *table.Table) error {
 		found = found[:0]
 		t.Others(record.OtherKey(prefix), func(item pages.Item) bool {
 			key := string(item.Key[1:])
-			if matches(key, filter) {
+			if record.Matches(key, filter) {
 				found = append(found, kv.Record{Key: key, Seq: item.Revision, Data: bytes.Clone(item.Value)})
 			}
 			return strings.HasPrefix(key, prefix)
@@ -65,23 +63,6 @@ func (r *Records) matching(ctx context.Context, filter string) (found []kv.Recor
 		return nil
 	})
 	return found, err
-}
-
-// matches reports whether a key matches a filter.
-func matches(key, filter string) bool {
-	for {
-		token, tokens, moreTokens := strings.Cut(key, ".")
-		pattern, patterns, morePatterns := strings.Cut(filter, ".")
-		switch {
-		case pattern == ">":
-			return true
-		case pattern != "*" && pattern != token || moreTokens != morePatterns:
-			return false
-		case !moreTokens:
-			return true
-		}
-		key, filter = tokens, patterns
-	}
 }
 
 // Create stores data under a key that has no record; else kv.ErrRevision, and the record that
@@ -121,15 +102,14 @@ func (r *Records) one(ctx context.Context, c kv.Change) (uint64, error) {
 // Commit carries out all changes, of which no two are of one key, or none. It returns the
 // revision of each; 0 of a removal or a check.
 func (r *Records) Commit(ctx context.Context, changes []kv.Change) ([]uint64, error) {
-	var revisions []uint64 // of the round's goroutine, until the change is answered
-	err := r.e.owner.Do(ctx, "change records", changes[0].Key, func(b *owner.Round) (err error) {
-		revisions, err = changeRecords(b, changes)
-		return err
+	answer, err := r.e.change(ctx, "change records", changes[0].Key, func(b *owner.Round) (answer result, err error) {
+		answer.revisions, err = changeRecords(b, changes)
+		return answer, err
 	})
 	if err != nil {
 		return nil, refused(err)
 	}
-	return revisions, nil
+	return answer.revisions, nil
 }
 
 // refused undoes the translation of a conflict.
@@ -147,6 +127,9 @@ func (r *Records) Unreadable(key string, err error) {
 	}
 }
 
+// errRecordRevision is kv.ErrRevision of a record: a key without one can have its revision again.
+var errRecordRevision = fmt.Errorf("a record: %w", kv.ErrRevision)
+
 // changeRecords adds the effects of changes of records.
 func changeRecords(b *owner.Round, changes []kv.Change) ([]uint64, error) {
 	for i := range changes {
@@ -158,7 +141,7 @@ func changeRecords(b *owner.Round, changes []kv.Change) ([]uint64, error) {
 			return nil, owner.ErrPostponed
 		}
 		if item, _ := b.Table.Get(key); item.Revision != changes[i].Expected {
-			return nil, kv.ErrRevision
+			return nil, errRecordRevision
 		}
 	}
 	revisions := make([]uint64, len(changes))
@@ -182,20 +165,21 @@ func (e *Engine) PutWith(ctx context.Context, entry *bb.Entry, records ...kv.Cha
 	if err != nil {
 		return err
 	}
-	var revision uint64
-	err = e.owner.Do(ctx, "put", entry.Name, func(b *owner.Round) error {
-		if err := checkPut(b, "put", key, entry); err != nil {
-			return err
+	stored := *entry
+	answer, err := e.change(ctx, "put", entry.Name, func(b *owner.Round) (answer result, err error) {
+		if err := checkPut(b, "put", key, &stored); err != nil {
+			return answer, err
 		}
 		if _, err := changeRecords(b, records); err != nil {
-			return err
+			return answer, err
 		}
-		revision = b.StoreEntry(key, value)
-		return nil
+		answer.entry = stored
+		answer.entry.SetRevision(b.StoreEntry(key, value))
+		return answer, nil
 	})
 	if err != nil {
 		return refused(err)
 	}
-	entry.SetRevision(revision)
+	entry.SetRevision(answer.entry.Revision)
 	return nil
 }

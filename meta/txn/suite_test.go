@@ -12,6 +12,7 @@ import (
 	"forebay/meta/metatest"
 	"forebay/meta/nsbucket"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/shared/sharedtest"
 	"forebay/meta/stream"
 	"forebay/meta/txn/txntest"
 )
@@ -56,6 +57,19 @@ func TestEngines(t *testing.T) {
 			})
 		})
 	}
+	t.Run("shared log", func(t *testing.T) {
+		txntest.Test(t, func(t *testing.T) txntest.Open {
+			members := sharedtest.New(t)
+			owner, user := members.Start(t, "owner"), members.Start(t, "user")
+			if err := owner.Claim(metatest.Context(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := owner.Prepare(metatest.Context(t), buffer); err != nil {
+				t.Fatal(err)
+			}
+			return func() txntest.Engine { return txntest.Engine{Namespace: user, Records: user.Records()} }
+		})
+	})
 	for name, size := range map[string]int{"log": 1 << 30, "log with many checkpoints": 2000} {
 		t.Run(name, func(t *testing.T) {
 			txntest.Test(t, func(t *testing.T) txntest.Open {

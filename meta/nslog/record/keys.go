@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"strings"
 
 	"forebay/internal/bb"
 )
@@ -41,6 +42,9 @@ func EntryKey(key []byte) (dir bb.DirID, name []byte, ok bool) {
 
 // OpKey returns the key of an operation that has a place in the order.
 func OpKey(place uint64) []byte { return binary.BigEndian.AppendUint64([]byte{opPrefix}, place) }
+
+// PlaceOf reads the key of an operation.
+func PlaceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) }
 
 // OutcomeKey returns the key of the outcome of a session's change.
 func OutcomeKey(s Session, number uint64) []byte {
@@ -86,4 +90,30 @@ func KindOf(key []byte) Kind {
 func OutcomeOf(key []byte) (s Session, number uint64) {
 	copy(s[:], key[1:])
 	return s, binary.BigEndian.Uint64(key[17:])
+}
+
+// Matches reports whether a key of another package's record matches a filter: "*" stands for one token between
+// dots, and ">" for all that follow.
+func Matches(key, filter string) bool {
+	for {
+		token, tokens, moreTokens := strings.Cut(key, ".")
+		pattern, patterns, morePatterns := strings.Cut(filter, ".")
+		switch {
+		case pattern == ">":
+			return true
+		case pattern != "*" && pattern != token || moreTokens != morePatterns:
+			return false
+		case !moreTokens:
+			return true
+		}
+		key, filter = tokens, patterns
+	}
+}
+
+// FixedPart returns what all keys that match a filter begin with.
+func FixedPart(filter string) string {
+	if i := strings.IndexAny(filter, "*>"); i >= 0 {
+		return filter[:i]
+	}
+	return filter
 }

@@ -3,8 +3,11 @@ package shared
 import (
 	"context"
 	"errors"
+	"time"
+	"unicode/utf8"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/retry"
@@ -12,15 +15,24 @@ import (
 
 // ask sends a call until an owner answers, or the context ends.
 func (t *Tree) ask(ctx context.Context, c *Call) (*Answer, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	c.From = t.o.Node
 	sent := false
 	for try := 0; ; try++ {
+		if err := t.gone(); err != nil {
+			return nil, kv.Wrap("namespace", t.o.Buffer, err)
+		}
 		to := t.route()
 		if to.node == "" {
 			to = t.find(ctx, to)
 		}
 		if to.node != "" {
 			a, err := t.send(ctx, to, c)
+			if err == nil || ctx.Err() == nil {
+				t.heard(to, err == nil)
+			}
 			switch {
 			case err == nil && a.Status == Served:
 				return a, a.Failure.err()
@@ -29,16 +41,77 @@ func (t *Tree) ask(ctx context.Context, c *Call) (*Answer, error) {
 				if try < 2 && ctx.Err() == nil {
 					continue
 				}
+			case refused(err):
+				return nil, err
 			default:
 				sent = true
 				t.find(ctx, to)
 			}
+		}
+		if try >= inVain {
+			t.wake()
 		}
 		retry.Pause(ctx, try)
 		if ctx.Err() != nil {
 			return nil, t.gaveUp(ctx, sent && c.Op >= opPrepare)
 		}
 	}
+}
+
+// refused reports whether a call cannot be carried to an owner, however often it is sent.
+func refused(err error) bool {
+	kind := bb.KindOf(err)
+	return err != nil && (kind == bb.Invalid || kind == bb.Unsupported)
+}
+
+// check refuses names that no message can have.
+func (c *Call) check() error {
+	for _, name := range []string{c.Name, c.ToName, c.Entry.Name} {
+		if !utf8.ValidString(name) {
+			return bb.E(bb.Invalid, "name", name, "is not UTF-8")
+		}
+	}
+	return nil
+}
+
+// inVain is after how many tries calls wait in vain: the first finds the owner.
+const inVain = 1
+
+// heard notes whether the owner has answered a call.
+func (t *Tree) heard(to route, answered bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case answered || t.mu.route.node != to.node:
+		t.mu.silent = time.Time{}
+	case t.mu.silent.IsZero():
+		t.mu.silent = time.Now()
+	}
+}
+
+// silence returns for how long the owner has answered no call.
+func (t *Tree) silence() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.silent.IsZero() {
+		return 0
+	}
+	return time.Since(t.mu.silent)
+}
+
+// wake has Tend look at the log.
+func (t *Tree) wake() {
+	select {
+	case t.vain <- struct{}{}:
+	default:
+	}
+}
+
+// gone returns why calls need not wait for an owner; nil: they have to.
+func (t *Tree) gone() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.over
 }
 
 // send carries a call to a daemon and waits for the answer, not for ever.
@@ -64,7 +137,9 @@ func (t *Tree) learn(old, now route) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.route == old {
-		t.mu.route = now
+		if t.mu.route = now; now.node != old.node {
+			t.mu.silent = time.Time{}
+		}
 	}
 }
 
@@ -97,8 +172,8 @@ var errNoOwner = errors.New("no daemon that owns the namespace has answered in t
 func (t *Tree) change(ctx context.Context, c *Call) (*Answer, error) {
 	var ours bool
 	if c.ID, ours = nslog.IDOf(ctx); !ours {
-		c.ID = t.changes.begin()
-		defer t.changes.end(c.ID)
+		c.ID = t.changes.Begin()
+		defer t.changes.End(c.ID)
 	}
 	return t.ask(ctx, c)
 }

@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"errors"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
@@ -20,6 +21,7 @@ type Caller interface {
 // Op is the operation of a call: a method of namespace.Tree, or a part of one.
 type Op uint8
 
+// Its number is on the wire: it keeps its meaning, and is not used twice.
 const (
 	opRoot Op = iota + 1
 	opLookup
@@ -34,7 +36,15 @@ const (
 	opStoreOps
 	opStoreOpPending
 	opOutcome // of a change that was carried out before
-	opPrepare // changes from here on
+	opSample
+	opDirGone
+	opCovers
+	opRecord
+	opRecords // a page of them, by their keys
+)
+
+const (
+	opPrepare Op = iota + 64 // changes from here on
 	opCreate
 	opPut
 	opSetAttr
@@ -45,6 +55,9 @@ const (
 	opDoneStoreOp
 	opTakeOverStoreOps
 	opEndSession
+	opConfirm
+	opCommit  // of records
+	opPutWith // an entry, and records
 )
 
 // Call is a daemon's request to the owner. The fields that count depend on Op.
@@ -54,17 +67,31 @@ type Call struct {
 	ID        nslog.ID // of a change; Number 0: none
 	Op        Op
 	Dir       bb.DirID
-	Name      string // or a path
+	Name      string // or a path, or a key, or a filter of keys
 	ToDir     bb.DirID
-	ToName    string
-	Entry     bb.Entry
+	ToName    string   // or the key that a page of records comes after
+	Entry     bb.Entry // of a change
+	File      bb.FileID
 	Revision  uint64
 	Number    int // of entries at most, or of a page
 	Node      bb.NodeID
 	Attr      namespace.Attr
-	Directory namespace.Owner // of a new directory
-	Rename    namespace.RenameOptions
-	Remove    namespace.RemoveOptions
+	Directory Directory
+	Options   CallOptions
+	Changes   []kv.Change // of records
+}
+
+// Directory is what a new directory is to have.
+type Directory struct {
+	namespace.Owner
+	MTime time.Time // of the root
+}
+
+// CallOptions are those of a rename or a removal.
+type CallOptions struct {
+	Replace  bool
+	StoreOp  bool
+	Revision uint64
 }
 
 // Status is whether an answer is the owner's.
@@ -85,6 +112,8 @@ type Answer struct {
 	Replaced *bb.Entry
 	Entries  []bb.Entry
 	Ops      []namespace.StoreOp
+	Records  []kv.Record
+	Revised  []uint64 // revisions of changed records
 	Dir      bb.DirID
 	Name     string // or a path
 	Revision uint64
@@ -107,7 +136,7 @@ func failureOf(err error) *Failure {
 	if err == nil {
 		return nil
 	}
-	f := &Failure{Kind: bb.KindOf(err), Reason: err.Error(), Unknown: errors.Is(err, bb.ErrUnknownOutcome), Conflict: errors.Is(err, kv.ErrConflict)}
+	f := &Failure{Kind: bb.KindOf(err), Reason: err.Error(), Unknown: errors.Is(err, bb.ErrUnknownOutcome), Conflict: errors.Is(err, kv.ErrConflict) || errors.Is(err, kv.ErrRevision)}
 	var e *bb.Error
 	if errors.As(err, &e) {
 		f.Op, f.Path, f.Node = e.Op, e.Path, e.Node

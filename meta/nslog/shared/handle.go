@@ -6,7 +6,9 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/record"
 )
 
 // Handle answers a call that was carried to this daemon, or was made by it.
@@ -34,7 +36,7 @@ func (t *Tree) Handle(ctx context.Context, c *Call) *Answer {
 func perform(ctx context.Context, e *nslog.Engine, c *Call, a *Answer) (err error) {
 	switch c.Op {
 	case opPrepare:
-		err = e.Prepare(ctx, &bb.Buffer{Mode: c.Entry.Mode, UID: c.Entry.UID, GID: c.Entry.GID, Created: c.Entry.MTime})
+		err = e.Prepare(ctx, &bb.Buffer{Mode: c.Directory.Mode, UID: c.Directory.UID, GID: c.Directory.GID, Created: c.Directory.MTime})
 	case opCreate:
 		a.Revision, err = e.Create(ctx, c.Entry)
 	case opPut:
@@ -42,20 +44,31 @@ func perform(ctx context.Context, e *nslog.Engine, c *Call, a *Answer) (err erro
 	case opSetAttr:
 		a.Entry, err = e.SetAttr(ctx, c.Dir, c.Name, c.Attr)
 	case opMkdir:
-		a.Entry, err = e.Mkdir(ctx, c.Dir, c.Name, c.Directory)
+		a.Entry, err = e.Mkdir(ctx, c.Dir, c.Name, c.Directory.Owner)
 	case opMkdirAll:
-		a.Entry, err = e.MkdirAll(ctx, c.Name, c.Directory)
+		a.Entry, err = e.MkdirAll(ctx, c.Name, c.Directory.Owner)
 	case opRename:
-		r, rerr := e.Rename(ctx, c.Dir, c.Name, c.ToDir, c.ToName, c.Rename)
+		r, rerr := e.Rename(ctx, c.Dir, c.Name, c.ToDir, c.ToName, namespace.RenameOptions{Replace: c.Options.Replace, StoreOp: c.Options.StoreOp})
 		a.Entry, a.Replaced, err = r.Entry, r.Replaced, rerr
 	case opRemove:
-		a.Entry, err = e.Remove(ctx, c.Dir, c.Name, c.Remove)
+		a.Entry, err = e.Remove(ctx, c.Dir, c.Name, namespace.RemoveOptions{StoreOp: c.Options.StoreOp, Revision: c.Options.Revision})
 	case opDoneStoreOp:
 		a.Yes, err = e.DoneStoreOp(ctx, c.Revision)
 	case opTakeOverStoreOps:
 		a.Count, err = e.TakeOverStoreOps(ctx, c.Node)
 	case opEndSession:
 		err = e.EndSession(ctx, c.ID.Session)
+	case opConfirm:
+		err = e.Confirm(ctx)
+	case opCommit:
+		err = checkChanges(c)
+		if err == nil {
+			a.Revised, err = e.Records().Commit(ctx, c.Changes)
+		}
+	case opPutWith:
+		entry := c.Entry
+		err = e.PutWith(ctx, &entry, c.Changes...)
+		a.Revision = entry.Revision
 	default:
 		return read(ctx, e, c, a)
 	}
@@ -78,21 +91,110 @@ func read(ctx context.Context, e *nslog.Engine, c *Call, a *Answer) (err error) 
 	case opPathOf:
 		a.Name, err = e.PathOf(ctx, c.Dir)
 	case opRemoved:
-		a.Yes, err = e.Removed(ctx, c.Dir, c.Name, c.Entry.File, c.Revision)
+		a.Yes, err = e.Removed(ctx, c.Dir, c.Name, c.File, c.Revision)
 	case opList:
 		a.Entries, a.Yes, err = e.List(ctx, c.Dir, c.Name, c.Number)
+		a.fit()
 	case opListAll:
 		a.Entries, a.Yes, err = e.ListAll(ctx, c.Dir, c.Name, c.Number)
+		a.fit()
 	case opScanPage:
 		a.Entries, a.Revision, a.Yes, err = e.ScanPage(ctx, c.Number, c.Revision)
 	case opStoreOps:
 		a.Ops, err = e.StoreOps(ctx)
+		a.Ops, a.Yes = pageOfOps(a.Ops, c.Revision)
 	case opStoreOpPending:
 		a.Yes, err = e.StoreOpPending(ctx, c.Revision)
 	case opOutcome:
 		a.Entry, a.Yes, err = e.Outcome(ctx)
+	case opSample:
+		a.Entries, err = e.Sample(ctx, c.Dir)
+		a.Entries = a.Entries[:fitting(a.Entries)]
+	case opDirGone:
+		a.Yes, err = e.DirGone(ctx, c.Dir)
+	case opCovers:
+		a.Yes, err = e.Covers(ctx, c.Revision)
+	case opRecord:
+		var r kv.Record
+		if r, err = e.Records().Get(ctx, c.Name); err == nil {
+			a.Records = []kv.Record{r}
+		}
+	case opRecords:
+		a.Records, a.Yes, err = pageOfRecords(ctx, e, c.Name, c.ToName)
 	default:
 		err = bb.E(bb.Unsupported, "call", e.Buffer(), "this release does not know it").WithRemedy("use one release on all nodes")
 	}
 	return err
+}
+
+// answerBytes is about how much the items of an answer take at most: messages between daemons are
+// bounded.
+const answerBytes = 512 << 10
+
+// fitting returns how many entries, from the first on, are as much as an answer has.
+func fitting(entries []bb.Entry) int {
+	size := 0
+	for i := range entries {
+		if size += sizeOf(&entries[i]); size > answerBytes && i > 0 {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+// sizeOf is about how much an entry takes.
+func sizeOf(e *bb.Entry) int {
+	size := 256 + len(e.Name) + len(e.Reason) + len(e.Target) + len(e.Xattrs) + len(e.Rest) + 16*len(e.Attempts()) + len(e.Flushed.Layout) + len(e.Flushed.ETag)
+	for _, h := range e.Holders {
+		size += len(h) + 2
+	}
+	return size
+}
+
+// fit leaves out the end of a page that is too large for an answer.
+func (a *Answer) fit() {
+	if n := fitting(a.Entries); n < len(a.Entries) {
+		a.Entries, a.Yes = a.Entries[:n], true
+	}
+}
+
+// pageOfOps returns the first operations behind a place, and whether there are more.
+func pageOfOps(ops []namespace.StoreOp, after uint64) (_ []namespace.StoreOp, more bool) {
+	from := 0
+	for from < len(ops) && ops[from].Seq <= after {
+		from++
+	}
+	ops = ops[from:]
+	size := 0
+	for i := range ops {
+		if size += len(record.OpValue(&ops[i])) + 16; size > answerBytes && i > 0 {
+			return ops[:i], true
+		}
+	}
+	return ops, false
+}
+
+// pageOfRecords returns the first records behind a key whose keys match a filter, and whether there are more.
+func pageOfRecords(ctx context.Context, e *nslog.Engine, filter, after string) (page []kv.Record, more bool, err error) {
+	size := 0
+	err = e.Records().Scan(ctx, filter, func(r *kv.Record) error {
+		if r.Key <= after {
+			return nil
+		}
+		if size += len(r.Key) + len(r.Data) + 16; size > answerBytes && len(page) > 0 {
+			more = true
+			return kv.ErrStop
+		}
+		page = append(page, *r)
+		return nil
+	})
+	return page, more, err
+}
+
+// checkChanges refuses changes of no record.
+func checkChanges(c *Call) error {
+	if len(c.Changes) == 0 {
+		return bb.E(bb.Invalid, "change records", "", "there are none")
+	}
+	return nil
 }

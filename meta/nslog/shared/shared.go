@@ -22,23 +22,27 @@
 //
 // # Who claims a log
 //
-// Step does, called by the daemon when gossip or the log has something new: see view.turn. Release
+// Tend does, when gossip or the log has something new, or calls wait in vain: see view.turn. Release
 // gives the log up, so that the next owner need not wait for the end of the lease.
+//
+// A daemon that starts cannot be called yet, so that the others take its logs over, and it carries its
+// own calls to them. Where all daemons start, each may wait for the log of another one: a log whose owner
+// starts, and has appended nothing for a while, is claimed by those that wait for it.
 //
 // # State
 //
-// It passes the conformance suite and histories of several daemons under faults; no daemon uses
-// it yet. Calls have no encoding of their own (gob encodes them, in tests). All calls go to the
-// owner: no daemon follows the log, and a namespace has one log. Outcomes of the sessions of
-// daemons that were killed stay until these sessions are ended.
+// All calls go to the owner: no daemon follows the log, and a namespace has one log. Outcomes of the sessions
+// of daemons that were killed stay until these sessions are ended. An owner that dies together with a
+// server that has forgotten the end of the log takes that end with it: other daemons restore only what
+// they hold files of, at their next start.
 package shared
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -48,7 +52,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
-	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/shared/session"
 )
 
 // Options are the identity and the environment of a namespace.
@@ -61,7 +65,10 @@ type Options struct {
 	// Patience is how long an answer is waited for before it is seen whether there is another
 	// owner. Default 2 s.
 	Patience        time.Duration
-	CheckpointBytes int          // see nslog.Options
+	CheckpointBytes int // see nslog.Options, as the next two
+	Floor           func() uint64
+	Settle          time.Duration
+	Unreadable      func(key string, err error)
 	Logger          *slog.Logger // default: discard
 }
 
@@ -71,15 +78,19 @@ type Tree struct {
 	ids      namespace.IDs
 	caller   Caller
 	o        Options
-	changes  numbers
+	changes  *session.Numbers
 	claiming *semaphore.Weighted // of one: Claim, Release, Close
+	prepared atomic.Bool
+	vain     chan struct{} // has an element when calls wait in vain
 
 	mu struct {
 		sync.Mutex
 		engine *nslog.Engine // of this daemon, if it owns the log, or did
 		route  route
 		missed map[uint64]time.Time // since when the owner of a claim was seen to be missing
+		silent time.Time            // since when calls to the owner, on their route, are not answered; zero: they are
 		closed bool
+		over   error // why calls fail without an owner: the namespace is destroyed, or its log damaged; nil: they wait
 	}
 }
 
@@ -102,8 +113,7 @@ func New(log owner.Log, ids namespace.IDs, caller Caller, o Options) *Tree {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Tree{log: log, ids: ids, caller: caller, o: o, claiming: semaphore.NewWeighted(1)}
-	_, _ = rand.Read(t.changes.session[:])
+	t := &Tree{log: log, ids: ids, caller: caller, o: o, claiming: semaphore.NewWeighted(1), vain: make(chan struct{}, 1), changes: session.New()}
 	return t
 }
 
@@ -143,10 +153,12 @@ func (t *Tree) Claim(ctx context.Context) error {
 	}
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
 		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger,
+		Floor: t.o.Floor, Settle: t.o.Settle, Unreadable: t.o.Unreadable,
 	})
 	if err != nil {
 		return err
 	}
+	t.o.Logger.Info("this daemon owns the namespace", "buffer", t.o.Buffer)
 	return t.replace(e)
 }
 
@@ -198,26 +210,6 @@ func (t *Tree) Close() {
 	_ = t.replace(nil)
 }
 
-// Step claims the log if it needs an owner, and it is this daemon's turn by the gossip about all
-// members, this one among them. It returns the time until its next call; 0: when a member has
-// changed, or calls wait in vain.
-func (t *Tree) Step(ctx context.Context, members []Member) (again time.Duration, err error) {
-	h, err := owner.Newest(ctx, t.log)
-	if err != nil {
-		return 0, bb.Wrap("claim", t.o.Buffer, err)
-	}
-	v := view{self: t.o.Node, serving: t.serving() != nil, members: members}
-	if !h.Released {
-		v.owner = h.Node
-	}
-	v.missed = t.missing(h.Seq, v.needsOwner())
-	claim, again := v.turn(t.o.Buffer)
-	if !claim {
-		return again, nil
-	}
-	return 0, t.Claim(ctx)
-}
-
 // missing returns for how long the owner of a log that ends at a sequence has been missing.
 func (t *Tree) missing(seq uint64, is bool) time.Duration {
 	t.mu.Lock()
@@ -231,38 +223,4 @@ func (t *Tree) missing(seq uint64, is bool) time.Duration {
 		t.mu.missed[seq] = since
 	}
 	return time.Since(since)
-}
-
-// numbers counts the changes of a session that have not been answered.
-type numbers struct {
-	session record.Session
-	mu      sync.Mutex
-	last    uint64
-	lowest  uint64 // all below were answered
-	open    map[uint64]struct{}
-}
-
-// begin returns the ID of a new change.
-func (n *numbers) begin() nslog.ID {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.open == nil {
-		n.open, n.lowest = map[uint64]struct{}{}, 1
-	}
-	n.last++
-	n.open[n.last] = struct{}{}
-	return nslog.ID{Session: n.session, Number: n.last, Answered: n.lowest}
-}
-
-// end notes that a change is not sent any more.
-func (n *numbers) end(id nslog.ID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.open, id.Number)
-	for n.lowest <= n.last {
-		if _, open := n.open[n.lowest]; open {
-			return
-		}
-		n.lowest++
-	}
 }

@@ -37,7 +37,19 @@ func (t *Tree) Root(ctx context.Context) (bb.Entry, error) { return t.entry(ctx,
 
 // Prepare makes the root directory, with the attributes of a buffer, where it is not there.
 func (t *Tree) Prepare(ctx context.Context, b *bb.Buffer) error {
-	_, err := t.ask(ctx, &Call{Op: opPrepare, Entry: bb.Entry{Mode: b.Mode, UID: b.UID, GID: b.GID, MTime: b.Created}})
+	_, err := t.ask(ctx, &Call{Op: opPrepare, Directory: Directory{namespace.Owner{UID: b.UID, GID: b.GID, Mode: b.Mode}, b.Created}})
+	return err
+}
+
+// PrepareOnce is Prepare that does nothing after it has succeeded.
+func (t *Tree) PrepareOnce(ctx context.Context, b *bb.Buffer) error {
+	if t.prepared.Load() {
+		return nil
+	}
+	err := t.Prepare(ctx, b)
+	if err == nil {
+		t.prepared.Store(true)
+	}
 	return err
 }
 
@@ -87,12 +99,20 @@ func (t *Tree) yes(ctx context.Context, c *Call) (bool, error) {
 
 // Removed reports whether a name is free since a change that the namespace has.
 func (t *Tree) Removed(ctx context.Context, dir bb.DirID, name string, file bb.FileID, revision uint64) (bool, error) {
-	return t.yes(ctx, &Call{Op: opRemoved, Dir: dir, Name: name, Entry: bb.Entry{File: file}, Revision: revision})
+	return t.yes(ctx, &Call{Op: opRemoved, Dir: dir, Name: name, File: file, Revision: revision})
+}
+
+// store is change of a call with an entry. One that may not be stored reaches no owner.
+func (t *Tree) store(ctx context.Context, c *Call) (*Answer, error) {
+	if err := namespace.CheckEntry(&c.Entry); err != nil {
+		return nil, err
+	}
+	return t.change(ctx, c)
 }
 
 // Create stores an entry whose name must not be taken.
 func (t *Tree) Create(ctx context.Context, e bb.Entry) (uint64, error) {
-	a, err := t.change(ctx, &Call{Op: opCreate, Entry: e})
+	a, err := t.store(ctx, &Call{Op: opCreate, Entry: e})
 	if err != nil {
 		return 0, err
 	}
@@ -101,7 +121,7 @@ func (t *Tree) Create(ctx context.Context, e bb.Entry) (uint64, error) {
 
 // Put stores a new state of an existing entry.
 func (t *Tree) Put(ctx context.Context, e bb.Entry) (uint64, error) {
-	a, err := t.change(ctx, &Call{Op: opPut, Entry: e})
+	a, err := t.store(ctx, &Call{Op: opPut, Entry: e})
 	if err != nil {
 		return 0, err
 	}
@@ -164,7 +184,7 @@ func (t *Tree) SetAttr(ctx context.Context, dir bb.DirID, name string, attr name
 
 // Mkdir makes a directory.
 func (t *Tree) Mkdir(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error) {
-	a, err := t.change(ctx, &Call{Op: opMkdir, Dir: parent, Name: name, Directory: o})
+	a, err := t.change(ctx, &Call{Op: opMkdir, Dir: parent, Name: name, Directory: Directory{Owner: o}})
 	if err != nil {
 		return bb.Entry{}, err
 	}
@@ -173,12 +193,12 @@ func (t *Tree) Mkdir(ctx context.Context, parent bb.DirID, name string, o namesp
 
 // MkdirAll makes a directory and its missing ancestors. Sent again, it makes the missing ones.
 func (t *Tree) MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error) {
-	return t.entry(ctx, &Call{Op: opMkdirAll, Name: path, Directory: o})
+	return t.entry(ctx, &Call{Op: opMkdirAll, Name: path, Directory: Directory{Owner: o}})
 }
 
 // Rename moves a file or a directory to a new name.
 func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
-	a, err := t.change(ctx, &Call{Op: opRename, Dir: srcDir, Name: srcName, ToDir: dstDir, ToName: dstName, Rename: o})
+	a, err := t.change(ctx, &Call{Op: opRename, Dir: srcDir, Name: srcName, ToDir: dstDir, ToName: dstName, Options: CallOptions{Replace: o.Replace, StoreOp: o.StoreOp}})
 	if err != nil {
 		return namespace.Renamed{}, err
 	}
@@ -187,7 +207,7 @@ func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstD
 
 // Remove removes a file or an empty directory.
 func (t *Tree) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
-	a, err := t.change(ctx, &Call{Op: opRemove, Dir: parent, Name: name, Remove: o})
+	a, err := t.change(ctx, &Call{Op: opRemove, Dir: parent, Name: name, Options: CallOptions{StoreOp: o.StoreOp, Revision: o.Revision}})
 	if err != nil {
 		return bb.Entry{}, err
 	}
@@ -283,13 +303,23 @@ func (t *Tree) removeEach(ctx context.Context, dir bb.DirID, page []bb.Entry, o 
 	return err
 }
 
-// List returns entries of a directory.
+// List returns entries of a directory. It asks for parts, each of a size that fits into a message.
 func (t *Tree) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
-	a, err := t.ask(ctx, &Call{Op: opList, Dir: dir, Name: after, Number: limit})
-	if err != nil {
+	if limit < 1 || limit > bb.MaxPageSize {
+		_, err := t.ask(ctx, &Call{Op: opList, Dir: dir, Name: after, Number: limit})
 		return nil, false, err
 	}
-	return a.Entries, a.Yes, nil
+	for more = true; more && len(entries) < limit; {
+		a, err := t.ask(ctx, &Call{Op: opList, Dir: dir, Name: after, Number: min(limit-len(entries), scanPage)})
+		if err != nil {
+			return nil, false, err
+		}
+		entries, more = append(entries, a.Entries...), a.Yes
+		if len(entries) > 0 {
+			after = entries[len(entries)-1].Name
+		}
+	}
+	return entries, more, nil
 }
 
 // Scan calls fn with every entry of a directory that exists throughout.
@@ -384,18 +414,28 @@ func (s *scan) came(e *bb.Entry) error {
 	return s.fn(*e)
 }
 
-// ScanMarks is ScanAll: nothing is left of removed entries.
+// ScanMarks is ScanAll of a namespace that the log is found to have: nothing is left of what was removed.
 func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
+	if _, err := t.ask(ctx, &Call{Op: opConfirm}); err != nil {
+		return err
+	}
 	return t.ScanAll(ctx, fn)
 }
 
-// StoreOps returns the pending operations in the order in which they happened.
-func (t *Tree) StoreOps(ctx context.Context) ([]namespace.StoreOp, error) {
-	a, err := t.ask(ctx, &Call{Op: opStoreOps})
-	if err != nil {
-		return nil, err
+// StoreOps returns the pending operations in the order in which they happened. One that is taken over
+// meanwhile may have its older revision.
+func (t *Tree) StoreOps(ctx context.Context) (all []namespace.StoreOp, err error) {
+	for after, more := uint64(0), true; more; {
+		a, err := t.ask(ctx, &Call{Op: opStoreOps, Revision: after})
+		if err != nil {
+			return nil, err
+		}
+		all, more = append(all, a.Ops...), a.Yes
+		if len(all) > 0 {
+			after = all[len(all)-1].Seq
+		}
 	}
-	return a.Ops, nil
+	return all, nil
 }
 
 // StoreOpPending reports whether an operation is still pending at a revision.

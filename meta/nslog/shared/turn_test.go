@@ -31,7 +31,7 @@ func TestTurn(t *testing.T) {
 				first = append(first, v.self)
 			}
 			if v.missed = again; again > 0 {
-				if again > 2*turnEvery {
+				if again > startingIdle+2*turnEvery {
 					t.Errorf("%s waits for %v", v.self, again)
 				}
 				if claim, _ = v.turn("buf"); claim {
@@ -45,13 +45,19 @@ func TestTurn(t *testing.T) {
 		view         view
 		first, later int
 	}{
-		"a log that nobody claimed":     {view{members: here}, 1, 2},
-		"an owner that is there":        {view{owner: "n1", members: here, serving: true}, 0, 0},
-		"an owner that is suspected":    {view{owner: "n1", members: away, serving: true}, 1, 1},
-		"an owner that is drained":      {view{owner: "n1", members: leaving, serving: true}, 1, 1},
-		"an owner that nobody knows":    {view{owner: "n9", members: here}, 1, 2},
-		"an owner that was restarted":   {view{owner: "n1", members: here[:1]}, 1, 0},
-		"a cluster that is all drained": {view{owner: "n9", members: all(func(m *Member) { m.Leaving = true })}, 0, 0},
+		"a log that nobody claimed":                {view{members: here}, 1, 2},
+		"an owner that is there":                   {view{owner: "n1", members: here, serving: true}, 0, 0},
+		"an owner that is suspected":               {view{owner: "n1", members: away, serving: true}, 1, 1},
+		"an owner that is drained":                 {view{owner: "n1", members: leaving, serving: true}, 1, 1},
+		"an owner that nobody knows":               {view{owner: "n9", members: here}, 1, 2},
+		"an owner that was restarted":              {view{owner: "n1", members: here[:1]}, 1, 0},
+		"a cluster that is all drained":            {view{owner: "n9", members: all(func(m *Member) { m.Leaving = true })}, 1, 2},
+		"an owner that is drained with all others": {view{owner: "n1", members: all(func(m *Member) { m.Leaving = true }), serving: true}, 0, 0},
+		"an owner that does not answer":            {view{owner: "n1", members: here, silent: silentFor, serving: true}, 1, 1},
+		"an owner that answered lately":            {view{owner: "n1", members: here, silent: silentFor - 1, serving: true}, 0, 0},
+		"an owner that starts":                     {view{owner: "n1", members: all(func(m *Member) { m.Starting = m.Node == "n1" })}, 1, 2},
+		"a cluster that starts":                    {view{owner: "n9", members: all(func(m *Member) { m.Starting = true })}, 1, 2},
+		"an owner that starts with all others":     {view{owner: "n1", members: all(func(m *Member) { m.Starting = true }), serving: true}, 0, 2},
 	} {
 		first, later := claimers(c.view)
 		if len(first) != c.first || len(later) != c.later {

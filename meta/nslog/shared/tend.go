@@ -1,0 +1,168 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/stream"
+)
+
+const (
+	// lookEvery is how often Tend looks at what gossip says of the owner.
+	lookEvery = 500 * time.Millisecond
+	// damagedPause is before the next try to read a log that is damaged. Each appends a claim.
+	damagedPause = 30 * time.Second
+	// releaseWithin bounds the giving up of a log at the end of a daemon.
+	releaseWithin = 3 * time.Second
+)
+
+// Surroundings are what a Tree has to know of the world to decide when to claim its log.
+type Surroundings struct {
+	// Members returns the daemons as gossip has them.
+	Members func() []Member
+	// Destroyed reports whether the namespace, whose log is not there, was destroyed.
+	Destroyed func(context.Context) (bool, error)
+}
+
+// Tend has this daemon claim the log when it needs an owner and it is this daemon's turn, until the context
+// ends, or the namespace is destroyed.
+func (t *Tree) Tend(ctx context.Context, s Surroundings) {
+	var known owner.Holder
+	look := true // at the log, whatever gossip says
+	for ctx.Err() == nil && !errors.Is(t.gone(), kv.ErrNoBucket) {
+		wait := lookEvery
+		v := view{self: t.o.Node, serving: t.serving() != nil, members: s.Members(), owner: ownerOf(known), silent: t.silence()}
+		if look || v.needsOwner() {
+			again, h, err := t.step(ctx, v.members)
+			if err == nil {
+				known = h
+			}
+			t.judge(ctx, err, s)
+			if again > 0 {
+				wait = min(wait, again)
+			}
+			if t.gone() != nil {
+				wait = damagedPause
+			}
+		}
+		look = t.wait(ctx, wait)
+	}
+}
+
+func ownerOf(h owner.Holder) bb.NodeID {
+	if h.Released {
+		return ""
+	}
+	return h.Node
+}
+
+// wait waits for a while, and reports whether calls wait in vain meanwhile, or this daemon's engine has ended.
+func (t *Tree) wait(ctx context.Context, d time.Duration) (look bool) {
+	var ended <-chan struct{}
+	if e := t.serving(); e != nil && e.Err() == nil {
+		ended = e.Ended()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-ended:
+	case <-t.vain:
+		// Callers try more often than the log has to be asked.
+		select {
+		case <-time.After(lookEvery / 5):
+		case <-ctx.Done():
+		}
+	}
+	return true
+}
+
+// judge notes what the error of a step says of the log: destroyed, damaged, or fine.
+func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
+	kind := bb.KindOf(err)
+	switch {
+	case err == nil:
+		t.setOver(nil)
+	case errors.Is(err, stream.ErrGone) || errors.Is(err, kv.ErrNoBucket):
+		if destroyed, derr := s.Destroyed(ctx); derr != nil {
+			return
+		} else if destroyed {
+			t.MarkDestroyed()
+			return
+		}
+		t.damaged(bb.E(bb.Lost, "open", t.o.Buffer, "the namespace's server does not have the log").
+			WithRemedy("see the warnings of the namespace server (nats:) at its start, and its disk; put a copy of the namespace server's folder back"))
+	case kind == bb.Lost || kind == bb.Checksum:
+		t.damaged(err)
+	case ctx.Err() == nil:
+		t.o.Logger.Warn("the owner of a namespace cannot be determined", "buffer", t.o.Buffer, "err", err)
+	}
+}
+
+// damaged notes that the log cannot be read.
+func (t *Tree) damaged(err error) {
+	if t.gone() == nil {
+		t.o.Logger.Error("the log of a namespace cannot be read", "buffer", t.o.Buffer, "err", err)
+	}
+	t.setOver(err)
+}
+
+// MarkDestroyed makes the namespace answer that it is gone.
+func (t *Tree) MarkDestroyed() {
+	t.setOver(kv.ErrNoBucket)
+	if e := t.serving(); e != nil {
+		e.MarkDestroyed()
+	}
+}
+
+// setOver notes why calls fail without an owner. A namespace that is destroyed stays so.
+func (t *Tree) setOver(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !errors.Is(t.mu.over, kv.ErrNoBucket) {
+		t.mu.over = err
+	}
+}
+
+// Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of
+// the members. It returns after how long to call it again; 0: when a member has changed, or calls wait in vain.
+func (t *Tree) Step(ctx context.Context, members []Member) (again time.Duration, err error) {
+	again, _, err = t.step(ctx, members)
+	return again, err
+}
+
+// step is Step that returns the owner that it has found as well.
+func (t *Tree) step(ctx context.Context, members []Member) (again time.Duration, h owner.Holder, err error) {
+	h, err = owner.Newest(ctx, t.log)
+	if err != nil {
+		return 0, h, bb.Wrap("claim", t.o.Buffer, err)
+	}
+	v := view{self: t.o.Node, serving: t.serving() != nil, members: members, owner: ownerOf(h), silent: t.silence()}
+	v.missed = t.missing(h.Seq, v.needsOwner())
+	claim, again := v.turn(t.o.Buffer)
+	if !claim {
+		return again, h, nil
+	}
+	if err := t.Claim(ctx); err != nil {
+		return 0, h, err
+	}
+	return 0, owner.Holder{Node: t.o.Node}, nil
+}
+
+// End ends the part of this daemon in order: the next owner need not wait.
+func (t *Tree) End() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
+	defer cancel()
+	if err := t.Release(ctx); err != nil {
+		t.o.Logger.Warn("the next owner of a namespace has to wait for this daemon's lease to end", "buffer", t.o.Buffer, "err", err)
+	}
+	t.Close()
+	t.setOver(bb.E(bb.Unavailable, "namespace", t.o.Buffer, "the daemon is being stopped"))
+}
