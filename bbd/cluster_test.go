@@ -83,6 +83,12 @@ func startCluster(t *testing.T, count int) []*node {
 	return startClusterWith(t, count, func(*bbd.Config) {})
 }
 
+// startClusterOnBuckets is startCluster for tests in which a server forgets a single name: a log has none.
+func startClusterOnBuckets(t *testing.T, count int) []*node {
+	t.Helper()
+	return startClusterWith(t, count, func(c *bbd.Config) { c.Meta.Engine = meta.EngineBuckets })
+}
+
 // clusterOFI is how the daemons of clusters use libfabric: in a build with it, they do.
 var clusterOFI fabric.OFI
 
@@ -107,7 +113,7 @@ func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node
 		n.name = name
 		n.change = func(c *bbd.Config) {
 			c.Node, c.Members, c.TCP, c.Fabric, c.Insecure = name, members, "127.0.0.1:0", "127.0.0.1:0", true
-			c.Meta = meta.Options{InProcess: server, Node: name}
+			c.Meta = meta.Options{InProcess: server, Node: name, Engine: meta.Engine(os.Getenv("FOREBAY_TEST_ENGINE"))}
 			c.OFI = clusterOFI
 			change(c)
 		}

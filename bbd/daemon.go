@@ -159,6 +159,9 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &conn.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
 	d.cfg.Meta.Revision = func(of *bb.Buffer) uint64 { return reassert.NewestRevision(d.store, of) }
+	if d.cfg.Members != nil && d.cfg.Meta.Engine == meta.EngineLog {
+		d.cfg.Meta.Peers = peers{d}
+	}
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.server, d.aside = d.newServer(), newAside(d)

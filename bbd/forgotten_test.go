@@ -370,7 +370,7 @@ func TestForgottenBuffer(t *testing.T) {
 // bytes are kept, and are there again. A file that another node has removed is gone.
 func TestClusterForgottenOpenFile(t *testing.T) {
 	t.Parallel()
-	nodes := startCluster(t, 2)
+	nodes := startClusterOnBuckets(t, 2)
 	n, other := nodes[0], nodes[1].dial().Buffer("b")
 	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	synced := random(100_000)

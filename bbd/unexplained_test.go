@@ -47,7 +47,7 @@ func TestDrainFindsForgottenFile(t *testing.T) {
 // success, and names that file.
 func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
 	t.Parallel()
-	nodes := startCluster(t, 2)
+	nodes := startClusterOnBuckets(t, 2)
 	n, there := nodes[0], nodes[1].dial()
 	c := n.dial()
 	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
@@ -73,7 +73,7 @@ func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
 // drains, status, an event and a metric. Once nothing is in the way it is flushed.
 func TestClusterUnexplainedBytesAreNamed(t *testing.T) {
 	t.Parallel()
-	nodes := startCluster(t, 2)
+	nodes := startClusterOnBuckets(t, 2)
 	n, there := nodes[0], nodes[1].dial()
 	c := n.dial()
 	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})

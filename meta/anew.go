@@ -46,6 +46,9 @@ func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry)
 		return has, err
 	case !b.Created.Equal(of.Created) || b.State == bb.BufferDestroying:
 		return has, bb.E(bb.NotFound, op, of.Name, "the buffer was destroyed meanwhile")
+	case m.sharesLogs():
+		return has, bb.E(bb.Unsupported, op, of.Name, "its namespace is a log that daemons of a cluster share").
+			WithRemedy("put a copy of the namespace server's folder back, or start the daemon alone and rebuild it there")
 	case in.engine != EngineLog:
 		return has, bb.E(bb.Unsupported, op, of.Name, "its namespace is not a log").WithRemedy("put a copy of the namespace server's folder back")
 	}

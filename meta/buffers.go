@@ -85,6 +85,9 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	}
 	b.Revision = seq
 	b.Created = b.Created.Round(0).UTC()
+	if m.sharesLogs() && in.engine == EngineLog {
+		m.claimNew(ctx, &b, in)
+	}
 	if _, err := m.Namespace(ctx, b.Name); err != nil {
 		return bb.Buffer{}, err
 	}

@@ -37,8 +37,11 @@ type Options struct {
 	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
 	SoleWriter bool      // this Meta alone changes the namespace: answer from a write-through cache
 	// Engine is that of the namespaces of buffers which are made from now on; "": EngineBuckets.
-	// EngineLog needs SoleWriter.
+	// EngineLog needs SoleWriter or Peers.
 	Engine Engine
+	// Peers are the daemons that share namespaces which are logs, this one among them; nil: there are none.
+	// Not with SoleWriter.
+	Peers Peers
 	// Revision returns the highest revision that is remembered, outside of the namespace, of the
 	// entries of a buffer; nil: none is.
 	Revision func(of *bb.Buffer) uint64
@@ -64,7 +67,7 @@ func (o *Options) validateEngine() error {
 	case "", EngineBuckets:
 		return nil
 	case EngineLog:
-		if o.SoleWriter {
+		if o.SoleWriter || o.Peers != nil {
 			return nil
 		}
 		return bb.E(bb.Unsupported, "namespace engine", string(o.Engine), "a log is served only by a daemon that stands alone and runs its own NATS server").

@@ -10,6 +10,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/nsbucket"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/shared"
 	"forebay/meta/stream"
 	"forebay/meta/txn"
 )
@@ -30,7 +31,9 @@ const logPrefix = "NS_"
 type space struct {
 	in        keptIn
 	tree      *txn.Tree
-	destroyed func() // makes it answer that it is gone
+	shared    *shared.Tree                // nil: it is no log, or of this process alone
+	prepare   func(context.Context) error // nil: it is done
+	destroyed func()                      // makes it answer that it is gone
 	end       func()
 }
 
@@ -45,6 +48,9 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 	}
 	if b.State == bb.BufferDestroying {
 		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
+	}
+	if m.sharesLogs() && in.engine == EngineLog {
+		return m.sharedNamespace(ctx, &b, in)
 	}
 	if in.engine == EngineLog {
 		// Of a log there is one owner: two of this process would end each other.

@@ -6,6 +6,7 @@ import (
 	"forebay/bbd/reassert"
 	"forebay/bbd/writeback"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/shared"
 )
 
 // ChangeOptions returns the options of changes of names in all buffers.
@@ -23,23 +24,22 @@ func newChanges(b *Buffer) *change.Buffer {
 		Spec: b.Spec, Names: b.ns, Paths: b.paths, Files: b.open, Dirty: b.dirty, Cache: b.cache, Replicas: b.replicas, Store: b.writeback,
 		Follows: writeback.StoreFollows, Transactions: b.materializer, Gate: b.gate, Flushed: b.Flushed,
 	}
-	if l := b.log(); l != nil {
-		p.Log = l // no nil engine in an interface
+	if l, whole := b.ns.Tree.(change.Log); whole {
+		p.Log = l
 	}
 	return change.NewBuffer(b.ctx, b.h.ChangeOptions(), b.name, p)
 }
 
-// logged are the additional methods of a namespace that is a log.
-type logged interface {
-	reassert.Log
-	change.Log
-}
-
-var _ logged = (*nslog.Engine)(nil)
+// A namespace that is a log has additional methods: those of its owner are more.
+var (
+	_ reassert.Log = (*nslog.Engine)(nil)
+	_ change.Log   = (*nslog.Engine)(nil)
+	_ reassert.Log = (*shared.Tree)(nil)
+)
 
 // log returns the namespace as one that is a log; nil: it is none.
-func (b *Buffer) log() logged {
-	in, _ := b.ns.Tree.(logged)
+func (b *Buffer) log() reassert.Log {
+	in, _ := b.ns.Tree.(reassert.Log)
 	return in
 }
 

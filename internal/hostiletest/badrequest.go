@@ -34,6 +34,7 @@ var messages = map[wire.Type]proto.Message{
 	wire.Type_TYPE_BUFFER_DESTROY: &wire.BufferDestroy{}, wire.Type_TYPE_TXN_RENEW: &wire.TxnName{}, wire.Type_TYPE_NODE_UNDRAIN: &wire.NodeName{},
 	wire.Type_TYPE_NODE_LOSS: &wire.NodeName{}, wire.Type_TYPE_HOLD: &wire.Hold{}, wire.Type_TYPE_SUBSCRIBE: &wire.Subscribe{},
 	wire.Type_TYPE_RECHECK: &wire.Recheck{}, wire.Type_TYPE_PLACE_RENAME: &wire.PlaceRename{}, wire.Type_TYPE_PLACE_REMOVE: &wire.PlaceRemove{},
+	wire.Type_TYPE_NAMES: &wire.Names{},
 }
 
 var (

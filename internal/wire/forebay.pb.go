@@ -115,6 +115,7 @@ const (
 	Type_TYPE_RECHECK      Type = 64 // Recheck → Empty: check the store's content
 	Type_TYPE_PLACE_RENAME Type = 65 // PlaceRename → Empty: of a transaction's file, by the file's home
 	Type_TYPE_PLACE_REMOVE Type = 66 // PlaceRemove → Empty
+	Type_TYPE_NAMES        Type = 67 // Names → NamesReply: to the owner of a namespace's log
 )
 
 // Enum value maps for Type.
@@ -182,6 +183,7 @@ var (
 		64: "TYPE_RECHECK",
 		65: "TYPE_PLACE_RENAME",
 		66: "TYPE_PLACE_REMOVE",
+		67: "TYPE_NAMES",
 	}
 	Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED":    0,
@@ -246,6 +248,7 @@ var (
 		"TYPE_RECHECK":        64,
 		"TYPE_PLACE_RENAME":   65,
 		"TYPE_PLACE_REMOVE":   66,
+		"TYPE_NAMES":          67,
 	}
 )
 
@@ -6373,6 +6376,104 @@ func (x *Recheck) GetTree() bool {
 	return false
 }
 
+// Names carries a call to the owner of the log that a buffer's namespace is, and NamesReply its answer:
+// meta/nslog/shared/callpb/call.proto has both.
+type Names struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Call          []byte                 `protobuf:"bytes,2,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Names) Reset() {
+	*x = Names{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Names) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Names) ProtoMessage() {}
+
+func (x *Names) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Names.ProtoReflect.Descriptor instead.
+func (*Names) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *Names) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Names) GetCall() []byte {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+type NamesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answer        []byte                 `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamesReply) Reset() {
+	*x = NamesReply{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamesReply) ProtoMessage() {}
+
+func (x *NamesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamesReply.ProtoReflect.Descriptor instead.
+func (*NamesReply) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *NamesReply) GetAnswer() []byte {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
 // PlaceRename and PlaceRemove name entries by their directories' ids: no path leads to
 // entries that a transaction moves or removes. Expect is the file's id.
 type PlaceRename struct {
@@ -6390,7 +6491,7 @@ type PlaceRename struct {
 
 func (x *PlaceRename) Reset() {
 	*x = PlaceRename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	mi := &file_internal_wire_forebay_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6402,7 +6503,7 @@ func (x *PlaceRename) String() string {
 func (*PlaceRename) ProtoMessage() {}
 
 func (x *PlaceRename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[81]
+	mi := &file_internal_wire_forebay_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6415,7 +6516,7 @@ func (x *PlaceRename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
 func (*PlaceRename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{81}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *PlaceRename) GetBuffer() string {
@@ -6481,7 +6582,7 @@ type PlaceRemove struct {
 
 func (x *PlaceRemove) Reset() {
 	*x = PlaceRemove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[82]
+	mi := &file_internal_wire_forebay_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6493,7 +6594,7 @@ func (x *PlaceRemove) String() string {
 func (*PlaceRemove) ProtoMessage() {}
 
 func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[82]
+	mi := &file_internal_wire_forebay_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6506,7 +6607,7 @@ func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
 func (*PlaceRemove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{82}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *PlaceRemove) GetBuffer() string {
@@ -6563,7 +6664,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[83]
+	mi := &file_internal_wire_forebay_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6575,7 +6676,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[83]
+	mi := &file_internal_wire_forebay_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6588,7 +6689,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{83}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -6632,7 +6733,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[84]
+	mi := &file_internal_wire_forebay_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +6745,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[84]
+	mi := &file_internal_wire_forebay_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +6758,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{84}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -7269,7 +7370,13 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aRecheck\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04tree\x18\x03 \x01(\bR\x04tree\"\xbf\x01\n" +
+	"\x04tree\x18\x03 \x01(\bR\x04tree\"3\n" +
+	"\x05Names\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04call\x18\x02 \x01(\fR\x04call\"$\n" +
+	"\n" +
+	"NamesReply\x12\x16\n" +
+	"\x06answer\x18\x01 \x01(\fR\x06answer\"\xbf\x01\n" +
 	"\vPlaceRename\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x19\n" +
 	"\bfrom_dir\x18\x02 \x01(\x04R\afromDir\x12\x1b\n" +
@@ -7303,7 +7410,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
 	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
-	"\x04more\x18\b \x01(\bR\x04more*\x93\t\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\xa3\t\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -7378,7 +7485,9 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x0eTYPE_REPLICATE\x10?\x12\x10\n" +
 	"\fTYPE_RECHECK\x10@\x12\x15\n" +
 	"\x11TYPE_PLACE_RENAME\x10A\x12\x15\n" +
-	"\x11TYPE_PLACE_REMOVE\x10BB\x17Z\x15forebay/internal/wireb\x06proto3"
+	"\x11TYPE_PLACE_REMOVE\x10B\x12\x0e\n" +
+	"\n" +
+	"TYPE_NAMES\x10CB\x17Z\x15forebay/internal/wireb\x06proto3"
 
 var (
 	file_internal_wire_forebay_proto_rawDescOnce sync.Once
@@ -7394,7 +7503,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 
 var (
 	file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 85)
+	file_internal_wire_forebay_proto_msgTypes  = make([]protoimpl.MessageInfo, 87)
 	file_internal_wire_forebay_proto_goTypes   = []any{
 		Type(0),                 // 0: forebay.v1.Type
 		(*Empty)(nil),           // 1: forebay.v1.Empty
@@ -7478,10 +7587,12 @@ var (
 		(*Hold)(nil),            // 79: forebay.v1.Hold
 		(*Take)(nil),            // 80: forebay.v1.Take
 		(*Recheck)(nil),         // 81: forebay.v1.Recheck
-		(*PlaceRename)(nil),     // 82: forebay.v1.PlaceRename
-		(*PlaceRemove)(nil),     // 83: forebay.v1.PlaceRemove
-		(*Discard)(nil),         // 84: forebay.v1.Discard
-		(*Replicate)(nil),       // 85: forebay.v1.Replicate
+		(*Names)(nil),           // 82: forebay.v1.Names
+		(*NamesReply)(nil),      // 83: forebay.v1.NamesReply
+		(*PlaceRename)(nil),     // 84: forebay.v1.PlaceRename
+		(*PlaceRemove)(nil),     // 85: forebay.v1.PlaceRemove
+		(*Discard)(nil),         // 86: forebay.v1.Discard
+		(*Replicate)(nil),       // 87: forebay.v1.Replicate
 	}
 )
 
@@ -7527,7 +7638,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   85,
+			NumMessages:   87,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -77,6 +77,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_RECHECK:        keyed, // compares with the store, and flushes differing files
 	Type_TYPE_PLACE_RENAME:   keyed, // PlaceRename.expect
 	Type_TYPE_PLACE_REMOVE:   keyed, // PlaceRemove.expect
+	Type_TYPE_NAMES:          keyed, // a change has its session and number
 
 	Type_TYPE_OPEN:   resumed, // Open.resume_file, resume_generation; an exclusive create and a fence are not repeated
 	Type_TYPE_COMMIT: resumed, // Commit.writer, number

@@ -51,6 +51,7 @@ const (
 	VersionSpecial   = 2
 	VersionXattrs    = 2
 	VersionRebuilds  = 2
+	VersionNames     = 2
 )
 
 // TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
@@ -113,6 +114,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionTokens, "tokens"
 	case Type_TYPE_REPLICATE:
 		return VersionReplicas, "second copies"
+	case Type_TYPE_NAMES:
+		return VersionNames, "namespaces that are logs"
 	case Type_TYPE_RECHECK:
 		return VersionRechecks, "checking the store again"
 	case Type_TYPE_NODE_DRAIN:

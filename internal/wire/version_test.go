@@ -74,6 +74,7 @@ func TestSpeakable(t *testing.T) {
 		{Type_TYPE_TAKE, &Take{Replica: true}, 2},
 		{Type_TYPE_REPLICATE, &Replicate{}, 2},
 		{Type_TYPE_RECHECK, &Recheck{}, 2},
+		{Type_TYPE_NAMES, &Names{}, 2},
 		{Type_TYPE_BUFFER_CREATE, &Buffer{Replicas: 1}, 1},
 		{Type_TYPE_BUFFER_CREATE, &Buffer{Replicas: 2}, 2},
 		{Type_TYPE_JOBS, &Empty{}, 2},

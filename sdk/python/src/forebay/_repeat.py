@@ -14,7 +14,7 @@ from ._errors import Kind, Unsupported
 NOT_ASKED = frozenset({
     w.TYPE_HELLO, w.TYPE_PROVE, w.TYPE_PULSE, w.TYPE_CANCEL, w.TYPE_UNPIN, w.TYPE_CLOSE,
     w.TYPE_LEASE, w.TYPE_RETURN, w.TYPE_HOLD, w.TYPE_TAKE, w.TYPE_DISCARD, w.TYPE_REPLICATE,
-    w.TYPE_RECHECK, w.TYPE_PLACE_RENAME, w.TYPE_PLACE_REMOVE,
+    w.TYPE_RECHECK, w.TYPE_PLACE_RENAME, w.TYPE_PLACE_REMOVE, w.TYPE_NAMES,
 })  # fmt: skip
 
 #: Requests that change nothing.

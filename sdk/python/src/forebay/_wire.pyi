@@ -67,6 +67,7 @@ TYPE_REPLICATE: Final = 63
 TYPE_RECHECK: Final = 64
 TYPE_PLACE_RENAME: Final = 65
 TYPE_PLACE_REMOVE: Final = 66
+TYPE_NAMES: Final = 67
 
 class Empty(Message):
     def __init__(self) -> None: ...
@@ -735,6 +736,15 @@ class Recheck(Message):
     path: str
     tree: bool
     def __init__(self, *, buffer: str | None = ..., path: str | None = ..., tree: bool | None = ...) -> None: ...
+
+class Names(Message):
+    buffer: str
+    call: bytes
+    def __init__(self, *, buffer: str | None = ..., call: bytes | None = ...) -> None: ...
+
+class NamesReply(Message):
+    answer: bytes
+    def __init__(self, *, answer: bytes | None = ...) -> None: ...
 
 class PlaceRename(Message):
     buffer: str

@@ -28,7 +28,8 @@ final class Repetition {
           Type.TYPE_REPLICATE,
           Type.TYPE_RECHECK,
           Type.TYPE_PLACE_RENAME,
-          Type.TYPE_PLACE_REMOVE);
+          Type.TYPE_PLACE_REMOVE,
+          Type.TYPE_NAMES);
 
   /** Requests that change nothing. */
   static final Set<Type> READING =

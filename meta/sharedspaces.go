@@ -1,0 +1,142 @@
+package meta
+
+import (
+	"context"
+	"errors"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog/shared"
+	"forebay/meta/txn"
+)
+
+// Peer is a daemon as gossip has it.
+type Peer = shared.Member
+
+// Peers are the daemons of a cluster, which share the namespaces that are logs. It is safe for concurrent use.
+type Peers interface {
+	// Carry sends a call to a daemon, whose Meta answers it with AnswerCall, and returns the answer. A call may
+	// arrive several times, late, or never; an error says nothing about whether it has arrived, unless it is of
+	// kind Invalid or Unsupported: then it has not.
+	Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) (answer []byte, err error)
+	// All returns the daemons that are known.
+	All() []Peer
+}
+
+// sharesLogs reports whether other daemons use the namespaces that are logs as well.
+func (m *Meta) sharesLogs() bool { return !m.opts.SoleWriter && m.opts.Peers != nil }
+
+// carrier carries the calls of one buffer.
+type carrier struct {
+	peers  Peers
+	buffer string
+}
+
+// Call implements shared.Caller.
+func (c carrier) Call(ctx context.Context, to bb.NodeID, call *shared.Call) (*shared.Answer, error) {
+	b, err := shared.EncodeCall(call)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = c.peers.Carry(ctx, to, c.buffer, b); err != nil {
+		return nil, err
+	}
+	return shared.DecodeAnswer(b)
+}
+
+// AnswerCall answers a call that another daemon has sent: Peers.Carry. NotFound if the namespace is not in use
+// here, so that this daemon does not own its log.
+func (m *Meta) AnswerCall(ctx context.Context, buffer string, call []byte) (answer []byte, err error) {
+	const op = "answer a call"
+	m.mu.Lock()
+	s := m.mu.spaces[buffer]
+	m.mu.Unlock()
+	if s == nil || s.shared == nil {
+		return nil, bb.E(bb.NotFound, op, buffer, "the namespace is not in use here")
+	}
+	c, err := shared.DecodeCall(call)
+	if err != nil {
+		return nil, bb.Wrap(op, buffer, err)
+	}
+	return shared.EncodeAnswer(s.shared.Handle(ctx, c))
+}
+
+// sharedNamespace is Namespace of a log that daemons share.
+func (m *Meta) sharedNamespace(ctx context.Context, b *bb.Buffer, in keptIn) (*txn.Tree, error) {
+	const op = "namespace"
+	s := m.spaceOf(b.Name, in)
+	if s == nil {
+		s = m.openShared(b, in)
+	}
+	if err := s.prepare(ctx); err != nil {
+		if again, now, lerr := m.buffer(ctx, op, b.Name); errors.Is(lerr, bb.NotFound) || lerr == nil && (now != in || again.State == bb.BufferDestroying) {
+			m.dropSpace(b.Name, s)
+			return nil, bb.E(bb.NotFound, op, b.Name, "the buffer is being destroyed")
+		}
+		if kind := bb.KindOf(err); kind == bb.Lost || kind == bb.Checksum {
+			err = logDamaged{err}
+		}
+		return nil, kv.Wrap(op, b.Name, err)
+	}
+	return s.tree, nil
+}
+
+// claimNew has this daemon own the log of a buffer that it has made: the others do not know of it yet.
+func (m *Meta) claimNew(ctx context.Context, b *bb.Buffer, in keptIn) {
+	if err := m.openShared(b, in).shared.Claim(ctx); err != nil {
+		m.log.Warn("the log of a new buffer has no owner yet", "buffer", b.Name, "err", err)
+	}
+}
+
+// openShared keeps a namespace, unless it was opened meanwhile, and returns the one that is kept.
+func (m *Meta) openShared(b *bb.Buffer, in keptIn) *space {
+	s, old := m.swapShared(b, in)
+	if old != nil {
+		old.end() // of a buffer of the same name that was destroyed
+	}
+	return s
+}
+
+func (m *Meta) swapShared(b *bb.Buffer, in keptIn) (s, old *space) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old = m.mu.spaces[b.Name]; old != nil && old.in == in {
+		return old, nil
+	}
+	s = m.newShared(*b, in)
+	if m.mu.closed {
+		s.end()
+		return s, nil
+	}
+	m.mu.spaces[b.Name] = s
+	return s, old
+}
+
+// newShared opens a namespace.
+func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
+	o := m.logOptions(&b)
+	tree := shared.New(m.logOf(b.Name, in), m.ids, carrier{m.opts.Peers, b.Name}, shared.Options{
+		Buffer: b.Name, Node: m.opts.Node, Floor: o.Floor, Settle: o.Settle, Unreadable: o.Unreadable, Logger: m.log,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tree.Tend(ctx, shared.Surroundings{Members: m.opts.Peers.All, Destroyed: func(ctx context.Context) (bool, error) {
+			now, kept, err := m.buffer(ctx, "namespace", b.Name)
+			if errors.Is(err, bb.NotFound) {
+				return true, nil
+			}
+			return err == nil && (kept != in || now.State == bb.BufferDestroying), err
+		}})
+	}()
+	end := func() {
+		cancel()
+		<-ended
+		tree.End()
+	}
+	return &space{
+		in: in, tree: &txn.Tree{Tree: tree, Transactions: txn.New(tree, tree.Records())}, shared: tree, destroyed: func() { tree.MarkDestroyed(); end() }, end: end,
+		prepare: func(ctx context.Context) error { return tree.PrepareOnce(ctx, &b) },
+	}
+}
