@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,37 @@ func xattrsOf(t *testing.T, path string) map[string]string {
 		all[name] = string(value[:n])
 	}
 	return all
+}
+
+// TestWritesAskForNoCapabilities: a write is one request. Without the capability of that name, the kernel asks for
+// security.capability before each.
+func TestWritesAskForNoCapabilities(t *testing.T) {
+	t.Parallel()
+	m := newBuffer(t)
+	process := m.mount(t)
+	f := open(t, filepath.Join(m.dir, "f"), os.O_CREATE|os.O_WRONLY)
+	put(t, f, "the first write asks once")
+	const writes = 2000
+	before := readsOf(t, process.Pid)
+	for range writes {
+		put(t, f, "x")
+	}
+	if n := readsOf(t, process.Pid) - before; n < writes/2 || n > writes*3/2 {
+		t.Errorf("the mount's process has read %d times for %d writes", n, writes)
+	}
+	check(t, f.Close())
+}
+
+// readsOf returns how many reads a process has begun.
+func readsOf(t *testing.T, pid int) (n int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	check(t, err)
+	_, of, _ := strings.Cut(string(b), "syscr: ")
+	if _, err := fmt.Sscan(of, &n); err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	return n
 }
 
 // TestXattrs: extended attributes have the errors of xattr(7), and belong to the file.
