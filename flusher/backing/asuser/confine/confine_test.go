@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alice is a user who is not in the user database.
+// alice is a user without an entry in the user database.
 const alice = 50001
 
 // command is the argument with which this binary is a process to confine.
