@@ -219,13 +219,13 @@ bench-small-flush: build-go ## Measure the flush of 5,000 small files beside cp 
 	@scripts/bench-small-flush.sh $(BIN) $(BEFORE)
 
 .PHONY: bench-python
-bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs, fsync, boto3 and s3fs (MIB)
+bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs, fsync, boto3 and s3fs (MIB, MOUNT=off)
 	@env=$$(scripts/python-env.sh bench) && s3=$$($(S3SERVER)) && cd sdk/python && \
-		$(PYTHON_ENV) "$$env"/bin/python bench/throughput.py --s3 "$$s3" $(if $(MIB),--mib $(MIB))
+		$(PYTHON_ENV) "$$env"/bin/python bench/throughput.py --s3 "$$s3" $(if $(MIB),--mib $(MIB)) $(if $(MOUNT),--mount $(MOUNT))
 
 .PHONY: bench-torch
-bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync (MIB)
-	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/checkpoint.py $(if $(MIB),--mib $(MIB))
+bench-torch: build-go ## Measure how long an asynchronous save of 2 GiB from PyTorch blocks, beside one copy, tmpfs and fsync (MIB, MOUNT=off)
+	@env=$$(scripts/python-env.sh torch) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/checkpoint.py $(if $(MIB),--mib $(MIB)) $(if $(MOUNT),--mount $(MOUNT))
 
 # Tools of the tests beyond Go.
 .PHONY: test-tools

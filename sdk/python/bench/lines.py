@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,12 @@ def rounds(most: int, seconds: float) -> Iterator[int]:
         if i and time.monotonic() > end:
             return
         yield i
+
+
+def shares(tops: list[float], bottoms: list[float]) -> str:
+    """Return the median of the rounds' quotients, and the range. A pair is measured one after the other."""
+    each = [top / bottom for top, bottom in zip(tops, bottoms, strict=True)]
+    return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
 def note(text: str) -> None:
@@ -65,11 +72,28 @@ def server(line: list[str], serves: Callable[[], object], *errors: type[Exceptio
 
 
 @contextmanager
-def daemon(mib: int) -> Iterator[str]:
-    """Run a daemon with so much memory, in pages of /dev/shm; yield its address."""
+def daemon(mib: int, mount: str) -> Iterator[str]:
+    """Run a daemon with so much memory; yield its address.
+
+    Args:
+        mib: the size of its memory.
+        mount: memory.mount of its configuration: auto, where root has huge pages, or off.
+    """
     with folder_of(tempfile.gettempdir()) as state, folder_of("/dev/shm") as memory:
         address = f"unix://{state}/bbd/bbd.sock"
         line = [str(BIN / "bbd"), "--dev", "--dir", str(state / "bbd"), "--memory", f"{mib}MiB"]
-        line += ["--memory-mount", "off", "--memory-dir", str(memory)]
-        with server(line, lambda: forebay.connect(address).close(), forebay.Unavailable):
-            yield address
+        line += ["--memory-mount", mount, "--memory-dir", str(memory)]
+        try:
+            with server(line, lambda: forebay.connect(address).close(), forebay.Unavailable):
+                print("memory in huge pages" if mounted(state) else "memory in pages of 4 KiB")
+                yield address
+        finally:
+            for mount_point in mounted(state):
+                # This process has regions mapped still: the memory goes with it.
+                subprocess.run(["umount", "--lazy", mount_point], check=True)
+
+
+def mounted(below: Path) -> list[str]:
+    """Return the mount points below a folder."""
+    points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return [p for p in points if Path(p).is_relative_to(below)]

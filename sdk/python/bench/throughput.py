@@ -1,14 +1,15 @@
 """Measures how fast a large array gets into a buffer and back, beside its bounds and other ways.
 
-    throughput.py [--mib N] [--repeat N] [--seconds N] [--dir FOLDER] [--s3 PROGRAM]
+    throughput.py [--mib N] [--repeat N] [--seconds N] [--mount MODE] [--dir FOLDER] [--s3 PROGRAM]
 
-The lines are measured in turn, some times; no round begins after the seconds. Standard error shows each
-line as it ends. Of each it prints the best, and its share of the first line's
-rate; then the same by the time that this process's threads were on a processor, which a load of others
-disturbs less, and which leaves out the work of others for it. The first line is the limit: one pass of
-checksum and copy into memory that is mapped, and touched, already. With the program of an S3 server
-(scripts/s3server-build.sh) and boto3 and s3fs it measures those, too: the server runs on this machine, and
-keeps its objects in the folder on a disk, without fsync. It needs a daemon's binary (make build).
+The limit is one pass of checksum and copy into memory that is mapped, and touched, already. It is
+measured right before each line, in each round, since a machine's speed changes from second to second; no
+round begins after the seconds. Of each line it prints the median of its shares of that limit, by the
+clock, and by the time that this process's threads were on a processor, which a load of others disturbs
+less, and which leaves out the work of others for it. Standard error shows each line as it ends. With the
+program of an S3 server (scripts/s3server-build.sh) and boto3 and s3fs it measures those, too: the server
+runs on this machine, and keeps its objects in the folder on a disk, without fsync. It needs a daemon's
+binary (make build).
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ import io
 import os
 import resource
 import socket
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from lines import daemon, folder_of, load, note, rounds, server
+from lines import daemon, folder_of, load, note, rounds, server, shares
 
 import forebay
 from forebay import _crc
@@ -96,23 +99,36 @@ def s3_works(url: str, data: npt.NDArray[np.uint8]) -> list[Work]:
     ]
 
 
-def best(works: list[Work], repeat: int, seconds: float) -> tuple[dict[str, tuple[float, float]], int]:
-    """Carry out works in turn, some times; return the shortest times of each, and how many rounds there were.
+@dataclass
+class Line:
+    """A way to write or read an array, and each round's times in seconds.
 
-    The first time is that of the clock, the second that of this process on a processor.
+    Attributes:
+        name: the printed name.
+        work: does it once.
+        limits: of the one pass right before it, by the clock.
+        times: of the work, by the clock.
+        limits_busy: of the pass, on a processor.
+        busy: of the work, of this process's threads on a processor.
     """
-    times: dict[str, tuple[float, float]] = {}
-    done = 0
-    for i in rounds(repeat, seconds):
-        done = i + 1
-        for name, work in works:
-            start, busy = time.perf_counter(), time.process_time()
-            work()
-            passed, busy = time.perf_counter() - start, time.process_time() - busy
-            note(f"round {done}: {name}: {passed:.3f} s")
-            before = times.get(name, (passed, busy))
-            times[name] = min(before[0], passed), min(before[1], busy)
-    return times, done
+
+    name: str
+    work: Callable[[], object]
+    limits: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    limits_busy: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+
+    def once(self, limit: Callable[[], object]) -> None:
+        """Carry out the pass, then the work."""
+        for f, passed, busy in (
+            (limit, self.limits, self.limits_busy),
+            (self.work, self.times, self.busy),
+        ):
+            start, on = time.perf_counter(), time.process_time()
+            f()
+            busy.append(time.process_time() - on)
+            passed.append(time.perf_counter() - start)
 
 
 def print_map(buffer: forebay.Buffer, data: npt.NDArray[np.uint8]) -> None:
@@ -146,25 +162,32 @@ def measure(client: forebay.Client, n: int, repeat: int, seconds: float, folder:
         with buffer.open("f") as f:
             f.readinto(target)
 
-    with folder_of("/dev/shm") as shm, folder_of(folder) as disk:
-        works: list[Work] = [
-            ("checksum and copy, one pass", lambda: one_pass(target, data)),
-            ("bb://: write and close", write),
-            ("bb://: read into an array, checked", read),
-            ("tmpfs: write", lambda: write_file(shm / "f", data, False)),
-            ("file://: write and fsync", lambda: write_file(disk / "f", data, True)),
+    with ExitStack() as folders:
+        shm, disk = folders.enter_context(folder_of("/dev/shm")), folders.enter_context(folder_of(folder))
+        lines = [
+            Line("bb://: write and close", write),
+            Line("bb://: read into an array, checked", read),
+            Line("tmpfs: write", lambda: write_file(shm / "f", data, False)),
+            Line("file://: write and fsync", lambda: write_file(disk / "f", data, True)),
         ]
         if s3:
-            with folder_of(folder) as objects, s3_server(s3, objects) as url:
-                times, done = best(works + s3_works(url, data), repeat, seconds)
-        else:
-            times, done = best(works, repeat, seconds)
-    limit, limit_busy = times[works[0][0]]
-    print(f"{n >> 20} MiB, the best of {done} rounds; {load()}")
-    for name, (t, busy) in times.items():
+            objects = folders.enter_context(folder_of(folder))
+            url = folders.enter_context(s3_server(s3, objects))
+            lines += [Line(*w) for w in s3_works(url, data)]
+        done = 0
+        for i in rounds(repeat, seconds):
+            done = i + 1
+            for line in lines:
+                line.once(lambda: one_pass(target, data))
+                note(f"round {done}: {line.name}: {line.times[-1]:.3f} s, one pass {line.limits[-1]:.3f} s")
+    print(f"{n >> 20} MiB, {done} rounds; shares of one pass: median (least to most); {load()}")
+    limits = sorted(t for line in lines for t in line.limits)
+    print(f"{'checksum and copy, one pass':<36} {n / statistics.median(limits) / 1e9:7.2f} GB/s")
+    for line in lines:
+        rate = n / statistics.median(line.times) / 1e9
         print(
-            f"{name:<36} {n / t / 1e9:7.2f} GB/s {1000 * t:9.1f} ms {limit / t:7.3f} of one pass; "
-            f"busy {1000 * busy:9.1f} ms {limit_busy / busy:7.3f}"
+            f"{line.name:<36} {rate:7.2f} GB/s, {shares(line.limits, line.times)} of one pass; "
+            f"busy {shares(line.limits_busy, line.busy)}"
         )
     print_map(buffer, data)
 
@@ -173,12 +196,13 @@ def main() -> None:
     """Start a daemon, and measure."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=1024)
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--mount", default="auto", help="memory.mount of the daemon: auto, or off")
     parser.add_argument("--dir", default=tempfile.gettempdir(), help="folder on a disk")
     parser.add_argument("--s3", default="", help="program of an S3 server")
     args = parser.parse_args()
-    with daemon(3 * args.mib + 512) as address, forebay.connect(address) as client:
+    with daemon(3 * args.mib + 512, args.mount) as address, forebay.connect(address) as client:
         measure(client, args.mib << 20, args.repeat, args.seconds, args.dir, args.s3)
 
 
