@@ -45,7 +45,7 @@ var overBudget = map[string]over{
 }
 
 // TestBudgets compares the tree with the budgets. A package over its budget is cut into packages
-// with one purpose; an exported function with a bool gets options, or becomes two functions.
+// with one purpose. An exported function with a bool gets options, or becomes two functions.
 func TestBudgets(t *testing.T) {
 	found := map[string]int{}
 	for path, file := range sources(t) {
@@ -158,7 +158,7 @@ func funcName(d *ast.FuncDecl) string {
 	return d.Name.Name
 }
 
-// receiver returns the name of a method's type; "" of a function.
+// receiver returns the name of a method's type, or "" for a function.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""

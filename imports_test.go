@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-// The import rules. Paths are relative to the module; "x/..." stands for x and all
-// below it, "..." for every package. An edge that no table here allows is an error,
-// so a new package or a new library needs a line in one of them.
+// The import rules. Paths are relative to the module. "x/..." stands for x and all below it, "..."
+// for every package. An edge that no table here allows is an error, so a new package or a new
+// library needs a line in one of them.
 
 const module = "forebay/"
 
@@ -292,8 +292,8 @@ var unsafeFiles = []string{
 // cgoPackage is the only package that may import "C".
 const cgoPackage = "rdma/ofi/fi"
 
-// edge returns why the package from may not import to; nil if it may. Packages of ours are given
-// relative to the module, others by their import path; ours is whether to is one of the module.
+// edge returns why the package from may not import to, or nil if it may. Packages of ours are given
+// relative to the module, others by their import path. ours is whether to is one of the module.
 // Test edges are those of _test.go files.
 func edge(from, to string, ours, test bool) error {
 	test = test || testSupport(from)

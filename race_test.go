@@ -85,7 +85,7 @@ func (c *concurrency) startsProcesses(dir string) bool {
 	return dir == daemons || slices.Contains(c.folder(dir).testImports, daemons)
 }
 
-// goroutine returns where a package, its tests, or their imports start a goroutine; "": nowhere.
+// goroutine returns where a package, its tests, or their imports start a goroutine, or "" if nowhere.
 func (c *concurrency) goroutine(dir string) string {
 	f := c.folder(dir)
 	if f.testStarts != "" {

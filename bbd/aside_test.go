@@ -184,8 +184,8 @@ func TestSuccessorOfSetAside(t *testing.T) {
 	}
 }
 
-// A buffer that one daemon has set aside, and that is destroyed by way of another one, is set aside no more;
-// the next one of its name is served.
+// A buffer that one daemon has set aside, and that is destroyed by way of another one, is set aside no more.
+// The next one of its name is served.
 func TestSetAsideDestroyedElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -74,8 +74,8 @@ func (n *node) dead() {
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
 }
 
-// TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its home is replaced by
-// a rename at another node. That writer fails; a later open of the name does not.
+// TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its home is replaced by a rename
+// at another node. That writer fails. A later open of the name does not.
 func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -240,8 +240,8 @@ func TestClusterWriterOfMovedFile(t *testing.T) {
 	}
 }
 
-// TestClusterFabricLost: a relay whose one-sided connection breaks, and not its session,
-// opens the file again; it is closed when its writer closes it.
+// TestClusterFabricLost: a relay whose one-sided connection breaks, and not its session, opens the
+// file again. It is closed when its writer closes it.
 func TestClusterFabricLost(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

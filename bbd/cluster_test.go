@@ -524,7 +524,7 @@ func TestClusterNodeDrain(t *testing.T) {
 }
 
 // TestClusterNodeUndrain: a node that was drained takes nothing in until that is undone, by a
-// request to any daemon; while it is being drained that is refused.
+// request to any daemon. While it is being drained that is refused.
 func TestClusterNodeUndrain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -607,14 +607,14 @@ func TestClusterDrainedToUser(t *testing.T) {
 		}
 		homes[e.Holders[0]]++
 	}
-	// admit.Place gives 38 of 40 to one of two that is near; 20, if it is not.
+	// admit.Place gives 38 of 40 to one of two that is near, and 20 if it is not.
 	if homes["n3"] < 32 || homes["n4"] > 0 || homes["n1"] > 0 {
 		t.Errorf("the files are at %v", homes)
 	}
 }
 
-// TestClusterForget: files that only a dead node held are unavailable until it is declared
-// dead, and lost, by name, from then on; files on the store stay.
+// TestClusterForget: files that only a dead node held are unavailable until it is declared dead,
+// and lost, by name, from then on. Files on the store stay.
 func TestClusterForget(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

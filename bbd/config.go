@@ -19,8 +19,8 @@ import (
 	"forebay/meta"
 )
 
-// Config is the configuration of a daemon. cmd/bbd makes it from files, environment
-// and flags; there are no other settings.
+// Config is the configuration of a daemon. cmd/bbd makes it from files, environment and flags.
+// There are no other settings.
 type Config struct {
 	Node     bb.NodeID
 	Version  string
@@ -30,8 +30,8 @@ type Config struct {
 	TCP    string // host:port for clients elsewhere; "" for none
 	Fabric string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
 	Admin  string // host:port of the admin HTTP server; "" for none
-	// AdminSocket is a unix socket on which the admin server serves root and the daemon's user; ""
-	// for none. The admin server at Admin serves every client, and only metrics and readiness.
+	// AdminSocket is a unix socket on which the admin server serves root and the daemon's user. ""
+	// means none. The admin server at Admin serves every client, and only metrics and readiness.
 	AdminSocket string
 	Insecure    bool // listen beyond loopback, and over TCP, where clients need no proof
 
@@ -42,14 +42,14 @@ type Config struct {
 
 	FabricAnyPort bool       // another port will do for Fabric, if that one is taken
 	OFI           fabric.OFI // one-sided transfers over libfabric, beside those over TCP
-	// Members lists the other daemons; nil: this one is alone.
+	// Members lists the other daemons. nil means that this one is alone.
 	Members cluster.Members
 
 	Store   store.Options
 	Meta    meta.Options
 	Backing open.Options
-	// StoreRules limit the object stores that users may have the daemon use; nil: storerules.Default.
-	// They do not hold for root and the daemon's user.
+	// StoreRules limit the object stores that users may have the daemon use. nil means
+	// storerules.Default. They do not hold for root and the daemon's user.
 	StoreRules []storerules.Rule
 	Flush      FlushConfig
 	Lustre     backings.Lustre

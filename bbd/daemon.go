@@ -1,6 +1,5 @@
-// Package bbd is the daemon as a library: it joins the store of bytes, the
-// namespace and the flusher, and serves clients' sessions. cmd/bbd passes it a
-// configuration; it has no dependence on files, flags or environment.
+// Package bbd is the daemon as a library: it joins the store of bytes, the namespace and the flusher, and serves
+// clients' sessions. cmd/bbd passes it a configuration. It has no dependence on files, flags or environment.
 package bbd
 
 import (
@@ -54,13 +53,13 @@ import (
 //
 //	New ──▶ starting ──recovered──▶ ready ──Stop──▶ stopping ──▶ stopped
 //
-// Starting: memory is adopted and the namespace is compared with it; clients may
-// connect when New returns, and wait for parts that are not there yet. Stopping: no new
-// sessions and leases, commits in progress end, optionally everything is drained.
+// Starting: memory is adopted and the namespace is compared with it. Clients may connect when New
+// returns, and wait for parts that are not there yet. Stopping: no new sessions and leases, commits
+// in progress end, optionally everything is drained.
 //
-// Mutexes are taken in this order. Those above the line order operations, and are held across
-// I/O; those below it guard state, and are not. Package lockrank has their places, which
-// builds with the tag lockorder check.
+// Mutexes are taken in this order. Those above the line order operations, and are held across I/O.
+// Those below it guard state, and are not. Package lockrank has their places, which builds with the
+// tag lockorder check.
 //
 //	file.File.mu           one generation's commits; a rename locks two, in the order of their places
 //	Buffer.directories     of package change: a directory is renamed for a transaction
@@ -77,8 +76,8 @@ import (
 //	alloc.Writer.mu, remoteSpace.mu             one of them
 //	all others             no other mutex of the daemon is taken under one of these
 //
-// The store, the namespace and gossip have mutexes of their own, under which nothing of the daemon
-// is called; the flusher calls back under its own, for a buffer's policy: registry.Table.mu comes after it.
+// The store, the namespace and gossip have mutexes of their own, under which nothing of the daemon is
+// called. The flusher calls back under its own, for a buffer's policy, so registry.Table.mu comes after it.
 type Daemon struct {
 	cfg   Config
 	log   *slog.Logger
@@ -277,7 +276,7 @@ func (d *Daemon) connect(ctx context.Context) (o store.Owner, err error) {
 	return o, err
 }
 
-// silence returns why the namespace does not answer; "": it does, as far as is known.
+// silence returns why the namespace does not answer, or "" if it does, as far as is known.
 func (d *Daemon) silence() string {
 	status := d.health.Status()
 	if trouble := status.Trouble(); trouble != nil {
@@ -286,7 +285,7 @@ func (d *Daemon) silence() string {
 	return ""
 }
 
-// waitsForWhat returns why another daemon keeps this one from serving; "": none does.
+// waitsForWhat returns why another daemon keeps this one from serving, or "" if none does.
 func (d *Daemon) waitsForWhat() string {
 	if e := d.waitsFor.Load(); e != nil {
 		return e.Error()
@@ -358,10 +357,10 @@ func (d *Daemon) listen() error {
 	return nil
 }
 
-// Stop ends the daemon in order: no new sessions or leases, commits in progress
-// end, sessions close, everything is drained if the configuration requires it and ctx
-// allows, and the content of memory stays for the next start. It reports the steps that
-// failed; the daemon has stopped all the same.
+// Stop ends the daemon in order: no new sessions or leases, commits in progress end, sessions
+// close, everything is drained if the configuration requires it and ctx allows, and the content of
+// memory stays for the next start. It reports the steps that failed. The daemon has stopped all the
+// same.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.state.Store("stopping")
 	for _, l := range d.listening.sessions {

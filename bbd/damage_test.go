@@ -94,8 +94,8 @@ func TestDamagedMemory(t *testing.T) {
 	}
 }
 
-// A commit record is damaged while the daemon is away: its file is lost, and reported as lost; it
-// is not another file's content, nor an older one.
+// A commit record is damaged while the daemon is away: its file is lost, and reported as lost. It
+// has neither another file's content nor an older one.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -124,8 +124,8 @@ func TestDamagedRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The record of a file of one extent holds its length and then its checksum; the
-		// file's identity, beside it, holds both in another form.
+		// The record of a file of one extent holds its length and then its checksum. The file's
+		// identity, beside it, holds both in another form.
 		record := binary.LittleEndian.AppendUint32(nil, uint32(e.Size))
 		path, at := n.find(binary.LittleEndian.AppendUint64(record, e.Checksum))
 		spots = append(spots, spot{path, at + 4})
@@ -165,8 +165,8 @@ func TestDamagedRecord(t *testing.T) {
 	wantFile(t, b, "dirty7", []byte("again"))
 }
 
-// A user may cut the files of their own regions short. Reading the lost part is an error for that user;
-// the daemon's next writes lie elsewhere.
+// A user may cut the files of their own regions short. Reading the lost part is an error for that user.
+// The daemon's next writes lie elsewhere.
 func TestRegionCutShort(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial()

@@ -290,7 +290,7 @@ func TestFabricRegionGoesToAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.giveBack(old)
-	// One region is left for the second user; the third one gets the first one's.
+	// One region is left for the second user. The third one gets the first one's.
 	var taken []*wire.Lease
 	for uid := uint32(1002); uid < 1004; uid++ {
 		s := farDial(t, address, uid)

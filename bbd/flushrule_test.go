@@ -143,7 +143,7 @@ func (r *ruled) want(superseded []string, stored string) {
 	}
 }
 
-// TestFlushRule: of a series of steps the multiples are flushed and the others stay, at any age; a drain flushes the
+// TestFlushRule: of a series of steps the multiples are flushed and the others stay, at any age. A drain flushes the
 // newest and names the others, which keep no buffer from its end.
 func TestFlushRule(t *testing.T) {
 	t.Parallel()
@@ -180,7 +180,7 @@ func TestFlushRuleIncomplete(t *testing.T) {
 	r.want(nil, "map[step-1:3 step-2:2]")
 }
 
-// TestFlushRuleAtOnce: a drain right after the writes flushes no more than one that comes later; one of a path
+// TestFlushRuleAtOnce: a drain right after the writes flushes no more than one that comes later. One of a path
 // leaves other steps where they are.
 func TestFlushRuleAtOnce(t *testing.T) {
 	t.Parallel()
@@ -330,7 +330,7 @@ func TestFlushRuleS3(t *testing.T) {
 }
 
 // TestFlushRuleCluster: the namespace decides about a step whose files several nodes own: a drain that is
-// asked of a node which owns none flushes the newest step, and names the others; so it does after the
+// asked of a node which owns none flushes the newest step, and names the others. So it does after the
 // owner of some has died whose files have second copies.
 func TestFlushRuleCluster(t *testing.T) {
 	t.Parallel()

@@ -241,8 +241,8 @@ func keptSinceTheStart(t *testing.T, n *node) {
 	}
 }
 
-// A removal that is killed before the daemon drops the bytes has been one all the same; so has the
-// replacement of one file by another.
+// A removal counts although the daemon is killed before it drops the bytes. So does the replacement
+// of one file by another.
 func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
 	eachEngine(t, removedStaysRemovedAfterRestart)
 }

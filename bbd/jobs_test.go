@@ -48,8 +48,8 @@ func onlyJob(t *testing.T, c *client.Client) admin.Job {
 	return jobs[0]
 }
 
-// TestStageInJob: a stage-in is split over all daemons, and its files are at home with
-// the daemons that copied them; again, it copies nothing.
+// TestStageInJob: a stage-in is split over all daemons, and the daemons that copied its files own
+// them. Repeated, it copies nothing.
 func TestStageInJob(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -234,8 +234,8 @@ func TestStageJobNothing(t *testing.T) {
 	}
 }
 
-// TestDrainJobHomeDies: a home dies before it has done its part of a drain; another
-// daemon lists the unsaved files.
+// TestDrainJobHomeDies: an owner dies before it has done its part of a drain. Another daemon lists
+// the unsaved files.
 func TestDrainJobHomeDies(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

@@ -16,7 +16,7 @@ import (
 	"forebay/flusher/codec"
 )
 
-// wantStored waits until the store has a content under a name; nil: nothing.
+// wantStored waits until the store has a content under a name. nil means that nothing is there.
 func wantStored(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -380,7 +380,8 @@ func TestClusterInheritorRestarts(t *testing.T) {
 }
 
 // TestClusterDeadNodesOperations: renames do not wait for operations that another node cannot carry
-// out on the store; one goroutine repeats them, not by one each, and reach the store in the end.
+// out on the store. One goroutine repeats them, not one for each, and they reach the store in the
+// end.
 func TestClusterDeadNodesOperations(t *testing.T) {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()

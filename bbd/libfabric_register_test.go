@@ -88,8 +88,9 @@ func TestLibfabricRegistersAtStart(t *testing.T) {
 	}
 }
 
-// TestLibfabricRegionsMadeLater: regions that are made while the daemon runs are registered too;
-// those on disk only where that does not pin them in memory, and are read all the same.
+// TestLibfabricRegionsMadeLater: regions that are made while the daemon runs are registered too.
+// Those on disk are registered only where that does not pin them in memory, and are read all the
+// same.
 func TestLibfabricRegionsMadeLater(t *testing.T) {
 	for name, hardware := range map[string]bool{"software": false, "hardware": true} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// wantLinks compares symbolic links below a directory with their targets; "": there is no such name.
+// wantLinks compares symbolic links below a directory with their targets. "" means that there is no such name.
 func wantLinks(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	for name, target := range want {

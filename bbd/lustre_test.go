@@ -34,7 +34,7 @@ func onLustre(t *testing.T, targets int, change func(*bbd.Config)) (*node, *lust
 }
 
 // The layout in a daemon's table or a buffer's URL is that of the files, and is in the answers of stat and in the
-// receipt; a stage-out has the one of its own URL.
+// receipt. A stage-out has the one of its own URL.
 func TestLayoutsOfBuffers(t *testing.T) {
 	t.Parallel()
 	n, fs := onLustre(t, 6, func(cfg *bbd.Config) {

@@ -38,7 +38,7 @@ func TestClusterCountsFabricBytes(t *testing.T) {
 	}
 }
 
-// metric returns a metric's value as /metrics has it; 0 if it is not there.
+// metric returns a metric's value as /metrics has it, or 0 if it is not there.
 func (n *node) metric(name string) (value float64) {
 	n.t.Helper()
 	answer, err := http.Get("http://" + n.status().Admin + "/metrics")

@@ -100,7 +100,7 @@ func TestOverlappingAtOnce(t *testing.T) {
 }
 
 // TestOverlappingJobs: a job starts while the buffer of an earlier one of the same user still drains
-// to the same store; a job that overwrites does not, unless it shares the store. To another user's
+// to the same store. A job that overwrites does not, unless it shares the store. To another user's
 // job the buffer is not named.
 func TestOverlappingJobs(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ func pass(to, from net.Conn, lost *atomic.Bool) {
 	}
 }
 
-// cut breaks the connections there are; new ones work.
+// cut breaks the connections there are. New ones work.
 func (p *proxy) cut() {
 	p.deaf.Store(false)
 	p.mute.Store(false)

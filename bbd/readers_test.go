@@ -144,7 +144,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 	}
 }
 
-// At another node than its home, too; and that node can write it.
+// At another node than its owner, too, and that node can write it.
 func TestClusterFileLargerThanMemory(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

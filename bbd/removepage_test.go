@@ -87,7 +87,7 @@ func TestRemoveTree(t *testing.T) {
 	if _, err := b.Stat(t.Context(), "x"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("the tree: %v", err)
 	}
-	// A file, and nothing; and a buffer's root, which stays.
+	// A file, nothing, and a buffer's root, which stays.
 	write(t, b, "f", random(1))
 	write(t, b, "g", random(1))
 	for _, c := range []struct {

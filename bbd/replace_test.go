@@ -148,7 +148,7 @@ func TestReplacedStaysDurable(t *testing.T) {
 }
 
 // TestReplacedOutlivesTheNode loses the node before the new version is flushed. Readers get the
-// error that it is lost, and that the store has an older one; removing the name removes that, too.
+// error that it is lost, and that the store has an older one. Removing the name removes that, too.
 func TestReplacedOutlivesTheNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -177,7 +177,7 @@ func TestReplacedOutlivesTheNode(t *testing.T) {
 }
 
 // TestReplacedByOlderRelease carries out an older release's note of a rename over a flushed file.
-// As long as a file has the name, its flush replaces the old version; if there is none, the store
+// As long as a file has the name, its flush replaces the old version. If there is none, the store
 // removes it.
 func TestReplacedByOlderRelease(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestReplacedByOlderRelease(t *testing.T) {
 }
 
 // TestTxnReplacedStaysDurable commits a transaction that replaces directories while the store is
-// full. Names that are gone leave the store; names that are there again keep their old version on
+// full. Names that are gone leave the store. Names that are there again keep their old version on
 // the store until the new one is flushed.
 func TestTxnReplacedStaysDurable(t *testing.T) {
 	t.Parallel()

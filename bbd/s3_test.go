@@ -397,7 +397,7 @@ func TestS3KeepsAttributes(t *testing.T) {
 	write(t, into, "x/small", random(11)) // another content in its place
 	stageIn(from, 2)
 
-	// Staged out again, to another place; and an empty directory that goes takes its marker along.
+	// Staged out again, to another place. An empty directory that goes takes its marker along.
 	out := server.URL(bucket, "copy")
 	if r, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: out}, nil); err != nil || r.FilesDone != 3 {
 		t.Fatalf("stage-out: %+v (%v)", r, err)

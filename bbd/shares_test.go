@@ -105,7 +105,7 @@ func (h *hoarded) files(socket string) error {
 			return err
 		}
 	}
-	for { // every refusal names its request; events may come between
+	for { // every refusal names its request. Events may come between
 		head, message, err := in.Next()
 		if err != nil {
 			return err

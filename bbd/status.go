@@ -103,7 +103,7 @@ func (d *Daemon) bufferStatus(b *buffer.Buffer, spec bb.Buffer, stored store.Buf
 	return status.OfBuffer(&facts, time.Now())
 }
 
-// workerStatus describes the store workers that a user may see; nil: this daemon has none.
+// workerStatus describes the store workers that a user may see. It returns nil if this daemon has none.
 func (d *Daemon) workerStatus(c access.Caller) *status.Workers {
 	workers := d.cfg.Backing.Workers
 	if workers == nil {

@@ -31,7 +31,7 @@ type stager struct {
 	URLs   map[string]string // by description
 }
 
-// outcome is the error of a request; Kind is "done" if it did not.
+// outcome is the error of a request. Kind is "done" if it did not fail.
 type outcome struct{ Kind, Text string }
 
 func stageAll(told string) int {

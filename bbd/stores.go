@@ -55,7 +55,7 @@ func (s backedBuffers) Buffer(ctx context.Context, name string) (bb.Buffer, erro
 	return b.Spec(), nil
 }
 
-// Known returns the record of a buffer that this daemon serves; the zero one: it does not.
+// Known returns the record of a buffer that this daemon serves, or the zero one if it does not.
 func (s backedBuffers) Known(name string) bb.Buffer {
 	if b := s.d.buffers.Served(name); b != nil {
 		return b.Spec()

@@ -47,7 +47,7 @@ func wantNoRoom(t *testing.T, err error, of string) {
 	}
 }
 
-// TestNeverFits: a file that is larger than memory is refused, with a remedy, and leaves nothing; its
+// TestNeverFits: a file that is larger than memory is refused, with a remedy, and leaves nothing. Its
 // memory is there for the next one.
 func TestNeverFits(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestWaitsForOthers(t *testing.T) {
 }
 
 // TestNeverFitsCapacity: committed bytes of an open file that fill the buffer's capacity are refused
-// more; those of other files are flushed first.
+// more. Those of other files are flushed first.
 func TestNeverFitsCapacity(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

@@ -30,7 +30,7 @@ func TestTierWithoutDisk(t *testing.T) {
 }
 
 // TestTiers: files of one client that belong on disk go there though memory has room, and those
-// beside them stay in memory; so it is after a restart.
+// beside them stay in memory. So it is after a restart.
 func TestTiers(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
@@ -213,10 +213,10 @@ func allRegions(t *testing.T, dir string) (all []byte) {
 	return all
 }
 
-// TestClusterReplicaOutlivedByDiskTier: a file has a second copy at another node when its
-// home loses its memory and keeps a part of the file on disk. The second copy is the file,
-// not that part, whether the file was open or closed; also if the home is started again
-// before the other one answers.
+// TestClusterReplicaOutlivedByDiskTier: a file has a second copy at another node when its home
+// loses its memory and keeps a part of the file on disk. The second copy is the file, not that
+// part, whether the file was open or closed. That holds too if the owner is started again before
+// the other one answers.
 func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
 	t.Parallel()
 	for _, open := range []bool{true, false} {

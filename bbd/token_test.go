@@ -166,8 +166,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Conn.Write(p)
 }
 
-// TestReplay: a recorded handshake, with a key or a token, cannot be repeated; and
-// the secret is not in it.
+// TestReplay: a recorded handshake, with a key or a token, cannot be repeated, and the secret is
+// not in it.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	_, address, token := tokenNode(t)

@@ -137,7 +137,7 @@ func testTxn(t *testing.T, n *node) {
 	}
 	adopt(t, x, "t2", "a")
 
-	// Nobody sees anything yet, and nothing is flushed; a zombie is fenced.
+	// Nobody sees anything yet, and nothing is flushed. A zombie is fenced.
 	wantFiles(t, b, "out", "p=1/old", "kept")
 	root, _, err := b.List(ctx, "", "", 0)
 	if err != nil || len(root) != 2 {
@@ -206,7 +206,7 @@ func testTxn(t *testing.T, n *node) {
 		return client.KindOf(err) == client.ErrNotFound
 	})
 
-	// Two into one directory; one is aborted.
+	// Two into one directory. One is aborted.
 	y, z := begin(t, b, client.TxnSpec{Destination: "out"}), begin(t, b, client.TxnSpec{Destination: "out"})
 	attempt(t, b, y, "y", "0", "g", "y/f")
 	attempt(t, b, z, "z", "0", "g", "z/f")

@@ -107,8 +107,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A member without a common version gets no request. Calls that need it fail with that error;
-// others continue.
+// A member without a common version gets no request. Calls that need it fail with that error.
+// Others continue.
 func TestStrangerAmongMembers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
@@ -146,8 +146,8 @@ func TestStrangerAmongMembers(t *testing.T) {
 		t.Errorf("a drain without it: %+v %v", r, err)
 	}
 
-	// One that starts does not begin to serve beside it; nobody waits for one that does
-	// not serve itself.
+	// One that starts does not begin to serve beside it. Nobody waits for one that does not serve
+	// itself.
 	nodes[2].stop()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -18,9 +18,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Buffer addresses one buffer: its files and directories. Paths are relative to its
-// root; a leading slash means nothing, ".." is refused. It may be used concurrently
-// and needs no closing.
+// Buffer addresses one buffer: its files and directories. Paths are relative to its root. A leading
+// slash is ignored, and ".." is refused. It may be used concurrently and needs no closing.
 type Buffer struct {
 	c    *Client
 	name string
@@ -31,7 +30,7 @@ type OpenOptions struct {
 	Write     bool        // for writing (and reading); else for reading only
 	Create    bool        // make the file if it is missing
 	Exclusive bool        // with Create: fail with ErrExists if it is there
-	Truncate  bool        // begin from nothing; the old content is seen until the first commit
+	Truncate  bool        // begin from nothing. The old content is visible until the first commit
 	Append    bool        // every Write goes to the end of the file that this File has seen
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
 	ModTime   time.Time   // of the written content; zero: the time of the write
@@ -39,7 +38,7 @@ type OpenOptions struct {
 	fence bool // others are done writing the file: see Recover
 }
 
-// Attr are attributes to change; nil fields stay as they are.
+// Attr are attributes to change. Nil fields stay as they are.
 type Attr struct {
 	Mode    *fs.FileMode // permission bits
 	UID     *uint32
@@ -188,7 +187,7 @@ func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entrie
 	return entries, reply.More, nil
 }
 
-// ReadDir yields a directory's entries by name, page by page; an error ends it.
+// ReadDir yields a directory's entries by name, page by page. An error ends it.
 func (b *Buffer) ReadDir(ctx context.Context, dir string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for after, more := "", true; more; {
@@ -211,10 +210,9 @@ func (b *Buffer) ReadDir(ctx context.Context, dir string) iter.Seq2[Entry, error
 	}
 }
 
-// Walk yields path itself and everything below it, each directory before its entries.
-// An error is yielded beside the directory that it is about, whose entries are
-// then left out; entries that vanish meanwhile are left out silently. To prune, use
-// fs.WalkDir over FS.
+// Walk yields path itself and everything below it, each directory before its entries. An error is
+// yielded beside the directory that it is about, whose entries are then left out. Entries that
+// vanish meanwhile are left out silently. To prune, use fs.WalkDir over FS.
 func (b *Buffer) Walk(ctx context.Context, path string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		e, err := b.Stat(ctx, path)
@@ -228,7 +226,7 @@ func (b *Buffer) Walk(ctx context.Context, path string) iter.Seq2[Entry, error] 
 	}
 }
 
-// walk yields the entries below a directory; false means that the loop was left.
+// walk yields the entries below a directory. false means that the loop was left.
 func (b *Buffer) walk(ctx context.Context, dir Entry, yield func(Entry, error) bool) bool {
 	for e, err := range b.ReadDir(ctx, dir.Path) {
 		if err != nil {
@@ -251,7 +249,7 @@ func (b *Buffer) Mkdir(ctx context.Context, path string, mode fs.FileMode) error
 	return bb.Wrap("mkdir", b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
 }
 
-// MkdirAll makes a directory and those above it; it is no error if they exist.
+// MkdirAll makes a directory and those above it. It is no error if they exist.
 func (b *Buffer) MkdirAll(ctx context.Context, path string, mode fs.FileMode) error {
 	clean, err := b.checkMkdir(path, mode)
 	if err != nil || clean == "" {

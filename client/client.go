@@ -48,9 +48,9 @@ type User struct{ UID, GID uint32 }
 
 // Client talks to one daemon. It may be used concurrently.
 //
-// Every call that may wait takes a context. When that ends, the call returns an error of
-// kind ErrCancelled; of kind ErrUnavailable if its deadline came while the daemon waited
-// for another daemon or the namespace's server, which the error names.
+// Every call that may wait takes a context. When that ends, the call returns an error of kind
+// ErrCancelled. Its kind is ErrUnavailable if its deadline came while the daemon waited for another
+// daemon or the namespace's server. Then the error names that.
 //
 // When a connection breaks, operations continue in a new one. A change that may have reached the
 // daemon is not sent again: its error matches ErrUnknownOutcome.
@@ -73,8 +73,8 @@ type Client struct {
 	}
 }
 
-// Dial connects to a daemon. Without one it fails with ErrUnavailable, naming the
-// sockets that it tried; it does not wait for a daemon to come.
+// Dial connects to a daemon. Without one it fails with ErrUnavailable, naming the sockets that it
+// tried. It does not wait for a daemon to come.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{o: o, staged: remote.NewStaging(writer.MaxStaged + 2*lease.MaxRemote)}
 	c.spaces = lease.NewPools(&c.atlas, c.staged)
@@ -90,7 +90,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the session. Blocked operations fail; files that were not closed lose their
+// Close ends the session. Blocked operations fail. Files that were not closed lose their
 // uncommitted bytes. Mappings stay readable until they are released. Close may be called twice.
 func (c *Client) Close() error {
 	c.mu.Lock()

@@ -166,7 +166,7 @@ func (f *fake) start() {
 	})
 }
 
-// cut breaks all connections; the daemon keeps running.
+// cut breaks all connections. The daemon keeps running.
 func (f *fake) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,7 +175,7 @@ func (f *fake) cut() {
 	}
 }
 
-// kill ends the daemon. Committed bytes stay; writers are lost.
+// kill ends the daemon. Committed bytes stay. Writers are lost.
 func (f *fake) kill() {
 	f.mu.Lock()
 	if f.listener != nil {
@@ -361,7 +361,7 @@ func (c *fakeConn) handle(h wire.Header, m proto.Message, data []byte) {
 	c.reply(h, reply, out, err)
 }
 
-// answer carries a request out; the fake is locked.
+// answer carries a request out. The fake is locked.
 func (c *fakeConn) answer(h wire.Header, m proto.Message, data []byte) (proto.Message, []byte, error) {
 	f := c.f
 	switch m := m.(type) {
@@ -945,7 +945,7 @@ func readAll(t testing.TB, b *client.Buffer, path string) []byte {
 	return must[[]byte](t)(io.ReadAll(f))
 }
 
-// hook sets a function that gets each request first; nil: none.
+// hook sets a function that gets each request first. nil means none.
 func (f *fake) hook(on func(c *fakeConn, h wire.Header, m proto.Message) (handled bool)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

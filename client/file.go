@@ -21,9 +21,9 @@ import (
 // of one, 4 MiB.
 const MaxReserve = 16 << 20
 
-// File is an open file. ReadAt, WriteAt, Map, Sync, Stat and Close may be called
-// concurrently; calls that use the file's position (Read, Write, Seek, Reserve,
-// Publish, …) are carried out one after the other.
+// File is an open file. ReadAt, WriteAt, Map, Sync, Stat and Close may be called concurrently.
+// Calls that use the file's position (Read, Write, Seek, Reserve, Publish, …) are carried out one
+// after the other.
 //
 // A file opened for writing reads its own writes, committed or not.
 //
@@ -86,7 +86,7 @@ func (f *File) use(op string) error {
 	return nil
 }
 
-// begin is use by an operation that needs the file's turn; the caller returns the turn.
+// begin is use by an operation that needs the file's turn. The caller returns the turn.
 func (f *File) begin(op string) error {
 	f.turn.Lock()
 	if err := f.use(op); err != nil {
@@ -120,8 +120,7 @@ func (f *File) Entry() (Entry, error) {
 	return asEntry(f.path, f.w.Entry()), nil
 }
 
-// Stat describes the file; its size is that of this File, with its own writes.
-// Sys returns the [*Entry].
+// Stat describes the file. Its size is that of this File, with its own writes. Sys returns the [*Entry].
 func (f *File) Stat() (fs.FileInfo, error) {
 	if err := f.use("stat"); err != nil {
 		return nil, err
@@ -148,7 +147,7 @@ func (f *File) Size() (int64, error) {
 	return f.sizeNow()
 }
 
-// sizeNow is the size; the caller has the turn.
+// sizeNow is the size. The caller has the turn.
 func (f *File) sizeNow() (int64, error) {
 	if f.w == nil {
 		return f.r.Size, nil
@@ -212,7 +211,7 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, err
 	return f.w.ReadAt(ctx, p, off)
 }
 
-// readAt reads; the caller has the turn.
+// readAt reads. The caller has the turn.
 func (f *File) readAt(p []byte, off int64) (int, error) {
 	if f.w == nil {
 		return f.r.ReadAt(f.ctx, p, off)
@@ -424,7 +423,7 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// copyTo is WriteTo of a file that is being written; the caller has the turn.
+// copyTo is WriteTo of a file that is being written. The caller has the turn.
 func (f *File) copyTo(w io.Writer) (total int64, err error) {
 	p := make([]byte, segment.ExtentSize)
 	for {
@@ -456,8 +455,8 @@ func (f *File) Sync() error {
 	return f.w.Sync(f.ctx)
 }
 
-// SyncContext is Sync that waits until ctx ends, in place of the context of Open. When ctx
-// ends first, the commit may have been carried out; the next one repeats it.
+// SyncContext is Sync that waits until ctx ends, in place of the context of Open. When ctx ends
+// first, the commit may have been carried out. The next one repeats it.
 func (f *File) SyncContext(ctx context.Context) error {
 	if err := f.beginWrite("sync"); err != nil {
 		return err
@@ -467,7 +466,7 @@ func (f *File) SyncContext(ctx context.Context) error {
 }
 
 // SetModTime sets the modification time that later commits of the file record, as
-// OpenOptions.ModTime does; the zero time stands for the time of the commit.
+// OpenOptions.ModTime does. The zero time stands for the time of the commit.
 func (f *File) SetModTime(t time.Time) error {
 	if err := f.beginWrite("setattr"); err != nil {
 		return err
@@ -477,9 +476,9 @@ func (f *File) SetModTime(t time.Time) error {
 	return nil
 }
 
-// Close commits the file's writes and closes it; on a buffer whose durability is
-// flushed it waits until the bytes are on the backing store. When Close fails,
-// uncommitted writes are dropped. A second Close fails with fs.ErrClosed.
+// Close commits the file's writes and closes it. On a buffer whose durability is flushed it waits
+// until the bytes are on the backing store. When Close fails, uncommitted writes are dropped. A
+// second Close fails with fs.ErrClosed.
 func (f *File) Close() error {
 	if f.w == nil {
 		if f.closed.Swap(true) {

@@ -333,7 +333,7 @@ func TestErrors(t *testing.T) {
 	_, err = b.OpenFile(ctx, "missing", client.OpenOptions{Write: true})
 	wantKind(t, err, client.ErrNotFound)
 
-	// Create does not wait; the error comes at the first need.
+	// Create does not wait. The error comes at the first need.
 	w := must[*client.File](t)(c.Buffer("none").Create(ctx, "x"))
 	must[int](t)(w.Write([]byte("x")))
 	wantKind(t, w.Sync(), client.ErrNotFound)

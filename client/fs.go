@@ -185,7 +185,7 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 // fileInfo is an entry as package fs sees it.
 type fileInfo struct{ e *Entry }
 
-// Name returns the last name of the path; "." for the root.
+// Name returns the last name of the path, or "." for the root.
 func (i fileInfo) Name() string {
 	if i.e.Name == "" {
 		return "."

@@ -12,7 +12,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestRegisterMemory: reads into registered memory return the written bytes; memory is registered once.
+// TestRegisterMemory: reads into registered memory return the written bytes. Memory is registered once.
 func TestRegisterMemory(t *testing.T) {
 	t.Parallel()
 	_, dial := farDaemon(t)

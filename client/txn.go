@@ -88,7 +88,7 @@ func (b *Buffer) Begin(ctx context.Context, spec TxnSpec) (*Txn, error) {
 // Txn returns the transaction of an id, which another process has begun.
 func (b *Buffer) Txn(id string) *Txn { return &Txn{b: b, id: id} }
 
-// Txns lists the user's transactions, the newest first; the system sees all.
+// Txns lists the user's transactions, the newest first, and for the system all.
 func (b *Buffer) Txns(ctx context.Context) ([]TxnInfo, error) {
 	var reply wire.Txns
 	if err := b.c.conn.Ask(ctx, wire.Type_TYPE_TXN_LIST, &wire.BufferName{Name: b.name}, &reply); err != nil {
@@ -142,9 +142,9 @@ type CommitOptions struct {
 	Wait bool
 }
 
-// Commit makes all adopted output part of the destination, in one step. It may be
-// repeated, by any client, after any outcome of the first attempt: it is committed once.
-// ErrCancelled if it was aborted; ErrNotFound if the destination was removed.
+// Commit makes all adopted output part of the destination, in one step. It may be repeated, by any
+// client, after any outcome of the first attempt: it is committed once. It returns ErrCancelled if
+// it was aborted, and ErrNotFound if the destination was removed.
 func (t *Txn) Commit(ctx context.Context, o CommitOptions) (TxnInfo, error) {
 	var reply wire.Txn
 	m := &wire.TxnCommit{Buffer: t.b.name, Id: t.id, Replace: o.Replace, Wait: o.Wait}
@@ -163,8 +163,8 @@ func (t *Txn) Renew(ctx context.Context) (TxnInfo, error) {
 	return t.ask(ctx, "renew transaction", wire.Type_TYPE_TXN_RENEW)
 }
 
-// Keep renews the transaction's lease until it is committed or aborted, or ctx ends; the
-// error has the reason, nil means that it is committed.
+// Keep renews the transaction's lease until it is committed or aborted, or ctx ends. The error has
+// the reason. nil means that it is committed.
 func (t *Txn) Keep(ctx context.Context) error {
 	for {
 		info, err := t.Renew(ctx)

@@ -45,11 +45,11 @@ const (
 )
 
 // ErrUnknownOutcome is a target of errors.Is that matches a failed change with an unknown outcome:
-// it may have been carried out, or may be yet, since the connection broke, or the context
-// ended, before the answer came. The client does not send such a change again; check whether
-// it was carried out. A change whose error does not match was not carried out, and never will be.
-// The kind of the error is ErrUnavailable, or ErrCancelled if the context ended. For operations
-// that change nothing it has no meaning.
+// it may have been carried out, or may be yet, since the connection broke, or the context ended,
+// before the answer came. The client does not send such a change again. Check whether it was
+// carried out. A change whose error does not match was not carried out, and never will be. The kind
+// of the error is ErrUnavailable, or ErrCancelled if the context ended. For operations that change
+// nothing it has no meaning.
 var ErrUnknownOutcome = bb.ErrUnknownOutcome
 
 // The states of a file.
@@ -66,7 +66,7 @@ const (
 // ParseAddress reads bb://BUFFER/path.
 func ParseAddress(s string) (Address, error) { return bb.ParseAddress(s) }
 
-// KindOf returns the kind of an error of this package; nil has kind 0.
+// KindOf returns the kind of an error of this package. nil has kind 0.
 func KindOf(err error) Kind { return bb.KindOf(err) }
 
 // The types of entries.

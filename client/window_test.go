@@ -43,7 +43,7 @@ func TestReadWindows(t *testing.T) {
 	if !bytes.Equal(got, data) {
 		t.Error("content differs")
 	}
-	// The first window comes with Open; the last one, of 5 bytes, is inlined and not pinned.
+	// The first window comes with Open. The last one, of 5 bytes, is inlined and not pinned.
 	if n := f.count(wire.Type_TYPE_EXTENTS); n != 3 {
 		t.Errorf("%d windows were asked for", n)
 	}

@@ -38,9 +38,9 @@ func (f *Flusher) Conflicts(buffer string, limit int) (found []Conflict) {
 	return found[:min(len(found), limit)]
 }
 
-// Overwrite allows the flushes of some files to replace any object under their names, and
-// the renames of files to a path, or to one below it, likewise. It holds for the generations of
-// the keys until they are flushed or replaced, and for the renames that are queued now; not across
+// Overwrite allows the flushes of some files to replace any object under their names, and the
+// renames of files to a path, or to one below it, likewise. It holds for the generations of the
+// keys until they are flushed or replaced, and for the renames that are queued now, but not across
 // a restart. Attempts that wait for their time are made at once.
 func (f *Flusher) Overwrite(buffer, path string, keys []Key) {
 	f.mu.Lock()

@@ -63,7 +63,7 @@ func (f *Flusher) next() (wake time.Time) {
 	return plan.Soonest(wake, stalls)
 }
 
-// limits are those of the options, in units; see plan.Limits.
+// limits are those of the options, in units. See plan.Limits.
 func (o *Options) limits(free int) plan.Limits {
 	return plan.Limits{
 		Free: free, Total: o.Workers * o.SmallPerWorker,
@@ -73,7 +73,7 @@ func (o *Options) limits(free int) plan.Limits {
 }
 
 // busy counts the units of the flights that hold a worker, of all and of each user, and returns when the next of them
-// frees its worker if its store still does not answer; zero: none. mu is held.
+// frees its worker if its store still does not answer, or zero if there is none. mu is held.
 func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.Time) {
 	holds = map[uint32]int{}
 	for fl := range f.mu.flying {

@@ -11,11 +11,11 @@ import (
 	"forebay/internal/bb"
 )
 
-// Wait returns nil when nothing of the key is queued any more: it, or a newer
-// generation, is durable. It makes the flush of the file urgent. If the file went
-// away meanwhile, it is bb.NotFound; if the context ends first, the error has the
-// reason of the last failure. The key must have been queued before: a key that
-// was not is indistinguishable from one that is durable already.
+// Wait returns nil when nothing of the key is queued any more: it, or a newer generation, is
+// durable. It makes the flush of the file urgent. If the file went away meanwhile, it is
+// bb.NotFound. If the context ends first, the error has the reason of the last failure. The key
+// must have been queued before: a key that was not is indistinguishable from one that is durable
+// already.
 func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	done, e := f.await(key)
 	if done == nil {
@@ -116,8 +116,8 @@ func (f *Flusher) Has(buffer string, file bb.FileID) bool {
 	return q != nil && q.entries[file] != nil
 }
 
-// OpsStuck returns why a buffer's operations on the store under a path do not get on, if that
-// does not pass by itself; else nil.
+// OpsStuck returns why a buffer's operations on the store under a path do not get on, if that does
+// not pass by itself, or nil.
 func (f *Flusher) OpsStuck(buffer, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,8 +188,7 @@ type Progress struct {
 	OldestDirty           time.Time
 }
 
-// Report is the result of a drain. It names at most MaxReported of each kind;
-// the counts are of all.
+// Report is the result of a drain. It names at most MaxReported of each kind. The counts are of all.
 type Report struct {
 	Flushed      int64
 	FlushedBytes int64
@@ -249,12 +248,11 @@ func (r *Report) Err(buffer string) error {
 // progressEvery is the time between a drain's calls of progress.
 const progressEvery = 200 * time.Millisecond
 
-// Drain flushes all files of a buffer and carries out its operations, and waits. It
-// returns when all of it is done, when only failures are left that do not pass by
-// themselves, or when ctx ends; the rest is still tried afterwards. The error is nil
-// only if everything in the buffer is saved: not if files are kept back by a
-// pattern or open for writing, which the report lists apart. progress may be nil;
-// it is called from this goroutine.
+// Drain flushes all files of a buffer and carries out its operations, and waits. It returns when
+// all of it is done, when only failures are left that do not pass by themselves, or when ctx ends.
+// The rest is still tried afterwards. The error is nil only if everything in the buffer is saved:
+// not if files are kept back by a pattern or open for writing, which the report lists apart.
+// progress may be nil. It is called from this goroutine.
 func (f *Flusher) Drain(ctx context.Context, buffer string, progress func(Progress)) (Report, error) {
 	d, err := f.beginDrain(buffer)
 	if err != nil {
@@ -320,7 +318,7 @@ func (q *queue) retry(e *entry) {
 	}
 }
 
-// reason returns why the entry is not durable; nil: no obstacle is known.
+// reason returns why the entry is not durable, or nil if no obstacle is known.
 func (e *entry) reason() error {
 	if e.flight == nil {
 		return e.err

@@ -58,7 +58,7 @@ type flightState struct {
 // A flight whose store does not answer cannot be ended: its thread may be in write(2) on a file
 // system whose server is away. It returns its worker after Patience without progress, and still
 // counts against the bound of its store. Its file is not tried again before it has ended. A Hold
-// waits for it no longer than Patience either; then it is overtaken:
+// waits for it no longer than Patience either. Then it is overtaken:
 //
 //   - if the object does not have its name yet, it never gets it (mayName);
 //   - if the store may be about to give it, later flushes and operations of that name wait

@@ -27,8 +27,8 @@ type Item struct {
 	Size       int64     // bytes
 	DirtySince time.Time // when its oldest byte that is not durable was committed, of any generation; zero: now
 	ClosedAt   time.Time // zero: now
-	// Path is where it lies, if Suspect, and Object its object; "": as the policy names it. The flusher calls Job.Path
-	// otherwise.
+	// Path is where it lies, if Suspect, and Object its object. "" means as the policy names it. The flusher calls
+	// Job.Path otherwise.
 	Path, Object string
 	// Suspect is whether an earlier run of the daemon may have been flushing this file, which has
 	// never been flushed before. If it is renamed or removed now, any object in the store under its
@@ -42,10 +42,9 @@ type Item struct {
 // be an OpenLister and a Recorder. Its methods are called concurrently and hold no lock that a
 // call into the Flusher needs.
 type Catalog interface {
-	// Begin pins the content's bytes and returns the file's present path. bb.NotFound:
-	// the content is gone (removed or replaced); bb.Exists: it is durable already.
-	// Both drop it from the queue, and differ in the result of Wait. Other errors are
-	// tried again.
+	// Begin pins the content's bytes and returns the file's present path. It returns bb.NotFound if
+	// the content is gone (removed or replaced), and bb.Exists if it is durable already. Both drop
+	// it from the queue, and differ in the result of Wait. Other errors are tried again.
 	Begin(ctx context.Context, key Key) (upload.Job, error)
 }
 
@@ -72,8 +71,8 @@ type Policy struct {
 	Due      time.Time     // by when all should be flushed; zero: no matter when
 	// KeepExisting makes a flush fail rather than replace an object that this buffer did not write.
 	KeepExisting bool
-	// Store identifies the buffer's store. Buffers of the same share its bound;
-	// "": no other buffer does.
+	// Store identifies the buffer's store. Buffers of the same share its bound. "" means that no
+	// other buffer does.
 	Store string
 	// SmallUnits is how many of Options.SmallPerWorker a small file counts as: of a store to which fewer should be on
 	// their way at a time. 0: 1.
@@ -89,10 +88,10 @@ type Options struct {
 	// It should retry little or not at all: a file that failed is queued again, and
 	// a worker that retries for ever is lost to other buffers.
 	Stores func(ctx context.Context, buffer string) (backing.Store, error)
-	// Policy returns a buffer's policy; nil: all have the zero Policy. It is called
-	// with the Flusher's lock held: it must be quick and must not call back.
+	// Policy returns a buffer's policy. nil means that all have the zero Policy. It is called with
+	// the Flusher's lock held: it must be quick and must not call back.
 	Policy func(buffer string) Policy
-	// Pressure reports whether memory is short; nil: never. As Policy, it must be quick.
+	// Pressure reports whether memory is short. nil means never. As Policy, it must be quick.
 	Pressure func() bool
 
 	Workers   int // flushes at a time that get on; 0: 8
@@ -110,8 +109,8 @@ type Options struct {
 
 	// Observe is called with events. It may be called concurrently and must not block.
 	Observe func(Event)
-	// Mine is asked before each attempt at a StoreOp whether it still is this node's to
-	// carry out; if not, it is dropped. Nil: always.
+	// Mine is called before each attempt at a StoreOp and reports whether it is still this node's
+	// to carry out. If not, it is dropped. Nil: always.
 	Mine func(ctx context.Context, buffer string, op storeop.Op) (bool, error)
 	// Stray is called before an object is removed that a Put may have left under a path and that no entry should name.
 	// Nil: nobody else writes to the store, and this flusher's order is enough. Else false: somebody's object lies
@@ -217,10 +216,10 @@ func New(opts Options) *Flusher {
 	return f
 }
 
-// Close stops flushing: flights are cancelled, and their files stay dirty. Waiters
-// get bb.Unavailable. It returns when all goroutines have ended. A store that does
-// not answer has Patience to end; then the error has the number of the rest. No object of theirs
-// gets its name in the store any more, unless the store had begun to name it.
+// Close stops flushing: flights are cancelled, and their files stay dirty. Waiters get
+// bb.Unavailable. It returns when all goroutines have ended. A store that does not answer has
+// Patience to end. Then the error has the number of the rest. No object of theirs gets its name in
+// the store any more, unless the store had begun to name it.
 func (f *Flusher) Close() error {
 	f.mu.Lock()
 	f.mu.closed = true
@@ -276,8 +275,8 @@ func (f *Flusher) Enqueue(item Item) {
 	f.kick()
 }
 
-// Forget drops a file up to a generation: it was removed, or lost. A flush in flight
-// is cancelled; use Hold to wait for its end.
+// Forget drops a file up to a generation: it was removed, or lost. A flush in flight is cancelled.
+// Use Hold to wait for its end.
 func (f *Flusher) Forget(key Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

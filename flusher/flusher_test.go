@@ -389,7 +389,7 @@ func TestKeptBack(t *testing.T) {
 }
 
 // TestFlushRules: files of steps that a rule holds back stay where they are, overdue or not, are no failure of a
-// drain, and are flushed once the policy allows it and they are reconsidered; those that are renamed out of a
+// drain, and are flushed once the policy allows it and they are reconsidered. Those that are renamed out of a
 // step are flushed at once.
 func TestFlushRules(t *testing.T) {
 	t.Parallel()

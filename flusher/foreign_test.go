@@ -111,7 +111,7 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 		t.Fatalf("an object of the buffer's stays after its removal: %v", err)
 	}
 
-	// A decision for one content replaces the present object; the next content is compared again.
+	// A decision for one content replaces the present object. The next content is compared again.
 	put("theirs")
 	key := w.write(name, content)
 	refused()

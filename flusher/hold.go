@@ -32,8 +32,8 @@ func (h *hold) concerns(path string) bool {
 // A flight whose store does not answer is waited for as long as Options.Patience. From then on it
 // is overtaken: with any outcome, changes under the hold win.
 //
-// Several holds may overlap. The error is that of ctx, or bb.Unavailable after Close;
-// then nothing is held.
+// Several holds may overlap. The error is that of ctx, or bb.Unavailable after Close. Then nothing
+// is held.
 func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*Held, error) {
 	if len(paths) == 0 {
 		return nil, bb.E(bb.Invalid, "hold", buffer, "no path is named")
@@ -133,9 +133,9 @@ func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, e
 
 // Held is the result of Hold.
 type Held struct {
-	// Stray: objects may be in the store under the held names without a record in the
-	// namespace. Their removal is queued; noted with the hold's change,
-	// it also survives the end of this process.
+	// Stray: objects may be in the store under the held names without a record in the namespace.
+	// Their removal is queued. Noted with the hold's change, it also survives the end of this
+	// process.
 	Stray bool
 
 	f    *Flusher

@@ -131,7 +131,7 @@ func TestHungStoresDoNotStopOthers(t *testing.T) {
 }
 
 // TestSmallFilesShareWorkers has more small files than workers on their way at a time, and large files as many as there
-// are workers; a store that hangs leaves a worker to others.
+// are workers. A store that hangs leaves a worker to others.
 func TestSmallFilesShareWorkers(t *testing.T) {
 	for _, c := range []struct {
 		size int64

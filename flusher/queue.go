@@ -14,7 +14,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// state is where an entry is; see the package's drawing.
+// state is where an entry is. See the package's drawing.
 type state uint8
 
 const (

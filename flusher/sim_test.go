@@ -193,12 +193,12 @@ func newSim(seed uint64) *sim {
 	return s
 }
 
-// note adds to the history; mu is held.
+// note adds to the history. mu is held.
 func (s *sim) note(format string, args ...any) {
 	s.history = append(s.history, fmt.Sprintf("%8.3fs ", time.Since(s.start).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// fail notes a broken rule; mu is held.
+// fail notes a broken rule. mu is held.
 func (s *sim) fail(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.note("WRONG: %s", text)
@@ -416,7 +416,7 @@ func (s *sim) ours(_ context.Context, b string, op storeop.Op, objects []string)
 	return ours, nil
 }
 
-// record writes an operation down and queues it; mu is held.
+// record writes an operation down and queues it. mu is held.
 func (s *sim) record(b string, op storeop.Op) {
 	s.last++
 	op.ID = s.last
@@ -424,7 +424,7 @@ func (s *sim) record(b string, op storeop.Op) {
 	s.f.Apply(b, op)
 }
 
-// below returns the files at and below a path; mu is held.
+// below returns the files at and below a path. mu is held.
 func (s *sim) below(b, name string) (found []*simFile) {
 	for _, f := range s.files {
 		if f.buffer == b && (f.path == name || strings.HasPrefix(f.path, name+"/")) {
@@ -568,7 +568,7 @@ func (s *sim) wait(b, name string, patience time.Duration) {
 	}
 }
 
-// drain drains a buffer; if that succeeds the store equals the namespace.
+// drain drains a buffer. If that succeeds the store equals the namespace.
 func (s *sim) drain(b string, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -581,14 +581,14 @@ func (s *sim) drain(b string, patience time.Duration) {
 	}
 }
 
-// mustHave checks that the store has a file bit for bit under its name; mu is held.
+// mustHave checks that the store has a file bit for bit under its name. mu is held.
 func (s *sim) mustHave(f *simFile, why string) {
 	if got, ok := s.stores[f.buffer].Contents()[f.path]; !ok || string(got) != f.content {
 		s.fail("%s: %s/%s should be %.40q, the store has %.40q (there: %v)", why, f.buffer, f.path, f.content, got, ok)
 	}
 }
 
-// compare checks that a buffer's store has its files and nothing else; mu is held.
+// compare checks that a buffer's store has its files and nothing else. mu is held.
 func (s *sim) compare(b, why string) {
 	for _, f := range s.files {
 		if f.buffer == b && !strings.HasSuffix(f.path, ".tmp") && !f.lost {

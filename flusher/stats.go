@@ -57,8 +57,8 @@ type BufferStats struct {
 	FlushedBytes int64
 	Failures     int64   // failed attempts, since the start
 	Rate         float64 // bytes a second, lately
-	// Pace is the rate of flushes in bytes a second while there is something to flush; false: there
-	// has not been for long enough to measure it.
+	// Pace is the rate of flushes in bytes a second while there is something to flush. It returns
+	// false if that has not lasted long enough to be measured.
 	Pace      float64
 	PaceKnown bool
 
@@ -69,7 +69,7 @@ type BufferStats struct {
 	LastErrorAttempts int
 }
 
-// BufferStats returns how a buffer stands; one that nothing was queued for has zeros.
+// BufferStats returns how a buffer stands. A buffer for which nothing was queued has zeros.
 func (f *Flusher) BufferStats(buffer string) BufferStats {
 	f.mu.Lock()
 	defer f.mu.Unlock()

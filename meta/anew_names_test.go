@@ -170,7 +170,7 @@ func TestBeginAnewStoreOps(t *testing.T) {
 	}
 }
 
-// TestBeginAnewCommitted: a transaction that was committed and has not got its files to their places continues; one that
+// TestBeginAnewCommitted: a transaction that was committed and has not got its files to their places continues. One that
 // was not is gone.
 func TestBeginAnewCommitted(t *testing.T) {
 	t.Parallel()

@@ -21,13 +21,13 @@ import (
 //	forebay                     buffer.NAME: a buffer's record; counter.ids: blocks of ids; namespace.id: its identity
 //	forebay-NAME-ID             the namespace of one buffer
 //
-// A namespace that is a log is in the stream NS_forebay-NAME-ID instead; the record names it.
+// A namespace that is a log is in the stream NS_forebay-NAME-ID instead. The record names it.
 //
-// Creating a buffer puts its record and then makes its bucket; destroying it marks
-// the record, deletes the bucket and then the record. So the record describes everything that a
-// crash leaves: without a bucket, Namespace makes it; marked, Repair continues
-// deleting. A bucket without a record can be left by a race of Namespace with
-// DestroyBuffer and is deleted by Repair once it is old.
+// Creating a buffer puts its record and then makes its bucket. Destroying it marks the record,
+// deletes the bucket and then the record. So the record describes everything that a crash leaves.
+// Without a bucket, Namespace makes it. If the record is marked, Repair continues the deletion. A
+// bucket without a record can be left by a race of Namespace with DestroyBuffer and is deleted by
+// Repair once it is old.
 //
 // A log is made before the record is put: a missing log that a record names was lost, and
 // is not made again, since an empty one would stand for no names. A crash can leave an empty log
@@ -367,10 +367,10 @@ type BufferChange struct {
 	Buffer *bb.Buffer // nil: it has been destroyed
 }
 
-// WatchBuffers calls fn with every existing buffer, then with those of known that
-// do not exist, and from then on with each that was made, changed or destroyed by any daemon,
-// until ctx ends; it returns the cause. fn runs on the caller's goroutine and sees the revisions
-// of a buffer in their order, but not every one of them.
+// WatchBuffers calls fn with every existing buffer, then with those of known that do not exist, and
+// from then on with each that was made, changed or destroyed by any daemon, until ctx ends. It
+// returns the cause. fn runs on the caller's goroutine and sees the revisions of a buffer in their
+// order, but not every one of them.
 func (m *Meta) WatchBuffers(ctx context.Context, known []string, fn func(BufferChange)) error {
 	exist := map[string]bool{}
 	listed := func() bool {

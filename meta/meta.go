@@ -36,16 +36,16 @@ type Options struct {
 	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
 	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
 	SoleWriter bool      // this Meta alone changes the namespace: answer from a write-through cache
-	// Engine is that of the namespaces of buffers which are made from now on; "": EngineBuckets.
-	// EngineLog needs SoleWriter or Peers.
+	// Engine is that of the namespaces of buffers which are made from now on. "" means
+	// EngineBuckets. EngineLog needs SoleWriter or Peers.
 	Engine Engine
-	// Peers are the daemons that share namespaces which are logs, this one among them; nil: there are none.
-	// Not with SoleWriter.
+	// Peers are the daemons that share namespaces which are logs, this one among them, or nil if there are
+	// none. Not with SoleWriter.
 	Peers Peers
 	// Revision returns the highest revision that is remembered, outside of the namespace, of the
-	// entries of a buffer; nil: none is.
+	// entries of a buffer. It is nil if none is.
 	Revision func(of *bb.Buffer) uint64
-	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
+	// CacheEntries bounds that cache, about 600 bytes each. The default is 32,768.
 	CacheEntries int
 	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect
 	// waits for an answer.
@@ -122,7 +122,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 		return nil, err
 	}
 	m := &Meta{opts: opts, log: c.Logger(), conn: c, opening: make(chan struct{}, 1), orphanAge: orphanAge}
-	// The goroutines that tend the connection run from here to Close; ctx bounds only the connecting.
+	// The goroutines that tend the connection run from here to Close. ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.spaces = map[string]*space{}
@@ -178,8 +178,8 @@ func (m *Meta) start(ctx context.Context) error {
 	return m.Repair(ctx)
 }
 
-// Close ends the connection. Operations under way fail with bb.Unavailable; events
-// that were published before are sent first. It waits, and may be called again.
+// Close ends the connection. Operations under way fail with bb.Unavailable. Events that were
+// published before are sent first. It waits, and may be called again.
 func (m *Meta) Close() {
 	m.mu.Lock()
 	closed := m.mu.closed

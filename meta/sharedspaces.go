@@ -16,8 +16,8 @@ type Peer = shared.Member
 // Peers are the daemons of a cluster, which share the namespaces that are logs. It is safe for concurrent use.
 type Peers interface {
 	// Carry sends a call to a daemon, whose Meta answers it with AnswerCall, and returns the answer. A call may
-	// arrive several times, late, or never; an error says nothing about whether it has arrived, unless it is of
-	// kind Invalid or Unsupported: then it has not.
+	// arrive several times, late, or never. An error does not show whether it has arrived, unless it is of kind
+	// Invalid or Unsupported: then it has not.
 	Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) (answer []byte, err error)
 	// All returns the daemons that are known.
 	All() []Peer

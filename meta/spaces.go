@@ -37,9 +37,9 @@ type space struct {
 	end       func()
 }
 
-// Namespace returns the namespace of a buffer with its transactions. NotFound if there is no
-// such buffer, or if it is being destroyed; Unsupported if it is a log, and this Meta not the only
-// writer.
+// Namespace returns the namespace of a buffer with its transactions. It returns NotFound if there
+// is no such buffer, or if it is being destroyed, and Unsupported if it is a log and this Meta is
+// not the only writer.
 func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) {
 	const op = "namespace"
 	b, in, err := m.buffer(ctx, op, buffer)

@@ -87,7 +87,7 @@ exec cat`
 }
 
 // hold runs a script in new namespaces for mounts and the host's name, which are there until the
-// test ends. Its first argument is the root; it prints a line once it is ready, and then reads its
+// test ends. Its first argument is the root. It prints a line once it is ready, and then reads its
 // input.
 func (m *machine) hold(script string, args ...string) {
 	m.tb.Helper()

@@ -176,7 +176,7 @@ var modes = map[string]fs.FileMode{
 }
 
 // TestPackages: each format is installed, starts, is upgraded beside a running daemon, and is
-// removed; the configuration that was changed, and bytes in memory, outlive the upgrade.
+// removed. The configuration that was changed, and bytes in memory, outlive the upgrade.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -270,8 +270,8 @@ func installed(t *testing.T, m *machine, f format) {
 	}
 }
 
-// TestImage: skopeo reads the archive and checks its digests; the root has certificates; the
-// entry point serves in it.
+// TestImage: skopeo reads the archive and checks its digests. The root has certificates. The entry
+// point serves in it.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -165,7 +165,7 @@ func (b *booted) status(pid string) map[string]string {
 	return fields
 }
 
-// TestUnit: real systemd starts the unit with all its settings; the daemon serves, writes and flushes as a
+// TestUnit: real systemd starts the unit with all its settings. The daemon serves, writes and flushes as a
 // user, sees mounts and unmounts after its start, and loses nothing when it is restarted or killed.
 func TestUnit(t *testing.T) {
 	t.Parallel()

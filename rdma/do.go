@@ -13,9 +13,9 @@ var doQueues = sync.Pool{New: func() any { return NewQueue(doDepth) }}
 
 // Do posts operations and waits for all of them. It returns the first error and posts nothing
 // further after it. When it returns, every posted operation has completed and the memory is the
-// caller's again; so the end of a context stops posting, but does not abandon operations in
-// flight (the provider's own time limits bound those; Conn.Close ends them at once). The
-// operations' IDs are ignored. It may be called concurrently.
+// caller's again. So the end of a context stops posting, but does not abandon operations in flight
+// (the provider's own time limits bound those, and Conn.Close ends them at once). The operations'
+// IDs are ignored. It may be called concurrently.
 func Do(ctx context.Context, c Conn, ops []Op) error {
 	q := doQueues.Get().(*Queue)
 	var first error

@@ -4,7 +4,7 @@ import "errors"
 
 // The closed set of reasons for which this package's interfaces fail. Providers wrap them, with
 // their own cause beside them, so that errors.Is finds both. The error of an operation that a
-// provider does not support wraps errors.ErrUnsupported; a cancelled context is its own error.
+// provider does not support wraps errors.ErrUnsupported. A cancelled context is its own error.
 var (
 	// ErrAccess: no region has this key, or the region does not grant this kind of access.
 	ErrAccess = errors.New("rdma: access denied")

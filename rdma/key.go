@@ -23,7 +23,7 @@ const RemoteKeySize = 32
 //	│ (BE)   │ address and hardware key       │
 //	└────────┴────────────────────────────────┘
 //
-// The id is public and names the region in logs; formatting a key never shows its secret.
+// The id is public and names the region in logs. Formatting a key never shows its secret.
 type RemoteKey struct {
 	id     uint64
 	secret [RemoteKeySize - 8]byte

@@ -6,8 +6,8 @@ import (
 )
 
 // Queue is a completion queue of fixed depth. Operations of one or several connections complete
-// into it; Post waits while depth operations are posted and not yet drained, so it never
-// overflows. All methods may be called concurrently; a completion goes to one caller.
+// into it. Post waits while depth operations are posted and not yet drained, so it never overflows.
+// All methods may be called concurrently. A completion goes to one caller.
 type Queue struct {
 	depth  int
 	ready  chan struct{} // holds a token when completions may be there

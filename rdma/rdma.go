@@ -33,9 +33,9 @@ type Limits struct {
 	Depth int
 	// NeedsLocal: Op.Local must lie in a Region of the same Fabric (verbs and their like).
 	NeedsLocal bool
-	// ErrorEndsConn: an operation that the target refuses breaks its Conn; the operations behind
-	// it complete with ErrPeerGone, and ErrAccess may stand for ErrBounds and ErrRevoked,
-	// because hardware does not distinguish them.
+	// ErrorEndsConn: an operation that the target refuses breaks its Conn. The operations behind it
+	// complete with ErrPeerGone, and ErrAccess may stand for ErrBounds and ErrRevoked, because
+	// hardware does not distinguish them.
 	ErrorEndsConn bool
 }
 
@@ -70,10 +70,9 @@ type Region interface {
 	Key() RemoteKey
 	// Access is the set of operations that peers may do.
 	Access() Access
-	// Close revokes the key. When it returns, no operation of any peer touches the memory any
-	// more; operations under way complete with ErrRevoked, or finished before. It waits for
-	// transfers on the wire, a bounded time, then disconnects the peers that stall them. It is
-	// idempotent.
+	// Close revokes the key. When it returns, no operation of any peer touches the memory any more.
+	// Operations under way complete with ErrRevoked, or finished before. It waits for transfers on
+	// the wire, a bounded time, then disconnects the peers that stall them. It is idempotent.
 	io.Closer
 }
 
@@ -90,13 +89,12 @@ type Listener interface {
 
 // Conn is a reliable connection to one peer. All methods may be called concurrently.
 type Conn interface {
-	// Post hands over operations, in order, and returns how many it accepted. It waits while
-	// the connection or the queue is full until at least one fits, and then accepts as many as
-	// fit: fewer than len(ops) without an error means "drain the queue and post the rest". With
-	// an error, the first n are posted all the same. Each posted operation completes exactly
-	// once, in any order, into q; until then Op.Local belongs to the provider. The slice ops
-	// stays the caller's. A malformed operation is refused here, with ErrInvalid or
-	// ErrTooLarge.
+	// Post hands over operations, in order, and returns how many it accepted. It waits while the
+	// connection or the queue is full until at least one fits, and then accepts as many as fit:
+	// fewer than len(ops) without an error means "drain the queue and post the rest". With an
+	// error, the first n are posted all the same. Each posted operation completes exactly once, in
+	// any order, into q. Until then Op.Local belongs to the provider. The slice ops stays the
+	// caller's. A malformed operation is refused here, with ErrInvalid or ErrTooLarge.
 	Post(ctx context.Context, q *Queue, ops []Op) (n int, err error)
 	// Done is closed when the connection has ended, by a Close of either side or because the peer
 	// cannot be reached any more. From then on every posted operation has completed, and the
@@ -122,7 +120,7 @@ const (
 	OpWrite
 )
 
-// Op is one one-sided operation of len(Local) bytes; zero bytes are allowed and checked alike.
+// Op is one one-sided operation of len(Local) bytes. Zero bytes are allowed and checked alike.
 type Op struct {
 	Kind   OpKind
 	Local  []byte

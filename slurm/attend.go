@@ -66,7 +66,7 @@ func (h *Hooks) rememberKey(job, key string) error {
 	return bb.Wrap("setup", job, err)
 }
 
-// rememberedKey returns the key that rememberKey noted last for a job's id; "": none.
+// rememberedKey returns the key that rememberKey noted last for a job's id, or "" if there is none.
 func (h *Hooks) rememberedKey(job string) string {
 	text, _ := os.ReadFile(h.atFile(job))
 	key := strings.TrimSpace(string(text))

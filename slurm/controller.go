@@ -10,7 +10,7 @@ import (
 
 // Controller is the part of Slurm that the hooks need. Its methods may be called concurrently.
 type Controller interface {
-	// Job describes a job; bb.NotFound if Slurm has no record of it (any more).
+	// Job describes a job, or bb.NotFound if Slurm has no record of it (any more).
 	Job(ctx context.Context, id string) (slurmctl.Job, error)
 	// Jobs describes all jobs in Slurm's records.
 	Jobs(ctx context.Context) ([]slurmctl.Job, error)
@@ -85,8 +85,8 @@ func (Commands) Finish(ctx context.Context, id string) error {
 	return err
 }
 
-// WithFigures returns a comment with the figures in front of its notes; false: the comment is of
-// other origin.
+// WithFigures returns a comment with the figures in front of its notes. It returns false if the
+// comment is of other origin.
 func WithFigures(comment, line string) (string, bool) {
 	notes, ours := strings.CutPrefix(comment, notePrefix)
 	if !ours && comment != "" {

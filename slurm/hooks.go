@@ -35,9 +35,9 @@ import (
 type Hooks struct {
 	Settings Settings
 	Slurm    Controller
-	// Dial connects as a user. Root decides about jobs; a buffer is checked as its user.
+	// Dial connects as a user. Root decides about jobs. A buffer is checked as its user.
 	Dial func(context.Context, client.User) (*client.Client, error)
-	// Log is called with one line for each further event; nil: they are dropped.
+	// Log is called with one line for each further event. If it is nil, they are dropped.
 	Log func(string)
 
 	reconciler Reconciler           // Reap's
@@ -151,9 +151,8 @@ func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) 
 	return attemptKey(base, attemptOf(l.Key, base)+1), nil
 }
 
-// LatestOf returns the latest of a run's lifetimes, by the run's key (RunKey);
-// ErrNotFound if it has none. It asks for each by its key: there may be a week's of other
-// jobs.
+// LatestOf returns the latest of a run's lifetimes, by the run's key (RunKey). It returns
+// ErrNotFound if it has none. It asks for each by its key: there may be a week's of other jobs.
 func LatestOf(ctx context.Context, c *client.Client, run string) (l admin.Lifetime, err error) {
 	for n := 1; ; n++ {
 		next, err := admin.LifetimeByKey(ctx, c, attemptKey(run, n))
@@ -175,7 +174,7 @@ func attemptKey(run string, n int) string {
 	return fmt.Sprintf("%s-%d", run, n)
 }
 
-// attemptOf returns which of a run's lifetimes has a key, from 1; 0: none.
+// attemptOf returns which of a run's lifetimes has a key, from 1, or 0 if there is none.
 func attemptOf(key, base string) int {
 	rest, ok := strings.CutPrefix(key, base)
 	if rest == "" && ok {
@@ -188,7 +187,7 @@ func attemptOf(key, base string) int {
 	return n
 }
 
-// present returns a job's latest lifetime; NotFound if there is none.
+// present returns a job's latest lifetime, or NotFound if there is none.
 func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (admin.Lifetime, error) {
 	if key := h.rememberedKey(job); key != "" {
 		l, err := admin.LifetimeByKey(ctx, c, key)
@@ -215,7 +214,7 @@ func (h *Hooks) governs(l *admin.Lifetime) bool {
 	return l.Governed && l.Cluster == h.Settings.Cluster
 }
 
-// DataIn waits until the input that the job needs is copied in. Wait bounds the time; the answer is
+// DataIn waits until the input that the job needs is copied in. Wait bounds the time. The answer is
 // "busy" then, and the daemons continue.
 func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answer {
 	defer h.attend(job)()
@@ -311,11 +310,10 @@ func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 	return nil
 }
 
-// PostRun is the fence: it waits until nothing of the job runs anywhere. Slurm begins
-// its hook while tasks still write (those that ignore TERM, for as long as KillWait) and
-// before any Epilog. Its state COMPLETING ends when all Epilogs have, or their node is
-// down; and the job has left all nodes whose prologs have recorded its arrival, or they are
-// gone.
+// PostRun is the fence: it waits until nothing of the job runs anywhere. Slurm begins its hook
+// while tasks still write (those that ignore TERM, for as long as KillWait) and before any Epilog.
+// Its state COMPLETING ends when all Epilogs have, or their node is down. The job has left all
+// nodes whose prologs have recorded its arrival, or they are gone.
 func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 	defer h.attend(job)()
 	for {
@@ -442,7 +440,7 @@ func (h *Hooks) answer(ctx context.Context, job, verb, said string, err error) A
 	return Answer{State: stateDone, Message: said}
 }
 
-// waiting bounds how long a verb is waited for; 0: as long as it takes.
+// waiting bounds how long a verb is waited for. 0 means as long as it takes.
 func (h *Hooks) waiting(ctx context.Context, wait time.Duration, do func(context.Context) Answer) Answer {
 	limited := ctx
 	if wait > 0 {
@@ -499,7 +497,7 @@ func within(limit time.Duration) func(error) bool {
 // transient reports whether an error may pass by itself.
 func transient(err error) bool { return bb.KindOf(err) == bb.Unavailable }
 
-// pause waits; false: the context ended.
+// pause waits. It returns false if the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -135,8 +135,8 @@ const (
 	minTime  = 100 * time.Millisecond
 )
 
-// measured is the median rate of copies of one kind with one store, in bytes a second, and
-// where it is from; 0: none was measured.
+// measured is the median rate of copies of one kind with one store, in bytes a second, and where it
+// is from, or 0 if none was measured.
 func measured(in *PlanInput, kind, store string) (rate float64, from string) {
 	var rates []float64
 	for i := range in.Jobs {

@@ -24,8 +24,8 @@ type Ending struct {
 	admin.EndOptions
 }
 
-// Compare returns the lifetimes that were over for Slurm in each comparison of the last time
-// quiet; 0: in this one. The lifetimes have to be read before the jobs: Slurm records a job before
+// Compare returns the lifetimes that were over for Slurm in each comparison of the last time quiet.
+// 0 means in this one. The lifetimes have to be read before the jobs: Slurm records a job before
 // its lifetime is opened.
 func (r *Reconciler) Compare(lives []admin.Lifetime, jobs []slurmctl.Job, now time.Time, quiet time.Duration) []Ending {
 	known, runs := jobsByID(jobs), Runs(r.Cluster, jobs)

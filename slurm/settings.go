@@ -27,8 +27,8 @@ type Settings struct {
 	Bbctl    []string          `json:"bbctl"`                  // the command with its options: socket, key file
 	Poll     bool              `json:"poll"`                   // Slurm 24.05 and later ask how far a stage is
 	Granule  int64             `json:"granularity"`            // bytes: capacities are rounded up to it
-	// StageInLimit is how many seconds a stage-in is tried while its store or the daemons do
-	// not answer; 0: an hour.
+	// StageInLimit is how many seconds a stage-in is tried while its store or the daemons do not
+	// answer. 0 means an hour.
 	StageInLimit int `json:"stage_in_limit,omitempty"`
 }
 

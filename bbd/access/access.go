@@ -68,7 +68,7 @@ func IsOwner(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 // Daemon is the daemon's own.
 func Daemon() Caller { return Caller{GIDs: []uint32{0}, System: true} }
 
-// groups are those of calling users; one cache serves all daemons of a process.
+// groups are those of calling users. One cache serves all daemons of a process.
 var groups nss.GroupCache
 
 // Of looks up the groups of a user in the system. A user without a record there, or

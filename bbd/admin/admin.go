@@ -22,7 +22,7 @@ import (
 //	Address  host:port    /metrics, /healthz, /readyz: for everybody who reaches it
 //	Socket   unix socket  the same, /status and /debug/pprof/: for root and the daemon's user
 //
-// /status names all buffers and sessions; a profile shows the daemon's work for each user, and costs
+// /status names all buffers and sessions. A profile shows the daemon's work for each user, and costs
 // its time. bbctl status shows each user their own buffers and sessions.
 
 // Options are the server's addresses and its content. Its functions may be called concurrently.
@@ -36,7 +36,7 @@ type Options struct {
 }
 
 // Serve starts the admin server, which runs until ctx ends, and returns the address of the public
-// listener; "": there is none.
+// listener, or "" if there is none.
 func Serve(ctx context.Context, o Options) (address string, err error) {
 	if o.Address != "" {
 		l, err := net.Listen("tcp", o.Address)
@@ -138,8 +138,9 @@ func (o *Options) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	encoder.Encode(o.Status())
 }
 
-// Unready returns why a daemon in a state does not serve clients; "": it does. Trouble is why the namespace does
-// not answer, and waits why another daemon keeps this one from starting; each "": it does not.
+// Unready returns why a daemon in a state does not serve clients, or "" if it does. Trouble is why the namespace
+// does not answer, and waits is why another daemon keeps this one from starting. Each is "" if there is no such
+// reason.
 //
 //	state     namespace  other daemon  answer
 //	ready     answers    any           ""

@@ -18,7 +18,7 @@ type Request struct {
 	User   string // whose bytes they will be: requests of one user share its turn
 	Buffer string
 	Client string        // the requester: requests of one client share its turn
-	Bytes  int64         // requested; a grant may be of less, but not of less than a unit
+	Bytes  int64         // requested. A grant may be smaller, but not smaller than a unit
 	Age    time.Duration // how long it has waited
 	NoWait bool          // refuse rather than wait
 }
@@ -84,11 +84,10 @@ type Action struct {
 
 // Decide returns the actions for now, and the turns to pass to the next call.
 //
-// Free bytes go to the waiting user that has received least; of the user's buffers to the one that
-// has received least, in it to the client that has received least, and there to the
-// oldest request; see Served.
-// No request starves: a waiter keeps its tag while all others move up,
-// and a request that does not fit whole is granted in part.
+// Free bytes go to the waiting user that has received least. Of the user's buffers, they go to the
+// one that has received least, in it to the client that has received least, and there to the oldest
+// request. See Served. No request starves: a waiter keeps its tag while all others move up, and a
+// request that does not fit whole is granted in part.
 func Decide(s State, before Served) ([]Action, Served) {
 	d := decision{state: s, free: s.Pool.Free}
 	d.served = before.copy(len(s.Waiting) > 0)
@@ -122,7 +121,7 @@ type decision struct {
 
 func (d *decision) act(a Action) { d.actions = append(d.actions, a) }
 
-// settle refuses or grants a request; false: it must wait.
+// settle refuses or grants a request. It returns false if the request must wait.
 func (d *decision) settle(r Request) bool {
 	bytes := max(Unit, (r.Bytes+Unit-1)/Unit*Unit)
 	if b := d.state.Buffers[r.Buffer]; b.Capacity > 0 {

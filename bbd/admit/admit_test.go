@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs testdata/*: `pool`, `buffer` and `ask` set the state, all in MiB; `decide`
+// TestScripts runs testdata/*: `pool`, `buffer` and `ask` set the state, all in MiB. `decide`
 // prints the actions and takes grants off the pool.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {

@@ -19,8 +19,8 @@ type Peer struct {
 const (
 	// nearer is how many times its free bytes a node that is near counts.
 	nearer = 4
-	// draws is how many places of the order are drawn by weight. Each takes a pass
-	// over all peers; so many refusals in a row mean that the hints are worth nothing.
+	// draws is how many places of the order are drawn by weight. Each takes a pass over all peers.
+	// So many refusals in a row mean that the hints are worth nothing.
 	draws = 8
 )
 
@@ -54,12 +54,12 @@ func Among(peers []Peer, names []bb.NodeID) []Peer {
 // them: first those that seem to have it, then, since hints are old, the others that are
 // ready. rnd returns numbers in [0, 1), and all randomness comes from it.
 //
-// Each of the first is the better of two, drawn with a probability in proportion to
-// their free bytes (Mitzenmacher, The Power of Two Choices in Randomized Load
-// Balancing, 2001). Many nodes read the same old hints at once. Did all choose the
-// emptiest, it would be run over; so, no node is to get more than twice its share of
-// the free bytes, and those with little of it are left alone until the others have as
-// little. No request is left without a place while there is one: all are asked in the end.
+// Each of the first is the better of two, drawn with a probability in proportion to their free
+// bytes (Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001). Many nodes
+// read the same old hints at once. If all chose the emptiest node, it would be overrun. So no node
+// is to get more than twice its share of the free bytes, and nodes with few of these are left alone
+// until the others have as few. No request is left without a place while there is one: all are
+// asked in the end.
 func Place(peers []Peer, need int64, rnd func() float64) []bb.NodeID {
 	var room, rest []Peer
 	for _, p := range peers {

@@ -76,7 +76,7 @@ func TestPlaceNear(t *testing.T) {
 			near++
 		}
 	}
-	// Its weight is 4 of 13; the better of two: 1 - (9/13)².
+	// Its weight is 4 of 13. The better of two has 1 - (9/13)².
 	if near < 4900 || near > 5500 {
 		t.Errorf("the near one was first %d times of 10000", near)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Served records how many bytes each user, buffer and client has received, on which turns depend.
-// The zero value is ready; Decide returns a new one and does not change its argument.
+// The zero value is ready. Decide returns a new one and does not change its argument.
 //
 // It is start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal weights,
 // among users, among the buffers of each and among the clients of these: a tag counts the bytes

@@ -7,7 +7,7 @@ import (
 
 func TestStuck(t *testing.T) {
 	const mib = 1 << 20
-	// one is a file that fills memory, and waits; its client commits on demand.
+	// one is a file that fills memory, and waits. Its client commits on demand.
 	one := func(change ...func(*Claim)) Claim {
 		c := Claim{Request: 1, Leased: 60 * mib, Waiting: 1, Files: 1, Due: true, Commits: true}
 		for _, f := range change {

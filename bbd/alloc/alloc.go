@@ -85,11 +85,11 @@ type Allocator struct {
 	}
 
 	served admit.Served // of step alone
-	free   struct {     // elsewhere, as it was last counted; of step alone
+	free   struct {     // elsewhere, as it was last counted (used by step alone)
 		bytes int64
 		at    time.Time
 	}
-	looked   time.Time         // when unstick last ran; of step alone
+	looked   time.Time         // when unstick last ran (used by step alone)
 	claims   map[claimKey]seen // its claims at that time, likewise
 	underWay atomic.Int64      // bytes being spilled
 	moving   atomic.Int64      // bytes being moved to other nodes
@@ -500,7 +500,7 @@ func (r *Allocator) clear(w *waiter, bytes int64) (made store.Room) {
 	return made
 }
 
-// Evict frees clean memory; where that is not enough, idle leases of the daemon's own go back.
+// Evict frees clean memory. Where that is not enough, idle leases of the daemon's own go back.
 // Uncommitted segments of writers that lost their daemon stay theirs until they have unlocked them,
 // and until ResumeGrace is over: they copy out of them into the room that is requested here.
 func (r *Allocator) Evict(bytes int64) (freed int64) {

@@ -25,9 +25,9 @@ var ErrNoRoom error = bb.E(bb.NoSpace, "read", "", "no segment became free in ti
 // makes unreadable, and that a reader verifies at once.
 const MaxExtent = 4 << 20
 
-// Writer fills segments on behalf of clients and requests that cannot map them: inline
-// commits, stage-in, and bytes that come back from the store. It is one per buffer
-// and user; its lease is shared by all writers on their behalf.
+// Writer fills segments on behalf of clients and requests that cannot map them: inline commits,
+// stage-in, and bytes that come back from the store. It is one per buffer and user. Its lease is
+// shared by all writers on their behalf.
 type Writer struct {
 	a    *Allocator
 	b    Buffer
@@ -35,13 +35,13 @@ type Writer struct {
 	tier bb.Tier // where the bytes belong
 	// NoWait: it fails rather than waits for memory. It is set before the first call.
 	NoWait bool
-	// Patience is how long it waits for memory, before ErrNoRoom; 0: as long as it takes. It is set
-	// likewise.
+	// Patience is how long it waits for memory, before ErrNoRoom. 0 means as long as it takes. It
+	// is set likewise.
 	Patience time.Duration
 	turn     chan struct{} // holds one token, with which a caller may ask for the next lease
 
 	mu lockorder.Mutex[lockrank.SegmentWriter] // never held while waiting
-	// now is the segment that is being filled; nil: none.
+	// now is the segment that is being filled, or nil if there is none.
 	now  *filling
 	last int64 // bytes of the one before
 }

@@ -73,8 +73,8 @@ func Concerns(err error) bool {
 	return err != nil
 }
 
-// Put sets a buffer aside, for an error of its recovery. Held is memory's part of the buffer's files, doubt
-// the note to write (Doubts); "": none.
+// Put sets a buffer aside, for an error of its recovery. Held is memory's part of the buffer's files. doubt
+// is the note to write (Doubts), or "" if there is none.
 func (l *List) Put(spec bb.Buffer, held map[bb.FileID]*fate.Held, doubt string, why error) error {
 	if doubt != "" {
 		if err := l.o.Doubts.Note(&spec, doubt); err != nil {

@@ -33,8 +33,8 @@ func (n *namespace) list(t *testing.T) *List {
 	})
 }
 
-// A buffer that was set aside goes when it was destroyed, and with it the note; one of its name that came
-// before or after it is another one.
+// When a buffer that was set aside has been destroyed, it goes, and the note with it. A buffer of its
+// name that came before or after is another one.
 func TestSuccession(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) *bb.Buffer { return &bb.Buffer{Name: "b", UID: 7, Created: time.Unix(second, 0)} }

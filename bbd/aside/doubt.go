@@ -41,7 +41,7 @@ func (d Doubts) Note(spec *bb.Buffer, why string) (err error) {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Of returns the note of a buffer; "": there is none. A note that cannot be read is one, too.
+// Of returns the note of a buffer, or "" if there is none. A note that cannot be read is one, too.
 func (d Doubts) Of(spec *bb.Buffer) string {
 	why, err := os.ReadFile(d.file(spec))
 	switch {

@@ -15,9 +15,10 @@ import (
 	"forebay/internal/userfile"
 )
 
-// The URL of an object store is its user's: it names an endpoint, which is sent signed requests; a
-// profile of credentials; files. Package storerules decides which parts of it a user may make the
-// daemon use. Root and the daemon's own user may name anything: they can do it without the daemon.
+// The URL of an object store is its user's. It names an endpoint, which receives signed requests, a
+// profile of credentials, and files. Package storerules decides which parts of it a user may make
+// the daemon use. Root and the daemon's own user may name anything: they can do it without the
+// daemon.
 
 // ownerCred are the rights that a buffer's store is used with: its owner's.
 func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }
@@ -83,8 +84,8 @@ func (s *Pool) guard(c access.Caller, url string, o *s3.Options) error {
 	return nil
 }
 
-// readAs reads a file with a user's rights. A file system that does not answer is left behind; how
-// often, is bounded for each user.
+// readAs reads a file with a user's rights. A file system that does not answer is left behind.
+// Their number is bounded for each user.
 func (s *Pool) readAs(c access.Caller, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, Patience, NotAnswered(name))
 	defer cancel()

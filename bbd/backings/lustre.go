@@ -15,18 +15,18 @@ import (
 
 // Lustre is how the daemon finds out about Lustre. Tests replace it.
 type Lustre struct {
-	// Is reports whether the identity of a backing is that of a directory on Lustre; nil: posix.OnLustre.
+	// Is reports whether the identity of a backing is that of a directory on Lustre. nil means posix.OnLustre.
 	Is func(backingID string) bool
-	// Check returns the output of "lfs check servers"; nil: lustre.CheckServers. It may hang.
+	// Check returns the output of "lfs check servers". nil means lustre.CheckServers. It may hang.
 	Check func(ctx context.Context) ([]byte, error)
-	// Imports returns the targets without a connection, by the kernel's list; nil: lustre.SilentImports.
+	// Imports returns the targets without a connection, by the kernel's list. nil means lustre.SilentImports.
 	Imports func() []string
 }
 
 // targets are the Lustre targets that do not answer this node, asked for while a store on Lustre is silent.
 // Without an answer of lfs, those are named whose imports can be read and have no connection.
 type targets struct {
-	calls detach.Calls // that hang; while one does, there is no other
+	calls detach.Calls // that hang. While one does, there is no other
 
 	mu    lockorder.Mutex[lockrank.Leaf]
 	asked time.Time
@@ -46,8 +46,8 @@ func (s *Pool) onLustre(backingID string) bool {
 	return posix.OnLustre(backingID)
 }
 
-// SilentTargets returns the names of the Lustre targets that did not answer when they were asked last;
-// nil for a backing that is not on Lustre.
+// SilentTargets returns the names of the Lustre targets that did not answer the last check, or nil for
+// a backing that is not on Lustre.
 func (s *Pool) SilentTargets(backingID string) []string {
 	if !s.onLustre(backingID) {
 		return nil

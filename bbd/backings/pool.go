@@ -46,8 +46,8 @@ type Buffers interface {
 type Options struct {
 	Instance bb.InstanceID // in the names of unfinished work
 	Open     open.Options  // of all stores
-	// Rules limit the object stores that users may name; nil: storerules.Default. They do not hold for
-	// root and the daemon's user.
+	// Rules limit the object stores that users may name. nil means storerules.Default. They do not
+	// hold for root and the daemon's user.
 	Rules        []storerules.Rule
 	Names        *nss.Names // of users, in rules
 	Limit        int64      // bytes a second to and from all stores; 0: none
@@ -154,8 +154,8 @@ func (s *Pool) Get(ctx context.Context, name string) (backing.Store, error) {
 	}
 }
 
-// open opens a store for its waiters, for as long as that takes. One that was forgotten
-// meanwhile is closed; one that cannot be opened is retried when it is asked for.
+// open opens a store for its waiters, for as long as that takes. One that was forgotten meanwhile
+// is closed. One that cannot be opened is retried when it is asked for.
 func (s *Pool) open(o *opening, spec bb.Buffer) {
 	defer close(o.done)
 	var store backing.Store
@@ -336,7 +336,7 @@ func contentsOf(ctx context.Context, store backing.Store, limit int) (held Conte
 }
 
 // Shared names the store behind a backing URL, for bounds that buffers of one store share: the
-// mounted file system, or the endpoint; "": that was not looked up.
+// mounted file system, or the endpoint. It is "" if that was not looked up.
 func (s *Pool) Shared(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -438,7 +438,7 @@ func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.He
 func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GID: spec.GID} }
 
 // storeUser returns the user with whose rights a path is reached for a session. The kernel checks these
-// rights; a daemon that cannot act as others reaches its own user's files for that user alone.
+// rights. A daemon that cannot act as others reaches its own user's files for that user alone.
 func (s *Pool) storeUser(c access.Caller, op, path string) (asuser.User, error) {
 	switch {
 	case c.System:

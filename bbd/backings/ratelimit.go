@@ -14,19 +14,19 @@ import (
 // works its share out of gossip, every second.
 const (
 	shareEvery = time.Second
-	// A daemon's announcement of this age has reached all others: gossip spreads that there is
-	// something to flush within a second, or in large clusters within a hundredth of one
-	// for each member; five times as late far apart, which settleMember allows for
-	// (gossip/publish.go). Twice that.
+	// A daemon's announcement of this age has reached all others. Gossip spreads the news of dirty
+	// bytes within a second, or in large clusters within a hundredth of one for each member. Far
+	// apart it takes five times as long, which settleMember allows for (gossip/publish.go). Twice
+	// that.
 	settleLeast  = 2 * time.Second
 	settleMember = 100 * time.Millisecond
 	// The burst of a shared limit: all daemons may use it together.
 	shareBurst = 256 << 10
 )
 
-// fairShare returns a daemon's share of a limit, in bytes a second. Members are all known
-// members, the daemon itself too; busy is how long it has had dirty bytes, as it has
-// announced to the others; 0: it has none.
+// fairShare returns a daemon's share of a limit, in bytes a second. Members are all known members,
+// the daemon itself too. busy is how long it has had dirty bytes, as it has announced to the
+// others, or 0 if it has none.
 //
 // A daemon that has nothing to flush, or has had for a moment only, keeps to an equal share, so
 // that no more than the limit is used when all begin at once. A daemon that has had dirty bytes

@@ -23,7 +23,7 @@ import (
 type Buffers interface {
 	// Buffer returns a buffer. bb.NotFound if there is none.
 	Buffer(ctx context.Context, name string) (Buffer, error)
-	// Served is Buffer for one that this daemon serves already; false: it does not.
+	// Served is Buffer for one that this daemon serves already. It returns false if it does not.
 	Served(name string) (Buffer, bool)
 	// All returns the buffers that this daemon serves.
 	All() []Buffer
@@ -42,7 +42,7 @@ type Buffer interface {
 	Spec() bb.Buffer
 	// Usage returns this daemon's counts of it.
 	Usage() *Usage
-	// SetDue sets when its job ends; the zero time: that is not known.
+	// SetDue sets when its job ends. The zero time means that this is not known.
 	SetDue(time.Time)
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 	// Materialize ends the transactions that are decided.

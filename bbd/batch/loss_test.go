@@ -50,7 +50,7 @@ func TestLossOf(t *testing.T) {
 	}
 }
 
-// TestUnsaved: a drain has saved a buffer if nothing has failed and nothing is open; names that are kept
+// TestUnsaved: a drain has saved a buffer if nothing has failed and nothing is open. Names that are kept
 // back do not count.
 func TestUnsaved(t *testing.T) {
 	t.Parallel()

@@ -22,9 +22,9 @@ import (
 //
 //	stage-outs, one after the other ─▶ drain ─▶ loss report ─▶ destroy ─▶ gone
 //
-// A step that fails is retried for ever, with a growing pause; until it succeeds the
-// lifetime and its buffer are orphans, and nothing of them is dropped. Only --hurry does
-// that, and its losses are in the loss report.
+// A step that fails is retried for ever, with a growing pause. Until it succeeds the lifetime and
+// its buffer are orphans, and nothing of them is dropped. Only --hurry does that, and its losses
+// are in the loss report.
 const (
 	reconcileEvery = 500 * time.Millisecond
 	// A job has ended when one of its nodes has reported so. The others have as long as this to
@@ -129,8 +129,8 @@ func (k *Controller) notePeaks() {
 // failed on one. Gone reports the nodes that cannot report anything any more, or never will of
 // this job: their memory, and with it the job's processes, is another one's.
 //
-// When the batch system has reported the job's end, nodes that are gone are not waited for;
-// and a governed one has not ended before.
+// When the batch system has reported the job's end, nodes that are gone are not waited for. A
+// governed job has not ended before that.
 func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (over, failed bool) {
 	left, silent, never := 0, 0, 0
 	var last time.Time
@@ -169,7 +169,7 @@ func (k *Controller) gone(n *bb.LifetimeNode) bool {
 	return !known || m.State.Gone() || m.State == gossip.Ready && m.Instance.String() != n.Instance
 }
 
-// step takes a lifetime a step on, and returns how it is then; false: it is as it was.
+// step advances a lifetime by one step and returns its new record. false means that it is unchanged.
 func (k *Controller) step(l bb.Lifetime) (bb.Lifetime, bool) {
 	now := time.Now()
 	ctx, cancel := context.WithTimeout(k.ctx, stepLimit)
@@ -270,7 +270,7 @@ func (k *Controller) orphanOf(ctx context.Context, l *bb.Lifetime) {
 // errNotYet is the error of a step in progress.
 var errNotYet = errors.New("not yet")
 
-// finish does the next of a job's remaining steps; true: there was nothing more.
+// finish does the next of a job's remaining steps. It returns true if none was left.
 func (k *Controller) finish(ctx context.Context, l *bb.Lifetime) (done bool, err error) {
 	ran := l.Ran || !l.Governed
 	if ran && !l.Hurry {
@@ -426,8 +426,8 @@ func (k *Controller) drain(ctx context.Context, l *bb.Lifetime, b Buffer) error 
 	return b.FinishDrain(ctx, stalledLook)
 }
 
-// unsaved is why a drain has not saved a buffer; nil: it has. Names that are kept back do not count:
-// no program is left to rename them.
+// unsaved is why a drain has not saved a buffer, or nil if it has. Names that are kept back do not
+// count: no program is left to rename them.
 func unsaved(buffer string, t *ops.Tally) error {
 	switch {
 	case len(t.Failed) > 0:

@@ -17,10 +17,10 @@ import (
 	"forebay/meta/ops"
 )
 
-// Lifetimes of batch jobs (internal/bb/lifetime.go draws their states). The batch system's
-// hooks report on each node that a job comes and that it has left; any of them may be called
-// again, by any caller, after any failure. The work after a job's end is done by one
-// daemon, chosen anew each time (reconcile.go).
+// Lifetimes of batch jobs (internal/bb/lifetime.go draws their states). The batch system's hooks
+// report on each node that a job comes and that it has left. Any of them may be called again, by
+// any caller, after any failure. The work after a job's end is done by one daemon, chosen anew each
+// time (reconcile.go).
 
 const (
 	maxLifetimeStages = 256
@@ -267,7 +267,7 @@ func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Li
 		var last ops.Status
 		err := k.o.Operations.Watch(ctx, id, func(s ops.Status) {
 			last = s
-			_ = r.More(text, nil) // a sign of life for the client; if it is gone, the request ends
+			_ = r.More(text, nil) // a sign of life for the client. If the client is gone, the request ends
 		})
 		if err == nil && last.State == ops.Done {
 			err = k.o.StagedAway(ctx, userCred(l.UID, l.GID), &last)

@@ -13,7 +13,7 @@ import (
 // Usage counts a buffer's activity on this node, for a buffer of a job. It is written down with the
 // job's attachment to the node every few seconds, and a daemon that is started again adds to the
 // figures there: its counts of the last seconds are missing, if it was killed. The zero value is
-// ready; its methods may be called concurrently.
+// ready. Its methods may be called concurrently.
 type Usage struct {
 	absorbed, blocked, peak, failures atomic.Int64
 	dropped, droppedBytes             atomic.Int64
@@ -24,7 +24,7 @@ type Usage struct {
 	until    time.Time   // the end of the latest flush
 	before   *bb.Figures // as written down before this daemon counted; nil: not read yet
 
-	noted bb.Figures // the part of counted that was written down last; of Controller.Run alone
+	noted bb.Figures // the part of counted that was written down last (used by Controller.Run alone)
 }
 
 // Absorbed counts bytes that were committed.
@@ -89,7 +89,7 @@ func (f *Usage) onto(written bb.Figures) bb.Figures {
 	}
 }
 
-// usageOf returns a buffer's usage on this node; written are the figures that are written down.
+// usageOf returns a buffer's usage on this node. written are the figures that are written down.
 func (k *Controller) usageOf(name string, written bb.Figures) bb.Figures {
 	b, ok := k.o.Buffers.Served(name)
 	if !ok {

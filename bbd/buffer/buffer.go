@@ -79,7 +79,7 @@ type Settings struct {
 	Since        time.Time     // when the daemon was started
 }
 
-// Buffer is a daemon's state of one buffer while it runs. Each part has a lock of its own; their order
+// Buffer is a daemon's state of one buffer while it runs. Each part has a lock of its own. Their order
 // is that of bbd.Daemon. Its methods may be called concurrently.
 type Buffer struct {
 	h    *Host
@@ -214,7 +214,7 @@ func (b *Buffer) Recovery() *recovery.Buffer { return b.recovery }
 // Rules returns the holds of the buffer's flush rules.
 func (b *Buffer) Rules() *flushrule.Buffer { return b.rules }
 
-// Due returns when the buffer's job ends; the zero time: there is none.
+// Due returns when the buffer's job ends, or the zero time if there is none.
 func (b *Buffer) Due() time.Time {
 	if due := b.due.Load(); due != 0 {
 		return time.Unix(0, due)
@@ -231,7 +231,8 @@ func (b *Buffer) SetDue(due time.Time) {
 	}
 }
 
-// Failed notes why a file's last flush failed, for lists of files; nil: it did not, or there is nothing to flush.
+// Failed notes why a file's last flush failed, for lists of files. nil means that it did not, or that there is nothing
+// to flush.
 func (b *Buffer) Failed(file bb.FileID, err error) {
 	if err == nil {
 		b.dirty.Failed(file, "")

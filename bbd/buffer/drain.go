@@ -59,7 +59,7 @@ func (b *Buffer) Materialize(ctx context.Context, id bb.TxnID) error {
 	return b.materializer.Wait(ctx, id)
 }
 
-// Saved returns why the buffer may not be destroyed; nil: it may.
+// Saved returns why the buffer may not be destroyed, or nil if it may.
 func (b *Buffer) Saved(ctx context.Context) error { return drain.Saved(ctx, b, b.open.Count()) }
 
 // Flushed waits until the store has the files at a path and below it, in a buffer that promises that.

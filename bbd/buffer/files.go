@@ -25,7 +25,7 @@ func newOpen(b *Buffer) *file.Files {
 	})
 }
 
-// elsewhere returns the node that new files are made at while this one is being emptied; "": here.
+// elsewhere returns the node that new files are made at while this one is being emptied, or "" for this one.
 func (h *Host) elsewhere() bb.NodeID {
 	if h.Draining() && h.Cluster != nil {
 		if nodes := h.Cluster.Candidates(0, ""); len(nodes) > 0 {
@@ -60,7 +60,7 @@ func (p filePaths) Parent(ctx context.Context, c access.Caller, op, path string)
 // fileReplicas keep second copies of a buffer's generations, for its open files.
 type fileReplicas struct{ b *Buffer }
 
-// Copy returns the copy of a generation that a node is recorded to have; nil: it is to have none.
+// Copy returns the copy of a generation that a node is recorded to have, or nil if it is to have none.
 func (r fileReplicas) Copy(at bb.NodeID) file.Replica {
 	b := r.b
 	if b.h.Cluster == nil || at == "" && !b.replicas.Wanted() {

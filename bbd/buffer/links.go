@@ -11,7 +11,7 @@ import (
 )
 
 // make stores a new entry that has no bytes. A symbolic link of a buffer with a store is dirty from then on, as a
-// closed file is, and this node flushes it; one that the store has already is clean.
+// closed file is, and this node flushes it. One that the store has already is clean.
 func (b *Buffer) make(ctx context.Context, e bb.Entry) (bb.Entry, error) {
 	e.File = bb.FileID(b.h.IDs.Next())
 	b.fillLink(&e)

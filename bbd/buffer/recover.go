@@ -30,7 +30,7 @@ const comparesAtOnce = 16
 
 // CompareEvicted compares the store with those files that memory has no longer whole, after the namespace was rebuilt:
 // a rename without a record may have been carried out on the store, or not. A file that the store does not have is
-// marked lost; one without an entry is among those that are lost, and no longer among those that are on the store. The
+// marked lost. One without an entry is among those that are lost, and no longer among those that are on the store. The
 // files that could not be compared are compared later.
 func (b *Buffer) CompareEvicted(ctx context.Context, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {
 	if b.Spec().Backing == "" {

@@ -37,7 +37,7 @@ var (
 	_ reassert.Log = (*shared.Tree)(nil)
 )
 
-// log returns the namespace as one that is a log; nil: it is none.
+// log returns the namespace as one that is a log, or nil if it is none.
 func (b *Buffer) log() reassert.Log {
 	in, _ := b.ns.Tree.(reassert.Log)
 	return in

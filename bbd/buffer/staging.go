@@ -18,7 +18,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// The part of a buffer that stages use; some of it is in drain.go.
+// The part of a buffer that stages use. Some of it is in drain.go.
 var _ staging.Buffer = (*Buffer)(nil)
 
 // Lookup returns an entry as readers see it.
@@ -123,7 +123,7 @@ type pinnedFile struct {
 // Entry returns the entry of the file that is copied out.
 func (p *pinnedFile) Entry() stage.Entry { return staging.Leaving(p.path, p.View().Entry()) }
 
-// Verify checks every extent that is in memory; the others are when they are read.
+// Verify checks every extent that is in memory. The others are checked when they are read.
 func (p *pinnedFile) Verify(ctx context.Context) error {
 	return p.View().Snapshot().Verify(ctx, 0, p.Size())
 }

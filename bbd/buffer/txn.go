@@ -10,7 +10,7 @@ import (
 	metatxn "forebay/meta/txn"
 )
 
-// The part of a buffer that transactions use; some of it is in drain.go and staging.go.
+// The part of a buffer that transactions use. Some of it is in drain.go and staging.go.
 var _ txn.Buffer = (*Buffer)(nil)
 
 // Mover returns the mover of the buffer's files.

@@ -47,7 +47,7 @@ func (w *world) Member(node bb.NodeID) (gossip.Member, bool) { return gossip.Mem
 
 func (w *world) Nodes(func(*gossip.Member) bool) []bb.NodeID { return []bb.NodeID{"n2", "n3"} }
 
-// entry is that of a dirty file that a node owns; clean is one whose bytes are on the store.
+// entry is that of a dirty file that a node owns. clean is one whose bytes are on the store.
 func entry(name string, of bb.NodeID) bb.Entry {
 	return bb.Entry{Parent: bb.RootDir, Name: name, Type: bb.TypeFile, File: 5, Generation: 6, Holders: []bb.NodeID{of}}
 }

@@ -57,8 +57,9 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 // sweptPatience bounds the wait for the store of a hold for another daemon.
 const sweptPatience = time.Second
 
-// holdOthers pauses the flushes of other daemons that conflict with a rename, until release is called: of a
-// directory, at all of them; of a file, at the owner of the file that it replaces.
+// holdOthers pauses the flushes of other daemons that conflict with a rename, until release is called. For
+// a directory, these are the flushes of all daemons. For a file, they are those of the owner of the file
+// that it replaces.
 func (b *Buffer) holdOthers(ctx context.Context, at, target bb.Place, from, to string) (release func(), err error) {
 	nodes, paths, err := b.concernedByRename(ctx, at, target, from, to)
 	if err != nil || len(nodes) == 0 {

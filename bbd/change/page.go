@@ -22,7 +22,7 @@ var errPage = errors.New("the page is full")
 // maxPage bounds the entries of a directory that are read at a time.
 const maxPage = 2000
 
-// room returns how many entries of a directory to read next; 0: the page is full.
+// room returns how many entries of a directory to read next, or 0 if the page is full.
 func (p *removePage) room() int {
 	if p == nil {
 		return maxPage

@@ -64,9 +64,9 @@ type Cache interface {
 
 // Replicas are the second copies of the buffer's files. Its methods may be called concurrently.
 type Replicas interface {
-	// Discard drops a node's bytes of a generation (0: of the whole file) in the background; node "": none.
+	// Discard drops a node's bytes of a generation (0: of the whole file) in the background. Node "" means none.
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
-	// DiscardReplaced drops other nodes' bytes of a replaced file; nil: none.
+	// DiscardReplaced drops other nodes' bytes of a replaced file. It does nothing for a nil entry.
 	DiscardReplaced(ctx context.Context, e *bb.Entry)
 }
 

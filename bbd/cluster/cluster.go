@@ -59,7 +59,7 @@ type Cluster struct {
 	met     met
 }
 
-// New returns the cluster of the members; nil if there are none.
+// New returns the cluster of the members, or nil if there are none.
 func New(o Options) *Cluster {
 	if o.Members == nil {
 		return nil
@@ -89,7 +89,7 @@ func (c *Cluster) Member(node bb.NodeID) (gossip.Member, bool) { return c.member
 // Addr returns the address at which the others find this node, host:port.
 func (c *Cluster) Addr() string { return c.members.Addr() }
 
-// Drop ends the session with a node; the next request of it begins another one.
+// Drop ends the session with a node. The next request of it begins another one.
 func (c *Cluster) Drop(node bb.NodeID) { c.pool.Drop(node) }
 
 // Serving reports whether it is worth asking a daemon in a state: one that is merely
@@ -99,8 +99,8 @@ func Serving(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 // AcceptsFiles reports whether a daemon in a state accepts files of which it is not the home.
 func AcceptsFiles(s gossip.State) bool { return s == gossip.Ready }
 
-// Session returns a session with a node's daemon. bb.Unavailable, naming the node, if it is not
-// there; bb.Unsupported if it has other versions.
+// Session returns a session with a node's daemon. It returns bb.Unavailable, naming the node, if it
+// is not there, and bb.Unsupported if it has other versions.
 func (c *Cluster) Session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error) {
 	m, ok := c.members.Member(node)
 	switch {
@@ -132,7 +132,7 @@ func (c *Cluster) Names() []string {
 	return names
 }
 
-// Serves reports whether a node's daemon is worth asking, by gossip; this one's is.
+// Serves reports whether a node's daemon is worth a request, by gossip. This daemon always is.
 func (c *Cluster) Serves(node bb.NodeID) bool {
 	m, ok := c.members.Member(node)
 	return node == c.o.Node || ok && Serving(m.State)

@@ -41,7 +41,7 @@ func (c *Cluster) meet(node bb.NodeID, memory bb.InstanceID) {
 	c.met.by[node] = meeting{memory: memory, gossiped: m.Instance}
 }
 
-// memory returns the memory of a node, by gossip and sessions with it; 0: it is unknown.
+// memory returns the memory of a node, by gossip and sessions with it, or 0 if it is unknown.
 func (c *Cluster) memory(m *gossip.Member) bb.InstanceID {
 	c.met.Lock()
 	defer c.met.Unlock()

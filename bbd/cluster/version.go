@@ -67,7 +67,7 @@ func Side(version string, node bb.NodeID) wire.Side {
 	return wire.Side{Name: "bbd " + version + " of node " + string(node), Versions: wire.Own()}
 }
 
-// Refusal returns why this daemon does not work with a member; nil: it does.
+// Refusal returns why this daemon does not work with a member, or nil if it does.
 func (c *Cluster) Refusal(m *gossip.Member) *bb.Error {
 	switch {
 	case m.Node == c.o.Node:
@@ -112,7 +112,7 @@ func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) er
 	}
 }
 
-// stranger returns why this daemon does not work with one that serves; nil: there is none.
+// stranger returns why this daemon does not work with one that serves, or nil if there is none.
 func (c *Cluster) stranger() *bb.Error {
 	for _, m := range c.members.Members() {
 		if e := c.Refusal(&m); e != nil && Serving(m.State) && m.State != gossip.Starting {

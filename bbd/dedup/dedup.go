@@ -10,16 +10,16 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// A writer whose connection breaks while it waits for the answer to a commit repeats the
-// commit. Carried out twice it would undo the commit of another writer to the same
-// range in between. So commits have numbers, and a file's owner records the last one of
-// each writer: it carries none out that is not newer. An owner's records go with its
-// process; then a repeated commit counts as a new one.
+// A writer whose connection breaks while it waits for the answer to a commit repeats the commit.
+// Carried out twice it would undo the commit of another writer to the same range in between. So
+// commits have numbers, and a file's owner records the last one of each writer: it carries none out
+// that is not newer. An owner's records go with its process. Then a repeated commit counts as a new
+// one.
 
-// ID names a commit; the zero one has no name.
+// ID names a commit. The zero ID names none.
 type ID struct{ Writer, Number uint64 }
 
-// Table records the last commit of each writer. The zero value is ready; its methods may be called
+// Table records the last commit of each writer. The zero value is ready. Its methods may be called
 // concurrently.
 type Table struct {
 	mu   lockorder.Mutex[lockrank.Leaf]
@@ -52,8 +52,7 @@ func (r *Table) Seen(file bb.FileID, n bb.Generation, id ID) bool {
 	return id.Writer != 0 && id.Number <= r.Last(file, n, id.Writer)
 }
 
-// Last returns the number of a writer's last commit to a generation; 0: none that is
-// remembered.
+// Last returns the number of a writer's last commit to a generation, or 0 if none is recorded.
 func (r *Table) Last(file bb.FileID, n bb.Generation, writer uint64) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// Files has the closed files of a buffer that wait for their flush; in a scratch buffer of a
-// cluster, where nothing is flushed, all closed files, since they may have to move. Its methods may be
+// Files has the closed files of a buffer that wait for their flush. In a scratch buffer of a cluster,
+// where nothing is flushed, it has all closed files, since they may have to move. Its methods may be
 // called concurrently.
 //
 // A file that is closed is added here before it leaves the open files. To find out whether a file
@@ -87,7 +87,7 @@ func (d *Files) Forget(file bb.FileID, n bb.Generation) {
 	}
 }
 
-// Failed notes why the last flush of a file failed; "": it did not.
+// Failed notes why the last flush of a file failed, or "" if it did not.
 func (d *Files) Failed(file bb.FileID, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -39,7 +39,7 @@ const maxRounds = 5
 // would be left out, so all are asked again as long as a file that was dirty after
 // the last round is so still. The last word is the namespace's.
 //
-// timed ends when the drain's time is over; ctx, when its caller stops waiting.
+// timed ends when the drain's time is over. ctx ends when its caller stops waiting.
 func (c scope) everywhere(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)

@@ -52,7 +52,7 @@ func (n *NodeState) end(saved bool) {
 	n.drained = saved
 }
 
-// undo makes the node work again; false while a drain runs.
+// undo makes the node work again. It returns false while a drain runs.
 func (n *NodeState) undo() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -40,10 +40,10 @@ type receiptHead struct {
 	Version int    `json:"forebay_receipt"`
 	Buffer  string `json:"buffer"`
 	Backing string `json:"backing"`
-	// Superseded are the steps that the store does not have, since flush rules keep them from it; the first of them.
+	// Superseded are the first of the steps that flush rules keep from the store.
 	Superseded      []bb.SupersededStep `json:"superseded,omitempty"`
 	SupersededTotal int                 `json:"superseded_total,omitempty"`
-	// NodeLocal are FIFOs and sockets, which are never flushed; the first of them.
+	// NodeLocal are the first of the FIFOs and sockets, which are never flushed.
 	NodeLocal      []string `json:"node_local,omitempty"`
 	NodeLocalTotal int      `json:"node_local_total,omitempty"`
 }

@@ -100,7 +100,7 @@ func addReport(m *wire.Progress, report *flusher.Report) {
 	m.Open = report.Open[:min(len(report.Open), transfer.MaxNamed)]
 }
 
-// firstFailure is why a drain did not save a file; nil if it saved all that were closed.
+// firstFailure is why a drain did not save a file, or nil if it saved all that were closed.
 func firstFailure(p *wire.Progress) error {
 	if p == nil || len(p.Failed) == 0 {
 		return nil

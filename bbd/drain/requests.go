@@ -22,7 +22,7 @@ func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (pro
 	if err != nil {
 		return nil, err
 	}
-	timed := ctx // ends when the drain's time is over; ctx, when its caller stops waiting
+	timed := ctx // ends when the drain's time is over. ctx ends when its caller stops waiting
 	if m.TimeoutNs > 0 {
 		var cancel context.CancelFunc
 		timed, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))

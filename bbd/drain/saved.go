@@ -7,8 +7,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Saved returns why a buffer may not be destroyed, of which so many files are open for writing at this daemon; nil: all
-// that it holds is on its store, or is not to be (contract 11).
+// Saved returns why a buffer may not be destroyed, if so many of its files are open for writing at this daemon. It
+// returns nil if all of the buffer's content is on its store, or is not to be (contract 11).
 func Saved(ctx context.Context, b Buffer, open int) error {
 	name := b.Spec().Name
 	address := bb.Address{Buffer: name}.String()

@@ -121,7 +121,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestDirty: this node flushes its own dirty files; kept and open files are reported.
+// TestDirty: this node flushes its own dirty files. Kept and open files are reported.
 func TestDirty(t *testing.T) {
 	t.Parallel()
 	b := newTree()
@@ -140,7 +140,7 @@ func TestDirty(t *testing.T) {
 	}
 }
 
-// TestAway: the dirty and open files of owners without an answer are named; a task without a node is
+// TestAway: the dirty and open files of owners without an answer are named. A task without a node is
 // about those of all nodes that have none.
 func TestAway(t *testing.T) {
 	t.Parallel()
@@ -198,7 +198,7 @@ func TestCarriedOut(t *testing.T) {
 	}
 }
 
-// TestNodeState: a node that is being emptied, or was, accepts nothing; one of which not all was saved
+// TestNodeState: a node that is being emptied, or was, accepts nothing. One of which not all was saved
 // does again.
 func TestNodeState(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,8 @@ type Buffer interface {
 	Names() Names
 	// Path returns where an entry lies now. bb.NotFound: it was removed.
 	Path(ctx context.Context, e *bb.Entry) (string, error)
-	// DirtyPath returns where a file lies that waits for its flush, or as much of that as is known
-	// without the namespace; "": nothing.
+	// DirtyPath returns the path of a file that waits for its flush, or the part of it that is
+	// known without the namespace. It is "" if nothing is known.
 	DirtyPath(ctx context.Context, file bb.FileID) string
 	// Walk visits a file, or a directory with all below it.
 	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
@@ -43,7 +43,7 @@ type Buffer interface {
 	// CloseAbandoned closes the files of this node whose writers are gone for good.
 	CloseAbandoned(ctx context.Context) error
 	// Mend restores the entries of dirty files that the namespace has forgotten. It returns those
-	// that it could not restore; mended: others are queued.
+	// that it could not restore. mended means that others are queued.
 	Mend(ctx context.Context) (left []fate.Unexplained, mended bool, err error)
 	// Unasked returns the dirty files in no queue, when an error has kept Mend from an answer.
 	Unasked(why error) []fate.Unexplained

@@ -35,7 +35,7 @@ type Names interface {
 
 // Dirty has the files that wait for their flush.
 type Dirty interface {
-	// Reason returns why the last flush of a file failed; "": it did not. It may be called concurrently.
+	// Reason returns why the last flush of a file failed, or "" if it did not. It may be called concurrently.
 	Reason(file bb.FileID) string
 }
 
@@ -57,7 +57,7 @@ type Parts struct {
 	Make func(ctx context.Context, e bb.Entry) (bb.Entry, error)
 	// Flushed waits until the store has the files at a path, in a buffer of durability flushed.
 	Flushed func(ctx context.Context, c access.Caller, op, path string) error
-	// AsideDir returns the directory of the files that were set aside; 0: there is none.
+	// AsideDir returns the directory of the files that were set aside, or 0 if there is none.
 	AsideDir func(ctx context.Context) (bb.DirID, error)
 	// MarkSteps sets the state and reason of a directory's dirty entries that lie in a superseded step.
 	MarkSteps func(ctx context.Context, dir string, entries ...*wire.Entry)

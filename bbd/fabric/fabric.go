@@ -24,10 +24,10 @@ import (
 // Fabric serves one-sided transfers to sessions that came over TCP: they write their
 // leased bytes, and read their pinned ones, in a region's memory itself.
 //
-// A region's key reaches all of the region, which belongs to one user; it goes to
-// sessions of that user alone. The key outlives the session that received it, so a
-// connection does not: it is admitted by a live session's ticket and ends with it,
-// before anything that the session held is granted to another one.
+// A region's key reaches all of the region, which belongs to one user. The key goes to sessions of
+// that user alone. The key outlives the session that received it, so a connection does not: it is
+// admitted by a live session's ticket and ends with it, before anything that the session held is
+// granted to another one.
 //
 // The nil Fabric serves no session. Its methods may be called concurrently.
 //
@@ -145,7 +145,7 @@ func (f *Fabric) Close() error {
 	return err
 }
 
-// Addr returns where connections over TCP are accepted; "": nowhere yet.
+// Addr returns where connections over TCP are accepted, or "" if it is nowhere yet.
 func (f *Fabric) Addr() string {
 	if f == nil || f.listener == nil {
 		return ""
@@ -173,7 +173,7 @@ func (f *Fabric) authenticate(way string) func(context.Context, net.Conn) (*tcp.
 	}
 }
 
-// Admit returns a session's way to the fabric; nil, if there is none. The number names the
+// Admit returns a session's way to the fabric, or nil if there is none. The number names the
 // session, and is not used again.
 func (f *Fabric) Admit(session uint64) *Admission {
 	if f == nil || f.listener == nil {
@@ -235,7 +235,7 @@ func (r *Admission) Key(id bb.RegionID) ([]byte, error) {
 	return region.Key().AppendBinary(nil)
 }
 
-// Path names the fabric of the session's connection: tcp, ofi/PROVIDER; "": it has had none.
+// Path names the fabric of the session's connection: tcp or ofi/PROVIDER. It returns "" if it has had none.
 func (r *Admission) Path() string {
 	if r == nil {
 		return ""
@@ -246,8 +246,8 @@ func (r *Admission) Path() string {
 	return ""
 }
 
-// MemoryOnly reports whether the session's way, which may not be settled yet, leads to
-// regions of the memory tier alone; see libfabric.takes.
+// MemoryOnly reports whether the session's way, which may not be settled yet, leads to regions of
+// the memory tier alone. See libfabric.takes.
 func (r *Admission) MemoryOnly() bool {
 	if r == nil || !r.of.ofi.pins() {
 		return false

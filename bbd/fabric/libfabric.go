@@ -48,13 +48,12 @@ const (
 // libfabric serves the memory that fabric serves over TCP over libfabric too. The nil
 // libfabric serves no session.
 //
-// The regions of all users are registered in one domain, in which every peer has an
-// endpoint: the regions of other users are guarded from it only by their
-// keys, which on verbs have 32 bits. That is enough because all peers are trusted alike:
-// only a client that proves the shared key or shows a certificate is admitted, and its
-// claim of its user is accepted (package rpc); an attacker who would guess keys need only claim
-// another name. Sessions by token, which cannot, have no way here (session.welcome): if
-// they ever get one, they need a domain of their own.
+// The regions of all users are registered in one domain, in which every peer has an endpoint: the
+// regions of other users are guarded from it only by their keys, which on verbs have 32 bits. That
+// is enough because all peers are trusted alike: only a client that proves the shared key or shows
+// a certificate is admitted, and its claim of its user is accepted (package rpc). An attacker who
+// would guess keys need only claim another name. Sessions by token, which cannot, have no way here
+// (session.welcome): if they ever get one, they need a domain of their own.
 type libfabric struct {
 	rdma     *ofi.Fabric
 	listener rdma.Listener
@@ -69,7 +68,7 @@ type libfabric struct {
 	}
 }
 
-// newLibfabric opens the configured fabric; nil if none is configured.
+// newLibfabric opens the configured fabric. It returns nil if none is configured.
 func newLibfabric(o *Options, authenticate func(way string) func(context.Context, net.Conn) (*tcp.Admission, error)) (*libfabric, error) {
 	use := o.OFI.Use
 	if use == "" || use == OFIAuto && (!fi.Supported || o.TLS != nil) {
@@ -231,7 +230,7 @@ func explain(op, path string, err error) error {
 	return (&bb.Error{Kind: kind, Op: op, Path: path, Err: err}).WithRemedy(remedy)
 }
 
-// gone ends the registration of a region; see Fabric.Gone.
+// gone ends the registration of a region. See Fabric.Gone.
 func (l *libfabric) gone(id bb.RegionID) {
 	if l == nil {
 		return

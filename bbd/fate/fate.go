@@ -1,5 +1,5 @@
-// Package fate decides the fate of a daemon's bytes of a file, and the loss of a file's
-// content. Its functions are pure; it must never know the origin of entries and bytes, nor carry out its
+// Package fate decides the fate of a daemon's bytes of a file, and the loss of a file's content. Its
+// functions are pure. The package must never know the origin of entries and bytes, nor carry out its
 // decisions.
 package fate
 
@@ -137,9 +137,9 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 }
 
 // Salvage reports whether an entry of a file is to be stored again that was read of a damaged log, in which newer
-// changes may be missing: memory has the file, so it was not removed, or the entry marks it as lost, which
-// a user has to acknowledge. Held is memory's part; nil: nothing. The entry gets the place that is recorded in memory,
-// if that is newer.
+// changes may be missing: memory has the file, so it was not removed, or the entry marks it as lost, which a user has
+// to acknowledge. Held is memory's part. nil means nothing. The entry gets the place that is recorded in memory, if
+// that is newer.
 //
 // A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, is true: a rename
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may

@@ -28,7 +28,7 @@ type Survived struct {
 	Unsummed error // why sum and size are not known
 }
 
-// Missing returns the missing part of a file; nothing: "". It is a function of its
+// Missing returns the missing part of a file, or "" if nothing is missing. It is a function of its
 // arguments alone.
 //
 //	entry   records   memory    damage         missing

@@ -114,8 +114,8 @@ type Namesake struct {
 	Gone   bool       // there is the mark of a destruction
 }
 
-// OfBufferless is the fate of memory's part of another buffer than the one that
-// the namespace has under its name; Adopt: it is that one's.
+// OfBufferless is the fate of memory's part of another buffer than the one that the namespace has
+// under its name. Adopt means that it is that one's.
 func OfBufferless(h *Held, n Namesake) Fate {
 	switch spec := n.Buffer; {
 	case h.Identity == nil && (spec != nil || n.Gone || h.Origin != store.OriginForgotten):

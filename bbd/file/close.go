@@ -9,8 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Close commits extents and takes one writer away; the last one closes the
-// generation. A close that fails may be repeated.
+// Close commits extents and takes one writer away. The last one closes the generation. A close that fails may be
+// repeated.
 func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,7 +41,7 @@ func (f *File) Close(ctx context.Context, id dedup.ID, extents []store.NewExtent
 	return f.size(), nil
 }
 
-// Abandon removes a writer that has not closed the file. Its commits stay; the rest was never part of the file.
+// Abandon removes a writer that has not closed the file. Its commits stay. The rest was never part of the file.
 func (f *File) Abandon(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

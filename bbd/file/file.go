@@ -21,11 +21,10 @@ import (
 //	                  └─ last close, nothing written ─▶ void             ▼
 //	                                                            queued for flushing
 //
-// Unpublished: the namespace does not have the generation; readers see the one
-// before, or nothing. Published: the entry names it, marked open. An exclusive
-// create publishes at once. The mutex is the file's order of commits: it is held
-// while the entry is put into the namespace, and nothing else waits for it but
-// operations on the same file. The next step follows from the state alone.
+// Unpublished: the namespace does not have the generation. Readers see the one before, or nothing.
+// Published: the entry names it, marked open. An exclusive create publishes at once. The mutex is
+// the file's order of commits: it is held while the entry is put into the namespace, and nothing
+// else waits for it but operations on the same file. The next step follows from the state alone.
 type File struct {
 	in         *Files
 	file       bb.FileID
@@ -74,7 +73,7 @@ func (f *File) Generation() bb.Generation { return f.generation }
 // Published reports whether the namespace has the generation.
 func (f *File) Published() bool { return f.published.Load() }
 
-// Replica returns the second copy; nil: there is to be none.
+// Replica returns the second copy, or nil if there is to be none.
 func (f *File) Replica() Replica { return f.second }
 
 // stub reports whether the file only keeps its place: see Files.Lock.

@@ -520,7 +520,7 @@ func TestStaged(t *testing.T) {
 }
 
 // TestClosedByWriters: a generation is one that its writers have closed if none of them left without, or came back and
-// closed it then; one that a daemon ends in their place is not.
+// closed it then. One that a daemon ends in their place is not.
 func TestClosedByWriters(t *testing.T) {
 	t.Parallel()
 	type writers struct {

@@ -39,19 +39,19 @@ func (s *Files) address(path string) string {
 	return bb.Address{Buffer: s.name, Path: path}.String()
 }
 
-// LastCommit returns the number of a writer's last commit to a generation; 0: none that is remembered.
+// LastCommit returns the number of a writer's last commit to a generation, or 0 if none is recorded.
 func (s *Files) LastCommit(file bb.FileID, n bb.Generation, writer uint64) uint64 {
 	return s.commits.Last(file, n, writer)
 }
 
-// at returns the file that is open at a place; nil: none is.
+// at returns the file that is open at a place, or nil if none is.
 func (s *Files) at(p bb.Place) *File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.at[p]
 }
 
-// Of returns the file of a number; nil: it is not open, or not begun yet.
+// Of returns the file of a number, or nil if it is not open, or not begun yet.
 func (s *Files) Of(file bb.FileID) *File {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,9 +21,9 @@ func (s *Files) identify(e *bb.Entry, path, writer string) error {
 	return s.o.Store.Identify(&id)
 }
 
-// IdentifyAt follows a rename. Killed before it, this node finds the file's entry under
-// its new name all the same; if the namespace has forgotten that too, the file is made
-// again under its old one.
+// IdentifyAt follows a rename. Killed before it, this node finds the file's entry under its new
+// name all the same. If the namespace has forgotten that too, the file is made again under its old
+// one.
 func (s *Files) IdentifyAt(e *bb.Entry, path string) {
 	id, ok := s.o.Store.IdentityOf(e.File)
 	if !ok {

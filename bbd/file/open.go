@@ -48,7 +48,7 @@ func (s *Files) Open(ctx context.Context, c access.Caller, o OpenOptions) (*File
 	}
 }
 
-// joinOpen joins a file that others write; again means that it was closed meanwhile.
+// joinOpen joins a file that others write. again means that it was closed meanwhile.
 func (f *File) joinOpen(ctx context.Context, c access.Caller, o OpenOptions) (again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

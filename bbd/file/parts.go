@@ -65,8 +65,8 @@ type Generation struct {
 // Replica is the second copy of a generation. Its methods are called under the lock of the file's commits.
 type Replica interface {
 	// Commit brings the copy up to date with a commit that is recorded here. Second, if not "", is the node that the
-	// namespace is to have as the entry's second; moved: it was another one before. bb.Unavailable: no node has taken
-	// the copy.
+	// namespace is to have as the entry's second. moved means that it was another one before. It returns
+	// bb.Unavailable if no node has accepted the copy.
 	Commit(ctx context.Context, g *Generation, extents []store.NewExtent) (second bb.NodeID, moved bool, err error)
 	// Settled reports whether the copy has all that was committed of so many bytes, as far as can be had.
 	Settled(bytes int64, near bb.NodeID) bool
@@ -78,10 +78,10 @@ type Replica interface {
 
 // Replicator keeps second copies of the buffer's generations. Its methods may be called concurrently.
 type Replicator interface {
-	// Copy returns the copy of a generation that a node is recorded to have; "": there is none yet. Nil: the generation
-	// is to have none.
+	// Copy returns the copy of a generation that a node is recorded to have, or "" if there is none yet. Nil: the
+	// generation is to have none.
 	Copy(at bb.NodeID) Replica
-	// Discard drops a node's bytes of a generation, later; a node "" is none.
+	// Discard drops a node's bytes of a generation, later. Node "" means none.
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
 }
 
@@ -108,7 +108,7 @@ type Options struct {
 	NextID func() uint64 // a unique number
 	// After returns a number for a generation that follows n, which another daemon may have chosen.
 	After func(ctx context.Context, n bb.Generation) (bb.Generation, error)
-	// Elsewhere returns the node that new files are made at while this one is being emptied; "": here.
+	// Elsewhere returns the node that new files are made at while this one is being emptied, or "" for this one.
 	Elsewhere func() bb.NodeID
 	Grace     time.Duration // how long a file stays open for writers that may come back
 	Since     time.Time     // when the daemon started

@@ -8,8 +8,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Reopen makes a file that was being written open again. Its writer may come back
-// and go on; if it does not in time, the file is closed with its committed content.
+// Reopen makes a file that was being written open again. Its writer may come back and go on. If it
+// does not in time, the file is closed with its committed content.
 func (s *Files) Reopen(e *bb.Entry) {
 	f := &File{
 		in: s, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name, second: s.p.Replicas.Copy(owner.Replica(e)),
@@ -84,7 +84,7 @@ func (f *File) expire(ctx context.Context) {
 }
 
 // RestoreEntry makes the entry of a published generation again that the namespace has forgotten. It returns the
-// entry, and the file's path; no entry: there is nothing to restore.
+// entry, and the file's path, and no entry if there is nothing to restore.
 func (f *File) RestoreEntry(ctx context.Context) (*bb.Entry, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

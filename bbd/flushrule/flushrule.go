@@ -60,7 +60,8 @@ type Options struct {
 	Emit     func(bb.Event)
 	Warn     func(text string, args ...any)
 	// Remove removes a file or an empty directory of any owner, if it still lies at the path, has the
-	// generation of e and no writer; else bb.NotFound. Readers that have it open keep it.
+	// generation of e and no writer. Otherwise it returns bb.NotFound. Readers that have it open keep
+	// it.
 	Remove func(ctx context.Context, path string, e *bb.Entry) error
 	// Reconsider makes the flusher judge its held files again, at some paths and below them.
 	Reconsider func(paths []string)
@@ -121,7 +122,7 @@ func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names
 	return b
 }
 
-// Steps returns the last judgement of the steps; nil: the buffer has no flush rules. It does not block.
+// Steps returns the last judgement of the steps, or nil if the buffer has no flush rules. It does not block.
 func (b *Buffer) Steps() *plan.Steps { return b.steps.Load() }
 
 // Stats returns the counts of this node.

@@ -80,7 +80,7 @@ func (w *world) removeFile(_ context.Context, p string, e *bb.Entry) error {
 	return nil
 }
 
-// children are the names in a directory; those of directories end with a slash.
+// children are the names in a directory. Those of directories end with a slash.
 func (w *world) children(dir string) []string {
 	names := map[string]bool{}
 	for p := range w.files {
@@ -329,8 +329,8 @@ func TestDropNot(t *testing.T) {
 	}
 }
 
-// TestDropCutOff: the rest of a step whose removal fails is removed later; files of a node that does not answer
-// are left to that.
+// TestDropCutOff: the rest of a step whose removal fails is removed later. Files of a node that does not answer
+// are left to that node.
 func TestDropCutOff(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
@@ -613,7 +613,7 @@ func TestNotedMeanwhile(t *testing.T) {
 }
 
 // TestIdle: a series of which nothing is noted is read ever less often, and not at all once nothing of it is held
-// back; steps due by time are flushed in time.
+// back. Steps due by time are flushed in time.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

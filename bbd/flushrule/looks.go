@@ -62,7 +62,7 @@ func (b *Buffer) keepLook(dir string, steps []judged, heard uint64) look {
 	return l
 }
 
-// lookOf returns the reading of a directory; not ok: it is too old. Heard is for keepLook.
+// lookOf returns the reading of a directory. ok is false if it is too old. Heard is for keepLook.
 func (b *Buffer) lookOf(dir string) (l look, heard uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *Buffer) lookOf(dir string) (l look, heard uint64, ok bool) {
 }
 
 // supersededBy returns the path of the newer step that has superseded the step of a directory (with a slash at its
-// end), by a recent reading; "": none is known.
+// end), by a recent reading, or "" if none is known.
 func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
 	step, rule, number, ok := bb.StepOf(b.rules, dir)
 	if !ok || rule.Due(number) {

@@ -86,7 +86,7 @@ func Run(ctx context.Context, short func() bool, wake Wake, buffers func() []*Bu
 	}
 }
 
-// pass judges the steps with held files. If memory is short, it drops the oldest superseded one; if there is
+// pass judges the steps with held files. If memory is short, it drops the oldest superseded one. If there is
 // none and memory is strained, it releases held files for their flush.
 func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err error) {
 	if len(b.rules) == 0 {

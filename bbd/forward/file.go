@@ -59,14 +59,13 @@ func New(ctx context.Context, o Options, name string, reader Reader) *Buffer {
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
 
-// File is a file that a client of this daemon writes and that another node owns.
-// The client fills segments here, as always; at each commit their bytes are put
-// into segments that are leased from the owner, with one-sided writes, and committed
-// there. It is used by one goroutine at a time.
+// File is a file that a client of this daemon writes and that another node owns. The client fills
+// segments here, as always. At each commit their bytes are put into segments that are leased from
+// the owner, with one-sided writes, and committed there. It is used by one goroutine at a time.
 //
-// When the connection breaks, the owner keeps the generation open for a while; the file is
-// opened again and the commit that was not acknowledged is repeated, whose bytes are here
-// still. The owner carries out commits of one number once (package dedup).
+// When the connection breaks, the owner keeps the generation open for a while. The file is opened
+// again and the commit that was not acknowledged is repeated, whose bytes are here still. The owner
+// carries out commits of one number once (package dedup).
 type File struct {
 	b    *Buffer
 	c    access.Caller
@@ -144,7 +143,7 @@ func (r *File) again(ctx context.Context, id dedup.ID) error {
 	return err
 }
 
-// Commit commits extents at the owner. The data of the request are behind the extents without a lease; the
+// Commit commits extents at the owner. The data of the request are behind the extents without a lease. The
 // others lie in leases that the client holds.
 func (r *File) Commit(ctx context.Context, m *wire.Commit, data []byte, holds func(bb.LeaseID) bool) (*wire.Committed, error) {
 	bytes, err := r.gather(m, data, holds)

@@ -45,7 +45,7 @@ func (l leased) LeasedBytes(id bb.LeaseID, offset, length int64) ([]byte, error)
 	return []byte(l[offset : offset+length]), nil
 }
 
-// TestGather: the bytes of a commit come from its data, in order, and from the client's leases; nothing
+// TestGather: the bytes of a commit come from its data, in order, and from the client's leases. Nothing
 // that is out of bounds is taken.
 func TestGather(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func (r *Buffer) in(s *peer.Session, tier bb.Tier) *segment {
 }
 
 // Stage writes the bytes of extents into segments leased in a session, for bytes that belong in a tier.
-// They are all there when it returns; Done is called after the commit, or instead of it.
+// They are all there when it returns. Done is called after the commit, or instead of it.
 func (r *Buffer) Stage(ctx context.Context, s *peer.Session, tier bb.Tier, extents []*wire.NewExtent, bytes [][]byte) (*Staged, error) {
 	return r.in(s, tier).stage(ctx, extents, bytes)
 }

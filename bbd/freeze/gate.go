@@ -108,8 +108,8 @@ func (z *Gate) Destroyed() {
 // wait for another node, and later ones wait for this.
 const patience = 10 * time.Second
 
-// Freeze makes later changes wait until thaw is called, and waits for those under way.
-// bb.Busy if they do not end in time; then nothing is frozen.
+// Freeze makes later changes wait until thaw is called, and waits for those under way. It returns
+// bb.Busy if they do not end in time. Then nothing is frozen.
 func (z *Gate) Freeze(ctx context.Context) (thaw func(), err error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

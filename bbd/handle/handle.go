@@ -30,8 +30,8 @@ type handle struct {
 
 	writes string // the buffer that it is opened for writing in; "": it is for reading
 
-	// Set by the open request, before any other runs; write and relay change with a
-	// commit that finds the generation superseded.
+	// Set by the open request, before any other runs. write and relay change with a commit that
+	// finds the generation superseded.
 	err    error // why the open failed
 	opened *wire.Open
 	buf    *Buffer
@@ -185,7 +185,7 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 	}
 	extents, data, err := h.extents(ctx, 0, int64(m.Want), false)
 	if err != nil {
-		return answer, nil, nil // opening succeeded; reading will return the error
+		return answer, nil, nil // opening succeeded. Reading will return the error
 	}
 	answer.Extents = extents
 	return answer, data, nil

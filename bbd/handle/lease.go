@@ -81,8 +81,8 @@ func newHeldLease(v *Service, b *Buffer, id bb.LeaseID) *heldLease {
 	return l
 }
 
-// Release returns the segment. One of a client that is gone may be written still; while the
-// daemon stops it stays as it is, as its writer copies out of it when the daemon is there again.
+// Release returns the segment. One of a client that is gone may be written still. While the daemon
+// stops, it stays as it is, since its writer copies out of it when the daemon is there again.
 func (l *heldLease) Release(lost bool) {
 	b := l.buffer.Load()
 	switch {
@@ -111,8 +111,8 @@ type claimant struct {
 	s  *rpc.Session
 }
 
-// claimantOf returns the claimant of a session; nil for one of another daemon, which acts for many
-// clients: their memory counts as memory that may become free.
+// claimantOf returns the claimant of a session, or nil for one of another daemon. Such a session
+// acts for many clients, so their memory counts as memory that may become free.
 func (v *Service) claimantOf(s *rpc.Session) alloc.Claimant {
 	if s.Peer() != "" {
 		return nil

@@ -54,7 +54,7 @@ type Options struct {
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (*Buffer, error)
 	// BufferOf returns the buffer whose memory this is.
 	BufferOf func(alloc.Buffer) *Buffer
-	// Admission returns the client's way to region memory over the network; nil: none.
+	// Admission returns the client's way to region memory over the network, or nil if there is none.
 	Admission func(*rpc.Session) *fabric.Admission
 	Stopping  func() bool                               // leases of lost clients stay for the next start
 	Read      func(extents []store.Extent, bytes int64) // counts a read

@@ -198,7 +198,8 @@ type sweptStore struct {
 }
 
 // Sweeping wraps a stage-out's store. In each directory that it writes to, remains of an earlier
-// attempt are removed first: once for each directory of a job; of no job, "", once for each such store.
+// attempt are removed first: once for each directory of a job. Without a job, "", it is once for each
+// such store.
 func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) backing.Store {
 	where, _ := bb.ParseBacking(root)
 	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, flat: where.IsFlat(), job: job, dirs: make(map[string]*sync.Once)}

@@ -10,8 +10,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Accept makes this daemon the owner of a closed file, on request of its owner; or of one whose second copy
-// is here, on request of any daemon. bb.NoSpace: there is no room for it here.
+// Accept makes this daemon the owner of a closed file, on request of its owner, or of one whose second copy
+// is here, on request of any daemon. It returns bb.NoSpace if there is no room for it here.
 func (b *Buffer) Accept(ctx context.Context, asks bb.NodeID, m *wire.Take) error {
 	e, err := b.p.Names.Lookup(ctx, bb.DirID(m.Dir), m.Name)
 	if err != nil {

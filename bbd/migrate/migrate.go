@@ -29,7 +29,7 @@ import (
 //	                                        put itself into the entry (compare-and-set)
 //	 drop the bytes ◀────────────────────── done
 //
-// Until the compare-and-set the owner is the owner; afterwards the new one has everything,
+// Until the compare-and-set the owner is the owner. Afterwards the new one has everything,
 // recorded. Readers that have the file open keep their generation.
 
 // Files are the files of a buffer at this node.

@@ -8,9 +8,9 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// Locks are locks that are held across changes of the namespace, one for each name that
-// is being changed: those of other names are changed meanwhile. The zero value is
-// ready; Lock may be called concurrently.
+// Locks are locks that are held across changes of the namespace, one for each name that is being
+// changed: those of other names are changed meanwhile. The zero value is ready. Lock may be called
+// concurrently.
 type Locks struct {
 	mu   lockorder.Mutex[lockrank.Leaf]
 	held map[string]chan struct{} // closed when it is released

@@ -30,7 +30,7 @@ type Writeback interface {
 	// AdoptStoreOps makes the changes of names this daemon's that a dead node has left to carry out on the store,
 	// and carries them out.
 	AdoptStoreOps(ctx context.Context, dead bb.NodeID) error
-	// Unrecorded returns the store's content of a dirty file if that is all of it; nil: it is not.
+	// Unrecorded returns the store's content of a dirty file if that is all of it, or nil if it is not.
 	Unrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error)
 }
 
@@ -102,9 +102,9 @@ func (b *Buffer) ownedBy(ctx context.Context, node bb.NodeID) (owned []bb.Entry,
 	return owned, err
 }
 
-// forget removes a dead node from the entries of a buffer. A file that is on the store or
-// on a second node gets a new owner; one that was in the dead node's memory alone is lost. The changes of names
-// that the node had yet to carry out on the store come first: then its flushed objects have their names.
+// forget removes a dead node from the entries of a buffer. A file that is on the store or on a second node gets
+// a new owner. One that was in the dead node's memory alone is lost. The changes of names that the node had yet
+// to carry out on the store come first: then its flushed objects have their names.
 func (b *Buffer) forget(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
 	if err := b.o.Writeback.AdoptStoreOps(ctx, node); err != nil {
 		return err

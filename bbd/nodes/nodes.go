@@ -105,7 +105,7 @@ func mayForget(o *Options, system bool, name string, member *gossip.Member) erro
 	return nil
 }
 
-// member returns a node's record in gossip; nil: none.
+// member returns a node's record in gossip, or nil if there is none.
 func (s *Service) member(node bb.NodeID) *gossip.Member {
 	if s.o.Cluster == nil {
 		return nil

@@ -278,7 +278,7 @@ func TestForgetHistories(t *testing.T) {
 			case theirs && (e.Lost != was.Lost || e.Holders[0] != was.Holders[0] || published[e.File] > 0):
 				t.Errorf("seed %d: file %d was not the dead node's: %+v", seed, e.File, e)
 			case theirs:
-			case e.Holders[0] == "dead" && was.State() == bb.StateClean: // a rename has hidden it from the last scan; any node may own it
+			case e.Holders[0] == "dead" && was.State() == bb.StateClean: // a rename has hidden it from the last scan, and any node may own it
 			case e.Holders[0] == "dead":
 				t.Errorf("seed %d: file %d is the dead node's: %+v", seed, e.File, e)
 			case e.Lost == keeps || keeps == (published[e.File] == 1):

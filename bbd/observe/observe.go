@@ -16,7 +16,7 @@ import (
 
 // Observer has the counters of a daemon. Its methods may be called concurrently, and do not wait.
 type Observer struct {
-	Metrics *metrics.Collector // counts the events as well; events of which status has no figure are counted there alone
+	Metrics *metrics.Collector // counts the events as well. Events without a figure in status are counted there alone
 
 	commits   atomic.Int64
 	bytes     atomic.Int64 // committed
@@ -65,7 +65,7 @@ func (o *Observer) Committed(extents []store.NewExtent) (bytes int64) {
 	return bytes
 }
 
-// Read counts a read of so many bytes from the beginning of the first extent on; without extents the bytes
+// Read counts a read of so many bytes from the beginning of the first extent on. Without extents the bytes
 // came from the store, past memory.
 func (o *Observer) Read(extents []store.Extent, bytes int64) {
 	if len(extents) == 0 {
@@ -92,7 +92,7 @@ func bySource(extents []store.Extent, bytes int64) (lay [len(sources)]int64) {
 	return lay
 }
 
-// sourceOf returns where the bytes of an extent lie; those of a hole are in memory.
+// sourceOf returns where the bytes of an extent lie. Those of a hole are in memory.
 func sourceOf(e *store.Extent) metrics.Source {
 	switch {
 	case e.State == store.Evicted:

@@ -22,7 +22,7 @@ type Objects interface {
 	Path(ctx context.Context, e *bb.Entry) (string, error)
 	// FormerNames returns the names under which the store may have a file still that the namespace has
 	// at a path, the newest first: those from before renames that the store has yet to follow. Away is
-	// a daemon that has to carry one of them out and does not answer; "" for none.
+	// a daemon that has to carry one of them out and does not answer, or "" for none.
 	FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error)
 	// Open opens an object from an offset on, decompressed.
 	Open(ctx context.Context, path, codec string, offset int64) (io.ReadCloser, error)
@@ -32,7 +32,7 @@ type Objects interface {
 // begin in the middle of an object may cost as much as to read up to there.
 //
 // A flush may replace the object that is open. Its bytes may then have been evicted, and joined with
-// those around them, and are not in the old object; or the object is of a file that this one is about to
+// those around them, and are not in the old object. Or the object is of a file that this one is about to
 // replace on the store. So bytes that have the wrong checksum are read once more, from an object opened
 // anew.
 type Object struct {
@@ -245,9 +245,9 @@ func (o *Object) open(ctx context.Context, offset int64) (io.ReadCloser, error) 
 	}
 }
 
-// openFormer opens the object under a name from before renames that a daemon which is away has to carry
-// out. While it has not, no daemon flushes another file under that name; so it must not have when the object
-// is open.
+// openFormer opens the object under a name from before renames that a daemon which is away has to carry out.
+// While it has not, no daemon flushes another file under that name. So it must not have when the object is
+// open.
 func (o *Object) openFormer(ctx context.Context, path string, names []string, offset int64) (io.ReadCloser, error) {
 	s := o.Of
 	for _, name := range names {

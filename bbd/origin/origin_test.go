@@ -23,7 +23,7 @@ import (
 type places struct {
 	mu      sync.Mutex
 	entry   bb.Entry            // as the namespace has it
-	objects map[string][]byte   // by name; one that is nil is being renamed
+	objects map[string][]byte   // by name. A nil one is being renamed
 	former  map[string][]string // names from before renames, by path
 	away    bb.NodeID           // the daemon that has to rename
 	opened  []string            // names of objects, in order
@@ -36,7 +36,7 @@ type node struct {
 	name     bb.NodeID
 	content  []byte
 	n        bb.Generation
-	oneSided bool // it names regions; otherwise the bytes come with the answers
+	oneSided bool // it names regions. Otherwise the bytes come with the answers
 	down     error
 	broken   int // sessions up to this number
 

@@ -97,7 +97,7 @@ func (at *source) locate(ctx context.Context, from, to int64) error {
 	return nil
 }
 
-// ops returns the operations that bring a run into dst; bytes that came with the answer are copied.
+// ops returns the operations that bring a run into dst. Bytes that came with the answer are copied.
 func (at *source) ops(dst []byte, x Run) (ops []rdma.Op, err error) {
 	covered := int64(0)
 	for _, r := range at.inline {

@@ -13,9 +13,8 @@ import "forebay/internal/bb"
 //	              │  reads: a copy (package readcache) fetches extents from there as they are read
 //	              └  rename, remove: are asked of the owner
 //
-// Every daemon may make entries and directories; that two do not make the same one,
-// and that an owner which was given up cannot change the file any more, is decided by
-// compare-and-set in the namespace.
+// Every daemon may make entries and directories. Compare-and-set in the namespace keeps two of them
+// from making the same one, and an owner that was given up from changing the file.
 
 // MaxMoves is how often a file's owner is looked up again for one request.
 const MaxMoves = 5

@@ -21,7 +21,7 @@ const (
 	depthAttempt = 5
 )
 
-// hiddenNames splits a path; nil if it does not lead into the hidden tree.
+// hiddenNames splits a path. It returns nil if it does not lead into the hidden tree.
 func hiddenNames(path string) []string {
 	names, err := bb.SplitPath(path)
 	if err != nil || len(names) == 0 || names[0] != bb.HiddenDir {
@@ -100,8 +100,8 @@ func (t *Tree) MayRemove(ctx context.Context, path string) error {
 	return t.MayChange("remove", path)
 }
 
-// TierOf returns the tier where the bytes of a file belong; of one that an attempt writes, where they
-// do when its transaction is committed.
+// TierOf returns the tier where the bytes of a file belong. For a file that an attempt writes, that
+// is where they belong when its transaction is committed.
 func (t *Tree) TierOf(ctx context.Context, path string) bb.Tier {
 	rules := t.spec().Tiers
 	if names := hiddenNames(path); len(rules) > 0 && ofAttempt(names) {

@@ -54,7 +54,7 @@ func (t *Tree) address(path string) string {
 	return bb.Address{Buffer: t.spec().Name, Path: path}.String()
 }
 
-// Clean returns the form of a path that names in the store are made of; the path was checked.
+// Clean returns the form of a path that names in the store are made of. The path was checked.
 func Clean(path string) string {
 	p, err := bb.CleanPath(path)
 	if err != nil {
@@ -117,7 +117,7 @@ func (t *Tree) Parent(ctx context.Context, c access.Caller, op, path string) (di
 	return dir, names[len(names)-1], nil
 }
 
-// Lookup finds the entry of a path as readers see it; the root directory has one too.
+// Lookup finds the entry of a path as readers see it. The root directory has one too.
 func (t *Tree) Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error) {
 	e, _, err := t.LookupUnion(ctx, c, op, path)
 	return e, err
@@ -330,7 +330,7 @@ func (t *Tree) setAttr(ctx context.Context, c access.Caller, op, path string, a 
 	return bb.Entry{}, bb.E(bb.Busy, op, t.address(path), "others keep changing it").WithRemedy("try again")
 }
 
-// mayNotSet returns the part of a change of attributes that a caller may not do; "": it may do all.
+// mayNotSet returns the part of a change of attributes that a caller may not do, or "" if it may do all.
 func mayNotSet(c *access.Caller, e *bb.Entry, a *namespace.Attr) string {
 	switch {
 	case !c.Owns(e.UID):

@@ -36,7 +36,7 @@ func TestSetXattrOfWhatWasChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		c    access.Caller
 		is   bb.Entry
-		then bb.Entry // what takes the place after the check; no name: nothing does
+		then bb.Entry // the entry that takes the place after the check; no name: nothing does
 		want error
 	}{
 		"one's own":                {user, file(1000, 7), bb.Entry{}, nil},

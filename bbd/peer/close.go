@@ -18,7 +18,7 @@ func CloseUnheard(ctx context.Context, start func(func()), s interface{ CloseHan
 	}
 }
 
-// CloseHandle closes a handle; it ends with the session in any case.
+// CloseHandle closes a handle. It ends with the session in any case.
 func (s *Session) CloseHandle(handle uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()

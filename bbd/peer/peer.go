@@ -52,9 +52,9 @@ type Identity struct {
 	Met func(bb.NodeID, bb.InstanceID)
 }
 
-// Session is a connection to another daemon on which requests are made for one user.
-// One goroutine reads the answers; it ends when the connection does. Everything that
-// the peer granted in a session is void when that breaks.
+// Session is a connection to another daemon on which requests are made for one user. One goroutine
+// reads the answers. It ends when the connection does. Everything that the peer granted in a
+// session is void when that breaks.
 type Session struct {
 	node    bb.NodeID
 	address string
@@ -74,7 +74,7 @@ type DialFabric func(ctx context.Context, w *wire.Welcome, address string) (rdma
 
 // call is one request that waits for answers.
 type call struct {
-	answers chan answer // room for one; more wait in the reader's goroutine
+	answers chan answer // room for one. More wait in the reader's goroutine
 	gone    chan struct{}
 }
 
@@ -256,7 +256,7 @@ func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, da
 	}
 }
 
-// failure is the error that an answer is; nil: none.
+// failure is the error that an answer is, or nil if there is none.
 func (s *Session) failure(a *answer) error {
 	if !a.head.Has(wire.FlagError) {
 		return nil

@@ -18,7 +18,7 @@ import (
 //	  └──────────────────┘
 //	any ──close──▶ closed
 //
-// One goroutine dials and then watches the connection; it ends with a dial that fails, or close.
+// One goroutine dials and then watches the connection. It ends with a dial that fails, or close.
 type way struct {
 	dial   func(ctx context.Context) (rdma.Conn, error)
 	ctx    context.Context // ends with close

@@ -302,7 +302,7 @@ func (b *bed) copyOf(file bb.FileID, size int64, private bool) *copied {
 	return f
 }
 
-// TestIdleCopies: copies that nobody reads stay as long as there is room for them, the latest first; one
+// TestIdleCopies: copies that nobody reads stay as long as there is room for them, the latest first. One
 // of a file that is being written goes with its reader, and one that is read stays.
 func TestIdleCopies(t *testing.T) {
 	b := newBed(t)

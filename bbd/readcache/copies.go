@@ -68,7 +68,7 @@ func (c *copies) add(f *copied) {
 	c.mu.byKey[f.key()] = f
 }
 
-// of returns the copy that a generation of this store is; nil if it is none.
+// of returns the copy that a generation of this store is, or nil if it is none.
 func (c *copies) of(k copyKey) *copied {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,8 +94,8 @@ func (c *copies) used(f *copied) bool {
 	return f.users > 0
 }
 
-// leave removes a user of a copy, and returns the copy if that was the last; unused copies
-// are kept as long as they do not take too much.
+// leave removes a user of a copy, and returns the copy if that was the last. Unused copies are kept
+// as long as they do not take too much.
 func (c *copies) leave(k copyKey) (idle *copied) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

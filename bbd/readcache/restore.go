@@ -16,8 +16,8 @@ import (
 // restart: recovery does not find evicted bytes. The whole content is
 // checked against the entry's checksum before any reader sees a byte of it.
 //
-// For a file that another node owns, a copy is made instead, which is brought in as
-// it is read; if that node does not answer, the store's content will do.
+// For a file that another node owns, a copy is made instead, which is brought in as it is read. If
+// that node does not answer, the store's content is used.
 func (c *Cache) restore(ctx context.Context, e *bb.Entry, path string) error {
 	if err := c.BeginRestore(ctx, e.File); err != nil {
 		return err

@@ -52,7 +52,7 @@ func (v *View) Close() {
 	}
 }
 
-// copied returns the copy that is shown; nil for the store's own content.
+// copied returns the copy that is shown, or nil for the store's own content.
 func (v *View) copied() *copied {
 	file, generation := v.snap.File()
 	return v.c.copies.of(copyKey{file, generation})
@@ -132,7 +132,7 @@ func (v *View) fill(ctx context.Context, r origin.Run, from io.Reader) error {
 // memory then, as where there is no room.
 var errJoined = fmt.Errorf("eviction has joined an extent with others: %w", alloc.ErrNoRoom)
 
-// reserve waits for room as long as the reader's patience lasts; alloc.ErrNoRoom.
+// reserve waits for room as long as the reader's patience lasts. Then it returns alloc.ErrNoRoom.
 func (v *View) reserve(ctx context.Context, w *alloc.Writer, n int64) (alloc.Piece, error) {
 	most := v.wait
 	if most == 0 {
@@ -198,8 +198,8 @@ type Range struct {
 	Data    []byte
 }
 
-// Reach makes a range readable, from its beginning on and as far as that goes
-// without waiting for other readers or writers; at least one byte of it, unless it is empty.
+// Reach makes a range readable, from its beginning on and as far as that goes without waiting for
+// other readers or writers. It makes at least one byte readable, unless the range is empty.
 func (v *View) Reach(ctx context.Context, offset, length int64) (Range, error) {
 	refused := false
 	for try := 1; ; try++ {

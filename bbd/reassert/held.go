@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Held lists the files in memory; package store has the contract.
+// Held lists the files in memory. Package store has the contract.
 type Held interface {
 	Files() iter.Seq[store.FileInfo]
 }

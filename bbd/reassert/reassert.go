@@ -21,7 +21,7 @@ import (
 // Files are the files of a buffer at this daemon. Its methods may be called concurrently.
 type Files interface {
 	Spec() bb.Buffer
-	// Open returns a file that is being written; nil: it is not.
+	// Open returns a file that is being written, or nil if none is.
 	Open(file bb.FileID) OpenFile
 	// Lock locks a place: it waits for operations there, and excludes others until unlock.
 	Lock(at bb.Place) (unlock func())
@@ -32,15 +32,15 @@ type Files interface {
 	// Reopen makes a file open again, for a writer that may reconnect.
 	Reopen(e *bb.Entry)
 	// Recover is called at a start instead of Requeue and Reopen. It compares a file's bytes in memory with
-	// its entry, and describes missing ones; "": none.
+	// its entry, and describes missing ones. "" means that none are missing.
 	Recover(ctx context.Context, e *bb.Entry) (missing string)
 }
 
 // OpenFile is a file that is being written. Its methods may be called concurrently.
 type OpenFile interface {
 	// RestoreEntry restores the entry of the generation that is being written, if the namespace had it. It
-	// returns that entry, with an error if it could not be made; nil: the file is closed or removed by
-	// now, or the namespace never had the generation.
+	// returns that entry, with an error if it could not be made. nil means that the file is closed or
+	// removed by now, or that the namespace never had the generation.
 	RestoreEntry(ctx context.Context) (e *bb.Entry, path string, err error)
 }
 
@@ -97,7 +97,7 @@ type Buffer struct {
 	}
 }
 
-// New returns the restorer of a buffer's entries. Log is nil where its namespace is none; closed has the files
+// New returns the restorer of a buffer's entries. Log is nil where its namespace is none. closed has the files
 // that wait for their flush.
 func New(o Options, name string, files Files, names Names, log Log, closed *dirty.Files) *Buffer {
 	return &Buffer{o: o, name: name, files: files, names: names, log: log, dirty: closed}
@@ -131,12 +131,11 @@ func (b *Buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
 	return sv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.Foreign(e) || owner.Adoptable(e) })
 }
 
-// Reassert compares a buffer's files in memory with the namespace, read from
-// its server rather than from a cache, and restores lost entries:
-// their files are dirty and queued when it returns. Files that could not be restored are in
-// Left. It reads all entries of the buffer once. It may be called while files are written,
-// renamed and removed. If an entry is changed between its reading and its repair, it is read
-// again, at most tries times; then the error is bb.Busy.
+// Reassert compares a buffer's files in memory with the namespace, read from its server rather than
+// from a cache, and restores lost entries: their files are dirty and queued when it returns. Files
+// that could not be restored are in Left. It reads all entries of the buffer once. It may be called
+// while files are written, renamed and removed. If an entry is changed between its reading and its
+// repair, it is read again, at most tries times. Then the error is bb.Busy.
 func (b *Buffer) Reassert(ctx context.Context) (r fate.Reassertion, err error) {
 	for range tries {
 		r.Left = nil
@@ -218,7 +217,7 @@ func (b *Buffer) stray(e *bb.Entry, h *fate.Held) bool {
 }
 
 // resume makes a file open again, or queues it for its flush, as its entry has it. Its place is locked until it is
-// queued, or else a rename would find it in no list; it is open at its place only when that is free.
+// queued, or else a rename would find it in no list. It is open at its place only when that is free.
 func (b *Buffer) resume(ctx context.Context, e *bb.Entry, unlock func()) error {
 	if e.Open {
 		unlock()

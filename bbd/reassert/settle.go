@@ -174,7 +174,7 @@ func (b *Buffer) entryUnknown(h *fate.Held) (e bb.Entry, err error) {
 	return e, err
 }
 
-// AsideDir returns the directory of the files that were set aside; 0: there is none.
+// AsideDir returns the directory of the files that were set aside, or 0 if there is none.
 func (b *Buffer) AsideDir(ctx context.Context) (bb.DirID, error) {
 	e, err := b.names.Lookup(ctx, bb.RootDir, bb.LostDir)
 	if bb.KindOf(err) == bb.NotFound || err == nil && !e.IsDir() {

@@ -25,7 +25,7 @@ type Store interface {
 	Damage() []store.Damage
 }
 
-// Open has the open files of a buffer; package file has the contracts.
+// Open has the open files of a buffer. Package file has the contracts.
 type Open interface {
 	Reopen(e *bb.Entry)
 	Remake(e *bb.Entry) error

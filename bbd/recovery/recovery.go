@@ -55,7 +55,7 @@ const reportsAtOnce = 16
 //	clean    resident             evicted: comes back when it is read
 //	none     see fate.Decide      —
 //
-// A symbolic link is in its entry; a dirty one is queued.
+// A symbolic link is in its entry. A dirty one is queued.
 //
 // An entry of a generation older than the acknowledged one in memory counts as none (package fate).
 //
@@ -126,7 +126,7 @@ func (b *Buffer) settleGone(ctx context.Context, gone []bb.Entry) error {
 	return reports.Wait()
 }
 
-// RecoverFile recovers one file, and describes its missing bytes; "": none.
+// RecoverFile recovers one file, and describes its missing bytes. "" means that none are missing.
 func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) {
 	s := b.o.Store
 	state := e.State()
@@ -158,7 +158,7 @@ func (b *Buffer) RecoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	return ""
 }
 
-// missing compares a file's bytes on this node with its entry; "": none are missing.
+// missing compares a file's bytes on this node with its entry. It returns "" if none are missing.
 func (b *Buffer) missing(e *bb.Entry) string {
 	s := b.o.Store
 	f := fate.Survived{Node: b.o.Owners.Self, MemoryLost: s.MemoryLost(), Damage: cmp.Or(damage(s, b.name), b.doubt)}
@@ -173,7 +173,8 @@ func (b *Buffer) missing(e *bb.Entry) string {
 	return fate.Missing(e, &f)
 }
 
-// damage describes records that recovery could not read and that may be of a buffer's files; "": none.
+// damage describes records that recovery could not read and that may be of a buffer's files. "" means that there are
+// none.
 func damage(s Store, buffer string) string {
 	for _, found := range s.Damage() {
 		if fate.CouldBeIn(&found, buffer) {
@@ -192,7 +193,7 @@ func Doubt(s Store, buffer string) string {
 	return damage(s, buffer)
 }
 
-// Suspect makes open files in Recover count as damaged, for a Doubt of an earlier start; "": none.
+// Suspect makes open files in Recover count as damaged, for a Doubt of an earlier start. "" means that there is none.
 func (b *Buffer) Suspect(doubt string) { b.doubt = doubt }
 
 // Requeue queues a dirty file that was found in memory. The last instance of the daemon may have been flushing

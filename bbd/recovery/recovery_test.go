@@ -179,8 +179,8 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// TestRecover: files of this node stay in memory, also those that the namespace had lost; of other nodes'
-// files second copies of dirty ones do. Missing bytes are reported, or left to their second copy.
+// TestRecover: files of this node stay in memory, also those that the namespace had lost. Of other nodes'
+// files, second copies of dirty ones stay. Missing bytes are reported, or left to their second copy.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	file := func(n bb.FileID, change func(*bb.Entry)) bb.Entry {

@@ -28,7 +28,7 @@ type Buffer interface {
 	Replace(spec bb.Buffer)
 	// Gate keeps changes apart from the end of the buffer.
 	Gate() *freeze.Gate
-	// Saved returns why the buffer may not be destroyed; nil: it may.
+	// Saved returns why the buffer may not be destroyed, or nil if it may.
 	Saved(ctx context.Context) error
 	// ForgetFiles drops the files that are open or dirty.
 	ForgetFiles()

@@ -160,8 +160,8 @@ func (s *Service[B]) lookUp(ctx context.Context, name string) (b B, err error) {
 	return s.attach(ctx, spec)
 }
 
-// Follow follows the buffers that other daemons change and destroy, until the daemon stops; also those
-// that they have destroyed since this one attached them.
+// Follow follows the buffers that other daemons change and destroy, until the daemon stops. These
+// include buffers that they have destroyed since this one attached them.
 func (s *Service[B]) Follow() {
 	for s.ctx.Err() == nil {
 		known := s.o.Table.names()

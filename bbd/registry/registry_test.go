@@ -38,7 +38,7 @@ func (b *served) Gate() *freeze.Gate          { return b.gate }
 func (b *served) Saved(context.Context) error { return b.saved }
 func (b *served) ForgetFiles()                {}
 
-// world is all that a registry uses besides. Records has the namespace's records; errs are the errors of its
+// world is all that a registry uses besides. Records has the namespace's records. errs are the errors of its
 // calls by their names.
 type world struct {
 	records   map[string]bb.Buffer
@@ -157,7 +157,7 @@ func (w *world) attached(t *testing.T) (*Service[*served], *served) {
 	return s, b
 }
 
-// TestFind: a buffer that another daemon has made is attached once; a daemon that is alone has all.
+// TestFind: a buffer that another daemon has made is attached once. A daemon that is alone has all.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	w := new(world)
@@ -336,7 +336,7 @@ func TestCreateFor(t *testing.T) {
 	}
 }
 
-// TestSpecs: a daemon that is alone lists its served buffers and those set aside; in a cluster the
+// TestSpecs: a daemon that is alone lists its served buffers and those set aside. In a cluster the
 // namespace has all.
 func TestSpecs(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ type Table[B Buffer] struct {
 	changing namelock.Locks      // see Lock
 }
 
-// Served returns a buffer that this daemon serves already; the zero B: it does not.
+// Served returns a buffer that this daemon serves already, or the zero B if it does not.
 func (t *Table[B]) Served(name string) B {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,7 +23,7 @@ type Copy struct {
 	behind bool                                // it lacks something: all is sent again
 }
 
-// At returns where the copy is; zero: there is none. It may be called concurrently.
+// At returns where the copy is, or zero if there is none. It may be called concurrently.
 func (c *Copy) At() cluster.Incarnation {
 	if at := c.at.Load(); at != nil {
 		return *at
@@ -142,7 +142,7 @@ func (b *Buffer) HasTargets(bytes int64, near bb.NodeID) bool {
 	return len(targets(b.o.Cluster, bytes, near)) > 0
 }
 
-// size returns how many bytes a generation has here; 0: nothing of it was committed.
+// size returns how many bytes a generation has here, or 0 if nothing of it was committed.
 func (b *Buffer) size(e *bb.Entry) int64 {
 	n, err := b.o.Store.Size(e.File, e.Generation)
 	if err != nil {

@@ -51,7 +51,7 @@ func tooManyExtents(n int) error {
 		WithRemedy("write in larger pieces")
 }
 
-// Parts are the commits of which a session's peer has sent some. The zero value is ready; Join may be called
+// Parts are the commits of which a session's peer has sent some. The zero value is ready. Join may be called
 // concurrently.
 type Parts struct {
 	mu    lockorder.Mutex[lockrank.Leaf]

@@ -51,9 +51,9 @@ func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool,
 	}
 }
 
-// Promote makes this node, which has the second copy, the owner of a file. A file that
-// was being written is closed with its committed content. bb.Busy: the entry is not that of the copy;
-// bb.Lost: the copy lacks something.
+// Promote makes this node, which has the second copy, the owner of a file. A file that was being
+// written is closed with its committed content. It returns bb.Busy if the entry is not that of the
+// copy, and bb.Lost if the copy lacks something.
 func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error {
 	if e.File != file || e.Generation != n || owner.Replica(e) != b.o.Owners.Self {
 		return owner.Changed("promote", b.address(e.Name))

@@ -243,7 +243,7 @@ func changed(e *bb.Entry, change func(*bb.Entry)) *bb.Entry {
 }
 
 // TestCommitAsks: a commit sends its additions to the node with the copy, and else all to one after
-// the other, that one first; so many times.
+// the other, that one first, so many times.
 func TestCommitAsks(t *testing.T) {
 	t.Parallel()
 	ask := func(nodes ...string) (calls []string) {
@@ -948,7 +948,7 @@ func TestRecordCopyUnheard(t *testing.T) {
 	}
 }
 
-// TestRepair: a node that is only started again keeps its copies; where there was none, one is made at once.
+// TestRepair: a node that is only started again keeps its copies. Where there was none, one is made at once.
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

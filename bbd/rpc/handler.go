@@ -97,9 +97,9 @@ func InOrder[Q Ordered, M any, P interface {
 	}
 }
 
-// Opening makes a handler that makes a resource with a queue. Open runs on the reading goroutine,
-// does not wait, and has the session hold the resource, so that the client's requests behind this
-// one find it; the function that open returns runs on the queue, before all that, and returns the answer.
+// Opening makes a handler that makes a resource with a queue. Open runs on the reading goroutine, does
+// not wait, and has the session hold the resource, so that the client's requests behind this one find it.
+// The function that open returns runs on the queue, before all that, and returns the answer.
 func Opening[M any, P Message[M]](open func(*Request, P) (of Ordered, run func(context.Context) (proto.Message, []byte, error), err error)) Handler {
 	return Handler{
 		message: func() proto.Message { return P(new(M)) },

@@ -50,7 +50,7 @@ func (r *Request) Fail(err error) {
 	r.send(wire.FlagReply|wire.FlagError, wire.FailedReply(r.head.Type, err), nil)
 }
 
-// Answer replies with a message or fails; neither means that the handler has replied itself.
+// Answer replies with a message or fails. Neither means that the handler has replied itself.
 func (r *Request) Answer(m proto.Message, err error) {
 	switch {
 	case err != nil:

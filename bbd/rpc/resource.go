@@ -17,8 +17,8 @@ type Key struct {
 	ID   uint64
 }
 
-// ErrInUse: the session has a resource of the same key; ErrTooMany: it has as many as
-// it may.
+// It returns ErrInUse if the session has a resource of the same key, and ErrTooMany if it has as
+// many as it may.
 var (
 	ErrInUse   = errors.New("the key is in use")
 	ErrTooMany = errors.New("the session has as many as it may")
@@ -53,7 +53,7 @@ func (s *Session) hold(k Key, r Resource) {
 	s.mu.held[k.Kind]++
 }
 
-// Resource returns the session's resource under a key; nil: nothing.
+// Resource returns the session's resource under a key, or nil if there is none.
 func (s *Session) Resource(k Key) Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 // Session is one client's connection: its credentials and resources, which are
 // released when it ends.
 //
-// One goroutine reads requests and starts them; each request that may wait runs in a
-// goroutine of its own, all of which end before the session does.
+// One goroutine reads requests and starts them. Each request that may wait runs in a goroutine of
+// its own, all of which end before the session does.
 type Session struct {
 	server *Server
 	id     uint64
@@ -78,10 +78,10 @@ func (s *Session) Context() context.Context { return s.ctx }
 // Caller returns the caller that the session acts for.
 func (s *Session) Caller() *access.Caller { return &s.caller }
 
-// Token returns the token to which the session is restricted; nil: it may do all that its caller may.
+// Token returns the token to which the session is restricted, or nil if it may do all that its caller may.
 func (s *Session) Token() *wire.TokenClaims { return s.token }
 
-// Peer returns the node of the daemon that is the client; "": the client is no daemon.
+// Peer returns the node of the daemon that is the client, or "" if the client is no daemon.
 func (s *Session) Peer() bb.NodeID { return s.peer }
 
 // Client returns how the client calls itself.

@@ -73,8 +73,8 @@ func succession(t *testing.T) (s *server, e *events, began, release chan struct{
 }
 
 // TestSuccession: as soon as a client's next session has begun, its session before is over: its later requests
-// are not read. A change waits until the work of the session before is done, and its resources are released;
-// reading does not.
+// are not read. A change waits until the work of the session before is done, and its resources are released.
+// Reading does not.
 func TestSuccession(t *testing.T) {
 	s, e, began, release := succession(t)
 	a, err := s.introduce(t, nth(1))

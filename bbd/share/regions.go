@@ -18,7 +18,7 @@ import "slices"
 // owner gets borrowed memory back by Vacate, one region at a time.
 type Regions struct {
 	Total int
-	Free  int // without any bytes; the last user does not count
+	Free  int // without any bytes. The last user does not count
 	Users []Holding
 }
 

@@ -9,9 +9,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A node may be ready, and chosen, before others have received that; and one that is started anew is away for a moment.
-// So files that fail for a node that is away are retried, after pauses that double. Each retry looks up anew the
-// node where a file belongs.
+// A node may be ready, and chosen, before others have received that. One that is started anew is away for a moment. So
+// files that fail for a node that is away are retried, after pauses that double. Each retry looks up anew the node
+// where a file belongs.
 const (
 	awayTries = 4
 	awayPause = 250 * time.Millisecond

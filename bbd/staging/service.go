@@ -21,8 +21,7 @@ import (
 	"forebay/meta/ops"
 )
 
-// Buffer is one buffer. Its methods may be called concurrently; they act with the rights of
-// c.
+// Buffer is one buffer. Its methods may be called concurrently. They act with the rights of c.
 type Buffer interface {
 	Spec() bb.Buffer
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
@@ -43,8 +42,8 @@ type Buffer interface {
 	// Segments returns the writer that fills segments for a user with bytes of a file.
 	Segments(ctx context.Context, uid uint32, path string) *alloc.Writer
 
-	// Owner returns the node that decides about a file, and Replica the one that has a second copy; "":
-	// none has.
+	// Owner returns the node that decides about a file, and Replica the one that has a second copy, or
+	// "" if none has.
 	Owner(e *bb.Entry) bb.NodeID
 	Replica(e *bb.Entry) bb.NodeID
 	// Foreign reports whether another node owns a file, and Adoptable whether such a one has nothing to
@@ -78,7 +77,8 @@ type Options struct {
 	Cluster    *cluster.Cluster // nil: this daemon is alone
 	Operations *ops.Operations
 	Transfers  *transfer.Service
-	// Enter returns a buffer that the session's user may enter, Find any buffer; bb.NotFound: there is none.
+	// Enter returns a buffer that the session's user may enter, Find any buffer. They return bb.NotFound if there is
+	// none.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
 	Find  func(ctx context.Context, buffer string) (Buffer, error)
 	// Open opens a store for a user on behalf of a buffer.

@@ -146,7 +146,7 @@ func OfBuffer(f *Facts, now time.Time) Buffer {
 	return s
 }
 
-// age returns the seconds since a time; 0 if there was none.
+// age returns the seconds since a time, or 0 if there was none.
 func age(since, now time.Time) float64 {
 	if since.IsZero() {
 		return 0
@@ -154,7 +154,7 @@ func age(since, now time.Time) float64 {
 	return now.Sub(since).Seconds()
 }
 
-// ofStore describes a backing store; nil: it was not used.
+// ofStore describes a backing store. It returns nil if it was not used.
 func ofStore(h health.Status, silent []string, now time.Time) *StoreHealth {
 	if h.Condition == health.Unused {
 		return nil

@@ -16,7 +16,7 @@ import (
 type Entries interface {
 	Buffers(ctx context.Context) ([]bb.Buffer, error)
 	// Scan calls visit with each entry of a buffer, the node that owns it, and the one that has a
-	// second copy; "": none has. bb.NotFound if the buffer was destroyed.
+	// second copy, or "" if none has. It returns bb.NotFound if the buffer was destroyed.
 	Scan(ctx context.Context, buffer string, visit func(e *bb.Entry, owner, replica bb.NodeID)) error
 }
 

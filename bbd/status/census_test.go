@@ -30,7 +30,7 @@ func (e *entries) Scan(_ context.Context, buffer string, visit func(e *bb.Entry,
 	return nil
 }
 
-// TestCensus: a census is used again while it is fresh; one that fails is marked, and is taken again.
+// TestCensus: a census is used again while it is fresh. One that fails is marked, and is taken again.
 func TestCensus(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	from := &entries{err: bb.E(bb.Unavailable, "list", "", "no server")}

@@ -63,8 +63,8 @@ type Options struct {
 	Node    bb.NodeID
 	Cluster *cluster.Cluster // nil: this daemon is alone
 	Entries Entries
-	// Own describes this daemon, as far as a user has the right to see it; buffer: only that one,
-	// if it is not "".
+	// Own describes this daemon, as far as a user has the right to see it. If buffer is not "", it
+	// describes that one only.
 	Own func(c access.Caller, buffer string) Status
 	// Enter is the error of a session whose user may not enter a buffer.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) error
@@ -77,7 +77,7 @@ type Service struct {
 	counts *counter
 }
 
-// New returns a service; its background work ends with ctx.
+// New returns a service. Its background work ends with ctx.
 func New(ctx context.Context, o Options) *Service {
 	return &Service{o: o, counts: &counter{ctx: ctx, from: o.Entries, run: o.Go}}
 }

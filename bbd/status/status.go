@@ -31,7 +31,7 @@ type Status struct {
 	Foreign  []Foreign        `json:"foreign,omitempty"` // regions of another node, or of another namespace
 	Counters Counters         `json:"counters"`
 
-	// StoreWorkers are the processes that reach stores as their users; nil: this daemon has none.
+	// StoreWorkers are the processes that reach stores as their users, or nil if this daemon has none.
 	StoreWorkers *Workers `json:"store_workers,omitempty"`
 	// WithoutBuffer are files in memory of buffers that the namespace does not have.
 	WithoutBuffer []WithoutBuffer `json:"without_buffer,omitempty"`

@@ -23,7 +23,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 
-// TestOfBuffer: ages are seconds, and 0 where nothing is old; the time to go follows from the rate; a
+// TestOfBuffer: ages are seconds, and 0 where nothing is old. The time to go follows from the rate. A
 // store is described if the buffer has one that was used, and its targets while it is silent.
 func TestOfBuffer(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,8 @@ type (
 	Identity = format.Identity
 )
 
-// ErrNoRoom means that no segment is free now. It is of kind bb.NoSpace. Evicting,
-// spilling and populating can change that; Stats shows which of them.
+// ErrNoRoom means that no segment is free now. It is of kind bb.NoSpace. Evicting, spilling and
+// populating can change that. Stats shows which of them.
 var ErrNoRoom error = bb.E(bb.NoSpace, "lease", "", "no segment is free")
 
 // ErrPopulating is the ErrNoRoom (errors.Is finds both) of a store whose memory is
@@ -107,15 +107,15 @@ type ForeignRegion struct {
 type LeaseRequest struct {
 	Buffer string
 	UID    uint32
-	Bytes  int64   // requested size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
+	Bytes  int64   // requested size of the segment, rounded up to units, at most MaxSegment. A smaller one may come
 	Min    int64   // bytes that the writer must be able to fill, records included; 0: any
 	Fixed  bool    // nothing can move the bytes out of memory later: no store to flush to, no disk tier
 	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same: those of the disk tier are the first to be spilled and evicted
 }
 
-// Lease is the right to fill [DataStart, RecordFloor) of a segment from the front. The
-// writer leaves RecordCost free above its data for each commit that it will make;
-// commits lower the floor by as much.
+// Lease is the right to fill [DataStart, RecordFloor) of a segment from the front. The writer
+// leaves RecordCost free above its data for each commit that it will make. Commits lower the floor
+// by as much.
 type Lease struct {
 	ID          bb.LeaseID
 	Region      bb.RegionID
@@ -256,7 +256,7 @@ type Damage struct {
 	What    string
 	Mended  bool // from a copy: nothing is lost by it
 
-	// The file and generation that the damaged bytes claim; not to be relied on. 0: nothing sensible.
+	// The file and generation that the damaged bytes claim, without a guarantee. 0: nothing sensible.
 	File       bb.FileID
 	Generation bb.Generation
 }

@@ -394,8 +394,8 @@ func TestPinnedSegmentsStay(t *testing.T) {
 	}
 }
 
-// TestMarkDirty: bytes that are missing on the backing store are not evicted any more,
-// until they are there; evicted ones cannot be restored.
+// TestMarkDirty: bytes that are missing on the backing store are not evicted any more, until they
+// are there. Evicted ones cannot be restored.
 func TestMarkDirty(t *testing.T) {
 	s := open(t, folders(t))
 	w := newWriter(t, s)

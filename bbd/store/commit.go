@@ -15,7 +15,7 @@ import (
 // batch is the planned work of one call of Commit.
 type batch struct {
 	commits []plan
-	// floors and data ends as they will be; also the list of segments
+	// floors and data ends as they will be, and the list of segments
 	segments map[*segment]*space
 	ordered  []*segment
 }

@@ -160,7 +160,7 @@ func (s *Store) openDrops() error {
 	return bb.Wrap("open store", s.dropsPath(), err)
 }
 
-// noteDrop notes that a file was dropped; SyncDrops makes that durable.
+// noteDrop notes that a file was dropped. SyncDrops makes that durable.
 func (s *Store) noteDrop(f bb.FileID) {
 	s.drops.mu.Lock()
 	defer s.drops.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Store) writeDrops(pending []drop) error {
 		d.size += int64(len(p))
 		return nil
 	}
-	// It has doubled; or its state on the disk is unknown, and the new list replaces it.
+	// It has doubled, or its state on the disk is unknown, and the new list replaces it.
 	all, err := os.ReadFile(s.dropsPath())
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestDecodeDrops(t *testing.T) {
 }
 
 // TestDropsRenewed: entries stay while a segment may have bytes of their file, and those of other
-// namespaces always; the list does not grow without bound.
+// namespaces always. The list does not grow without bound.
 func TestDropsRenewed(t *testing.T) {
 	s := open(t, folders(t))
 	list := func() []drop {

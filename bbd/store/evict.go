@@ -10,12 +10,11 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Evict frees clean, unpinned, unleased segments of a tier, least recently used first,
-// and returns the bytes freed, which may be less or more than requested. The lengths
-// and checksums of the evicted extents stay in the index, joined where they adjoin, and
-// in the region of the store's own records: an evicted extent hides older ones that are
-// still in memory, after a restart as well. Files stay whole or go piece by piece;
-// reading them meanwhile is safe.
+// Evict frees clean, unpinned, unleased segments of a tier, least recently used first, and returns
+// the bytes freed, which may be less or more than requested. The lengths and checksums of the
+// evicted extents stay in the index, joined where they adjoin, and in the region of the store's own
+// records: an evicted extent hides older ones that are still in memory, after a restart as well.
+// Files stay whole or go piece by piece. Reading them meanwhile is safe.
 func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 	s.tidyNotes()
 	return s.evictWhere(tier, bytes, func(*segment) bool { return true })
@@ -124,8 +123,8 @@ type cutPiece struct {
 	offset, length uint32
 }
 
-// evictFile replaces a file's extents in the victims by evicted ones. Checksums of
-// pieces are computed without a lock; pieces that were cut meanwhile are left alone.
+// evictFile replaces a file's extents in the victims by evicted ones. Checksums of pieces are
+// computed without a lock. Pieces that were cut meanwhile are left alone.
 func (s *Store) evictFile(f bb.FileID, victims map[*segment]bool) error {
 	sums, err := s.cutSums(f, victims)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 //	└───────────┴──────────────────────┴────────┘
 //	            └ offset in the segment
 //
-// An evicted extent's segment is that of the record of its eviction (nil where only
-// snapshots show it); its bytes are in no segment.
+// An evicted extent's segment is that of the record of its eviction (nil where only snapshots show
+// it). Its bytes are in no segment.
 type extent struct {
 	off    int64 // in the file
 	seg    *segment
@@ -36,7 +36,7 @@ type extentState uint8
 const (
 	dirty   extentState = iota
 	clean               // the backing store has it
-	kept                // the backing store had it; older views still show it
+	kept                // the backing store had it, and older views still show it
 	evicted             // only the backing store has it
 )
 
@@ -108,8 +108,8 @@ func (m *extentMap) size() int64 {
 	return last[len(last)-1].end()
 }
 
-// find returns the chunk and the place in it of the first extent that ends after
-// off; past the last chunk where there is none.
+// find returns the chunk and the place in it of the first extent that ends after off, or those past
+// the last chunk if there is none.
 func (m *extentMap) find(off int64) (ci, i int) {
 	ci = sort.Search(len(m.chunks), func(k int) bool {
 		items := m.chunks[k].items

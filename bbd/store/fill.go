@@ -17,12 +17,12 @@ import (
 //	               alone shows, into views, without a record. A restart ends all views: a
 //	               record would be that of an old generation, beside the newer one that counts
 
-// Fill puts bytes fetched from the backing store back in place of evicted extents. The
-// caller has copied them into segments it leases. Each evicted extent that a FillExtent
-// touches must be covered by it whole; see Extent for the whole of a partly overwritten
-// one. All are checked first: bb.Checksum names the differing extent; bb.Busy means
-// that the file changed meanwhile and a second try may succeed. Where nothing is
-// evicted any more, nothing is done. The extents become clean.
+// Fill puts bytes fetched from the backing store back in place of evicted extents. The caller has
+// copied them into segments it leases. Each evicted extent that a FillExtent touches must be
+// covered by it whole. See Extent for the whole of a partly overwritten one. All are checked first.
+// bb.Checksum names the differing extent, and bb.Busy means that the file changed meanwhile and a
+// second try may succeed. Where nothing is evicted any more, nothing is done. The extents become
+// clean.
 func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 	h := s.shard(f)
 	h.Lock()

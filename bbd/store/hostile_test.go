@@ -25,8 +25,8 @@ const (
 	bob   = 5001
 )
 
-// sharedStore opens a store in which both have written a file: bob the first, alice the
-// second. It needs root, which alone can give files to users; ok is false without.
+// sharedStore opens a store in which both have written a file: bob the first, alice the second. It
+// needs root, which alone can give files to users. ok is false without.
 func sharedStore(t *testing.T, o Options) (s *Store, bobs string, ok bool) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -106,8 +106,8 @@ func (id identityAt) payload() (p []byte, err error) {
 	return p, err
 }
 
-// identity returns the identity of a file; nil where it has none that can be read. The
-// caller holds the shard.
+// identity returns the identity of a file, or nil where it has none that can be read. The caller
+// holds the shard.
 func (h *shard) identity(f bb.FileID) *format.Identity {
 	at, ok := h.ids[f]
 	if !ok {
@@ -166,8 +166,8 @@ func (s *Store) growLog() bool {
 	return true
 }
 
-// recoverIdentities extracts the identities from the records that recovery found. Of
-// each file the last one counts; the others, and unreadable ones, are struck out.
+// recoverIdentities extracts the identities from the records that recovery found. Of each file the
+// last one counts. The others, and unreadable ones, are struck out.
 func (s *Store) recoverIdentities(records []recovered) []recovered {
 	rest := records[:0]
 	for i := range records {

@@ -26,7 +26,7 @@ type generation struct {
 	ext    extentMap
 	sealed bool
 	clean  bool
-	gone   bool // dropped; stays for its snapshots only
+	gone   bool // dropped, and stays for its snapshots only
 }
 
 func (s *Store) shard(f bb.FileID) *shard { return &s.shards[shardOf(f)] }
@@ -112,7 +112,7 @@ func fileName(f bb.FileID, n bb.Generation) string {
 	return fmt.Sprintf("file %s generation %d", f, n)
 }
 
-// Size returns the size of a generation in bytes; bb.NotFound if the store does not have it.
+// Size returns the size of a generation in bytes. It returns bb.NotFound if the store does not have it.
 func (s *Store) Size(f bb.FileID, n bb.Generation) (int64, error) {
 	h := s.shard(f)
 	h.Lock()
@@ -124,7 +124,7 @@ func (s *Store) Size(f bb.FileID, n bb.Generation) (int64, error) {
 	return g.ext.size(), nil
 }
 
-// Base returns the generation that a generation started from; 0: none. It fails with
+// Base returns the generation that a generation started from, or 0 if there is none. It fails with
 // bb.NotFound if the store does not have the generation.
 func (s *Store) Base(f bb.FileID, n bb.Generation) (bb.Generation, error) {
 	h := s.shard(f)
@@ -322,10 +322,10 @@ func (g *segment) strikeOut(f bb.FileID, n bb.Generation) error {
 	})
 }
 
-// Checksum returns the CRC-64/NVME of a whole generation, holes included, and its
-// size. It combines the extents' checksums; bytes are read only of extents that
-// were partly overwritten, after verifying them whole. bb.NotFound, bb.Checksum,
-// bb.Unavailable where one that was partly overwritten is evicted.
+// Checksum returns the CRC-64/NVME of a whole generation, holes included, and its size. It combines
+// the extents' checksums. It reads bytes only of extents that were partly overwritten, after
+// verifying them whole. It returns bb.NotFound, bb.Checksum, and bb.Unavailable where one that was
+// partly overwritten is evicted.
 func (s *Store) Checksum(f bb.FileID, n bb.Generation) (sum uint64, size int64, err error) {
 	snap, err := s.Snapshot(f, n)
 	if err != nil {

@@ -49,11 +49,11 @@ func (s *Store) giveBack(g *segment, r *region, offset int64) {
 	g.mu.ready = g.length - regionfile.JournalTail
 }
 
-// adoptOlder makes the journal of a region of a version without journals: its header, slots
-// and records are copied from the pages, once. The journal gets its name when it is whole,
-// and counts from then on; killed before that, the next start begins again. Until then the
-// pages stay as they are. Records that their user may have written there are trusted as far
-// as the release that wrote them trusted them, this once.
+// adoptOlder makes the journal of a region of a version without journals: its header, slots and
+// records are copied from the pages, once. The journal gets its name when it is whole, and counts
+// from then on. If the daemon is killed before that, the next start begins again. Until then the
+// pages stay as they are. Records that their user may have written there are trusted as far as the
+// release that wrote them trusted them, this once.
 func (s *Store) adoptOlder(c *candidate) error {
 	r, err := c.openPages()
 	if err != nil {

@@ -232,7 +232,7 @@ func killed(t *testing.T, plan crashPlan) {
 }
 
 // Pages without a journal that no older release wrote are set aside, named and left as they are,
-// with any content; the rest is served.
+// with any content. The rest is served.
 func TestPagesWithoutJournalAreSetAside(t *testing.T) {
 	for name, change := range map[string]func(mem []byte){
 		"nothing": func([]byte) {},
@@ -314,8 +314,8 @@ func TestJournalWithoutPages(t *testing.T) {
 	}
 }
 
-// Nobody but the daemon's user can open a journal, whosever the pages are; and a region that
-// goes takes its journal along.
+// Nobody but the daemon's user can open a journal, whosever the pages are. A region that goes takes
+// its journal along.
 func TestJournalsAreTheStoresOwn(t *testing.T) {
 	o := folders(t)
 	s, _, ok := sharedStore(t, o)
@@ -452,7 +452,7 @@ func TestJournalIsSparseOnHugePages(t *testing.T) {
 }
 
 // The journal has a region's user. Pages that are still the daemon's own are given to that user
-// again; pages of somebody else are set aside.
+// again. Pages of somebody else are set aside.
 func TestPagesOfAnotherUser(t *testing.T) {
 	for uid, aside := range map[int]bool{0: false, alice: true} {
 		o := folders(t)

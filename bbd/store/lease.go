@@ -312,8 +312,8 @@ func (s *Store) grant(g *segment) Lease {
 
 func align(n int64) int64 { return (n + DataAlign - 1) / DataAlign * DataAlign }
 
-// Release ends a lease: its writer has stopped writing. Uncommitted bytes are
-// forgotten; the rest of the segment may be leased again.
+// Release ends a lease: its writer has stopped writing. Uncommitted bytes are dropped. The rest of the segment may be
+// leased again.
 func (s *Store) Release(id bb.LeaseID) error { return s.endLease(id, false) }
 
 // Abandon is Release for a writer that vanished and may still be copying: the rest

@@ -288,7 +288,7 @@ func (m *model) replaceObject(f bb.FileID, object []byte) {
 	}
 }
 
-// fill puts all evicted bytes of a file back; it reports whether that worked out.
+// fill puts all evicted bytes of a file back and reports whether that succeeded.
 func (m *model) fill(f bb.FileID, file *modelFile) bool {
 	v, err := m.s.Snapshot(f, file.gen)
 	if err != nil {

@@ -86,9 +86,9 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	return nil
 }
 
-// foundInstance returns the index of the region of the memory tier that records this
-// memory's instance; -1: none. In regions of older versions, users cannot write to that of
-// the store's own records.
+// foundInstance returns the index of the region of the memory tier that records this memory's
+// instance, or -1 if there is none. In regions of older versions, users cannot write to that of the
+// store's own records.
 func foundInstance(found []candidate) int {
 	of := func(log bool) int {
 		return slices.IndexFunc(found, func(c candidate) bool {
@@ -219,8 +219,8 @@ func (c *candidate) removeEmptyJournal() bool {
 	return os.Remove(regionfile.JournalOf(c.Path)) == nil
 }
 
-// recoverSegment reads slot unit, or its copy where the slot is damaged; nil where neither
-// can be read, the segment was spilled, or it is not the region's user's.
+// recoverSegment reads slot unit, or its copy where the slot is damaged. It returns nil where
+// neither can be read, the segment was spilled, or it is not the region's user's.
 func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
 	slot, other := r.Slot(unit), r.SlotCopy(unit)
 	h, err := format.DecodeSegmentHeader(slot)
@@ -251,7 +251,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 		report(false, fmt.Sprintf("the segment is user %d's, in a region of user %d: it is left alone", h.UID, r.uid))
 		return nil
 	}
-	if nonces[h.Nonce] { // spilled: both copies are whole; the one in memory came first
+	if nonces[h.Nonce] { // spilled: both copies are whole, and the one in memory came first
 		format.Publish(slot, 0, 0)
 		return nil
 	}
@@ -528,7 +528,7 @@ func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
 		return noGeneration("adopt", f, n)
 	}
 	if isClean {
-		g.sealed = true // on the backing store is a closed one; the writer of a dirty one may continue
+		g.sealed = true // on the backing store is a closed one. The writer of a dirty one may continue
 		h.markClean(g)
 	}
 	others := h.others(g)

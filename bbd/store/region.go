@@ -23,8 +23,8 @@ type region struct {
 	used      int        // units in use
 	populated int64      // bytes from the front that cause no page fault
 	steps     []bool     // which steps of populating are done
-	retiring  bool       // is being deleted; nothing is allocated in it any more
-	vacating  bool       // is to become empty for another user; nothing is allocated in it any more
+	retiring  bool       // is being deleted, so nothing is allocated in it any more
+	vacating  bool       // is to become empty for another user, so nothing is allocated in it any more
 	lent      bool       // vacating for the share of a user in the line, which may end: see Await
 	reserved  reservation
 	outlived  bb.InstanceID // of a disk region: the memory that it belonged to, which is gone, until Settle
@@ -67,8 +67,8 @@ func (r *region) writeHeader(instance bb.InstanceID) {
 	r.WriteHeader(&h)
 }
 
-// assign makes a user the owner of an unowned region. The caller holds Store.mu; chown
-// on a tmpfs or of an open file changes an inode in memory and does not wait.
+// assign makes a user the owner of an unowned region. The caller holds Store.mu. Chown on a tmpfs
+// or of an open file changes an inode in memory and does not wait.
 func (r *region) assign(uid uint32, instance bb.InstanceID) error {
 	if os.Geteuid() == 0 {
 		if err := r.File.Chown(int(uid), -1); err != nil {

@@ -63,7 +63,7 @@ type segment struct {
 		lease    bb.LeaseID
 		start    int64 // first byte the present lease may fill
 		dataEnd  int64 // end of committed data
-		floor    int64 // end of the space for data; records and their end mark lie above
+		floor    int64 // end of the space for data. Records and their end mark lie above
 		ready    int64 // from here on the journal has memory for records
 		pins     int32
 		voids    uint32      // records made void so far: Spill must not miss one
@@ -75,8 +75,7 @@ type segment struct {
 	}
 }
 
-// to changes the state; a move that the picture does not show is a bug here.
-// The caller holds mu.
+// to changes the state. A move that the picture does not show is a bug here. The caller holds mu.
 func (g *segment) to(next segState) {
 	if slices.Contains(segMoves[g.mu.state], next) {
 		g.mu.state = next

@@ -41,7 +41,7 @@ func (v *Snapshot) Size() int64 { return v.size }
 // File returns the file and generation of the view.
 func (v *Snapshot) File() (bb.FileID, bb.Generation) { return v.g.file, v.g.number }
 
-// Close ends the view; pinned ranges stay so until released. Idempotent.
+// Close ends the view. Pinned ranges stay pinned until released. Idempotent.
 func (v *Snapshot) Close() {
 	var d dead
 	h := v.s.shard(v.g.file)
@@ -143,10 +143,9 @@ func (v *Snapshot) clip(off, n int64) (from, to int64) {
 	return from, from + min(max(n, 0), v.size-from)
 }
 
-// Extents returns at most max extents (0: all) that cover [off, off+n) cut at the end
-// of the file, in order, holes included; none of a closed snapshot. Regions and offsets
-// hold for ranges that have been pinned before the call, until released: see
-// PinExtents.
+// Extents returns at most max extents (0: all) that cover [off, off+n) cut at the end of the file,
+// in order, holes included. A closed snapshot has none. Regions and offsets hold for ranges that
+// have been pinned before the call, until released: see PinExtents.
 func (v *Snapshot) Extents(off, n int64, max int) []Extent {
 	runs, err := v.extents(off, n, max)
 	if err != nil {
@@ -267,10 +266,9 @@ func (p *Pinned) Release() {
 // zeros has the bytes of holes.
 var zeros [1 << 20]byte
 
-// Slices appends to dst the memory of [off, off+n), cut at the end of the file, in
-// order; holes are slices of zeros. Nothing is copied and nothing is verified. The
-// range must be pinned (bb.Invalid) for as long as the slices are used, and
-// resident (bb.Unavailable).
+// Slices appends to dst the memory of [off, off+n), cut at the end of the file, in order. Holes are
+// slices of zeros. Nothing is copied and nothing is verified. The range must be pinned (bb.Invalid)
+// for as long as the slices are used, and resident (bb.Unavailable).
 func (v *Snapshot) Slices(off, n int64, dst [][]byte) ([][]byte, error) {
 	runs, err := v.extents(off, n, 0)
 	if err != nil {

@@ -14,15 +14,14 @@ import (
 // spillStep is written and read back at once.
 const spillStep = 8 << 20
 
-// Spill moves unpinned segments that no writer has to the disk tier, least recently
-// used first, and returns the bytes of memory freed. bb.NoSpace when the disk tier is
-// full, bb.Unsupported without one; segments that were moved before an error stay
-// moved.
+// Spill moves unpinned segments that no writer has to the disk tier, least recently used first, and
+// returns the bytes of memory freed. It returns bb.NoSpace when the disk tier is full, and
+// bb.Unsupported without one. Segments that were moved before an error stay moved.
 //
-// Why a crash or a loss of power anywhere in between is safe: a segment and its records are
-// written and fsynced, read back and compared before its slot is published; that is
-// fsynced before the index and, last, the slot in memory change. While both slots
-// are there, both copies are whole and equal, and recovery takes the one in memory.
+// A crash or a loss of power anywhere in between is safe: a segment and its records are written and
+// fsynced, read back and compared before its slot is published. The slot is fsynced before the
+// index and, last, the slot in memory change. While both slots are there, both copies are whole and
+// equal, and recovery takes the one in memory.
 func (s *Store) Spill(ctx context.Context, bytes int64) (freed int64, err error) {
 	return s.spill(ctx, bytes, func(g *segment) bool { return g.idle(bb.TierMemory) })
 }

@@ -7,7 +7,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Users share memory by whole regions; package share decides. A region counts for its user while
+// Users share memory by whole regions. Package share decides. A region counts for its user while
 // bytes lie in it. An empty one is free, with any former user: that user claims it again by the
 // same rule as any other, and for another user it is replaced.
 //

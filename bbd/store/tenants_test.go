@@ -119,7 +119,8 @@ func (h *tenants) replaced() bool {
 	return h.s.mu.replacing == 0 && !h.s.populator.Busy()
 }
 
-// TestOneUserAlone gets all memory but the reserve; without shares, or of two regions, all.
+// TestOneUserAlone: one user alone gets all memory but the reserve. Without shares, or with two regions, that is all
+// memory.
 func TestOneUserAlone(t *testing.T) {
 	for _, c := range []struct {
 		regions int64

@@ -9,12 +9,12 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Trim computes checksums for the remains of evicted extents that were partly
-// overwritten, as if no more than the remains had ever been written: then the
-// generation has a Checksum, it may be marked clean, and the remains can be checked
-// against any copy that has them. whole are bytes of the copy on the backing store,
-// from an offset of the file on; every extent that they hold whole is verified. Nothing
-// comes into memory. bb.Checksum; bb.Busy means that the file changed meanwhile.
+// Trim computes checksums for the remains of evicted extents that were partly overwritten, as if no
+// more than the remains had ever been written: then the generation has a Checksum, it may be marked
+// clean, and the remains can be checked against any copy that has them. whole are bytes of the copy
+// on the backing store, from an offset of the file on. Every extent that they hold whole is
+// verified. Nothing comes into memory. It returns bb.Checksum, or bb.Busy if the file changed
+// meanwhile.
 func (s *Store) Trim(f bb.FileID, n bb.Generation, offset int64, whole []byte) error {
 	h := s.shard(f)
 	h.Lock()

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Rule permits users to use stores. A list that is nil has the meaning in its comment; all patterns are
+// Rule permits users to use stores. A list that is nil has the meaning in its comment. All patterns are
 // those of path.Match.
 type Rule struct {
 	Endpoints []string // patterns of scheme://host:port, without the scheme's own port; nil: the site's endpoint
@@ -80,9 +80,9 @@ func Normalize(endpoint string) (string, error) {
 	return u.Scheme + "://" + strings.TrimSuffix(host, "."), nil
 }
 
-// Check returns nil if one of the rules for this user permits the use. The error names the part
-// that no rule has, and nothing of other users' rules. IsUser reports whether an entry of Users means the
-// user. An entry that it fails for means no user; if then no rule fits, the error is of kind Unavailable.
+// Check returns nil if one of the rules for this user permits the use. The error names the part that no
+// rule has, and nothing of other users' rules. IsUser reports whether an entry of Users means the user.
+// An entry that it fails for means no user. If then no rule fits, the error is of kind Unavailable.
 func Check(rules []Rule, site Site, u Use, isUser func(string) (bool, error)) error {
 	home, err := Normalize(site.Endpoint)
 	if err != nil {

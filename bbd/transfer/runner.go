@@ -45,7 +45,7 @@ func (s *Service) Run() {
 	group.Wait()
 }
 
-// pause waits; false: the service ends.
+// pause waits. It returns false when the service ends.
 func (s *Service) pause(t time.Duration) bool {
 	select {
 	case <-time.After(t):

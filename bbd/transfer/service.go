@@ -44,20 +44,20 @@ type Service struct {
 // NewService returns a service that works until ctx ends.
 func NewService(ctx context.Context, o Options) *Service { return &Service{o: o, ctx: ctx} }
 
-// The options of an operation; ops.OptionCreated is another one.
+// The options of an operation. ops.OptionCreated is another one.
 const (
 	OptionParallel = "parallel" // pieces at a time
 	OptionTimeout  = "timeout"  // of a drain
 )
 
-// Available reports whether stages and drains are operations. A daemon alone does them at once;
-// so does one in a cluster with members of a release without operations, as those do.
+// Available reports whether stages and drains are operations. A daemon alone does them at once. So
+// does one in a cluster with members of a release without operations.
 func (s *Service) Available() bool {
 	return s.o.Cluster != nil && s.o.Cluster.AllSupport("jobs", wire.VersionJobs) == nil
 }
 
 // New returns an operation for a request on a buffer. The same key of the same user is the same
-// operation; no key is one of its own.
+// operation. Without a key, an operation is one of its own.
 func (s *Service) New(r *rpc.Request, kind ops.Kind, b *bb.Buffer, key string) ops.Operation {
 	if key == "" {
 		key = fmt.Sprintf("%s.%d.%d.%d", s.o.Node, s.o.Epoch, r.Session().ID(), r.ID())

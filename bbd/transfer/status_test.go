@@ -33,7 +33,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// TestEndFits: the last message about an operation fits a frame, with any names and reasons; its totals are
+// TestEndFits: the last message about an operation fits a frame, with any names and reasons. Its totals are
 // those of all files.
 func TestEndFits(t *testing.T) {
 	t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// reaper ends the transactions that have no client any more. One daemon
-// does, the coordinator; that two do for a moment does no harm.
+// reaper ends the transactions that have no client any more. One daemon does, the coordinator. Two that do for a moment
+// do no harm.
 type reaper struct {
 	s      *Service
 	leases map[leaseOf]leaseSeen

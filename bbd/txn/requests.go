@@ -12,7 +12,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Transactions (docs/transactions.md; package meta/txn has their records). Any daemon may be asked
+// Transactions (docs/transactions.md). Package meta/txn has their records. Any daemon may be asked
 // for any step, and each may be repeated: finished steps are found in the records.
 
 // entryOverhead is an entry's size in a list of them beyond its own size, and a bit more.
@@ -71,7 +71,7 @@ func (s *Service) Begin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (
 	return message(b, &t), nil
 }
 
-// message describes a transaction to clients; the steps to its visibility are left out.
+// message describes a transaction to clients. The steps to its visibility are left out.
 func message(b Buffer, t *bb.Txn) *wire.Txn {
 	m := &wire.Txn{
 		Buffer: b.Spec().Name, Id: t.ID.String(), Destination: t.Destination, Key: t.Key, State: string(t.State),

@@ -136,9 +136,9 @@ func (c Catalog) Recorded(ctx context.Context, k flusher.Key) (bool, error) {
 	return e.Flushed.Generation != 0, nil
 }
 
-// dirtyEntry finds the entry of a queued file. bb.NotFound: there is nothing to flush
-// any more, because the file was removed or has a newer generation; bb.Exists: it is
-// on the store already.
+// dirtyEntry finds the entry of a queued file. It returns bb.NotFound if there is nothing to flush
+// any more, because the file was removed or has a newer generation, and bb.Exists if it is on the
+// store already.
 func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, string, error) {
 	gone := bb.E(bb.NotFound, "flush", k.File.String(), fileGone)
 	at, ok := b.dirtyAt(k.File)

@@ -86,9 +86,9 @@ func (n *pendingOps) submitted(op *namespace.StoreOp) {
 	n.strike(op.Revision)
 }
 
-// submittable returns this daemon's operations that are not behind one that is another daemon's, or
-// that waits for such a one, and concerns the same names; in their order. Wait reports that others
-// are. The flusher keeps the order among its submitted operations.
+// submittable returns, in their order, this daemon's operations that are not behind one of the same
+// names that is another daemon's or waits for such a one. Wait reports that others are. The flusher
+// keeps the order among its submitted operations.
 func (n *pendingOps) submittable() (next []*namespace.StoreOp, wait bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -114,7 +114,7 @@ func (n *pendingOps) behindOthers(op *namespace.StoreOp) bool {
 	return false
 }
 
-// concerning returns an operation that concerns the store's objects at a path; nil: there is
+// concerning returns an operation that concerns the store's objects at a path, or nil if there is
 // none, or the flusher has it.
 func (n *pendingOps) concerning(path string) *namespace.StoreOp {
 	n.mu.Lock()

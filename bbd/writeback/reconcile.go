@@ -41,8 +41,8 @@ import (
 //	                                         no: the file is dirty again, and is flushed
 //	                 done ◀─────────────────
 //
-// Every write of the late daemon comes before its request, and the home flushes after it; so the
-// last writer is the home, and the bytes are its own, checked as with every flush. That is true
+// Every write of the late daemon comes before its request, and the owner flushes after it. So the
+// last writer is the owner, and the bytes are its own, checked as with every flush. That is true
 // however late the write was, and after any renames and removals meanwhile. It needs the late
 // daemon to run and send the request, or to be started again while it still holds the file's bytes
 // (ReconcileStale). And it needs the home to have the bytes: content that was evicted, and replaced

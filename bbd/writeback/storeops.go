@@ -13,9 +13,9 @@ import (
 	"forebay/meta/namespace"
 )
 
-// The store's part of renames and removals is carried out by the daemon that
-// made them (namespace.StoreOp.By), or that has adopted them from one that was declared
-// dead. Daemons do not notify each other; the namespace keeps them in order:
+// The store's part of renames and removals is carried out by the daemon that made them
+// (namespace.StoreOp.By), or that has adopted them from one that was declared dead. Daemons do not
+// notify each other. The namespace keeps them in order:
 //
 //   - a file is not flushed under a name that a pending operation of another daemon
 //     concerns;
@@ -124,9 +124,9 @@ func (b *Buffer) quiesce(ctx context.Context, path string) (*flusher.Held, error
 	}
 }
 
-// FormerNames returns the names under which the store may have a file still that the
-// namespace has at a path: those from before renames that were not carried out there yet.
-// Away is one of the daemons that have to and do not answer; "": all answer.
+// FormerNames returns the names under which the store may have a file still that the namespace has
+// at a path: those from before renames that were not carried out there yet. Away is one of the
+// daemons that have to and do not answer, or "" if all answer.
 func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error) {
 	ops, err := b.names.StoreOps(ctx)
 	if err != nil {
@@ -263,9 +263,9 @@ func removal(path, codec string) storeop.Op {
 	return storeop.Op{Kind: storeop.Remove, Old: path, Codec: codec}
 }
 
-// KeepReplaced carries out a rename that an older release has noted: a file that was never
-// flushed has replaced a flushed one. That release removed the old object then; it stays until
-// the flush of the name's present file. False: the name has no file that would replace it.
+// KeepReplaced carries out a rename that an older release has noted: a file that was never flushed
+// has replaced a flushed one. That release removed the old object then. Now it stays until the
+// flush of the name's present file. False: the name has no file that would replace it.
 func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done bool, err error) {
 	if op.Op != namespace.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
 		return false, nil
@@ -297,7 +297,7 @@ func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done 
 //
 // The replaced file of a rename does not count: once some content of a name is durable, some
 // version of that name stays durable until the name's removal is asked for. The store moves the
-// renamed file over the old version, if it has the file; else the old version stays until the
+// renamed file over the old version, if it has the file. Otherwise the old version stays until the
 // file's flush replaces it (bb.Entry.Replaced). In both cases that is one step of the store.
 func StoreFollows(e *bb.Entry, path string) bool {
 	if e.IsDir() {

@@ -106,7 +106,7 @@ func noting(ops []namespace.StoreOp, handed ...*namespace.StoreOp) *pendingOps {
 }
 
 // TestNotBehind: an operation waits for those of other daemons before it that concern the same
-// names, and for those that wait for such a one; nothing else waits.
+// names, and for those that wait for such a one. Nothing else waits.
 func TestNotBehind(t *testing.T) {
 	t.Parallel()
 	remove := func(by bb.NodeID, path string) namespace.StoreOp {

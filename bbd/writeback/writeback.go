@@ -29,7 +29,7 @@ type Files interface {
 	// SaveReaders brings into memory the bytes that readers of a file would need from the store's object, before
 	// that is replaced by a generation.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
-	// Pin keeps the bytes of a snapshot that are in memory there; the snapshot stays the caller's to close, later.
+	// Pin keeps the bytes of a snapshot that are in memory there. The snapshot stays the caller's to close, later.
 	// Ctx is that of all reads of the rest.
 	Pin(ctx context.Context, e *bb.Entry, snap *store.Snapshot) (Pinned, error)
 	// Discard notifies another node in the background that a generation does not count any more. A node ""
@@ -54,7 +54,7 @@ type Names interface {
 	PathOf(ctx context.Context, dir bb.DirID) (string, error)
 	Update(ctx context.Context, dir bb.DirID, name string, change func(*bb.Entry) error) (bb.Entry, error)
 	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
-	// Replacing returns the decided transaction that has yet to remove the file at a path; 0: there is none.
+	// Replacing returns the decided transaction that has yet to remove the file at a path, or 0 if there is none.
 	Replacing(ctx context.Context, path string) (bb.TxnID, error)
 	namespace.StoreLog
 }

@@ -349,7 +349,7 @@ func TestReconcileUnsaid(t *testing.T) {
 }
 
 // TestReconcileFails: the namespace does not change the entry of a file that memory has dirty already. Memory has it
-// clean again, or would keep it for good; where the namespace does not return the entry, the flusher finds it out.
+// clean again, or would keep it for good. Where the namespace does not return the entry, the flusher finds it out.
 func TestReconcileFails(t *testing.T) {
 	t.Parallel()
 	for _, looks := range []error{nil, bb.Unavailable} {
@@ -439,7 +439,7 @@ func TestReconcileGone(t *testing.T) {
 }
 
 // TestReconcileRemoved: a dirty file in no queue is removed while it is looked at, and is none of the dirty
-// files; renamed meanwhile, it is queued.
+// files. Renamed meanwhile, it is queued.
 func TestReconcileRemoved(t *testing.T) {
 	t.Parallel()
 	another := changed(file("n1"), func(e *bb.Entry) { e.File = 8 })

@@ -1,5 +1,5 @@
 // Package admin manages the state of a cluster of daemons: buffers and their lifetimes, copies between buffers and
-// stores, operations that daemons carry out together, nodes, batch jobs. It is for tools; programs that only read
+// stores, operations that daemons carry out together, nodes, batch jobs. It is for tools. Programs that only read
 // and write files need package client alone. It sends requests through a client's connection, and must never know
 // the state of that connection.
 package admin
@@ -23,9 +23,9 @@ type connection interface {
 	// Repeat runs op, and repeats it when connections break under it, for as long as the
 	// client's options allow.
 	Repeat(ctx context.Context, op func() error) error
-	// Stream carries out one request that has many replies, or is long, on a connection of its
-	// own. Each is called for every reply, on the calling goroutine; it must not keep the
-	// reply, and its error ends the request.
+	// Stream carries out one request that has many replies, or is long, on a connection of its own.
+	// Each is called for every reply, on the calling goroutine. It must not keep the reply, and its
+	// error ends the request.
 	Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error
 }
 

@@ -22,7 +22,7 @@ type (
 	Durability = bb.Durability
 	// TierRule places the files of a buffer that a pattern is about in a Tier.
 	TierRule = bb.TierRule
-	// FlushRule selects the steps of a series that are flushed; ParseFlushRule reads it.
+	// FlushRule selects the steps of a series that are flushed. ParseFlushRule reads it.
 	FlushRule = bb.FlushRule
 	// Tier is where bytes lie: in memory or on the node's disk.
 	Tier = bb.Tier
@@ -53,9 +53,9 @@ const (
 // ParseFlushRule reads PATTERN/=CLAUSE[,CLAUSE…], as step-*/=every 5.
 func ParseFlushRule(text string) (FlushRule, error) { return bb.ParseFlushRule(text) }
 
-// CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep
-// means the default patterns, an empty one none; no Existing means ExistingKeep.
-// Without Shared it is refused (Exists) if its store overlaps that of another buffer.
+// CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep means the
+// default patterns, an empty one none. No Existing means ExistingKeep. Without Shared it is refused
+// (Exists) if its store overlaps that of another buffer.
 func CreateBuffer(ctx context.Context, c *client.Client, spec BufferSpec) (BufferSpec, error) {
 	if err := bb.CheckBufferName(spec.Name); err != nil {
 		return BufferSpec{}, err
@@ -114,8 +114,8 @@ func Token(ctx context.Context, c *client.Client, buffer string, lifetime time.D
 	return wire.TokenText(reply.Token), time.Unix(0, reply.ExpiresNs), nil
 }
 
-// DestroyBuffer removes a buffer and all it holds. It fails with ErrBusy while anything in it
-// is dirty; see DiscardBuffer.
+// DestroyBuffer removes a buffer and all it holds. It fails with ErrBusy while anything in it is
+// dirty. See DiscardBuffer.
 func DestroyBuffer(ctx context.Context, c *client.Client, name string) error {
 	return destroyBuffer(ctx, c, &wire.BufferDestroy{Name: name})
 }

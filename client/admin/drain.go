@@ -11,16 +11,15 @@ import (
 	"forebay/internal/wire"
 )
 
-// Drain flushes a buffer and waits until everything in it is on the backing store,
-// for at most timeout (0: without limit). It fails unless everything was saved; the report
-// then names the rest. Progress, which may be nil, is called from time to time on
-// the calling goroutine.
+// Drain flushes a buffer and waits until everything in it is on the backing store, for at most
+// timeout (0: without limit). It fails unless everything was saved. The report then names the rest.
+// Progress, which may be nil, is called from time to time on the calling goroutine.
 func Drain(ctx context.Context, c *client.Client, buffer string, timeout time.Duration, progress func(Progress)) (Report, error) {
 	return DrainBelow(ctx, c, buffer, "", timeout, progress)
 }
 
 // DrainBelow is Drain of the file at a path, or of all that lies below a directory when it begins, and
-// of no other dirty file; "" is all of it. ErrUnsupported if a daemon is too old.
+// of no other dirty file. "" stands for the whole buffer. ErrUnsupported if a daemon is too old.
 func DrainBelow(ctx context.Context, c *client.Client, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {
 	return drain(ctx, c, &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Below: path}, progress)
 }

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Event is one change of a file or a buffer; EventKind is the kind of change.
+// Event is one change of a file or a buffer. EventKind is the kind of change.
 type (
 	Event     = bb.Event
 	EventKind = bb.EventKind

@@ -12,9 +12,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// Lifetime is one run of a batch system's job, for which buffers live; LifetimeNode its
-// stay on a node. LifetimeStage and LifetimeEnd are the work before and after it;
-// SupersededSteps are not on its store, since newer ones are.
+// Lifetime is one run of a batch system's job, for which buffers live. LifetimeNode is its stay on
+// a node. LifetimeStage and LifetimeEnd are the work before and after it. SupersededSteps are steps
+// that are not on its store, since newer ones are.
 type (
 	Lifetime      = bb.Lifetime
 	LifetimeNode  = bb.LifetimeNode
@@ -41,7 +41,7 @@ type LifetimeOptions struct {
 	Create []BufferSpec
 	// Attach: the job arrives at the daemon's node.
 	Attach bool
-	// Begin returns when the stage-ins have begun; else when they have ended.
+	// Begin: the call returns when the stage-ins have begun, and else when they have ended.
 	Begin bool
 	// Ran: a governed job is about to begin, and may write from now on.
 	Ran bool
@@ -58,10 +58,10 @@ type EndOptions struct {
 	WhenLeft bool
 }
 
-// OpenLifetime begins a lifetime, or joins one that was begun: the same key, at any daemon,
-// is the same lifetime, and may be opened again after any failure. It fails if a
-// stage-in fails that the job needs; ErrBusy if the job has left all its nodes.
-// For the system alone: buffers and stages belong to the job's user, and have that user's rights.
+// OpenLifetime begins a lifetime, or joins one that was begun: the same key, at any daemon, is the
+// same lifetime, and may be opened again after any failure. It fails if a stage-in fails that the
+// job needs, and with ErrBusy if the job has left all its nodes. For the system alone: buffers and
+// stages belong to the job's user, and have that user's rights.
 func OpenLifetime(ctx context.Context, c *client.Client, l Lifetime, o LifetimeOptions) (Lifetime, error) {
 	text, err := json.Marshal(&l)
 	if err != nil {
@@ -86,7 +86,7 @@ type LeaveOptions struct {
 }
 
 // LeaveLifetime records that a job has left a node. When it has left all nodes, dirty files are drained, files that it
-// listed are copied out, and its buffers are destroyed; the call does not wait for that.
+// listed are copied out, and its buffers are destroyed. The call does not wait for that.
 func LeaveLifetime(ctx context.Context, c *client.Client, key string, o LeaveOptions) (Lifetime, error) {
 	return askLifetime(ctx, c, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(o.Node), Failed: o.Failed})
 }
@@ -124,8 +124,8 @@ func askLifetime(ctx context.Context, c *client.Client, op, key string, typ wire
 	return l, bb.Wrap(op, key, err)
 }
 
-// Lifetimes lists those of this user's jobs, the newest first; the system sees all. An id
-// of the batch system ("": any) may be that of several runs.
+// Lifetimes lists those of this user's jobs, the newest first, and for the system those of all. An
+// id of the batch system ("": any) may be that of several runs.
 func Lifetimes(ctx context.Context, c *client.Client, job string) ([]Lifetime, error) {
 	return listLifetimes(ctx, c, &wire.Lifetimes{Job: job})
 }

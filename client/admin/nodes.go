@@ -53,10 +53,10 @@ func Nodes(ctx context.Context, c *client.Client) ([]Node, error) {
 	return nodes, nil
 }
 
-// DrainNode flushes a node's files, or moves them to other nodes, and closes the node to new
-// files: afterwards its daemon may be stopped. It fails unless the node is empty then; the
-// report names the rest. Files that fit into the memory of the nodes in to are moved there
-// through the fabric, without waiting for a store.
+// DrainNode flushes a node's files, or moves them to other nodes, and closes the node to new files:
+// afterwards its daemon may be stopped. It fails unless the node is empty then. The report names
+// the rest. Files that fit into the memory of the nodes in to are moved there through the fabric,
+// without waiting for a store.
 func DrainNode(ctx context.Context, c *client.Client, node NodeID, progress func(Progress), to ...NodeID) (Report, error) {
 	m := &wire.NodeDrain{Name: string(node)}
 	for _, name := range to {
@@ -66,8 +66,8 @@ func DrainNode(ctx context.Context, c *client.Client, node NodeID, progress func
 	return r, bb.Wrap("node drain", string(node), r.complete(err))
 }
 
-// UndrainNode opens a drained node to new files again. ErrBusy while it is being
-// drained; ErrUnsupported if its daemon is too old.
+// UndrainNode opens a drained node to new files again. It fails with ErrBusy while the node is
+// being drained, and with ErrUnsupported if its daemon is too old.
 func UndrainNode(ctx context.Context, c *client.Client, node NodeID) error {
 	return bb.Wrap("node undrain", string(node), of(c).Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
 }

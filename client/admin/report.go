@@ -17,10 +17,10 @@ type Progress struct {
 	FilesSkipped int64 // already there and equal
 	BytesTotal   int64
 	BytesDone    int64
-	// BytesNotCopied are the part of BytesDone of files that were skipped or have failed; an older
+	// BytesNotCopied are the part of BytesDone of files that were skipped or have failed. An older
 	// daemon reports 0.
 	BytesNotCopied int64
-	LastError      string   // the newest passing failure of the store; the work goes on
+	LastError      string   // the newest passing failure of the store. The work goes on
 	Names          []string // of a dry run: files to copy, those new since the last call
 	Job            string   // that goes on when the context ends; "": the work ends with it
 }
@@ -35,8 +35,8 @@ type Report struct {
 	HeldTotal   int64
 	Open        []string // of a drain: names still open for writing, at most 1,000
 	OpenTotal   int64
-	// Superseded are steps that a drain has not flushed, and none will, since a newer one of their flush rule is
-	// complete; at most 1,000. They are no failures.
+	// Superseded are at most 1,000 steps that a drain has not flushed, and none will, since a newer one of their
+	// flush rule is complete. They are no failures.
 	Superseded      []string
 	SupersededTotal int64
 	TimedOut        bool // of a drain: its timeout passed before all was saved

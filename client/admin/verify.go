@@ -16,7 +16,7 @@ import (
 // VerifyOptions are the options of a comparison of a store with a receipt.
 type VerifyOptions struct {
 	URL      string         // where the files lie; "": the receipt's URL
-	Deep     bool           // read every byte back, and compare checksums; else sizes and the store's own checksums
+	Deep     bool           // read every byte back, and compare checksums. Otherwise compare sizes and the store's own checksums
 	Progress func(Progress) // nil: none
 }
 
@@ -67,7 +67,7 @@ func (r *Report) plus(p Progress) Progress {
 	return p
 }
 
-// readLines reads as many whole lines as fit into limit bytes; nothing means the end.
+// readLines reads as many whole lines as fit into limit bytes. Nothing means the end.
 func readLines(in *bufio.Reader, limit int) ([]byte, error) {
 	var lines []byte
 	for {
@@ -90,7 +90,7 @@ func readLines(in *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// lineLength is the length of the next line with its end; 0: there is none.
+// lineLength is the length of the next line with its end, or 0 if there is none.
 func lineLength(in *bufio.Reader) (int, error) {
 	for n := 1; ; n = min(2*n, in.Size()) {
 		p, err := in.Peek(n)

@@ -72,7 +72,7 @@ func complete(a *app.App, cmd *cobra.Command) {
 	}
 }
 
-// completions returns the completion of the arguments of a command; nil: files, as shells do.
+// completions returns the completion of the arguments of a command. nil means files, as shells complete them.
 func completions(a *app.App, cmd *cobra.Command) cobra.CompletionFunc {
 	_, takes, _ := strings.Cut(cmd.Use, " ")
 	switch {

@@ -9,8 +9,8 @@ import (
 	"forebay/internal/cli"
 )
 
-// A command that is typed right after its daemon's start is carried out; one without any
-// daemon fails soon.
+// A command that is typed right after its daemon's start is carried out. One without any daemon
+// fails soon.
 func TestDaemonThatStarts(t *testing.T) {
 	d := bbdtest.New(t)
 	t.Setenv("FOREBAY_SOCKET", d.Socket)

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string) int {
 	return runWithin(ctx, 0, args)
 }
 
-// runWithin waits so long for a daemon that is starting; 0: as users do.
+// runWithin waits so long for a daemon that is starting. 0 means as long as a user's command does.
 func runWithin(ctx context.Context, patience time.Duration, args []string) int {
 	a := app.New(os.Stdin, os.Stdout, os.Stderr, version)
 	a.Patience = patience

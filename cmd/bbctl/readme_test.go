@@ -99,7 +99,7 @@ func TestReadmeGo(t *testing.T) {
 
 // TestQuickStart pastes the blocks of docs/quickstart.md one after the other, as they stand, into
 // terminals: a daemon runs in one, which starts again for the store's credentials, an S3 server in
-// another, all else in a third. Left out is `make build`, whose binaries are there; the server's
+// another, all else in a third. Left out is `make build`, whose binaries are there. The server's
 // address and the folders below /tmp are the test's.
 func TestQuickStart(t *testing.T) {
 	text, err := os.ReadFile("../../docs/quickstart.md")

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/cli"
 )
 
-// The status shows the whole cluster, with the files of a dead node; --node shows one.
+// The status shows the whole cluster, with the files of a dead node. --node shows one.
 func TestStatusCluster(t *testing.T) {
 	n1, n2 := twoNodes(t)
 	put := filepath.Join(t.TempDir(), "only.bin")

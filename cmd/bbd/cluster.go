@@ -17,7 +17,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// membership is this daemon's part in gossip; nil where it is alone.
+// membership is this daemon's part in gossip, or nil where it is alone.
 type membership struct {
 	gossip *gossip.Gossip
 	host   string // that others reach this node at

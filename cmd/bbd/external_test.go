@@ -32,7 +32,7 @@ authorization { users = [ {user: "CN=bbd"} ] }
 `
 
 // TestExternalServer: a daemon keeps its namespace on a nats-server of another process, which takes only
-// TLS and the daemon's certificate. Files outlive the daemon's end; While the server is killed, calls
+// TLS and the daemon's certificate. Files outlive the daemon's end. While the server is killed, calls
 // that need the namespace fail as unavailable. When the server is back, all continues by itself.
 func TestExternalServer(t *testing.T) {
 	t.Parallel()

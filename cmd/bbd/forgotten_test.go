@@ -41,8 +41,8 @@ func putBack(t *testing.T, dir, copied string) {
 	}
 }
 
-// An older copy of the namespace's files is restored while nothing runs. Files written since
-// the copy are there again under their names and are flushed; the log reports them.
+// An older copy of the namespace's files is restored while nothing runs. Files written since the
+// copy are there again under their names and are flushed. The log reports them.
 func TestNamespaceSetBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -93,9 +93,9 @@ func TestNamespaceSetBack(t *testing.T) {
 	}
 }
 
-// formatReleases are the last ones of each older format of regions, and their answers to
-// memory of this release. The regions of version 1 say nothing of their owner, and its files
-// have no identity; version 2 has no journals.
+// formatReleases are the last ones of each older format of regions, and their answers to memory of
+// this release. The regions of version 1 do not name their owner, and its files have no identity.
+// Version 2 has no journals.
 var formatReleases = map[string]string{
 	"5354c45": "format version 3 found, version 1 supported",
 	"0decbbf": "format version 3 found, versions 1 and 2 supported",

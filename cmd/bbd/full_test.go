@@ -196,7 +196,7 @@ func awaitBatches(t *testing.T, server *bbdtest.Daemon, dir string) {
 	}
 }
 
-// onSmallTmpfs starts a daemon whose memory is in a tmpfs of 200 MiB; nil where this user may not mount one.
+// onSmallTmpfs starts a daemon whose memory is in a tmpfs of 200 MiB. It returns nil where this user may not mount one.
 func onSmallTmpfs(t *testing.T) (d *bbdtest.Daemon, shm string) {
 	t.Helper()
 	shm, ok := smallTmpfs(t)

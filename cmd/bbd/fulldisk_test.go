@@ -87,7 +87,7 @@ func fullDiskOfNamespace(t *testing.T, engine string) {
 		if err := os.Remove(other); err != nil {
 			t.Fatal(err)
 		}
-		// Failed operations may be done or not, each as a whole; none of them is repeated below.
+		// Failed operations may be done or not, each as a whole. None of them is repeated below.
 		again := fmt.Sprint("again", life)
 		waitFor(t, "changes go on", func() bool { return b.WriteFile(ctx, again, []byte(again), 0o644) == nil })
 		acked[again] = []byte(again)

@@ -54,9 +54,9 @@ func (d *doomed) reason() string {
 	return line[:min(len(line), 300)]
 }
 
-// TestAttacksBite makes each kind of attack on a daemon that it succeeds against: as it was before, or
-// without the guard against it. An attack that cannot succeed proves nothing about a daemon that it fails against.
-// FOREBAY_ATTACK names kinds, with commas between them; "": all.
+// TestAttacksBite makes each kind of attack on a daemon that it succeeds against: as it was before, or without the
+// guard against it. An attack that cannot succeed proves nothing about a daemon that it fails against.
+// FOREBAY_ATTACK names kinds, with commas between them. "" means all.
 func TestAttacksBite(t *testing.T) { withOwnMounts(t, testAttacksBite) }
 
 func testAttacksBite(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestHostileUserForLong is TestHostileUser with other seeds, over TCP and TLS in turn, for as long as
-// FOREBAY_HOSTILE sets, a minute without it. FOREBAY_SEED is the first seed; a failure names its own.
+// FOREBAY_HOSTILE sets, a minute without it. FOREBAY_SEED is the first seed. A failure names its own.
 func TestHostileUserForLong(t *testing.T) { withOwnMounts(t, testHostileUserForLong) }
 
 func testHostileUserForLong(t *testing.T) {

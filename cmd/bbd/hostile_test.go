@@ -23,8 +23,8 @@ import (
 // without its guard.
 //
 // Two things are tested elsewhere. Bad input for gossip, the fabric and the namespace's servers comes from other hosts:
-// TestManyBadInputs. A daemon that hangs up on bbctl is no attack, since no user can make another's
-// daemon do that; the exit code is at stake: TestDaemonHangsUp in cmd/bbctl.
+// TestManyBadInputs. A daemon that hangs up on bbctl is no attack, since no user can make another's daemon do that. The
+// exit code is at stake: TestDaemonHangsUp in cmd/bbctl.
 func TestHostileUser(t *testing.T) { withOwnMounts(t, testHostileUser) }
 
 func testHostileUser(t *testing.T) {
@@ -43,8 +43,9 @@ func testHostileUser(t *testing.T) {
 	}
 }
 
-// hostileDaemon has a memory tier whose file system has room for its regions and journals, and
-// for little more; few of all that users share; TCP; and credentials that no user may use.
+// hostileDaemon has a memory tier whose file system has room for its regions and journals, and for
+// little more. It has few of all resources that users share, TCP, and credentials that no user may
+// use.
 const hostileDaemon = `
 key_file: {{.Dir}}/key
 listen: {tcp: "%s", admin: "127.0.0.1:0"}

@@ -18,8 +18,8 @@ import (
 	"forebay/internal/clustertest"
 )
 
-// lustreDir is a site's directory on Lustre, where TestStoreOfASite runs; without, it runs on the file system of
-// temporary files.
+// lustreDir is a site's directory on Lustre, where TestStoreOfASite runs. Without one, it runs on the file
+// system of temporary files.
 const lustreDir = "FOREBAY_LUSTRE_DIR"
 
 // siteDir makes a directory there, until the test ends.

@@ -1,4 +1,4 @@
-// Command bbd is the Forebay daemon of one node. It reads the configuration and joins the packages; it must never
+// Command bbd is the Forebay daemon of one node. It reads the configuration and joins the packages. It must never
 // decide the fate of a file.
 package main
 

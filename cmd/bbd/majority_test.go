@@ -68,7 +68,7 @@ func (c *trio) stop(which ...int) {
 	}
 }
 
-// get returns the admin server's answer; "": there is none.
+// get returns the admin server's answer, or "" if there is none.
 func get(t *testing.T, admin, path string) (code int, text string) {
 	t.Helper()
 	return getBy(t, http.DefaultClient, admin, path)

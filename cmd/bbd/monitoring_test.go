@@ -62,7 +62,7 @@ func readRules(t *testing.T) (all rules) {
 	return all
 }
 
-// TestAlerts: promtool accepts the rules, and their unit tests pass; each rule has one, and a part
+// TestAlerts: promtool accepts the rules, and their unit tests pass. Each rule has one, and a part
 // of docs/operations.md with the remedy.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
@@ -259,7 +259,7 @@ func adminOf(t *testing.T, d *bbdtest.Daemon) string {
 }
 
 // TestEveryQuery runs every query of the dashboard and of the alerts in a Prometheus that scrapes a
-// daemon at work. Alerts find nothing there; everything else finds something.
+// daemon at work. Alerts find nothing there. Everything else finds something.
 func TestEveryQuery(t *testing.T) {
 	t.Parallel()
 	tools := prometheusTools(t)

@@ -18,7 +18,7 @@ import (
 const syncedConfig = "listen: {admin: \"127.0.0.1:0\"}\nnats: {embedded: {sync_interval: 0s}}\n"
 
 // TestPowerCutOfNamespace: the disk of the namespace's server loses power at some step, and with it
-// some unsynced writes, while clients write, rename and remove; memory stays. If each change is
+// some unsynced writes, while clients write, rename and remove. Memory stays. If each change is
 // synced before it is acknowledged, no acknowledged change is lost.
 func TestPowerCutOfNamespace(t *testing.T) {
 	if testing.Short() {

@@ -182,7 +182,7 @@ func (r *rounds) clean(t *testing.T, c *client.Client, files map[string]durablet
 	}
 }
 
-// drained drains the buffer; then the store has the buffer's content.
+// drained drains the buffer. Then the store has the buffer's content.
 func (r *rounds) drained(t *testing.T) {
 	t.Helper()
 	c := r.dial(t)

@@ -59,7 +59,7 @@ func (s *secrets) reread(cfg config.Config, members *membership, log *slog.Logge
 	log.Info("the certificates were read again", "expires", s.tls.Own().NotAfter)
 }
 
-// first returns the key that this daemon proves with; nil: none.
+// first returns the key that this daemon proves with, or nil if there is none.
 func (s *secrets) first() []byte {
 	if keys := s.keys.Keys(); len(keys) > 0 {
 		return keys[0]

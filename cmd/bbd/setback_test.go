@@ -124,7 +124,7 @@ func (s *natsServers) start() (serving int) {
 	return serving
 }
 
-// serves waits until a server takes connections; false: it has ended.
+// serves waits until a server takes connections. It returns false if the server has ended.
 func (s *natsServers) serves(i int) bool {
 	s.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {

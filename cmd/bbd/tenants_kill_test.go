@@ -96,7 +96,7 @@ func (u *users) works(uid int, buffer, round string) {
 }
 
 // TestMemoryBehindAHungStore: a user's store hangs with all memory full of files for it. Another user works,
-// and so does root; when the store answers, the first one's write ends.
+// and so does root. When the store answers, the first one's write ends.
 func TestMemoryBehindAHungStore(t *testing.T) {
 	t.Parallel()
 	u := startShared(t, "")
@@ -181,7 +181,7 @@ func TestSharesAfterKillWithDisk(t *testing.T) {
 }
 
 // fills has a user put files, more than there is memory, again and again. It returns when memory is full for
-// the first time; the returned function ends it.
+// the first time. The returned function ends it.
 func (u *users) fills(uid int, url string) (end func() error) {
 	u.t.Helper()
 	const files, size = 40, 20 << 20

@@ -42,7 +42,7 @@ func (u *users) sparse(name string, uid int, bytes int64) string {
 }
 
 // TestMemoryOfUsers: the memory of a daemon is full of one user's files, which no store takes. Another
-// user gets in, and works through more than a region with a store; root has a region besides.
+// user gets in, and works through more than a region with a store. Root has a region besides.
 func TestMemoryOfUsers(t *testing.T) {
 	t.Parallel()
 	u := startForUsers(t, "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 512MiB, region_size: 64MiB}\n")

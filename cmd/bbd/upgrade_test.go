@@ -278,7 +278,7 @@ func TestRollingUpgrade(t *testing.T) {
 	want(0, "scratch", "f1", 1, 2<<20)
 	want(1, "scratch", "f0", 0, 2<<20)
 
-	// The second is drained first, by one of the other version; the third is killed.
+	// The second is drained first, by one of the other version. The third is killed.
 	if r, err := admin.DrainNode(ctx, clients[0], "n2", nil); err != nil {
 		t.Logf("draining n2 under load: %+v %v", r, err) // files may be open
 	}
@@ -372,8 +372,8 @@ func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daem
 	}
 }
 
-// A daemon that has no version in common with those that serve does not begin to, is
-// shown, and disturbs nobody; when they are gone it serves, and they wait.
+// A daemon that has no version in common with those that serve does not begin to, is shown, and
+// disturbs no other. When they are gone it serves, and they wait.
 func TestStranger(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds another release")

@@ -141,7 +141,7 @@ func storeWorkers(daemon int) (all []*os.Process) {
 			if err != nil {
 				continue
 			}
-			// The handle holds the process, not its number; so its command line is read afterwards.
+			// The handle holds the process, not its number. So its command line is read afterwards.
 			p, err := os.FindProcess(n)
 			line, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 			if err == nil && slices.Contains(strings.Split(string(line), "\x00"), protocol.Command) {
@@ -198,9 +198,9 @@ func (s *inStager) stageIn(ctx context.Context, _ *client.Buffer) error {
 	})
 }
 
-// asUser has connections that fn makes be those of a user: it runs on a thread that is the
-// user. Then the thread is root's again; it must not end, since a daemon ends with the thread that
-// has started it.
+// asUser has connections that fn makes be those of a user: it runs on a thread that is the user.
+// Then the thread is root's again. It must not end, since a daemon ends with the thread that has
+// started it.
 func asUser(uid int, fn func() error) error {
 	if uid == os.Geteuid() {
 		return fn()

@@ -50,7 +50,7 @@ func (l *log) String() string {
 // patience bounds waits for events that should come soon.
 const patience = 2 * time.Minute
 
-// needRoot skips a test that mounts; in CI, where nothing may be missing, it fails it.
+// needRoot skips a test that mounts. In CI, where nothing may be missing, it fails the test.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() == 0 {

@@ -71,7 +71,7 @@ func TestStartWithoutDaemon(t *testing.T) {
 	}
 }
 
-// needPrograms skips a test of programs that are not there; in CI it fails it.
+// needPrograms skips a test of programs that are not there. In CI it fails the test.
 func needPrograms(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -98,7 +98,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 }
 
 // slowPlace returns the first folder that is on a file system outside memory, since a store that is
-// memory itself is as fast as any buffer; the first one of all if each is in memory.
+// memory itself is as fast as any buffer. It returns the first one of all if each is in memory.
 func slowPlace(dirs ...string) string {
 	for _, dir := range dirs {
 		var fs unix.Statfs_t

@@ -20,8 +20,8 @@ import (
 // An object is a file, or a symbolic link: Object.Mode then has fs.ModeSymlink, and its content is the target as it
 // was written. No method follows the link that has a name.
 //
-// All methods may be called concurrently. Every call ends soon after its context
-// does. Errors are *bb.Error; which of them may pass is decided by Passing.
+// All methods may be called concurrently. Every call ends soon after its context does. Errors are
+// *bb.Error. Passing decides which of them may pass.
 type Store interface {
 	Reader
 	Writer
@@ -47,21 +47,19 @@ type Store interface {
 
 // Reader reads from a root.
 type Reader interface {
-	// Get returns n bytes from offset off of an object; a negative n means up to its end. The
-	// reader returns io.ErrUnexpectedEOF when the object ends before; the caller closes it. A name
+	// Get returns n bytes from offset off of an object. A negative n means up to its end. The
+	// reader returns io.ErrUnexpectedEOF when the object ends before. The caller closes it. A name
 	// without object is bb.NotFound. Get does not verify: a caller that has the checksum wraps the
 	// reader with Verify.
 	Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error)
 
-	// Stat describes one object; bb.NotFound if there is none. A directory is
-	// not an object.
+	// Stat describes one object. It returns bb.NotFound if there is none. A directory is not an object.
 	Stat(ctx context.Context, name string) (Object, error)
 
-	// List calls fn for every object whose name begins with prefix, in no
-	// particular order, as it finds them: it holds no more than one page. An
-	// empty prefix means all; a prefix with a trailing slash means the objects below
-	// that directory. An error of fn ends the listing and is returned as it is.
-	// fn may call the store.
+	// List calls fn for every object whose name begins with prefix, in no particular order, as it
+	// finds them: it holds no more than one page. An empty prefix means all. A prefix with a
+	// trailing slash means the objects below that directory. An error of fn ends the listing and is
+	// returned as it is. fn may call the store.
 	List(ctx context.Context, prefix string, fn func(Object) error) error
 
 	// Others calls fn, as List does, for each entry below a directory (the empty name: the root) that is no object:
@@ -81,11 +79,10 @@ type Other struct {
 
 // Writer changes a root. Its changes are durable when it returns nil.
 type Writer interface {
-	// Put writes an object, replacing one of that name. It is atomic: until it
-	// returns nil, and for ever if it fails or the process dies, readers find
-	// the former object under the name, never a part. (An error whose cause
-	// is a lost answer may come although the object is in place; putting it again
-	// is harmless.)
+	// Put writes an object, replacing one of that name. It is atomic: until it returns nil, and for
+	// ever if it fails or the process dies, readers find the former object under the name, never a
+	// part. (An error whose cause is a lost answer may come although the object is in place.
+	// Putting it again is harmless.)
 	//
 	// The source's bytes are read without a copy of the whole, in parallel when
 	// there are many, and their checksum is compared with src.Checksum: bytes
@@ -93,19 +90,18 @@ type Writer interface {
 	// sum. Neither src nor any slice of it is touched after Put has returned.
 	Put(ctx context.Context, name string, src Source, opts PutOptions) (Object, error)
 
-	// Rename moves an object, or a whole tree, from old to newName, replacing
-	// objects of the same names; a tree moved onto a tree is merged into it. If
-	// nothing is there under old, it is bb.NotFound. A single object moves
-	// atomically in the sense of Put; a tree may move one object at a time
-	// (S3), and after a failure the call is repeated to move the rest.
+	// Rename moves an object, or a whole tree, from old to newName, replacing objects of the same
+	// names. A tree moved onto a tree is merged into it. If nothing is there under old, it is
+	// bb.NotFound. A single object moves atomically in the sense of Put. A tree may move one object
+	// at a time (S3), and after a failure the call is repeated to move the rest.
 	Rename(ctx context.Context, old, newName string) error
 
 	// Remove removes an object. Removing a missing one succeeds.
 	Remove(ctx context.Context, name string) error
 
-	// RemoveIf removes an object if it still is a version that is the caller's
-	// own. Nothing is there: success. Something else is: ErrForeign, and it stays. The store
-	// compares in the step that removes, where it can; docs/durability.md lists the stores that do.
+	// RemoveIf removes an object if it still is a version that is the caller's own. Nothing is
+	// there: success. Something else is: ErrForeign, and it stays. The store compares in the step
+	// that removes, where it can. Docs/durability.md lists the stores that do.
 	RemoveIf(ctx context.Context, name string, is Version) error
 
 	// RenameIf moves an object, as Rename does, if it still is a version, to a name that is
@@ -114,9 +110,8 @@ type Writer interface {
 	// with the same versions, it completes a call that a crash cut between its steps.
 	RenameIf(ctx context.Context, old, newName string, is, replaces Version) error
 
-	// RemoveTree removes name and everything below it; the empty name means
-	// everything in the root, but not the root. Removing a missing tree
-	// succeeds.
+	// RemoveTree removes name and everything below it. The empty name means everything in the root, but not the root.
+	// Removing a missing tree succeeds.
 	RemoveTree(ctx context.Context, name string) error
 
 	// MakeDir makes a directory, and those above it. One that is there gets the attributes, where
@@ -128,7 +123,7 @@ type Writer interface {
 	SetMode(ctx context.Context, name string, attrs Attrs) error
 
 	// RemoveDir removes a directory that holds nothing. One that holds something stays, and so does
-	// anything but a directory; both are no error. Stores without directories do nothing.
+	// anything but a directory. Both are no error. Stores without directories do nothing.
 	RemoveDir(ctx context.Context, name string) error
 }
 
@@ -147,16 +142,16 @@ type Source interface {
 
 // PutOptions are the options of writing an object.
 type PutOptions struct {
-	// Attrs are given to the file by stores that have such things (POSIX, and mode and time
-	// S3); others ignore them. Nil leaves it to the store.
+	// Attrs are given to the file by stores that have such things (POSIX, and mode and time S3).
+	// Others ignore them. Nil leaves it to the store.
 	Attrs *Attrs
 	// Last, if not nil, is called once all bytes are where they can be without being seen,
 	// right before the step that puts them under the name. If it fails, the Put does, and
 	// the former object stays.
 	Last func(ctx context.Context) error
-	// Replaces is the Object.ETag of the object that should be under the name; "": nothing should.
-	// It spares stores that compare (S3) a request, and changes nothing else: without Keep, any
-	// object there is replaced.
+	// Replaces is the Object.ETag of the object that should be under the name. "" means that none
+	// should be there. It spares stores that compare (S3) a request, and changes nothing else:
+	// without Keep, any object there is replaced.
 	Replaces string
 	// Keep makes the Put fail with ErrForeign when another object than Replaces is under the
 	// name. That object stays.
@@ -185,7 +180,7 @@ type DirOptions struct {
 
 // Attrs are the attributes of a file or directory.
 type Attrs struct {
-	Mode  fs.FileMode // permission bits; with fs.ModeSymlink the bytes of a Put are the target of a link that it makes
+	Mode  fs.FileMode // permission bits. With fs.ModeSymlink the bytes of a Put are the target of a link that it makes
 	UID   uint32      // set only by a daemon that may
 	GID   uint32
 	MTime time.Time // zero: now
@@ -199,7 +194,7 @@ type Object struct {
 	Name string
 	Size int64
 	ETag string // the store's name of this content: an entity tag, or inode:mtime
-	// Checksum is the CRC-64/NVME of the whole object, if HasChecksum. Put always returns it; Stat
+	// Checksum is the CRC-64/NVME of the whole object, if HasChecksum. Put always returns it. Stat
 	// does where the store keeps it, List never.
 	Checksum    uint64
 	HasChecksum bool
@@ -209,7 +204,8 @@ type Object struct {
 	Mode    fs.FileMode
 	HasMode bool
 	// Layout is how a file system that spreads files over servers has placed the object, in its own words (on
-	// Lustre the options of lfs setstripe). Only Put returns it; "": not known, or there is no such thing.
+	// Lustre the options of lfs setstripe). Only Put returns it. It is "" if it is not known, or if there is
+	// no such thing.
 	Layout string
 	// Xattrs are, of a Put, those of Attrs.Xattrs that the object has now.
 	Xattrs xattr.List

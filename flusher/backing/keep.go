@@ -16,7 +16,7 @@ func Foreign(op, name string) error {
 		WithRemedy("the bytes stay in the buffer: bbctl drain --overwrite PATH replaces what is on the store, bbctl stage-in takes it instead, bbctl mv gives the file another name")
 }
 
-// MayReplace reports whether a Put may replace the object that is there; "": none is.
+// MayReplace reports whether a Put may replace the object that is there. "" stands for no object.
 func (o *PutOptions) MayReplace(etag string) bool {
 	return !o.Keep || etag == "" || etag == o.Replaces
 }

@@ -8,9 +8,9 @@ import (
 	"forebay/internal/checksum"
 )
 
-// InParts calls do for the consecutive parts of size bytes, at most parallel at a
-// time; do returns the checksum of its part, and InParts that of the whole. The
-// first error cancels the others' context and is returned after all have ended.
+// InParts calls do for the consecutive parts of size bytes, at most parallel at a time. do returns
+// the checksum of its part, and InParts that of the whole. The first error cancels the others'
+// context and is returned after all have ended.
 func InParts(ctx context.Context, size, part int64, parallel int,
 	do func(ctx context.Context, index int, off, n int64) (uint64, error),
 ) (uint64, error) {

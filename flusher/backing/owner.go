@@ -35,10 +35,10 @@ const PeerAge = 7 * 24 * time.Hour
 type Owner struct {
 	Instance bb.InstanceID
 	Life     uint64
-	// PeerAge is how old the work of another instance must be before it counts as
-	// abandoned; 0 means the constant PeerAge.
+	// PeerAge is how old the work of another instance must be before it counts as abandoned. 0
+	// means the constant PeerAge.
 	PeerAge time.Duration
-	// Peers are other daemons and earlier runs; nil: they are unknown.
+	// Peers are other daemons and earlier runs, or nil if they are unknown.
 	Peers Peers
 }
 
@@ -110,7 +110,7 @@ func (v Version) hash() uint64 {
 	return h.Sum64()
 }
 
-// Aside returns the former name of a file that was moved aside to be removed; ok is false if it was not.
+// Aside returns the former name of a file that was moved aside to be removed. ok is false if it was not.
 func Aside(name string) (base string, ok bool) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	if _, _, ok = parseTemp(name); !ok || len(name) <= asideLength || name[asideLength-len(asideMark):asideLength] != asideMark {

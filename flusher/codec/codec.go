@@ -36,8 +36,7 @@ func Check(name string) error {
 	return bb.E(bb.Invalid, "codec", fmt.Sprintf("%.32q", name), "is not known").WithRemedy(`use "zstd", "s2" or none`)
 }
 
-// Suffix returns the suffix of a file's name in the store; "" for none and for
-// names that Check refuses.
+// Suffix returns the suffix of a file's name in the store, or "" for none and for names that Check refuses.
 func Suffix(name string) string {
 	switch name {
 	case Zstd:

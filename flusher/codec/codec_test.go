@@ -112,7 +112,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOrdinaryTool reads our frames with zstd(1), where it is installed; The magic number also
+// TestOrdinaryTool reads our frames with zstd(1), where it is installed. The magic number also
 // shows that the frame is standard.
 func TestOrdinaryTool(t *testing.T) {
 	content := texts["text"]

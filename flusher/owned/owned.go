@@ -113,7 +113,7 @@ type Ledger map[string]Unrecorded
 // Note records contents that may be under a name.
 func (l Ledger) Note(object string, u Unrecorded) { l[object] = l[object].And(u) }
 
-// Moved moves the contents of a name along with a rename of the object; to "": its removal.
+// Moved moves the contents of a name along with a rename of the object. A rename to "" is its removal.
 func (l Ledger) Moved(from, to string) {
 	u, ok := l[from]
 	delete(l, from)

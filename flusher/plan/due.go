@@ -17,7 +17,7 @@ const (
 	unknownPace = 2 * time.Minute
 )
 
-// urge returns the number of shares of the stores' throughput for a buffer; 1: as all.
+// urge returns the number of shares of the stores' throughput for a buffer. 1 is the usual number.
 func (b *Buffer) urge(now time.Time) int64 {
 	if b.Due.IsZero() || b.Dirty <= 0 {
 		return 1

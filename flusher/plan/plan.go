@@ -1,5 +1,5 @@
 // Package plan decides about the next flushes. It is pure: the same input gives the same output,
-// and time comes in as a value. It knows sizes and times; it must never know bytes, stores or
+// and time comes in as a value. It handles sizes and times. It must never know bytes, stores or
 // goroutines.
 package plan
 
@@ -32,7 +32,7 @@ type Buffer struct {
 	User     uint32        // whose it is
 	Small    int           // units of a small file, where that is not one; 0: 1
 
-	// Due is by when it should be clean, since its job ends then; zero: no matter when.
+	// Due is the time by which it should be clean, since its job ends then. Zero means any time.
 	Due   time.Time
 	Dirty int64   // bytes to be flushed
 	Pace  float64 // bytes a second that it is flushed at; 0: not known
@@ -56,7 +56,7 @@ type Limits struct {
 }
 
 // Units returns how much of its bounds a file takes: a worker has PerWorker units, of which a small file takes small (0: one), and any
-// other file all. A bound holds back later starts while it is reached; the file that reaches it may take units beyond it, so that
+// other file all. A bound holds back later starts while it is reached. The file that reaches it may take units beyond it, so that
 // small files cannot keep a large one waiting. Of large files alone, there are never more than the bound.
 func (l *Limits) Units(size int64, small int) int {
 	switch {

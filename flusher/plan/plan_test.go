@@ -23,7 +23,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 //	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
 //	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME] [user=N]
 //
-// Each plan continues with the memory of the one before; "reset" clears it.
+// Each plan continues with the memory of the one before. "reset" clears it.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		fair := Fair{}

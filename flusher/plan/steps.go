@@ -41,9 +41,9 @@ type StepState uint8
 //	             │             │
 //	             └─────────────┴─ drained, or memory is needed ─▶ flushed
 //
-// Begun becomes flushed when its dirty age is over, too; newest, when its rule wants a second copy that is
-// gone. A step whose number is due is flushed from the beginning. One of which the store has a file, or which a drain has
-// begun to flush, is flushed whole.
+// Begun becomes flushed when its dirty age is over, too. Newest does when its rule requires a second copy that is gone. A
+// step whose number is due is flushed from the beginning. One of which the store has a file, or which a drain has begun
+// to flush, is flushed whole.
 const (
 	StepBegun      StepState = iota // held back until its dirty age is over
 	StepFlushed                     // flushed as files of no step are
@@ -94,7 +94,7 @@ func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 	return judged
 }
 
-// judge decides about a step; newer is the one of a higher number that may have superseded it.
+// judge decides about a step. newer is the one of a higher number that may have superseded it.
 func judge(s, newer *Step, c Circumstances) Judgement {
 	state := StepBegun
 	switch {

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [cut-off] [one-copy] [stored] [drained] [dirty@WHEN]"; the value
+// step reads "NUMBER[@WRITTEN] [marked[@WHEN]] [open] [broken] [cut-off] [one-copy] [stored] [drained] [dirty@WHEN]". The value
 // behind @ is a place in the order, and for dirty a time in minutes after epoch. Default: the step's number.
 func step(t *testing.T, rule bb.FlushRule, text string) Step {
 	t.Helper()

@@ -20,7 +20,7 @@ import (
 )
 
 // Receipt proves that a file became durable: the stored object, and the store's tag of it. A
-// buffer's receipt is a file of lines, each of them one Receipt as a JSON object; a later line for
+// buffer's receipt is a file of lines, each of them one Receipt as a JSON object. A later line for
 // a path replaces an earlier one.
 type Receipt struct {
 	Path       string    // in the buffer
@@ -50,7 +50,7 @@ func New(path string, src backing.Source, f bb.Flushed) Receipt {
 func (r *Receipt) Object() string { return r.Path + codec.Suffix(r.Codec) }
 
 // line is the JSON form. Checksums are sixteen hexadecimal digits, since JSON's numbers lose the
-// last bits of 64; fields that equal the file's are left out.
+// last bits of 64. Fields that equal the file's are left out.
 type line struct {
 	Path       string    `json:"path"`
 	Size       int64     `json:"size"`
@@ -79,7 +79,7 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 	return append(append(b, text...), '\n'), nil
 }
 
-// bounded returns names that fit a line beside a path, whatever bytes they are of; "…" stands for the others.
+// bounded returns names that fit a line beside a path, whatever bytes they are of. "…" stands for the others.
 func bounded(names []string) []string {
 	room := MaxLine / 16
 	for i, name := range names {
@@ -176,9 +176,9 @@ type Verdict struct {
 }
 
 // Verify checks a store against receipts, with nothing but the two. It compares sizes, and
-// checksums where the store keeps them, else entity tags; VerifyDeep reads every object and
+// checksums where the store keeps them, else entity tags. VerifyDeep reads every object and
 // computes its checksum, and that of the file in it. each is called with each line's finding, in
-// order; of several lines for a path only the last is checked. The error is about reading the
+// order. Of several lines for a path only the last is checked. The error is about reading the
 // receipts, or the end of ctx: findings that are bad are counted, not errors.
 func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth Depth, each func(Finding)) (Verdict, error) {
 	last, err := readReceipts(receipts)
@@ -202,9 +202,9 @@ func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth
 	return v, nil
 }
 
-// readReceipts returns the last receipt of each path, in the order of their lines. A
-// line that cannot be read is a finding too; a last line without its newline was
-// cut off by a crash and proves nothing.
+// readReceipts returns the last receipt of each path, in the order of their lines. A line that
+// cannot be read is a finding too. A last line without its newline was cut off by a crash and
+// proves nothing.
 func readReceipts(r io.Reader) (findings []Finding, err error) {
 	byPath := map[string]int{}
 	lines := bufio.NewReaderSize(r, MaxLine)

@@ -22,7 +22,7 @@ type Sink interface {
 	Same(ctx context.Context, path string, o *backing.Object, codecName string) (bool, error)
 	// Keep gives a file that is the Same the object's mode and time, where it has them.
 	Keep(ctx context.Context, path string, o backing.Object) error
-	// Create begins a file; nobody sees it before Publish. Directories are made.
+	// Create begins a file. Nobody sees it before Publish. Directories are made.
 	Create(ctx context.Context, path string, o backing.Object) (File, error)
 	// Link makes a symbolic link, or gives one another target. Directories are made.
 	Link(ctx context.Context, path string, o backing.Object, target string) error
@@ -71,7 +71,7 @@ func Find(ctx context.Context, from backing.Reader, name, target string, fn func
 	return err
 }
 
-// In copies the files of Find to a path in the buffer. Files that fail do not stop others; the
+// In copies the files of Find to a path in the buffer. Files that fail do not stop others. The
 // error is nil only if all were copied or are there already.
 func In(ctx context.Context, from backing.Reader, name string, to Sink, target string, opts InOptions) (Report, error) {
 	in := newStageIn(from, to, opts)

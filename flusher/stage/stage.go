@@ -36,8 +36,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Progress counts files and bytes. Totals grow while the listing goes on; skipped
-// and failed files count as done.
+// Progress counts files and bytes. Totals grow while the listing goes on. Skipped and failed files
+// count as done.
 type Progress struct {
 	Files, FilesDone, Skipped, Failed int64
 	Bytes, BytesDone                  int64
@@ -103,7 +103,7 @@ func (c *copier) begin(bytes int64) {
 	})
 }
 
-// end counts the outcome of a file; left are the bytes of it that were not counted. A dry run has
+// end counts the outcome of a file. left are the bytes of it that were not counted. A dry run has
 // copied nothing, and names the files that it would have.
 func (c *copier) end(name string, bytes, left int64, err error) {
 	c.update(func(r *Report) {

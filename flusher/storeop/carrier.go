@@ -14,8 +14,8 @@ import (
 
 // Carrier carries operations of one buffer out on its store. It may be used concurrently.
 type Carrier struct {
-	// Ours returns the objects below a directory that may be the buffer's; nil: all of them. OurDirs is Ours of
-	// directories.
+	// Ours returns the objects below a directory that may be the buffer's. nil means all of them. OurDirs is
+	// Ours of directories.
 	Ours    func(ctx context.Context, op Op, objects []string) ([]Owned, error)
 	OurDirs func(ctx context.Context, op Op, dirs []string) ([]string, error)
 	// Unrecorded returns the objects that may be under a name without a record.

@@ -36,7 +36,7 @@ type Op struct {
 	Kind  Kind
 	Old   string // clean path in the buffer
 	New   string // of a rename
-	Tree  bool   // a directory: a rename moves the buffer's objects below it; a removal takes it if it is empty
+	Tree  bool   // a directory: a rename moves the buffer's objects below it, and a removal takes it if it is empty
 	Codec string // of a file's object: bb.Flushed.Codec
 	// The contents that this buffer has flushed under Old and, of a rename, under New, and those
 	// that its flushes may have put there without a record. A file's operation touches nothing

@@ -50,8 +50,8 @@ func (q *Queue) Overwrite(path string) {
 	}
 }
 
-// Begin returns the operation that is tried now, or nil and the time of the next check; the zero time: on a
-// change. Blocked reports whether something else is in the way of a path.
+// Begin returns the operation that is tried now, or nil and the time of the next check. The zero time means
+// on a change. Blocked reports whether something else is in the way of a path.
 func (q *Queue) Begin(now time.Time, blocked func(path string) bool) (*Pending, time.Time) {
 	i, wake := nextOp(q.ops, now, blocked)
 	if i < 0 {
@@ -89,7 +89,7 @@ func (op *Pending) Ended() { op.carrying = false }
 // Attempts returns how many have failed.
 func (op *Pending) Attempts() int { return op.attempts }
 
-// Err returns how the last attempt failed; nil: none has.
+// Err returns how the last attempt failed, or nil if none has.
 func (op *Pending) Err() error { return op.err }
 
 // Retry tries operations that failed at once. The failure of an attempt in progress
@@ -100,7 +100,7 @@ func (q *Queue) Retry() {
 	}
 }
 
-// Err returns why the first operation that fails does; nil: none does.
+// Err returns why the first operation that fails does, or nil if none does.
 func (q *Queue) Err() error {
 	if q.failing == 0 {
 		return nil
@@ -144,8 +144,9 @@ const (
 	opsAhead   = 4096 // how far behind the first operation one is looked for that may overtake
 )
 
-// nextOp decides which operation is tried now, or the time of the next check; -1 and the zero time:
-// on a change. Blocked reports whether something else is in the way of a path.
+// nextOp decides which operation is tried now, or the time of the next check. It returns -1 and the
+// zero time if the next try follows a change. Blocked reports whether something else is in the way
+// of a path.
 func nextOp(ops []*Pending, now time.Time, blocked func(path string) bool) (next int, wake time.Time) {
 	var before plan.Names // of operations that must not be overtaken
 	failing := 0
@@ -199,7 +200,7 @@ func (s *Stuck) behind(op *Pending) error {
 	return err
 }
 
-// At returns why operations on a path make no progress; nil: none is pending there.
+// At returns why operations on a path make no progress, or nil if none is pending there.
 func (s *Stuck) At(path string) error {
 	if !s.names.Overlap(path) {
 		return nil

@@ -24,8 +24,8 @@ type Job interface {
 	// Source returns the bytes, which stay where they are until Close.
 	Source() backing.Source
 	// Damage checks the bytes piece by piece after a Put has found that the whole has another
-	// checksum, and returns an error that names the piece that is wrong; nil if none is any more. It
-	// calls progress from time to time: a large file takes long.
+	// checksum, and returns an error that names the piece that is wrong, or nil if none is any more.
+	// It calls progress from time to time: a large file takes long.
 	Damage(ctx context.Context, progress func()) error
 	// Done records the store's confirmation in the namespace. The file is clean only when it
 	// returns nil. It must be idempotent: after an error, or a crash, the file is flushed again.
@@ -49,8 +49,8 @@ type Attempted interface {
 	Attempts() []bb.Content
 }
 
-// Current is a Job that can find out whether the content still is this node's to flush.
-// It is asked right before the store's object gets its name; an error ends the attempt.
+// Current is a Job that can find out whether the content still is this node's to flush. It is asked
+// right before the store's object gets its name. An error ends the attempt.
 type Current interface {
 	Current(ctx context.Context) error
 }

@@ -15,7 +15,7 @@ type backingKind struct {
 	access    BackingAccess
 }
 
-// backingKinds are the kinds of stores. Package flusher/backing/open opens them; nothing else
+// backingKinds are the kinds of stores. Package flusher/backing/open opens them. Nothing else
 // compares schemes.
 var backingKinds = []backingKind{
 	{scheme: "file", directory: true, access: AccessAsUser},
@@ -100,7 +100,7 @@ func ParseBacking(s string) (Backing, error) {
 	return b, nil
 }
 
-// IsDirectory reports whether the store is the directory Path of the nodes; otherwise it is a service.
+// IsDirectory reports whether the store is the directory Path of the nodes. Otherwise it is a service.
 func (b Backing) IsDirectory() bool { k, _ := backingKindOf(b.Scheme); return k.directory }
 
 // IsFlat reports whether the store keeps unfinished work of all names in one place, not in directories.
@@ -109,7 +109,7 @@ func (b Backing) IsFlat() bool { k, _ := backingKindOf(b.Scheme); return k.flat 
 // Access returns the way in which it is decided whether a user may use the store.
 func (b Backing) Access() BackingAccess { k, _ := backingKindOf(b.Scheme); return k.access }
 
-// Param returns a parameter of the URL of a service: of several the last, as adaptors do; "": there is none.
+// Param returns a parameter of the URL of a service: of several the last, as adaptors do, or "" if there is none.
 func (b Backing) Param(key string) string {
 	if all := b.Query[key]; len(all) > 0 {
 		return all[len(all)-1]
@@ -117,7 +117,7 @@ func (b Backing) Param(key string) string {
 	return ""
 }
 
-// Endpoint returns the endpoint that the URL of a service names; "": the site's, or none.
+// Endpoint returns the endpoint that the URL of a service names. "" means the site's, or none.
 func (b Backing) Endpoint() string { return b.Param("endpoint") }
 
 // server returns a text that is the same for two endpoints of one server, however they are written: the default
@@ -136,9 +136,8 @@ func (b Backing) server() string {
 	return u.Scheme + "://" + "[" + host + "]:" + port + strings.TrimRight(u.Path, "/")
 }
 
-// Overlaps reports whether two backings are one place, or one of them lies below the other.
-// Of stores of objects the bucket and the server of the endpoint count; one without an endpoint is like any
-// other.
+// Overlaps reports whether two backings are one place, or one of them lies below the other. Of stores of
+// objects the bucket and the server of the endpoint count. One without an endpoint is like any other.
 func (b Backing) Overlaps(o Backing) bool {
 	one, other := b.server(), o.server()
 	return b.Scheme == o.Scheme && b.Bucket == o.Bucket && (one == other || one == "" || other == "") &&
@@ -173,7 +172,7 @@ func (b Backing) directoryURL(path string) string {
 func DirectoryURL(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
 // Object returns a text that is different for every two objects, and the same for all URLs of one. Name
-// is below the directory or prefix that Split returns; "": the object of the URL itself.
+// is below the directory or prefix that Split returns. "" means the object of the URL itself.
 func (b Backing) Object(name string) string {
 	at := b.Path + b.Prefix
 	if name == "" {

@@ -1,6 +1,5 @@
-// Package bb holds Forebay's words as types: ids, names, entries, states and
-// error kinds. Every other package may import it; it imports only the standard
-// library and does no I/O.
+// Package bb holds Forebay's words as types: ids, names, entries, states and error kinds. Every other package may
+// import it. It imports only the standard library and does no I/O.
 package bb
 
 import (
@@ -51,8 +50,8 @@ const RootDir DirID = 1
 // String returns the id as sixteen hexadecimal digits.
 func (id DirID) String() string { return hex16(uint64(id)) }
 
-// Generation numbers the contents that a file has had. Opening a closed file for
-// writing makes a new, larger one; 0 means none.
+// Generation numbers the contents that a file has had. Opening a closed file for writing makes a
+// new, larger one. 0 means none.
 type Generation uint64
 
 // RegionID identifies a region of one node.
@@ -133,7 +132,7 @@ func (t EntryType) String() string {
 }
 
 // Special reports whether entries of the type are neither files nor directories: they have no bytes in memory. A
-// symbolic link is flushed as a file whose content is its target; of the others the daemon keeps the name alone.
+// symbolic link is flushed as a file whose content is its target. Of the others the daemon keeps the name alone.
 func (t EntryType) Special() bool { return t == TypeSymlink || t == TypeFIFO || t == TypeSocket }
 
 // Noun is the noun for an entry of the type in a sentence.
@@ -236,7 +235,7 @@ type Before struct {
 	Attempts []Content
 }
 
-// Replaced returns the content of Before of that name; zero: none.
+// Replaced returns the content of Before of that name, or zero if there is none.
 func (e *Entry) Replaced() Flushed {
 	if e.Before == nil {
 		return Flushed{}
@@ -276,8 +275,8 @@ func (e *Entry) SetRevision(revision uint64) {
 	}
 }
 
-// ClosedAt returns the revision at which the last of the generation's writers closed it; 0: they did not all
-// close it, or that is not known.
+// ClosedAt returns the revision at which the last of the generation's writers closed it, or 0 if they did
+// not all close it, or that is not known.
 func (e *Entry) ClosedAt() uint64 {
 	if e.Open || e.Lost || e.Generation == 0 || e.Closed.Generation != e.Generation {
 		return 0
@@ -479,8 +478,8 @@ type Buffer struct {
 // Existing is the treatment of files on the store that a buffer did not write.
 type Existing string
 
-// The treatments. ExistingKeep is the default of a new buffer; the record of an older one without
-// a value means ExistingOverwrite.
+// The treatments. ExistingKeep is the default of a new buffer. The record of an older one without a
+// value means ExistingOverwrite.
 const (
 	ExistingRefuse    Existing = "refuse"    // no buffer is made on a store that holds something, and it keeps objects that appear later
 	ExistingKeep      Existing = "keep"      // a file of the buffer that has the name of one stays in memory
@@ -509,8 +508,8 @@ func (e Existing) Keeps() bool { return e == ExistingKeep || e == ExistingRefuse
 // BufferState is a buffer's place in its lifetime.
 type BufferState string
 
-// The states of a buffer: an orphan is one whose job is gone and whose teardown was
-// abandoned; it goes on draining.
+// The states of a buffer: an orphan is one whose job is gone and whose teardown was abandoned. It
+// goes on draining.
 const (
 	BufferActive     BufferState = "active"
 	BufferOrphan     BufferState = "orphan"

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Kind is one of a closed set of error kinds. Kinds cross the wire and every SDK
-// by name; they are themselves errors, for errors.Is.
+// Kind is one of a closed set of error kinds. Kinds cross the wire and every SDK by name. They are
+// themselves errors, for errors.Is.
 type Kind uint8
 
 // The kinds. Their numbers are part of the protocol.
@@ -180,7 +180,7 @@ func about(inner, outer string) bool {
 }
 
 // same reports whether an inner path is the outer one, or the end of it. A buffer's name is its
-// root; an address may be quoted.
+// root. An address may be quoted.
 func same(inner, outer string) bool {
 	return inner == outer || strings.HasSuffix(outer, "/"+inner) || inner == strconv.Quote(outer) || inner == Scheme+"://"+outer+"/"
 }
@@ -213,8 +213,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// KindOf returns the kind of the outermost Error in err's chain, else the kind
-// that the standard library's errors stand for, else Internal; nil has kind 0.
+// KindOf returns the kind of the outermost Error in err's chain, else the kind that the standard library's errors stand
+// for, else Internal. nil has kind 0.
 func KindOf(err error) Kind {
 	if err == nil {
 		return 0

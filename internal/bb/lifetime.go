@@ -37,9 +37,8 @@ type Lifetime struct {
 	Pool     string    `json:"pool,omitempty"`    // of the batch system, from which
 	Granted  int64     `json:"granted,omitempty"` // so many bytes count as taken
 
-	// Due is the time by which its buffer should be on the store, since it ends then, or
-	// soon after. Warn is the batch system's way to warn it if that will not be; no daemon
-	// reads it.
+	// Due is the time by which its buffer should be on the store, since it ends then, or soon
+	// after. Warn is the batch system's way to warn it if that will not be. No daemon reads it.
 	Due    time.Time `json:"due,omitzero"` // zero: it has no end
 	Warn   string    `json:"warn,omitempty"`
 	Warned time.Time `json:"warned,omitzero"`
@@ -119,8 +118,8 @@ type Figures struct {
 	DroppedBytes int64 `json:"-"` // of them
 }
 
-// Add adds another node's figures. The peaks need not have been at the same time; that
-// all nodes flushed at the same time is taken for granted.
+// Add adds another node's figures. The peaks need not have been at the same time. All nodes are
+// assumed to have flushed at the same time.
 func (f *Figures) Add(o Figures) {
 	f.Absorbed += o.Absorbed
 	f.Blocked += o.Blocked
@@ -177,8 +176,8 @@ func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	return float64(f.Absorbed)/rate - f.Blocked, true
 }
 
-// Late returns the time when the dirty bytes of a running job would be on the store, if
-// that is later than it should be; zero: it is not.
+// Late returns the time when the dirty bytes of a running job would be on the store, if that is
+// later than it should be, or zero if it is not.
 func (l *Lifetime) Late() (by time.Time) {
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Attached && n.Late.After(by) {

@@ -40,10 +40,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// SplitPath checks a path within a buffer and returns its names from the root
-// down; the root itself has none. Leading, trailing and doubled slashes and "."
-// are allowed and mean nothing; ".." is refused, since it must never be possible
-// to name something outside the buffer.
+// SplitPath checks a path within a buffer and returns its names from the root down. The root itself
+// has none. Leading, trailing and doubled slashes and "." are allowed and ignored. ".." is refused,
+// since a path must never name something outside the buffer.
 func SplitPath(p string) ([]string, error) {
 	if len(p) > MaxPath {
 		return nil, E(Invalid, "path", p[:64]+"…", fmt.Sprintf("has %d bytes, at most %d are allowed", len(p), MaxPath))
@@ -77,7 +76,7 @@ func CheckPath(op, buffer, path string) (string, error) {
 	return clean, nil
 }
 
-// CleanPath checks a path and returns it without leading slash or doubled slashes; the root is "".
+// CleanPath checks a path and returns it without leading slash or doubled slashes. The root is "".
 func CleanPath(p string) (string, error) {
 	names, err := SplitPath(p)
 	if err != nil {

@@ -46,9 +46,9 @@ func ParseTxnID(s string) (TxnID, error) {
 //	   │          │        └── readers see the output ──
 //	   └──────────┴──▶ aborted
 //
-// Committing: no attempt is adopted any more. Replacing: it is decided, and the entries
-// that the output replaces are being removed; this state is left out where there are
-// none. Folding: the output is being renamed to where readers see it already.
+// Committing: no attempt is adopted any more. Replacing: it is decided, and the entries that the
+// output replaces are being removed. This state is left out where there are none. Folding: the
+// output is being renamed to where readers see it already.
 type Txn struct {
 	ID          TxnID
 	State       TxnState

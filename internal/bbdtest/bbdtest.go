@@ -398,7 +398,7 @@ func stacks(log string) string {
 	return "none"
 }
 
-// race returns the first data race that a daemon built with the race detector has printed; "": none.
+// race returns the first data race that a daemon built with the race detector has printed, or "" if there is none.
 func race(log string) string {
 	const begins, ends = "WARNING: DATA RACE", "\n=================="
 	at := strings.Index(log, begins)

@@ -22,7 +22,7 @@ const reflected = 0x9A6C9329AC4BC9B5
 // not read soon.
 const copyBlock = 1 << 20
 
-// Sum returns the checksum of p; the checksum of nothing is 0.
+// Sum returns the checksum of p. The checksum of nothing is 0.
 func Sum(p []byte) uint64 { return crc64nvme.Checksum(p) }
 
 // Update returns the checksum of the bytes that crc covers followed by p.
@@ -61,9 +61,8 @@ func CopyOut(dst, src []byte, crc uint64) uint64 {
 // Combine returns the checksum of A followed by B, from the checksum of each
 // and the length of B in bytes. It takes time logarithmic in lenB.
 //
-// Appending lenB bytes to A multiplies its remainder by x^(8*lenB) modulo the
-// polynomial; initial value and final exclusive-or cancel out, as in zlib's
-// crc32_combine.
+// Appending lenB bytes to A multiplies its remainder by x^(8*lenB) modulo the polynomial. Initial value and final
+// exclusive-or cancel out, as in zlib's crc32_combine.
 func Combine(a, b uint64, lenB int64) uint64 {
 	if lenB <= 0 {
 		return a

@@ -1,9 +1,9 @@
 // Package clustercert makes the certificates of a cluster, and the configurations of TLS
 // with them. It must never log a private key.
 //
-// A certificate has its holder's role, in a URI among its names: forebay:daemon or
-// forebay:client. The role and the cluster's own authority are checked; host names are not,
-// since daemons find each other at addresses from gossip.
+// A certificate has its holder's role, in a URI among its names: forebay:daemon or forebay:client.
+// The role and the cluster's own authority are checked. Host names are not, since daemons find each
+// other at addresses from gossip.
 package clustercert
 
 import (
@@ -129,7 +129,7 @@ func (f *Files) readOwn() (tls.Certificate, error) {
 	return own, nil
 }
 
-// Own returns the certificate that is shown; nil: none.
+// Own returns the certificate that is shown, or nil if there is none.
 func (c *Credentials) Own() *x509.Certificate {
 	if m := c.now.Load(); len(m.own) > 0 {
 		return m.own[0].Leaf
@@ -138,8 +138,8 @@ func (c *Credentials) Own() *x509.Certificate {
 }
 
 // Server returns the configuration of a daemon's listener. A dialler need not present a
-// certificate, as there are other proofs; one that is presented must be of the authority.
-// Sessions are not resumed: every connection is checked.
+// certificate, as there are other proofs. One that is presented must be of the authority. Sessions
+// are not resumed: every connection is checked.
 func (c *Credentials) Server() *tls.Config {
 	if c == nil {
 		return nil
@@ -194,10 +194,9 @@ func (m *material) checkDaemon(chain []*x509.Certificate) error {
 	return nil
 }
 
-// Secure makes a connection that was dialled to a daemon one with TLS; without
-// credentials it stays as it is. The errors are
-// of kind permission, or those of the connection. The connection stays the caller's,
-// who closes it after an error.
+// Secure makes a connection that was dialled to a daemon one with TLS. Without credentials it stays
+// as it is. The errors are of kind permission, or those of the connection. The connection stays the
+// caller's, who closes it after an error.
 func (c *Credentials) Secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if c == nil {
 		return conn, nil

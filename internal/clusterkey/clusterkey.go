@@ -30,9 +30,9 @@ func New() []byte {
 	return hex.AppendEncode(nil, b[:])
 }
 
-// Read reads the keys of a file, one a line; empty lines and those that begin with #
-// do not count. The reader encrypts and signs with the first, and accepts all.
-// bb.Permission if others may read the file.
+// Read reads the keys of a file, one a line. Empty lines and those that begin with # do not count.
+// The reader encrypts and signs with the first, and accepts all. bb.Permission if others may read
+// the file.
 func Read(path string) ([][]byte, error) {
 	text, err := ReadSecret(path)
 	if err != nil {

@@ -22,10 +22,10 @@ type World struct {
 	Gone map[string]int64
 	// Unreachable nodes run, but the observed ones do not reach them.
 	Unreachable []string
-	// Copies of each byte on different nodes (the buffer's replicas); 0: 1. So many nodes
-	// of those that hold a file have to go until it may be lost.
+	// Copies of each byte on different nodes (the buffer's replicas). 0 means 1. So many nodes of
+	// those that hold a file have to go until it may be lost.
 	Copies int
-	// Store holds the contents found under final names in the backing store; nil: it was not read.
+	// Store holds the contents found under final names in the backing store. It is nil if it was not read.
 	Store map[string][]byte
 	// Drained: a drain of everything succeeded after the last operation, and before Store was read.
 	Drained bool
@@ -247,7 +247,7 @@ func (k *checker) record(j Journal, r *Record) {
 	case OK:
 		k.found(r, who)
 	case client.ErrUnavailable.String(), client.ErrCancelled.String(), client.ErrBusy.String(), client.ErrNoSpace.String():
-		// A fault explains it, or pressure; a test that had none checks Outcomes.
+		// A fault explains it, or pressure. A test that had none checks Outcomes.
 	case client.ErrLost.String():
 		if !k.gone(r.Path, nil, r.End) {
 			k.wrong("%s: lost, with holders %v alive: %s", who, k.named(r.Path), r.Why)

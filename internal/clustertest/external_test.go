@@ -115,10 +115,9 @@ memory: {size: 256MiB, region_size: 64MiB}
 flush: {dirty_age: 1s}
 `
 
-// TestExternalServers: a namespace on servers that are nobody's daemon. Without one of
-// the three everything continues. Without two, data operations on open files continue,
-// namespace operations wait until their deadline and then name the servers; with them
-// everything resumes by itself.
+// TestExternalServers: a namespace on servers that are nobody's daemon. Without one of the three
+// everything continues. Without two, data operations on open files continue, namespace operations
+// wait until their deadline and then name the servers. With them everything resumes by itself.
 func TestExternalServers(t *testing.T) {
 	s := newHosts(t)
 	hosts := s.net.Hosts

@@ -178,7 +178,7 @@ func do(ctx context.Context, b *client.Buffer, a action) error {
 		if err != nil {
 			return err
 		}
-		// The name is made; that somebody removes it before it is closed is no failure of that.
+		// The name is made. Its removal by another client before the close is no failure of that.
 		_ = f.Close()
 		return nil
 	case "remove":

@@ -28,7 +28,7 @@ const (
 	List   Op = "list" // find names in the directory Path
 )
 
-// OK is the outcome of an operation that was done; others are kinds of errors.
+// OK is the outcome of an operation that was done. Others are kinds of errors.
 const OK = "ok"
 
 // Record is one operation of one client. It is written down when it begins, and
@@ -49,7 +49,7 @@ type Record struct {
 	Holders  []string      `json:"holders,omitempty"` // nodes that then held the committed bytes
 }
 
-// Journal is the record of one client's operations, in order; one operation begins when the one
+// Journal is the record of one client's operations, in order. One operation begins when the one
 // before has ended.
 type Journal struct {
 	Client  string

@@ -114,7 +114,7 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// A machine that loses its memory comes back as a new instance, and the losses are named; the
+// A machine that loses its memory comes back as a new instance, and the losses are named. The
 // checker accepts it with that node gone, and not without.
 func TestWorkloadOnLostNode(t *testing.T) {
 	hosts := netnstest.New(t, 1)

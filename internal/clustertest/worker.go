@@ -111,8 +111,8 @@ func (w *worker) step() {
 	}
 }
 
-// do writes one operation down and does it. It reports whether it was done for
-// certain; certainly not is so, too, if the error is of a kind in refused.
+// do writes one operation down and does it. It reports whether it was done for certain. It certainly was not, too, if
+// the error is of a kind in refused.
 func (w *worker) do(r *Record, f func(ctx context.Context) error, refused ...client.Kind) (done, certain bool) {
 	r.Node, r.Deadline = w.node, w.o.OpTimeout
 	ctx, cancel := context.WithTimeout(context.Background(), w.o.OpTimeout)
@@ -159,7 +159,7 @@ func (w *worker) fresh() string {
 	return fmt.Sprintf("%s/f%d", w.o.Name, w.names)
 }
 
-// own returns one of the client's files; "": it has none.
+// own returns one of the client's files, or "" if it has none.
 func (w *worker) own() string {
 	if len(w.files) == 0 {
 		return ""
@@ -206,8 +206,8 @@ func fill(f *client.File, v Version) error {
 	return f.Close()
 }
 
-// grow adds to a file, or begins one, in steps that are synced. Each of them is an
-// operation; opening and closing belong to the first and the last.
+// grow adds to a file, or begins one, in steps that are synced. Each of them is an operation.
+// Opening and closing belong to the first and the last.
 func (w *worker) grow() {
 	name := w.target()
 	v, there := w.files[name]
@@ -305,8 +305,8 @@ func (w *worker) read() {
 	})
 }
 
-// identify is Identify; bytes that nobody wrote are an error of the kind that a client
-// should have had for them.
+// identify is Identify, but unknown bytes are an error of the kind that a client should have had
+// for them.
 func identify(name string, p []byte) (Version, error) {
 	v, err := Identify(p)
 	if err != nil {

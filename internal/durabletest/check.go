@@ -20,12 +20,12 @@ const (
 	// its name, and not otherwise.
 	Stays Rule = "stays durable"
 	// Stored: files that a drain or a flushed close confirmed are on the store, bit for bit, or
-	// newer ones are; files that a stage-out confirmed are in its folder. Never a part of a
+	// newer ones are. Files that a stage-out confirmed are in its folder. Never a part of a
 	// version, or a mix of several.
 	Stored Rule = "stored"
 	// Named: absent files are named as lost, and may be lost.
 	Named Rule = "named"
-	// Kept: acknowledged bytes are read, or newer ones: never zeros, older bytes or a mix; an
+	// Kept: acknowledged bytes are read, or newer ones: never zeros, older bytes or a mix. An
 	// atomic change is there as a whole or not at all.
 	Kept Rule = "kept"
 	// Gone: a removed name does not come back.
@@ -387,7 +387,7 @@ func (j *judge) flushed(p string) *promise {
 // covers reports whether a drain or a stage-out that is done has saved a name.
 func covers(e *Event, p string) bool { return below(e.Below, p) && !slices.Contains(e.Unsaved, p) }
 
-// below reports whether a path is a directory or lies in it; "" is everything.
+// below reports whether a path is a directory or lies in it. "" is everything.
 func below(dir, p string) bool { return dir == "" || p == dir || strings.HasPrefix(p, dir+"/") }
 
 // store judges the store's content.

@@ -62,8 +62,8 @@ func (c Content) Bytes() []byte {
 	return p
 }
 
-// Bytes describe themselves. A file is a row of cells; each of those that a write
-// touches holds, as far as the write goes:
+// Bytes describe themselves. A file is a row of cells. Each of those that a write touches holds, as
+// far as the write goes:
 //
 //	0   id of the write
 //	8   number of the cell, from the start of the file

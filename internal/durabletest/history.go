@@ -100,7 +100,7 @@ func Find(p []byte) Found { return Found{Version: Of(p), Text: Describe(p)} }
 type Observation struct {
 	Begin, End int64
 	Store      bool             // it is of the backing store; else of the buffer, as a client sees it
-	Copy       string           // it is of the folder of this name, to which stage-outs copy; then Store is false
+	Copy       string           // it is of the folder of this name, to which stage-outs copy. Then Store is false
 	Files      map[string]Found // observed files. Of a store or a copy, a name that is missing is absent
 	Lost       []string         // of the buffer: files listed as lost
 	// Live: things changed meanwhile, so one moment's picture it is not.

@@ -263,7 +263,7 @@ type raw struct {
 	instance uint64 // of the daemon's memory
 }
 
-// dial begins a session; nil if it is turned away, which is the daemon's right.
+// dial begins a session. It returns nil if it is turned away, which is the daemon's right.
 func (a *attacker) dial() (*raw, error) {
 	conn, err := net.Dial("unix", a.Socket)
 	if err != nil {

@@ -39,7 +39,7 @@ type Options struct {
 	Only     []string // kinds of attacks; none: all
 	NoVictim bool     // the attacker is alone
 
-	// Patience bounds a round of the victim's and a step of any user; only the daemon's failure makes one as
+	// Patience bounds a round of the victim's and a step of any user. Only the daemon's failure makes one as
 	// long. 0: five minutes, for machines on which dozens of programs share each processor.
 	Patience time.Duration
 
@@ -98,7 +98,7 @@ type event struct {
 	Result  *Result `json:",omitempty"` // the process ends
 }
 
-// Main does the work that a test has started this process for, and ends it; otherwise it returns.
+// Main does the work that a test has started this process for, and ends it. Otherwise it returns.
 // TestMain calls it first.
 func Main() {
 	text := os.Getenv(env)

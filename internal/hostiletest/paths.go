@@ -151,7 +151,7 @@ func (a *attacker) backed(spec admin.BufferSpec) (b *client.Buffer, end func() e
 	return a.c.Buffer(spec.Name), end, nil
 }
 
-// put writes a file of the attacker's; a daemon without memory for it makes the attack void.
+// put writes a file of the attacker's. A daemon without memory for it makes the attack void.
 func (a *attacker) put(ctx context.Context, b *client.Buffer, name string) error {
 	err := b.WriteFile(ctx, name, []byte("the attacker's"), 0o644)
 	if errors.Is(err, client.ErrNoSpace) || errors.Is(err, client.ErrBusy) {

@@ -15,7 +15,7 @@ import (
 )
 
 // A check of a path and its use are two walks of it. Between two walks a user may replace a directory
-// of the path with a link. A race between them meets that moment now and then; here it is met each
+// of the path with a link. A race between them meets that moment now and then. Here it is met each
 // time: the directory lies in a file system that replaces it after so many lookups of its name, and
 // the attack is made with each number of them.
 

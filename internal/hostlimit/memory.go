@@ -28,7 +28,7 @@ type Memory struct {
 	undo  func() error
 }
 
-// Free unmaps the memory; none is no error.
+// Free unmaps the memory. It is no error if there is none.
 func (m *Memory) Free() error {
 	if m.Bytes == nil {
 		return nil
@@ -194,7 +194,7 @@ func PlainPass(dst, src []byte) time.Duration {
 	return time.Since(began)
 }
 
-// AvailableMemory returns how much can be used without swapping; 0 if the kernel does not say.
+// AvailableMemory returns how much can be used without swapping, or 0 if the kernel does not say.
 func AvailableMemory() int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

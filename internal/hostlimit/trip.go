@@ -64,7 +64,7 @@ func Echo(fd int) error {
 	}
 }
 
-// Receive fills p from a blocking socket; io.EOF where that was shut down.
+// Receive fills p from a blocking socket. It returns io.EOF where that was shut down.
 func Receive(fd int, p []byte) error {
 	for len(p) > 0 {
 		n, err := unix.Read(fd, p)

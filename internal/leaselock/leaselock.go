@@ -17,13 +17,13 @@
 //	until no part of the client can write       spilled: is any of the range locked?
 //	there any more, then unlock                 then it stays as it is
 //
-// The range is that of the whole segment: [Offset, Offset+Length) of Lease in the region's
-// file. Locks are shared, so that adjoining and repeated ones never wait for each other; the
-// daemon tests for an exclusive one, without acquiring it. Go clients use locks of open files
-// (F_OFD_SETLK), others may use those of a process (F_SETLK), which conflict with them alike.
-// A client that locks after its session has ended may come too late, so it checks the
-// session once more when it has the lock: the daemon ends a session before it frees its
-// segments. Clients of earlier releases lock nothing; their memory is free as before.
+// The range is that of the whole segment: [Offset, Offset+Length) of Lease in the region's file.
+// Locks are shared, so that adjoining and repeated ones never wait for each other. The daemon tests
+// for an exclusive one, without acquiring it. Go clients use locks of open files (F_OFD_SETLK),
+// others may use those of a process (F_SETLK), which conflict with them alike. A client that locks
+// after its session has ended may come too late, so it checks the session once more when it has the
+// lock: the daemon ends a session before it frees its segments. Clients of earlier releases lock
+// nothing. Their memory is free as before.
 //
 // A reader may lock its mapped and pinned segments, too: a daemon that starts again finds the lock,
 // as a writer's, and the segment stays as it is until the reader has left.

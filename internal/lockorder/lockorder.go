@@ -1,5 +1,5 @@
 // Package lockorder checks, in builds with the tag lockorder, that goroutines lock mutexes in one
-// order; without the tag its Mutex is a sync.Mutex and costs nothing more. It must never know the
+// order. Without the tag its Mutex is a sync.Mutex and costs nothing more. It must never know the
 // state behind the mutexes: places in the order and their names come from the packages that use it.
 package lockorder
 

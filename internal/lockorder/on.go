@@ -11,9 +11,8 @@ import (
 // Checked reports whether the order is checked in this build.
 const Checked = true
 
-// Mutex is a mutex with a place in the order. The zero value is unlocked. Lock and TryLock panic
-// if the goroutine holds a mutex of a higher place, or of the same one (see Several); Unlock panics in a goroutine that
-// has not locked it.
+// Mutex is a mutex with a place in the order. The zero value is unlocked. Lock and TryLock panic if the goroutine holds
+// a mutex of a higher place, or of the same one (see Several). Unlock panics in a goroutine that has not locked it.
 type Mutex[R Rank] struct{ mu sync.Mutex }
 
 // Lock checks the place before it waits, so that a deadlock is reported and not entered.

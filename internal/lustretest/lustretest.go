@@ -12,7 +12,7 @@
 //   - ENOSPC of a target that is full, while statfs sums up the others (lustre/ofd);
 //   - targets that do not answer: writes to their objects, and syncs, wait until they do (a client waits for recovery). An
 //     eviction fails them with EIO instead (ptlrpc_invalidate_import);
-//   - EDQUOT of users, groups and projects, whose id is set and read by the calls of ioctl(2) for it (ll_fsxattr). New files in a directory with an inherited project have it; a move into one that has another, or out of it, fails with EXDEV;
+//   - EDQUOT of users, groups and projects, whose id is set and read by the calls of ioctl(2) for it (ll_fsxattr). New files in a directory with an inherited project have it. A move into one that has another, or out of it, fails with EXDEV;
 //   - root squash and nodemaps: the servers see a caller as somebody else (lustre/mdt/mdt_identity.c, nodemap).
 //
 // Not simulated: several metadata targets, locks, caches of clients, time-outs.
@@ -44,8 +44,8 @@ type Options struct {
 	Targets []Target
 	MDT     Target // the metadata target
 	DoM     int64  // dom_stripesize: bytes of a file that may be on the metadata target; 0: 1 MiB; NoDoM: none
-	// Seen returns the user that the servers see for a user of this node; nil: the same. SquashRoot
-	// is one.
+	// Seen returns the user that the servers see for a user of this node. nil means the same user.
+	// SquashRoot is one.
 	Seen func(uid, gid uint32) (uint32, uint32)
 }
 

@@ -86,5 +86,5 @@ func InSeconds(times []time.Duration) []float64 {
 	return s
 }
 
-// Sorted returns the samples in order; the caller keeps its own.
+// Sorted returns the samples in order. The caller keeps its own.
 func Sorted(samples []float64) []float64 { return slices.Sorted(slices.Values(samples)) }

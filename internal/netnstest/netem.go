@@ -157,8 +157,8 @@ func parseRate(s string, to *float64) error {
 //	eth0 ═══ port ─ side ─ near ══ wire ══ far ─ hub
 //	 host │           the hub's namespace
 //
-// side is a bridge for the port alone; near and far are taps (interfaces whose frames
-// a process reads and writes).
+// side is a bridge for the port alone. near and far are taps (interfaces whose frames a process
+// reads and writes).
 type wire struct {
 	h       *Host
 	taps    [2]*os.File

@@ -256,7 +256,7 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 }
 
 // Do runs a function on a thread that is on the host meanwhile. Sockets that it opens belong to the
-// host until they are closed; goroutines that it starts do not.
+// host until they are closed. Goroutines that it starts do not.
 func (h *Host) Do(f func() error) error { return inside(h.namespace(), f) }
 
 func inside(namespace string, f func() error) error {
@@ -361,7 +361,7 @@ func sweep() error {
 	return nil
 }
 
-// owner is the process that made a namespace of that name; 0: none of ours.
+// owner is the process that made a namespace of that name, or 0 if it is none of ours.
 func owner(name string) int {
 	rest, ours := strings.CutPrefix(name, prefix)
 	digits, _, more := strings.Cut(rest, "-")

@@ -36,7 +36,7 @@ func Groups(ctx context.Context, uid, gid uint32) ([]uint32, error) {
 	return parseGroups(out, gid), nil
 }
 
-// nameOf returns a user's name; "": it has none.
+// nameOf returns a user's name, or "" if it has none.
 func nameOf(ctx context.Context, uid uint32) (string, error) {
 	id := strconv.FormatUint(uint64(uid), 10)
 	out, found, err := ask(ctx, "getent", "passwd", id)
@@ -78,8 +78,8 @@ func parseGroups(out string, gid uint32) []uint32 {
 	return groups
 }
 
-// GroupCache keeps users' groups for a minute. The zero value is ready for use; its methods
-// may be called concurrently.
+// GroupCache keeps users' groups for a minute. The zero value is ready for use. Its methods may be
+// called concurrently.
 type GroupCache struct {
 	mu    sync.Mutex
 	known map[member]cached

@@ -29,8 +29,8 @@ type query struct {
 	name string
 }
 
-// Names returns the numbers of users and groups, as they were a minute ago at most. The zero
-// value is ready for use; its methods may be called concurrently.
+// Names returns the numbers of users and groups, as they were a minute ago at most. The zero value
+// is ready for use. Its methods may be called concurrently.
 type Names struct {
 	Log *slog.Logger // gets a line for each name without a user, or without an answer; nil: none
 
@@ -66,7 +66,7 @@ func (n *Names) number(ctx context.Context, q query) (uint32, error) {
 	if ctx.Err() != nil {
 		return 0, silent("the system", []string{q.in.name, q.name})
 	}
-	// One process for all waiting callers; none of them can end it for the others.
+	// One process for all waiting callers. None of them can end it for the others.
 	v, _, _ := n.asking.Do(q.in.name+":"+q.name, func() (any, error) { return n.renew(q, a), nil })
 	a = v.(answer)
 	return a.id, a.err
@@ -115,8 +115,8 @@ func (a answer) fresh(now time.Time) bool {
 	return now.Sub(a.asked) < keep
 }
 
-// then returns the state of a name after one more answer. A user that is removed counts as such
-// at once; a system that does not answer changes nothing for a while.
+// then returns the state of a name after one more answer. A user that is removed counts as such at
+// once. A system that does not answer changes nothing for a while.
 func (a answer) then(id uint32, err error, now time.Time) answer {
 	switch {
 	case err == nil:

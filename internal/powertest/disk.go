@@ -12,11 +12,11 @@
 //     within a directory survives whole or not at all. After one between two directories
 //     the file has the new name, or the old one, or both; and none if only the directory
 //     of the old one was synced;
-//   - syncfs does nothing, as FUSE has no request for it; FS.SyncBytes is called in its place.
+//   - syncfs does nothing, as FUSE has no request for it. FS.SyncBytes is called in its place.
 //
 // MountJournaled behaves as ext4 and XFS, whose journals keep changes of names in order.
 //
-// Permissions and times always survive; no test is about them.
+// Permissions and times always survive. No test is about them.
 package powertest
 
 import (
@@ -35,7 +35,7 @@ const (
 )
 
 // disk is the state of a file system: the visible one, and the part of it on the disk. Its methods
-// return errnos as system calls do; all of them are EIO once the power is cut.
+// return errnos as system calls do. All of them are EIO once the power is cut.
 type disk struct {
 	mu     sync.Mutex
 	inodes map[uint64]*inode
@@ -112,7 +112,7 @@ func (d *disk) step(format string, args ...any) syscall.Errno {
 	return 0
 }
 
-// get returns an inode; reads fail, too, without power.
+// get returns an inode. Reads fail, too, without power.
 func (d *disk) get(id uint64) (*inode, syscall.Errno) {
 	n := d.inodes[id]
 	switch {

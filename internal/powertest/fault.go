@@ -29,8 +29,8 @@ type faults struct {
 	reached chan struct{}
 }
 
-// Inject begins to count calls, of which one fails; none does with the zero Fault. The
-// channel is closed when that call has come.
+// Inject begins to count calls, of which one fails. None does with the zero Fault. The channel is
+// closed when that call has come.
 func (f *FS) Inject(fault Fault) (reached <-chan struct{}) {
 	s := &f.faults
 	s.mu.Lock()

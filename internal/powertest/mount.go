@@ -24,8 +24,8 @@ type FS struct {
 	server *fuse.Server
 }
 
-// Mount mounts an empty file system on a directory, until the test ends. It skips a test
-// that may not mount; in CI, where nothing may be missing, it fails it.
+// Mount mounts an empty file system on a directory, until the test ends. It skips a test that may
+// not mount. In CI, where nothing may be missing, it fails the test.
 func Mount(tb testing.TB, dir string) *FS {
 	tb.Helper()
 	return mountWith(tb, dir, 0, false)
@@ -159,7 +159,7 @@ func (f *FS) unmount() {
 	f.server = nil
 }
 
-// calls answers the kernel. Node ids are those of inodes; nothing is cached but pages.
+// calls answers the kernel. Node ids are those of inodes. Nothing is cached but pages.
 type calls struct {
 	fuse.RawFileSystem
 	disk   *disk

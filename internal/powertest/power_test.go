@@ -55,7 +55,7 @@ func syncDir(name string) {
 }
 
 // survivals are the possible states after a cut: for each seed one of the trees, each of them for
-// some seed. A tree is "name=content" in order; a content is a letter and how many of it, "-" is
+// some seed. A tree is "name=content" in order. A content is a letter and how many of it, "-" is
 // zeros.
 var survivals = []struct {
 	name  string

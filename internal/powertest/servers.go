@@ -88,7 +88,7 @@ func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 // sameProject reports whether something may be moved from one directory into another: neither into one whose project is
 // inherited and not that of the moved one, nor out of one whose project is inherited into one of another project. mdd_rename
 // calls mdd_rename_sanity_check for it (lustre/mdd/mdd_dir.c). The check is the one that early releases with project quotas
-// make of everything; later ones make it of directories alone, and give a file that is moved the project of its new
+// make of everything. Later ones make it of directories alone, and give a file that is moved the project of its new
 // directory.
 func sameProject(from, to, n Placed) bool {
 	left, leftInherits := from.Project()
@@ -147,7 +147,7 @@ func (c *calls) mayChange(in *fuse.InHeader, dirs ...uint64) fuse.Status {
 	return fuse.OK
 }
 
-// placed returns the servers' part of an inode; nil if there are no servers.
+// placed returns the servers' part of an inode, or nil if there are no servers.
 func (c *calls) placed(id uint64) Placed {
 	c.disk.mu.Lock()
 	defer c.disk.mu.Unlock()
@@ -210,7 +210,7 @@ func (c *calls) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioc
 	return fuse.OK
 }
 
-// Placed returns the servers' part of the inode at a path; nil: there is none.
+// Placed returns the servers' part of the inode at a path, or nil if there is none.
 func (f *FS) Placed(name string) Placed {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()

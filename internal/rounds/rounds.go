@@ -25,10 +25,10 @@ type round[T any] struct {
 	skipped bool // its leader's context ended: the others begin another
 }
 
-// Do returns the result of a run that began after Do was called: of this call's function, with
-// this call's context, or of another call's. A run that failed after the context of its leading
-// call had ended counts for no other; one of them leads another. If the call's
-// own context ends before that, its cause is returned.
+// Do returns the result of a run that began after Do was called: of this call's function, with this
+// call's context, or of another call's. A run that failed after the context of its leading call had
+// ended counts for no other. One of them leads another. If the call's own context ends before that,
+// its cause is returned.
 func (g *Group[T]) Do(ctx context.Context, run func(context.Context) (T, error)) (T, error) {
 	for {
 		r, leads := g.join()

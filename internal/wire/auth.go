@@ -20,8 +20,8 @@ const ConnectionSize = 16
 const maxProofs = 16
 
 // Keyring holds the shared keys of a cluster. The proving side uses the first key that the other
-// side has too; the checking side accepts all. They may be replaced while they are in use:
-// sessions that have begun continue. The nil Keyring holds none. It prints as no key.
+// side has too. The checking side accepts all. They may be replaced while they are in use: sessions
+// that have begun continue. The nil Keyring holds none. It prints as no key.
 type Keyring struct{ keys atomic.Pointer[[][]byte] }
 
 // NewKeyring returns a ring of keys, which are not written to from then on.
@@ -58,8 +58,8 @@ type Exchange struct {
 	client, daemon, channel []byte
 }
 
-// NewExchange describes the handshake on a connection. bb errors do not occur; an error of
-// TLS means that the connection has ended.
+// NewExchange describes the handshake on a connection. bb errors do not occur. An error of TLS
+// means that the connection has ended.
 func NewExchange(conn net.Conn, clientNonce, daemonNonce []byte) (Exchange, error) {
 	x := Exchange{client: clientNonce, daemon: daemonNonce}
 	secure, ok := conn.(*tls.Conn)
@@ -81,8 +81,8 @@ func (x Exchange) DaemonProof(keys ...[]byte) []byte {
 	return all
 }
 
-// Common returns the first of the client's keys whose possession the daemon has proven;
-// nil if there is none.
+// Common returns the first of the client's keys whose possession the daemon has proven, or nil if
+// there is none.
 func (x Exchange) Common(daemonProof []byte, keys [][]byte) []byte {
 	if len(daemonProof) > maxProofs*sha256.Size {
 		return nil
@@ -115,8 +115,8 @@ func (x Exchange) CheckClient(theirs []byte, keys [][]byte, hello *Hello) bool {
 	return false
 }
 
-// proof is HMAC-SHA-256 (RFC 2104); role keeps one side's proof from being sent back to
-// it. Each field is preceded by its length, in 4 bytes.
+// proof is HMAC-SHA-256 (RFC 2104). role keeps one side's proof from being sent back to it. Each
+// field is preceded by its length, in 4 bytes.
 func (x Exchange) proof(key []byte, role string, hello *Hello) []byte {
 	fields := [][]byte{[]byte("forebay session 2 " + role), x.client, x.daemon, x.channel}
 	if hello != nil {

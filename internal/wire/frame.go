@@ -1,5 +1,5 @@
 // Package wire is the control protocol: the protobuf schema that the SDKs share and the frames that
-// carry its messages. It moves frames and checks them; the meaning of the messages is left to the
+// carry its messages. It moves frames and checks them. The meaning of the messages is left to the
 // daemon and the client.
 package wire
 
@@ -35,7 +35,7 @@ type FrameError struct{ Reason string }
 
 func (e *FrameError) Error() string { return "malformed frame: " + e.Reason }
 
-// Header is the fixed part of a frame; forebay.proto draws it.
+// Header is the fixed part of a frame. forebay.proto draws it.
 type Header struct {
 	MessageLength uint32
 	DataLength    uint32
@@ -72,8 +72,8 @@ func parseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// AppendFrame appends the header and the message of a frame to dst; the data, of
-// dataLength bytes, follows it on the connection. A nil message is an empty one.
+// AppendFrame appends the header and the message of a frame to dst. The data, of dataLength bytes,
+// follows it on the connection. A nil message is an empty one.
 func AppendFrame(dst []byte, typ Type, flags uint16, request uint64, m proto.Message, dataLength int) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, make([]byte, HeaderSize)...)

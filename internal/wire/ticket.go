@@ -9,9 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Streams of the one-sided fabric prove that they belong to a session with the ticket
-// that Welcome contains. Both sides prove possession of it; it never crosses the
-// stream itself:
+// Streams of the one-sided fabric prove that they belong to a session with the ticket that Welcome
+// contains. Both sides prove possession of it. It never crosses the stream itself:
 //
 //	dialer   → listener   session (8, little endian) ‖ dialer's nonce (32)
 //	listener → dialer     listener's nonce (32) ‖ HMAC-SHA-256(ticket, "listener" ‖ both nonces ‖ session)
@@ -23,9 +22,9 @@ const TicketSize = 32
 // NewTicket returns a random ticket that cannot be guessed.
 func NewTicket() []byte { return newNonce() }
 
-// ShowTicket is the dialer's side. The stream's deadline is the caller's to set. An
-// error of kind permission means that the listener does not have the ticket; a listener
-// without the session just ends the stream.
+// ShowTicket is the dialer's side. The stream's deadline is the caller's to set. An error of kind
+// permission means that the listener does not have the ticket. A listener without the session just
+// ends the stream.
 func ShowTicket(stream io.ReadWriter, session uint64, ticket []byte) error {
 	var first [8 + NonceSize]byte
 	binary.LittleEndian.PutUint64(first[:], session)
@@ -73,8 +72,8 @@ func CheckTicket(stream io.ReadWriter, ticketOf func(session uint64) []byte) (se
 	return session, nil
 }
 
-// proof is HMAC-SHA-256 (RFC 2104) over fields of fixed length; role keeps one side's
-// proof from being sent back to it.
+// proof is HMAC-SHA-256 (RFC 2104) over fields of fixed length. role keeps one side's proof from
+// being sent back to it.
 func proof(key []byte, role string, fields ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(role))

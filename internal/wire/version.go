@@ -9,7 +9,7 @@ import (
 )
 
 // The versions of the control protocol that this release supports. A session uses the newest that both sides
-// support (Welcome.version); without one in common there is none.
+// support (Welcome.version). Without one in common there is none.
 //
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
@@ -27,10 +27,10 @@ import (
 //   - Never: the frame, Hello, Challenge, Prove, Welcome and Error, beyond new fields:
 //     they carry the reason of a refusal to every version. Numbers are not used twice, and meanings do not change.
 //
-// A release supports its version and the one before, so that a cluster can be upgraded one daemon after the other;
+// A release supports its version and the one before, so that a cluster can be upgraded one daemon after the other.
 // MinVersion follows MaxVersion one behind at the earliest. The one-sided fabrics have versions of their own:
 // Welcome offers a session only those that its version knows. Common work of all daemons of a cluster is done as
-// the oldest of them can (bbd/cluster/version.go); records that outlive a daemon have rules of their own
+// the oldest of them can (bbd/cluster/version.go). Records that outlive a daemon have rules of their own
 // (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
 const (
 	MinVersion = 1
@@ -63,7 +63,7 @@ type Versions struct{ Min, Max uint32 }
 // Own returns this release's versions.
 func Own() Versions { return Versions{MinVersion, MaxVersion} }
 
-// Common returns the newest version that both have; false: there is none.
+// Common returns the newest version that both have. It returns false if there is none.
 func (v Versions) Common(other Versions) (uint32, bool) {
 	newest := min(v.Max, other.Max)
 	return newest, newest >= max(v.Min, other.Min)

@@ -104,7 +104,7 @@ func (x List) Get(name string) (value string, ok bool) {
 // Equal reports whether two have the same names and values.
 func (x List) Equal(other List) bool { return x == other || x.Marked(nil) == other.Marked(nil) }
 
-// Marked returns the attributes with Stored as a function decides; nil: never.
+// Marked returns the attributes with Stored as a function decides. nil means never.
 func (x List) Marked(stored func(Attr) bool) List {
 	if x == "" {
 		return x
@@ -189,7 +189,8 @@ type Change struct {
 	Value string
 }
 
-// Apply carries a change out. NotFound and Exists are about the attribute; NoSpace: there would be more than MaxTotal.
+// Apply carries a change out. NotFound and Exists are about the attribute. NoSpace means that there would be more than
+// MaxTotal.
 func (x List) Apply(c *Change) (List, error) {
 	if err := CheckName(c.Name); err != nil {
 		return x, err

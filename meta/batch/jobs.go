@@ -199,8 +199,8 @@ func (v *view) all() []bb.Lifetime {
 	return list
 }
 
-// Watch calls fn with all batch jobs, now and soon after any of them has changed,
-// until ctx ends; it returns why. fn runs on the caller's goroutine.
+// Watch calls fn with all batch jobs, now and soon after any of them has changed, until ctx ends,
+// and returns the cause. fn runs on the caller's goroutine.
 func (j *Jobs) Watch(ctx context.Context, fn func([]bb.Lifetime)) error {
 	b, err := j.records(ctx)
 	if err != nil {

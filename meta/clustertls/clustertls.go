@@ -26,7 +26,7 @@ const MinKey = 16
 const name = "forebay-namespace"
 
 // New returns a configuration for both ends of a connection between members. The key (HKDF-SHA256,
-// RFC 5869) yields the private key of an authority that each member makes for itself; it signs a
+// RFC 5869) yields the private key of an authority that each member makes for itself. It signs a
 // certificate of this process's own, and demands one of the other end. So a connection is encrypted
 // and both ends have proven that they have the key, which is never sent. A recorded connection
 // cannot be read with a key that leaks later. Certificates hold for clocks that differ by a day.

@@ -48,7 +48,7 @@ func (c *Conn) Subscribe(ctx context.Context, subject string, unread int) (*Subs
 		if err != nil {
 			return nil, bb.Wrap("subscribe", subject, err)
 		}
-		// nats.go flushes only with a deadline; without an answer by then it is asked again.
+		// nats.go flushes only with a deadline. Without an answer by then, the request is repeated.
 		flushing, cancel := context.WithTimeout(ctx, AttemptTimeout)
 		err = c.nc.FlushWithContext(flushing)
 		cancel()
@@ -76,8 +76,8 @@ func (s *Subscription) Receive(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Missed reports whether messages were missed since it was last called, and how many at
-// least; 0 if that is unknown. It is called by one goroutine at a time.
+// Missed reports whether messages were missed since it was last called, and how many at least, or 0
+// if that is unknown. It is called by one goroutine at a time.
 func (s *Subscription) Missed() (n int, missed bool) {
 	if n := s.Dropped(); n > s.dropped {
 		missed := n - s.dropped

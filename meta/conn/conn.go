@@ -33,9 +33,8 @@ var errClosed = errors.New("the connection was closed")
 // Conn is one connection to the server with all requests multiplexed over one
 // subscription.
 //
-// Request-reply of nats.go waits for its context when the connection breaks; here
-// a break fails the requests in flight at once, so that they can be asked again
-// when the server is back.
+// Request-reply of nats.go waits for its context when the connection breaks. Here a break fails the
+// requests in flight at once, so that they can be repeated when the server is back.
 type Conn struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
@@ -268,8 +267,8 @@ func (c *Conn) setUp(server string) {
 	c.log.Info("connected to the namespace server", "server", now)
 }
 
-// setDown notes that there is no connection. The log has a line of each that was lost; of
-// tries to connect that fail, it has the first.
+// setDown notes that there is no connection. The log has a line of each that was lost. Of tries to
+// connect that fail, it has the first.
 func (c *Conn) setDown(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +304,7 @@ func (c *Conn) Status() Status { return c.health.Status() }
 // Logger returns the log of the connection.
 func (c *Conn) Logger() *slog.Logger { return c.log }
 
-// Unreadable counts and logs a record that cannot be decoded; a nil error is none.
+// Unreadable counts and logs a record that cannot be decoded. A nil error is none.
 func (c *Conn) Unreadable(key string, err error) {
 	if err == nil {
 		return

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	// ErrUncertain: the connection broke, or the server was silent, after a request
-	// was sent; it may have been carried out.
+	// ErrUncertain: the connection broke, or the server was silent, after a request was sent. The
+	// request may have been carried out.
 	ErrUncertain = errors.New("the server did not answer")
 	ErrNoServer  = errors.New("no connection to the server")
 	// ErrMaybeDone is ErrUncertain of a change.

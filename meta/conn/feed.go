@@ -53,9 +53,9 @@ type From uint64
 // FromNow is after all that is stored.
 const FromNow From = 0
 
-// Feed begins a feed; it waits for the server until ctx ends. Handle is called by one goroutine at a time,
-// and may block: the server sends no faster than it returns. It may be called once more after Stop has returned.
-// The error is ErrNoStream if there is no such stream.
+// Feed begins a feed. It waits for the server until ctx ends. Handle is called by one goroutine at a time, and
+// may block: the server sends no faster than it returns. It may be called once more after Stop has returned. The
+// error is ErrNoStream if there is no such stream.
 func (c *Conn) Feed(ctx context.Context, stream, subject string, from From, handle func(Fed)) (*Feed, error) {
 	for {
 		f, err := c.feedOnce(ctx, stream, subject, from, handle)

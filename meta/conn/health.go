@@ -40,7 +40,7 @@ type Status struct {
 	Reconnects uint64
 	LastError  string // of the connection; "" if there never was one
 
-	// Silence is why the namespace does not answer although a server is connected; nil: it
+	// Silence is why the namespace does not answer although a server is connected, or nil if it
 	// answers, as far as is known.
 	Silence *Trouble
 }
@@ -58,7 +58,7 @@ func (t *Trouble) String() string {
 		time.Since(t.Since).Round(time.Second), t.Reason, t.Remedy)
 }
 
-// Trouble returns why the namespace does not answer; nil: it does, as far as is known.
+// Trouble returns why the namespace does not answer, or nil if it does, as far as is known.
 func (s *Status) Trouble() *Trouble {
 	switch {
 	case s.Silence != nil && s.Connected:
@@ -261,7 +261,7 @@ func silenceAmong(suspects map[string]*suspicion, remedy string, now time.Time) 
 }
 
 // report writes a line when silence begins, from time to time while it lasts, and when it ends.
-// Said is the time of the last line of a silence; zero: there is none.
+// Said is the time of the last line of a silence, or zero if there is none.
 func (p *prober) report(said time.Time) time.Time {
 	status := p.health.Status()
 	t := status.Trouble()

@@ -18,7 +18,7 @@ type InProcess interface {
 // on with reads.
 type filled interface{ Full() error }
 
-// full returns the error of changes while the disk of the server in this process is full; nil: it is not.
+// full returns the error of changes while the disk of the server in this process is full, or nil if it is not.
 func (o *Options) full() error {
 	if server, ok := o.InProcess.(filled); ok {
 		return server.Full()

@@ -11,8 +11,8 @@ import (
 // Message is a request to the server, or an answer.
 type Message = nats.Msg
 
-// Intercept puts f before all requests that have one answer; nil: nothing. F passes
-// requests on to the server by deliver.
+// Intercept puts f before all requests that have one answer. nil removes it. F passes requests on
+// to the server by deliver.
 func (c *Conn) Intercept(f func(context.Context, []*Message) (*Message, error)) { c.intercept = f }
 
 // LoseFed loses the messages of feeds, begun afterwards, for which f reports true.

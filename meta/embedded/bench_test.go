@@ -280,8 +280,8 @@ func (s *bench) processor() (used []time.Duration) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		// The name may hold blanks; behind it utime and stime are the 12th and 13th
-		// field, in hundredths of a second (proc(5)).
+		// The name may hold blanks. Behind it utime and stime are the 12th and 13th field, in
+		// hundredths of a second (proc(5)).
 		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 		var ticks int64
 		for _, f := range fields[11:13] {

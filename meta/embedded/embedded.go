@@ -37,11 +37,11 @@ const (
 
 // Options are the server's files, addresses and secrets.
 type Options struct {
-	// Dir holds the streams. It is made if it is not there; one server at a time
-	// may use it, which its owner has to see to.
+	// Dir holds the streams. It is made if it is not there. One server at a time may use it, which
+	// its owner has to ensure.
 	Dir string
-	// Name is the server's name in its cluster, and must stay the same once
-	// Dir was made. Default "forebay"; a cluster's server needs one of its own.
+	// Name is the server's name in its cluster, and must stay the same once Dir was made. Default
+	// "forebay". A cluster's server needs one of its own.
 	Name string
 	// Listen is the address, host:port with port 0 for any free one, on which others
 	// may connect. "" for none: then only InProcessConn reaches the server. One that is
@@ -50,7 +50,7 @@ type Options struct {
 	// Advertise is the address of Listen for clients that are connected elsewhere in the cluster,
 	// host:port. "": the addresses of this node's interfaces.
 	Advertise string
-	// Cluster makes the server one of several; nil: it is alone.
+	// Cluster makes the server one of several. nil means that it is alone.
 	Cluster *Cluster
 	// Key is the cluster key. Connections to Listen and to the cluster's address
 	// have to prove its possession, and are encrypted (see clustertls).
@@ -58,22 +58,22 @@ type Options struct {
 	// Keys, if not nil, returns the keys that are in use now, Key at first: connections
 	// that are made from then on show the first and accept all.
 	Keys func() [][]byte
-	// TLS, if not nil, replaces the configuration made from Key, at both ends of the
-	// connections among servers; so it holds certificates and both pools.
+	// TLS, if not nil, replaces the configuration made from Key, at both ends of the connections
+	// among servers. So it holds certificates and both pools.
 	TLS *tls.Config
 	// SyncInterval is the time between syncs of files to the disk. Acknowledged changes survive the
-	// death of the process in any case; of the machine only if they were synced, or if most of the
-	// other servers survive. 0: a second.
+	// death of the process in any case. They survive the death of the machine only if they were
+	// synced, or if most of the other servers survive. 0: a second.
 	SyncInterval time.Duration
 	// SyncAlways syncs before each acknowledgement, at the disk's cost.
 	SyncAlways bool
-	// BatchDir is a folder in memory (tmpfs) for batches that are on their way into a
-	// stream; "": they are beside the stream, and the server syncs each of them, which
-	// takes most of an atomic change's time. There they survive the process, so that the
-	// next one finishes a batch that it had begun, but not the machine: one that dies may
-	// leave the last batch half done, as it may lose all that was not synced. While there is no
-	// room, they are beside the stream. Not used with SyncAlways, nor by streams with copies,
-	// whose batches the server has in memory anyway.
+	// BatchDir is a folder in memory (tmpfs) for batches that are on their way into a stream. If it
+	// is "", they are beside the stream, and the server syncs each of them, which takes most of an
+	// atomic change's time. There they survive the process, so that the next one finishes a batch
+	// that it had begun, but not the machine: one that dies may leave the last batch half done, as
+	// it may lose all that was not synced. While there is no room, they are beside the stream. Not
+	// used with SyncAlways, nor by streams with copies, whose batches the server has in memory
+	// anyway.
 	BatchDir string
 	Logger   *slog.Logger // default: discard
 }
@@ -84,7 +84,7 @@ type Cluster struct {
 	Name string // the same for all; default "forebay"
 	// Listen is where the other servers connect, host:port.
 	Listen string
-	// Advertise is the address of Listen for them, host:port; "": as Listen.
+	// Advertise is the address of Listen for them, host:port. "" means as Listen.
 	Advertise string
 	// Routes are the addresses, host:port, of all servers of the cluster, this one too:
 	// 3 or 5. Their number is how many the first start waits for.
@@ -379,8 +379,8 @@ func (o *Options) settle() time.Duration {
 // syncPatience is how long two syncs of a stream's files may take.
 const syncPatience = 10 * time.Second
 
-// URL returns where other processes may connect; "" if nowhere. They need the Key or
-// the TLS of Options, if it has one.
+// URL returns where other processes may connect, or "" if nowhere. They need the Key or the TLS of
+// Options, if it has one.
 func (e *Server) URL() string {
 	at := e.server().Addr()
 	if at == nil {

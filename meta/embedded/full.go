@@ -64,8 +64,8 @@ func tellsFull(text string) bool {
 	return strings.Contains(text, unix.ENOSPC.Error()) || strings.Contains(text, unix.EDQUOT.Error())
 }
 
-// Full returns the error of changes while the disk of the server's folder is full; nil: it is not, or others of the
-// cluster go on.
+// Full returns the error of changes while the disk of the server's folder is full, or nil if it is not, or others
+// of the cluster go on.
 func (e *Server) Full() error {
 	if !e.full.is.Load() || e.o.Cluster != nil {
 		return nil

@@ -125,7 +125,7 @@ func Subscribe(ctx context.Context, c *conn.Conn, buffer string) (*Subscription,
 	return &Subscription{c: c, sub: sub}, nil
 }
 
-// Next waits for the next event. A *MissedError: some are missing before the next one; the
+// Next waits for the next event. A *MissedError: some are missing before the next one. The
 // subscription goes on. Cancelled after Close, or when ctx ends.
 func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 	s.reading.Lock()

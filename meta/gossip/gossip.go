@@ -1,6 +1,6 @@
 // Package gossip spreads the members of the cluster, their addresses and their usage: hints for placement and
-// suspicion, never truth about data. It spreads one small record a daemon with
-// memberlist, whose only importer it is; it must never know buffers, files or leases.
+// suspicion, never truth about data. It spreads one small record a daemon with memberlist, whose only
+// importer it is. It must never know buffers, files or leases.
 package gossip
 
 import (
@@ -40,12 +40,12 @@ const (
 // Options are our own record in gossip, and the members to ask.
 type Options struct {
 	Node bb.NodeID
-	// Listen is host:port for UDP and TCP; port 0 takes any that is free.
+	// Listen is host:port for UDP and TCP. Port 0 takes any that is free.
 	Listen string
 	// Advertise is the address for others, host:port. "" for Listen, or a private
 	// address of this node where Listen is every one.
 	Advertise string
-	// Join lists addresses of other members; any one of them is enough:
+	// Join lists addresses of other members. Any one of them is enough:
 	//
 	//	host:port,host:port   these, all addresses of each name
 	//	dns:name:port         all addresses of a name
@@ -108,8 +108,8 @@ func loopback(host string) bool {
 
 // Gossip is one member's part in it. Its methods may be called concurrently.
 //
-// Its goroutines are memberlist's, one that publishes and one that joins; the last
-// two are waited for by Close.
+// Its goroutines are memberlist's, one that publishes and one that joins. The last two are waited
+// for by Close.
 type Gossip struct {
 	options   Options
 	log       *slog.Logger
@@ -177,8 +177,8 @@ type Stats struct {
 	Health     int    // memberlist's score of this node's own reaction time: 0 is good
 }
 
-// Start joins gossip until Close. It tries once and then returns;
-// joining continues until a member answers, and after partitions.
+// Start joins gossip until Close. It tries once and then returns. Joining continues until a member answers, and after
+// partitions.
 //
 // A daemon whose name another one has is refused: Start returns bb.Exists, or, where
 // that is found out later, Done is closed and Err returns it. It leaves without a
@@ -198,7 +198,7 @@ func Start(ctx context.Context, o Options, self Member) (*Gossip, error) {
 	if err := g.set(self); err != nil {
 		return nil, err
 	}
-	// Its life is from here to Close; ctx bounds only the start.
+	// Its life is from here to Close. ctx bounds only the start.
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.create(ctx); err != nil {
 		g.cancel()
@@ -397,7 +397,7 @@ func (g *Gossip) Addr() string { return g.address }
 // daemon has its name.
 func (g *Gossip) Done() <-chan struct{} { return g.ctx.Done() }
 
-// Err returns the reason why Done was closed; nil after Close alone.
+// Err returns the reason why Done was closed, or nil after Close alone.
 func (g *Gossip) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -191,10 +191,10 @@ func (g *Gossip) join() {
 	}
 }
 
-// exchanges are the rounds, some five and twenty seconds after the start, in which a
-// member exchanges its whole state with another one. While many start at once, each sends
-// news on only as often as suits the few members in its list so far, and some get lost;
-// memberlist's own exchange would come minutes later.
+// exchanges are the rounds, some five and twenty seconds after the start, in which a member
+// exchanges its whole state with another one. While many start at once, each sends news on only as
+// often as suits the few members in its list so far, and some get lost. memberlist's own exchange
+// would come minutes later.
 var exchanges = []int{4, 6}
 
 func (g *Gossip) exchange() {

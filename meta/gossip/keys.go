@@ -75,9 +75,9 @@ func install(ring *memberlist.Keyring, keys [][]byte) error {
 	if first < 0 {
 		return nil
 	}
-	// RemoveKey shifts, in place, an array that is being read to decrypt; only of the
-	// last key it takes nothing but the end. So all from the first unwanted one on are
-	// removed from behind, and those that stay are added again.
+	// RemoveKey shifts, in place, an array that is being read to decrypt. Only of the last key it
+	// takes nothing but the end. So all from the first unwanted one on are removed from behind, and
+	// those that stay are added again.
 	for _, k := range slices.Backward(now[first:]) {
 		if err := ring.RemoveKey(k); err != nil {
 			return err

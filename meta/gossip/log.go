@@ -9,8 +9,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// memberlist's message of its own suspicion. It reports it nowhere else; should a
-// new release change it, TestSuspect fails.
+// memberlist's message of its own suspicion. It reports it nowhere else. If a new release changes
+// it, TestSuspect fails.
 const (
 	suspectBefore = "Suspect "
 	suspectAfter  = " has failed, no acks received"

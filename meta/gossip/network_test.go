@@ -12,9 +12,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// network connects members in memory. Packets take no time; some may be lost, and
-// the network may be cut in two. Bytes are counted as sent, without headers below
-// memberlist's.
+// network connects members in memory. Packets take no time. Some may be lost, and the network may
+// be cut in two. Bytes are counted as sent, without headers below memberlist's.
 type network struct {
 	loss atomic.Uint64 // one packet of so many is lost; 0: none
 
@@ -38,7 +37,7 @@ func address(i int) string {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 7946).String()
 }
 
-// partition cuts the network between those for which half is true and the others; nil heals it.
+// partition cuts the network between those for which half is true and the others. nil heals it.
 func (n *network) partition(half func(address string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 //	0 none   1 IPv4, port   2 IPv6, port   3 a name (string), port   4 the host of the
 //	address before, port   5 any other (string)
 //
-// Newer formats append to the body; readers skip unknown fields.
+// Newer formats append to the body. Readers skip unknown fields.
 const (
 	formatVersion = 1
 	recordHead    = 4
@@ -51,7 +51,7 @@ const (
 	addrOther
 )
 
-// encode returns the record of m, of a time; bb.Invalid if it does not fit into
+// encode returns the record of m, of a time. It returns bb.Invalid if it does not fit into
 // MaxRecord.
 func encode(m *Member, at uint32) ([]byte, error) {
 	b := make([]byte, recordHead, 256)

@@ -32,7 +32,7 @@ const (
 // more than they should. Time is synctest's: it passes when there is nothing left to do, so that
 // the members' views depend on the protocol and not on how few processors they share here.
 //
-// FOREBAY_MEMBERS=1000 has as many; that takes six minutes and 3 GB.
+// FOREBAY_MEMBERS=1000 has as many. That takes six minutes and 3 GB.
 func TestManyMembers(t *testing.T) {
 	members := 150
 	if testing.Short() {

@@ -51,7 +51,7 @@ func (g *Gossip) bind(ctx context.Context, c *memberlist.Config) error {
 	return nil
 }
 
-// numeric resolves host:port; an empty host is every address of this node.
+// numeric resolves host:port. An empty host is every address of this node.
 func numeric(ctx context.Context, address string) (ip string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

@@ -27,9 +27,9 @@ const (
 	levels       = 255
 )
 
-// passes is how often a member sends on an entry that is new to it. If each does so to
-// as many others at random, all but e^-5 of them, under one in a hundred, receive it;
-// the rest receive the next one, or the member's state in an exchange.
+// passes is how often a member sends on an entry that is new to it. If each does so to as many
+// others at random, all but e^-5 of them, under one in a hundred, receive it. The rest receive the
+// next one, or the member's state in an exchange.
 const passes = 5
 
 // usage is one entry.
@@ -180,7 +180,7 @@ func (g *Gossip) later() uint32 {
 	return at
 }
 
-// hear adopts received usage of members; on: it is sent on.
+// hear adopts received usage of members. on means that it is sent on.
 func (g *Gossip) hear(message []byte, on bool) {
 	all, err := decodeUsage(message)
 	if err != nil {

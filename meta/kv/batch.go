@@ -53,8 +53,8 @@ func Check(key string, revision uint64) Change {
 // Commit carries out all changes, a thousand at most, or none and errConflict if one of them
 // meets another revision than expected. It returns the revision of each change.
 //
-// The server writes a batch message by message; killed in between, it finishes when
-// it starts again.
+// The server writes a batch message by message. Killed in between, it finishes when it starts
+// again.
 func (b *Bucket) Commit(ctx context.Context, changes []Change) ([]uint64, error) {
 	id := b.c.Nonce()
 	msgs := make([]*nats.Msg, len(changes))
@@ -134,7 +134,7 @@ func (b *Bucket) attempt(ctx context.Context, msgs []*nats.Msg) (uint64, error) 
 }
 
 // errBusy: the server has too many batches at a time, has no room for this one until it keeps batches
-// elsewhere (meta/embedded/batches), or lost the beginning of it; it has changed nothing.
+// elsewhere (meta/embedded/batches), or lost the beginning of it. It has changed nothing.
 var errBusy = errors.New("the server cannot take the batch now")
 
 func parseBatchAck(data []byte) (uint64, error) {
@@ -151,10 +151,9 @@ func parseBatchAck(data []byte) (uint64, error) {
 // becameOf finds out the outcome of a batch that was refused: by a server that had
 // carried it out before, or has old revisions, or rightly (see publish).
 //
-// All its reads are of one moment. If a message of the batch is found,
-// the batch was carried out. If all its expectations hold, it was not, and can be
-// sent again (ErrInProcess). If one of them holds no more, it can
-// never be carried out; and it never was, if one of the keys that it would have
+// All its reads are of one moment. If a message of the batch is found, the batch was carried out.
+// If all its expectations hold, it was not, and can be sent again (ErrInProcess). If one of them
+// holds no more, it can never be carried out. It never was, if one of the keys that it would have
 // written is as it was before.
 func (b *Bucket) becameOf(ctx context.Context, id string, changes []Change, lost bool) (uint64, error) {
 	found, err := b.revisions(ctx, changes)

@@ -89,7 +89,7 @@ func (b *Bucket) Name() string { return b.name }
 // Logger returns the log of the connection.
 func (b *Bucket) Logger() *slog.Logger { return b.c.Logger() }
 
-// Unreadable counts and logs a record that cannot be decoded; a nil error is none.
+// Unreadable counts and logs a record that cannot be decoded. A nil error is none.
 func (b *Bucket) Unreadable(key string, err error) { b.c.Unreadable(key, err) }
 
 // Unavailable is the error of an operation whose context ended while the server did not
@@ -309,14 +309,15 @@ func writer(h nats.Header) string {
 }
 
 // Put stores data under a key if its revision is expected (0: it does not exist), and returns the
-// new revision; else errConflict. If the answer is lost, it finds out the outcome of the change.
+// new revision. Otherwise it returns errConflict. If the answer is lost, it finds out the outcome
+// of the change.
 func (b *Bucket) Put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error) {
 	id := b.c.Nonce()
 	h := nats.Header{hdrExpected: {strconv.FormatUint(expected, 10)}, hdrNonce: {id}}
 	return b.publish(ctx, key, data, h, expected, id)
 }
 
-// Create stores data under a key that must not exist; else errConflict and the existing record.
+// Create stores data under a key that must not exist. Otherwise it returns errConflict and the existing record.
 func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone uint64) (uint64, Record, error) {
 	for try := 0; ; try++ {
 		seq, err := b.Put(ctx, key, data, tombstone)
@@ -335,11 +336,11 @@ func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone 
 	}
 }
 
-// Remove deletes a key if its revision is expected; else errConflict. The marker that it
-// leaves stays for good, or until the key is used again. The server drops a version that
-// another one replaces from its index, not from its log: were the marker to expire
-// (Nats-TTL), or to be deleted, a server that is killed would find the version before it
-// in the log and restore it as the newest (nats-server 2.15, TestRemovedStaysRemoved).
+// Remove deletes a key if its revision is expected. Otherwise it returns errConflict. The marker
+// that it leaves stays for good, or until the key is used again. The server drops a version that
+// another one replaces from its index, not from its log: were the marker to expire (Nats-TTL), or
+// to be deleted, a server that is killed would find the version before it in the log and restore it
+// as the newest (nats-server 2.15, TestRemovedStaysRemoved).
 func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint64, error) {
 	return b.RemoveFile(ctx, key, expected, 0)
 }
@@ -365,10 +366,10 @@ func (b *Bucket) Discard(key string, expected uint64) {
 // publish sends one change until the server reports its outcome. The change has
 // an id, by which its record can be distinguished from another writer's.
 //
-// A refusal decides nothing where there are several copies: it may come from a
-// leader that is none any more and has old revisions, or be owed to a change that
-// was lost with its leader. So the record is read then, by a read that is never
-// old; if that still has the expected revision, the change is sent again.
+// A refusal decides nothing where there are several copies: it may come from a leader that is none
+// any more and has old revisions, or be owed to a change that was lost with its leader. So the
+// record is read then, by a read that is never old. If that still has the expected revision, the
+// change is sent again.
 func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {
 	lost := false
 	for try := 0; ; try++ {

@@ -28,7 +28,7 @@ import (
 // waits until it is acknowledged: only a leader that a majority follows can do that, and the copies
 // apply all changes in one order. Then it reads from any copy, in practice that of the server it is
 // connected to, for its key and the barrier's at one moment. If the barrier in the answer is at
-// least as new as its own, so is the rest; if not, it reads again. Waiting readers share the next
+// least as new as its own, so is the rest. If not, it reads again. Waiting readers share the next
 // barrier, so that there is never more than one in flight for any number of readers.
 //
 // The same makes outcomes certain: that a record exists, or does not, is

@@ -23,13 +23,12 @@ const (
 // ErrStop ends a scan early.
 var ErrStop = errors.New("stop")
 
-// Scan calls fn with every record whose key matches a filter, deleted ones too,
-// until it has caught up with the bucket. A key that changes meanwhile comes again,
-// with its newer revision; one that exists throughout comes at least once. fn may
-// keep the record's data but not the record. An error of fn ends the scan; errStop
-// ends it well.
+// Scan calls fn with every record whose key matches a filter, deleted ones too, until it has caught
+// up with the bucket. A key that changes meanwhile comes again, with its newer revision. One that
+// exists throughout comes at least once. fn may keep the record's data but not the record. An error
+// of fn ends the scan. errStop ends it well.
 //
-// Few keys come in one answer; many through a feed, at the pace of fn.
+// Few keys come in one answer. Many come through a feed, at the pace of fn.
 func (b *Bucket) Scan(ctx context.Context, filter string, fn func(*Record) error) error {
 	records, all, err := b.Newest(ctx, filter)
 	if err != nil {
@@ -67,8 +66,8 @@ func (b *Bucket) newestOnce(ctx context.Context, body []byte) (records []Record,
 // errTooMany: the server does not search so many keys at once.
 var errTooMany = errors.New("too many keys")
 
-// many sends a direct get that has up to n answers, all of one moment, and calls fn
-// with each; all reports whether there are no more.
+// many sends a direct get that has up to n answers, all of one moment, and calls fn with each. all
+// reports whether there are no more.
 func (b *Bucket) many(ctx context.Context, query []byte, n int, fn func(*Record) error, all *bool) error {
 	some := false
 	msg := &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: query}
@@ -174,9 +173,9 @@ func (b *Bucket) drain(ctx context.Context, from uint64, msgs <-chan conn.Fed, f
 	}
 }
 
-// rest calls fn with the records from a sequence on. Each answer is of one moment, so
-// the one after which nothing is left has caught up, however fast others write; where
-// there are several copies, if it also holds a barrier that was put for it.
+// rest calls fn with the records from a sequence on. Each answer is of one moment, so the one after
+// which nothing is left has caught up, however fast others write. Where there are several copies,
+// it must also hold a barrier that was put for it.
 func (b *Bucket) rest(ctx context.Context, filter string, from uint64, fn func(*Record) error) error {
 	for try := 0; ; try++ {
 		barrier := uint64(0)

@@ -77,7 +77,7 @@ func unhex(c byte) int {
 // anyNode stands for any node in a key. No node's name is encoded like that.
 const anyNode = "=any"
 
-// NodeToken encodes a node's name as one token; "" stands for any node.
+// NodeToken encodes a node's name as one token. "" stands for any node.
 func NodeToken(node bb.NodeID) string {
 	if node == "" {
 		return anyNode

@@ -17,7 +17,7 @@ import (
 )
 
 // Each stream has one leader, which does most of the work for it. The server draws one when the
-// stream is made, and another when that stops; a server that comes back gets none. So after a
+// stream is made, and another when that stops. A server that comes back gets none. So after a
 // rolling restart one server may lead nearly all (23 of 24 were seen), and the one that started
 // last none. Embedded servers are hard to change by hand: the daemon whose server leads the cluster
 // requests their handovers.

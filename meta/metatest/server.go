@@ -41,7 +41,7 @@ func StartListening(t testing.TB, dir, listen string) *embedded.Server {
 	return s
 }
 
-// WantKind fails unless an error is of a kind; 0: unless there is none.
+// WantKind fails unless an error is of a kind. 0 means that there must be none.
 func WantKind(t testing.TB, what string, err error, kind bb.Kind) {
 	t.Helper()
 	if kind == 0 && err != nil || kind != 0 && bb.KindOf(err) != kind {

@@ -10,14 +10,14 @@ import (
 	"forebay/meta/kv"
 )
 
-// Attr are the attributes that SetAttr changes; nil leaves one as it is.
+// Attr are the attributes that SetAttr changes. nil leaves one as it is.
 type Attr struct {
 	Mode  *fs.FileMode // permission bits
 	UID   *uint32
 	GID   *uint32
 	MTime *time.Time
 	Xattr *xattr.Change // of one extended attribute
-	// Revision, if not 0, is the one that the entry is expected to have; else Busy with ErrConflict.
+	// Revision, if not 0, is the one that the entry is expected to have. Otherwise the error is Busy with ErrConflict.
 	Revision uint64
 }
 
@@ -59,8 +59,8 @@ type Owner struct {
 
 // RenameOptions are the options of Rename.
 type RenameOptions struct {
-	// Replace allows a file to replace a file and a directory an empty directory, as
-	// rename(2) does; without it any entry at the new place is Exists.
+	// Replace allows a file to replace a file and a directory an empty directory, as rename(2)
+	// does. Without it any entry at the new place is Exists.
 	Replace bool
 	// StoreOp leaves a StoreOp in the same atomic change.
 	StoreOp bool
@@ -76,7 +76,7 @@ type Renamed struct {
 type RemoveOptions struct {
 	// StoreOp leaves a StoreOp for the removed entry, in the same atomic change.
 	StoreOp bool
-	// Revision, if not 0, is the one that Remove expects the entry to have; else
+	// Revision, if not 0, is the one that Remove expects the entry to have. Otherwise the error is
 	// Busy with ErrConflict.
 	Revision uint64
 }

@@ -13,10 +13,10 @@ const (
 	OpRemove
 )
 
-// StoreOp is a rename or a removal that happened in the namespace and that the
-// backing store has yet to follow. It was stored in the same atomic change, and the
-// paths are those at that moment; so carried out in the order of Seq, operations
-// lead the store to the names of the namespace, after any crash in between.
+// StoreOp is a rename or a removal that happened in the namespace and that the backing store has
+// yet to follow. It was stored in the same atomic change, and the paths are those at that moment.
+// So, carried out in the order of Seq, operations lead the store to the names of the namespace,
+// after any crash in between.
 //
 // It belongs to one node, which carries it out: at first to the one whose change it
 // was. Another one makes it its own by compare-and-set (TakeOverStoreOps), which changes

@@ -2,7 +2,7 @@
 // renames and removals that its backing store has yet to follow. It must never know how an engine keeps them
 // (meta/nsbucket, meta/nslog), nor buffers, transactions or the connection to the server.
 //
-// Tree is the interface for callers; namespacetest holds every engine to it.
+// Tree is the interface for callers. namespacetest holds every engine to it.
 package namespace
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Tree is the namespace of a buffer for its callers: its directories and files, and the changes that
-// the backing store has yet to follow. It is safe for concurrent use; namespacetest is its
+// the backing store has yet to follow. It is safe for concurrent use. namespacetest is its
 // conformance suite. nsbucket.Namespace has the contract of each method.
 type Tree interface {
 	Buffer() string

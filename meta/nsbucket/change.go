@@ -79,8 +79,8 @@ func dirGone(op, name string) error {
 	return bb.E(bb.NotFound, op, name, "its directory has been removed")
 }
 
-// settledDir returns the revision of a directory's record without a mark of
-// removal, which it takes off; errConflict if it must be called again.
+// settledDir returns the revision of a directory's record without a mark of removal, which it takes off. It returns
+// errConflict if it must be called again.
 func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, gone bool, err error) {
 	c, err := ns.loadDir(ctx, dir)
 	if err != nil || !c.Live || !c.Value.Removing {
@@ -226,9 +226,9 @@ func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o 
 	return bb.Entry{}, kv.Wrap("mkdir", name, kv.ErrRevision)
 }
 
-// Remove removes a file or an empty directory and returns the entry that it was.
-// NotEmpty for a directory that holds something; *Unfolded for one that a transaction is
-// committed into, whose output is not in it yet.
+// Remove removes a file or an empty directory and returns the entry that it was. It returns
+// NotEmpty for a directory that is not empty, and *Unfolded for one that a transaction is committed
+// into, whose output is not in it yet.
 func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
@@ -290,8 +290,8 @@ func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o namespace.Rem
 	return ns.commit(ctx, changes, []entryChange{{id: entryID{e.Parent, e.Name}, change: n + 1}}, []dirChange{{dir: e.Dir, change: n}})
 }
 
-// markEmpty marks a directory as being removed and then finds it empty (steps R1 and
-// R2); it returns the revision of the marked record. NotEmpty takes the mark off.
+// markEmpty marks a directory as being removed and then finds it empty (steps R1 and R2). It
+// returns the revision of the marked record. NotEmpty takes the mark off.
 func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uint64, error) {
 	c, err := ns.loadDir(ctx, e.Dir)
 	if err != nil {

@@ -34,7 +34,7 @@ func (ns *Namespace) read(ctx context.Context, dir bb.DirID) (*listing.Listing, 
 // List returns at most limit entries of a directory with names above after, sorted by name, and
 // whether there are more. Pages asked for one after the other, each after the last name of the one
 // before, show every entry that existed throughout, none twice and none that never existed. A first
-// page (after "") is always of now; it costs reading the directory, since the server has no order
+// page (after "") is always of now. It costs reading the directory, since the server has no order
 // of names. The listing of a large directory is kept for a minute for the pages that follow.
 func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*listing.Listing, error) { return ns.read(ctx, dir) })
@@ -82,10 +82,10 @@ func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() er
 	return entries, more, nil
 }
 
-// Scan calls fn with every entry of a directory, in no order and without holding
-// them. An entry that changes meanwhile may come again, with a newer revision, or
-// come although it is gone by the end; one that exists throughout comes. fn may
-// use the namespace; its error ends the scan and is returned.
+// Scan calls fn with every entry of a directory, in no order and without holding them. An entry
+// that changes meanwhile may come again, with a newer revision, or come although it is gone by the
+// end. One that exists throughout comes. fn may use the namespace. Its error ends the scan and is
+// returned.
 func (ns *Namespace) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
 	if err := ns.checkDir(ctx, dir); err != nil {
 		return err

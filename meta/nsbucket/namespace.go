@@ -22,8 +22,8 @@ import (
 // but renames can hang a deep tree below another.
 const maxAncestors = 16 * bb.MaxDepth
 
-// Namespace is the tree of directories and files of one buffer. It is safe for
-// concurrent use; all users of one process share one Namespace a buffer.
+// Namespace is the tree of directories and files of one buffer. It is safe for concurrent use. All users of one process
+// share one Namespace a buffer.
 //
 // # Why a directory cannot vanish under a new entry
 //
@@ -38,16 +38,15 @@ const maxAncestors = 16 * bb.MaxDepth
 //	                      (compare-and-set), C2 again       R3 one batch: delete d.D if still
 //	             gone → delete e.D.name, NotFound              as marked in R1, delete D's entry
 //
-// Suppose that a creator succeeded and a removal too. The creator's last C2 found
-// d.D without that removal's mark, or took it off. If it took it off, R3 fails. If
-// C2 came after R3, it found D gone. So C2 came before R1; then so did C1, and R2
-// found the entry. Each step is one linearizable operation of the server; with a
-// cache, C2 may be answered by it, and the mark is in the cache before R2 begins,
-// so the same holds. A remover or creator that dies in between leaves a mark, which
-// changes nothing, or an entry in a directory that is gone, which no path reaches.
+// Suppose that a creator succeeded and a removal too. The creator's last C2 found d.D without that
+// removal's mark, or took it off. If it took it off, R3 fails. If C2 came after R3, it found D
+// gone. So C2 came before R1. Then so did C1, and R2 found the entry. Each step is one linearizable
+// operation of the server. With a cache, C2 may be answered by it, and the mark is in the cache
+// before R2 begins, so the same holds. A remover or creator that dies in between leaves a mark,
+// which changes nothing, or an entry in a directory that is gone, which no path reaches.
 //
-// Rename puts an entry into its new directory in a batch that checks that d.D has
-// the revision that was read, unmarked; a mark is taken off first.
+// Rename puts an entry into its new directory in a batch that checks that d.D has the revision that
+// was read, unmarked. A mark is taken off first.
 type Namespace struct {
 	namespace.StoreLog // ops
 
@@ -72,7 +71,7 @@ type Options struct {
 	// SoleWriter: this Namespace alone changes the bucket. It answers from a
 	// write-through cache.
 	SoleWriter bool
-	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
+	// CacheEntries bounds that cache, about 600 bytes each. The default is 32,768.
 	CacheEntries int
 }
 
@@ -225,8 +224,8 @@ func (ns *Namespace) Root(ctx context.Context) (bb.Entry, error) {
 	return c.Value, kv.Wrap("stat", ns.address(), err)
 }
 
-// Lookup returns the entry of a name in a directory; NotFound if there is none. The
-// entry's Holders may be shared and must not be changed in place.
+// Lookup returns the entry of a name in a directory, or NotFound if there is none. The entry's
+// Holders may be shared and must not be changed in place.
 func (ns *Namespace) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
 	if err := checkPlace(dir, name); err != nil {
 		return bb.Entry{}, err
@@ -330,9 +329,9 @@ func (ns *Namespace) SetAttr(ctx context.Context, dir bb.DirID, name string, a n
 	return ns.Update(ctx, dir, name, a.Apply)
 }
 
-// Update changes an entry with fn, again on its newest revision whenever another writer
-// changed it meanwhile, and returns it as stored. An error of fn ends it and is
-// returned as it is; fn must not change the entry's place, type or directory id.
+// Update changes an entry with fn, again on its newest revision whenever another writer changed it
+// meanwhile, and returns it as stored. An error of fn ends it and is returned as it is. fn must not
+// change the entry's place, type or directory id.
 func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn func(*bb.Entry) error) (bb.Entry, error) {
 	if dir != 0 || name != "" {
 		if err := checkPlace(dir, name); err != nil {

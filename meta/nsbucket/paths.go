@@ -15,11 +15,10 @@ import (
 	"forebay/meta/retry"
 )
 
-// Paths of directories follow from their reverse records, of which several must be
-// read. Every rename of a directory rewrites the paths key (x.paths) in the same
-// batch, so records read between two reads of that key that found one revision are
-// of one moment; and a change that depends on a path checks in its own batch that
-// the revision is still the same.
+// Paths of directories follow from their reverse records, of which several must be read. Every
+// rename of a directory rewrites the paths key (x.paths) in the same batch, so records read between
+// two reads of that key that found one revision are of one moment. A change that depends on a path
+// checks in its own batch that the revision is still the same.
 
 const maxKnownPaths = 1 << 16
 
@@ -53,7 +52,7 @@ func (k *knownPaths) put(dir bb.DirID, path string, version uint64) {
 	k.paths[dir] = path
 }
 
-// renaming is called before a rename of a directory is sent; the function that it returns is called
+// renaming is called before a rename of a directory is sent. The function that it returns is called
 // with its outcome.
 func (k *knownPaths) renaming() func(error) {
 	k.Lock()

@@ -135,8 +135,8 @@ func TestRemovalsApart(t *testing.T) {
 	})
 }
 
-// TestRemovalGivenUp: a caller that gives up before its batch begins has removed nothing, and
-// takes nothing from the others; also if the batch would have been begun by it.
+// TestRemovalGivenUp: a caller that gives up before its batch begins has removed nothing, and takes
+// nothing from the others. That holds too if it would have begun the batch.
 func TestRemovalGivenUp(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {

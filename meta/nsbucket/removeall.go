@@ -87,7 +87,7 @@ func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o namespace.R
 	return bb.E(bb.NotEmpty, "remove", dir.String(), "others keep adding entries")
 }
 
-// Sample returns some entries of a directory; none if it is empty or gone.
+// Sample returns some entries of a directory, or none if it is empty or gone.
 func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
 	found := map[string]bb.Entry{}
 	err := ns.scanEntries(ctx, record.EntriesOf(dir), func(e bb.Entry) error {

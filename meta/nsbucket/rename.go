@@ -15,10 +15,10 @@ import (
 )
 
 // Rename moves a file or a directory, with all that it holds, to a new name, in one atomic batch of
-// any content. Invalid if a directory would come to lie below itself; IsDirectory and NotDirectory
-// if a file and a directory would replace each other; NotEmpty if a directory would replace one
-// that holds something; *Unfolded if it would replace one that a transaction is committed into,
-// whose output is not in it yet.
+// any content. It returns Invalid if a directory would come to lie below itself, IsDirectory and
+// NotDirectory if a file and a directory would replace each other, NotEmpty if a directory would
+// replace one that is not empty, and *Unfolded if it would replace one that a transaction is
+// committed into, whose output is not in it yet.
 //
 // All renames of directories in a buffer go one after the other: each expects, and
 // rewrites, the paths key, which it reads before it climbs from the new place to the
@@ -180,8 +180,8 @@ func (r *rename) kept() bb.Flushed {
 }
 
 // attempts returns the contents that flushes may have put under the new name by the time that the store has
-// followed. A file that was never flushed leaves those of its attempts under its old name, and has
-// them removed there; one that was flushed takes them along, if one has replaced the flushed object.
+// followed. A file that was never flushed leaves those of its attempts under its old name, and has them
+// removed there. One that was flushed takes them along, if one has replaced the flushed object.
 func (r *rename) attempts() []bb.Content {
 	var all []bb.Content
 	if r.moved.Flushed.Generation != 0 {
@@ -241,8 +241,8 @@ func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
 	return nil
 }
 
-// renameOp makes the StoreOp of a rename. Of a directory, the batch itself expects
-// the paths key as it was before; the paths are then checked against that.
+// renameOp makes the StoreOp of a rename. Of a directory, the batch itself expects the paths key as
+// it was before. The paths are then checked against that.
 func (ns *Namespace) renameOp(ctx context.Context, r *rename) (kv.Change, error) {
 	from, paths, err := ns.pathOf(ctx, r.src.dir)
 	if err != nil {

@@ -116,8 +116,8 @@ func TestStoppedRead(t *testing.T) {
 	}
 }
 
-// An owner without calls appends nothing; one that is asked all the time renews its lease twice
-// in its time, about, and nobody waits.
+// An owner without calls appends nothing. One with constant calls renews its lease about twice in
+// its time, and no call waits.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &simulated{}

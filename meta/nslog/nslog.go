@@ -53,7 +53,7 @@ type Options struct {
 	Settle time.Duration
 	Reopen bool         // after an error has ended the engine, the next call opens the log again
 	Logger *slog.Logger // default: discard
-	// Unreadable is called with other packages' records that cannot be decoded; nil: it is not.
+	// Unreadable, if not nil, is called with other packages' records that cannot be decoded.
 	Unreadable func(key string, err error)
 }
 

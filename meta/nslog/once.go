@@ -72,7 +72,7 @@ func (r refusals) answer(id ID) error {
 	return nil
 }
 
-// note notes the error of a change; nil: it was carried out.
+// note notes the error of a change. The error is nil if it was carried out.
 func (r refusals) note(id ID, err error) {
 	s := r[id.Session]
 	if s == nil {

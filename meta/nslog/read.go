@@ -67,7 +67,7 @@ func (e *Engine) Root(ctx context.Context) (root bb.Entry, err error) {
 	return root, kv.Wrap("stat", e.address(), err)
 }
 
-// Lookup returns the entry of a name in a directory; NotFound if there is none.
+// Lookup returns the entry of a name in a directory, or NotFound if there is none.
 func (e *Engine) Lookup(ctx context.Context, dir bb.DirID, name string) (found bb.Entry, err error) {
 	if err := checkPlace(dir, name); err != nil {
 		return bb.Entry{}, err
@@ -311,12 +311,12 @@ func layers(t *table.Table, dirs []bb.DirID, hidden func(layer int, name string)
 	return entries[:min(limit, len(entries))], more, nil
 }
 
-// Sample returns some entries of a directory; none if it is empty or gone.
+// Sample returns some entries of a directory, or none if it is empty or gone.
 func (e *Engine) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
 	return e.some(ctx, dir, "", scanPage)
 }
 
-// some returns at most n entries of a directory with names above after; none if it is gone.
+// some returns at most n entries of a directory with names above after, or none if it is gone.
 func (e *Engine) some(ctx context.Context, dir bb.DirID, after string, n int) (found []bb.Entry, err error) {
 	err = e.owner.Read(ctx, "list", dir.String(), func(t *table.Table) (err error) {
 		found = found[:0]
@@ -333,7 +333,7 @@ func (e *Engine) some(ctx context.Context, dir bb.DirID, after string, n int) (f
 }
 
 // Scan calls fn with every entry of a directory that exists throughout. One that comes or goes
-// meanwhile may come. Fn may use the namespace; its error ends the scan and is returned.
+// meanwhile may come. Fn may use the namespace. Its error ends the scan and is returned.
 func (e *Engine) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
 	there := false
 	err := e.owner.Read(ctx, "list", dir.String(), func(t *table.Table) error {

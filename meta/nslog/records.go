@@ -25,7 +25,7 @@ type Records struct{ e *Engine }
 // Records returns the records of other packages.
 func (e *Engine) Records() *Records { return &Records{e} }
 
-// Get returns the record of a key; one without data if there is none.
+// Get returns the record of a key, or one without data if there is none.
 func (r *Records) Get(ctx context.Context, key string) (found kv.Record, err error) {
 	err = r.e.owner.Read(ctx, "record", key, func(t *table.Table) error {
 		item, _ := t.Get(record.OtherKey(key))
@@ -65,8 +65,8 @@ func (r *Records) matching(ctx context.Context, filter string) (found []kv.Recor
 	return found, err
 }
 
-// Create stores data under a key that has no record; else kv.ErrRevision, and the record that
-// there is.
+// Create stores data under a key that has no record. Otherwise it returns kv.ErrRevision, and the
+// record that there is.
 func (r *Records) Create(ctx context.Context, key string, data []byte, _ uint64) (uint64, kv.Record, error) {
 	for try := range retry.MaxTries {
 		retry.Yield(ctx, try)
@@ -99,8 +99,8 @@ func (r *Records) one(ctx context.Context, c kv.Change) (uint64, error) {
 	return revisions[0], nil
 }
 
-// Commit carries out all changes, of which no two are of one key, or none. It returns the
-// revision of each; 0 of a removal or a check.
+// Commit carries out all changes, of which no two are of one key, or none. It returns the revision
+// of each, and 0 for a removal or a check.
 func (r *Records) Commit(ctx context.Context, changes []kv.Change) ([]uint64, error) {
 	answer, err := r.e.change(ctx, "change records", changes[0].Key, func(b *owner.Round) (answer result, err error) {
 		answer.revisions, err = changeRecords(b, changes)

@@ -17,9 +17,9 @@ const (
 	maxRemovePass = 1000 // passes over a directory that others keep filling
 )
 
-// Remove removes a file or an empty directory and returns the entry that it was. NotEmpty for a
-// directory that holds something; *namespace.Unfolded for one that a transaction is committed
-// into, whose output is not in it yet.
+// Remove removes a file or an empty directory and returns the entry that it was. It returns
+// NotEmpty for a directory that is not empty, and *namespace.Unfolded for one that a transaction is
+// committed into, whose output is not in it yet.
 func (e *Engine) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err

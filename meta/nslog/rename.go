@@ -19,10 +19,10 @@ type place struct {
 func (p place) key() []byte { return record.AppendEntryKey(nil, p.dir, p.name) }
 
 // Rename moves a file or a directory, with all that it holds, to a new name, atomically. The cost
-// does not depend on its size. Invalid if a directory would come to lie below itself; IsDirectory
-// and NotDirectory if a file and a directory would replace each other; NotEmpty if a directory
-// would replace one that holds something; *namespace.Unfolded if it would replace one that a
-// transaction is committed into, whose output is not in it yet.
+// does not depend on its size. It returns Invalid if a directory would come to lie below itself,
+// IsDirectory and NotDirectory if a file and a directory would replace each other, NotEmpty if a
+// directory would replace one that is not empty, and *namespace.Unfolded if it would replace one
+// that a transaction is committed into, whose output is not in it yet.
 func (e *Engine) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
 	if err := errors.Join(checkPlace(srcDir, srcName), checkPlace(dstDir, dstName)); err != nil {
 		return namespace.Renamed{}, err

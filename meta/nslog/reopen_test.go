@@ -214,7 +214,7 @@ func (s *slow) Read(ctx context.Context, subject string, from, to uint64, fn fun
 	return s.Log.Read(ctx, subject, from, to, fn)
 }
 
-// A log that takes longer to read than any caller waits is opened again all the same; a caller that gives up
+// A log that takes longer to read than any caller waits is opened again all the same. A caller that gives up
 // ends nobody else's wait.
 func TestReopenOutlivesItsCallers(t *testing.T) {
 	t.Parallel()

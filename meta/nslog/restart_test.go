@@ -291,7 +291,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// Outcomes that the client has answered for go; a change that comes after that is not carried out.
+// Outcomes that the client has answered for go. A change that comes after that is not carried out.
 func TestOutcomesGo(t *testing.T) {
 	t.Parallel()
 	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})
@@ -329,8 +329,8 @@ func TestOutcomesGo(t *testing.T) {
 	}
 }
 
-// A call whose context ends before its change is taken was not carried out; one whose change is
-// on its way has an unknown outcome.
+// A call whose context ends before its change is taken was not carried out. One whose change is on
+// its way has an unknown outcome.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
 	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})

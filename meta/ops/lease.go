@@ -26,7 +26,7 @@ const (
 var errTaken = errors.New("the task is not this worker's any more")
 
 // Lease is a task of this worker. While it is held, heartbeats to the server show that the worker
-// is alive; the task goes to another if they stop for ten seconds.
+// is alive. The task goes to another if they stop for ten seconds.
 type Lease struct {
 	Operation Operation
 	Task      Task
@@ -113,7 +113,7 @@ func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*queue.Delivery, e
 	return o.queue.Next(ctx, worker, kv.NodeToken(of)+".>")
 }
 
-// lease makes a message's task this node's; nil if there is nothing to do for it.
+// lease makes a message's task this node's. It returns nil if there is nothing to do for it.
 func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *queue.Delivery, node bb.NodeID) (*Lease, error) {
 	deliveries := msg.Count()
 	tokens := strings.Split(msg.Subject(), ".")
@@ -149,7 +149,7 @@ func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *queue.Deliver
 	return nil, kv.ErrRevision
 }
 
-// taskToDo returns a task and its operation; nil if there is nothing to do.
+// taskToDo returns a task and its operation, or nil if there is nothing to do.
 func (o *Operations) taskToDo(ctx context.Context, b *kv.Bucket, job, task string) (*Operation, *taskRecord, error) {
 	records, _, err := b.Newest(ctx, operationKey(job), taskKey(job, task))
 	if err != nil {
@@ -251,7 +251,7 @@ func (l *Lease) heartbeat() {
 	}
 }
 
-// tell stores the task's progress; errTaken if it is not this worker's any more.
+// tell stores the task's progress. It returns errTaken if it is not this worker's any more.
 func (l *Lease) tell(ctx context.Context) error {
 	l.tally.Lock()
 	now := l.tally.Tally

@@ -20,9 +20,9 @@
 //	           Nak                 the first finds out with its next heartbeat
 //
 // A task that is done stays so, and its message is acknowledged after that. So a task that is
-// delivered again counts once, after any death; and the work of a task must bear repetition.
-// Records come before messages: a daemon that was stopped between the two submits the same again,
-// or plans it again, under the same names.
+// delivered again counts once, after any death. The work of a task must bear repetition. Records
+// come before messages: a daemon that was stopped between the two submits the same again, or plans
+// it again, under the same names.
 //
 // No record marks an operation as done. It is done when all its tasks are, and a task that plans
 // others ends after it has added them.
@@ -191,7 +191,7 @@ func New(c *conn.Conn, ids func(context.Context) (uint64, error)) *Operations {
 	return &Operations{c: c, newID: ids, queue: queue.New(c, Stream, taskSubject, queue.Options{Age: age, AckWait: ackWait})}
 }
 
-// records returns the bucket; it and the queue are made when first needed.
+// records returns the bucket. It and the queue are made when first needed.
 func (o *Operations) records(ctx context.Context) (*kv.Bucket, error) {
 	o.mu.Lock()
 	b := o.mu.records
@@ -418,7 +418,7 @@ func (o *Operations) List(ctx context.Context) ([]Status, error) {
 	return jobs, nil
 }
 
-// Running returns the newest operation that fits and has not ended; bb.NotFound if there is
+// Running returns the newest operation that fits and has not ended, or bb.NotFound if there is
 // none. The caller relies on none being begun while an older one that fits runs.
 func (o *Operations) Running(ctx context.Context, fits func(*Operation) bool) (Operation, error) {
 	const op = "running job"

@@ -81,8 +81,8 @@ func (q *Queue) Purge(ctx context.Context, filter string) error {
 	return stream.Purge(ctx, jetstream.WithPurgeSubject(q.subject+filter))
 }
 
-// Next returns a message that matches a filter, which all users of a worker's name share;
-// nil if there was none for a while.
+// Next returns a message that matches a filter, which all users of a worker's name share, or nil if
+// there was none for a while.
 func (q *Queue) Next(ctx context.Context, worker, filter string) (*Delivery, error) {
 	from, err := q.consumer(ctx, worker, q.subject+filter)
 	if err != nil {

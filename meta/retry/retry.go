@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// MaxTries bounds how often a change is tried again because others keep changing
-// the same thing; then it fails with Busy.
+// MaxTries bounds how often a change is tried again because others keep changing the same thing.
+// Then it fails with Busy.
 const MaxTries = 200
 
 // Yield pauses before another try of a change that others were ahead of, so that many callers with

@@ -101,9 +101,9 @@ func (s *Stream) Destroy(ctx context.Context) error {
 	})
 }
 
-// Append stores a message under a subject and returns its sequence; *Moved if the fence is
-// not as it was expected to be. No two messages that are appended under one fence, with its
-// own subject, may be equal: that is how one is recognised whose answer was lost.
+// Append stores a message under a subject and returns its sequence. It returns *Moved if the fence
+// is not as expected. No two messages that are appended under one fence, with its own subject, may
+// be equal: that is how one is recognised whose answer was lost.
 func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fence) (uint64, error) {
 	header := nats.Header{hdrExpected: {strconv.FormatUint(f.Last, 10)}}
 	if f.Subject != subject {

@@ -16,7 +16,7 @@ type Namespace interface {
 
 	// Find is Lookup that reports whether there is an entry, and not with an error.
 	Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry, found bool, err error)
-	// Sample returns some entries of a directory; none if it is empty or gone.
+	// Sample returns some entries of a directory, or none if it is empty or gone.
 	Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error)
 	// ListLayers is List of several directories as one, of which the first has priority: a name of
 	// a later one is left out if hidden reports so, or if an earlier one has it, unless both are
@@ -43,8 +43,8 @@ type Records interface {
 	// Get returns the record of a key, as of a moment after it was called. One that does not exist
 	// has no data, and the revision that a change of it has to expect.
 	Get(ctx context.Context, key string) (kv.Record, error)
-	// Create stores data under a key that does not exist; else kv.ErrRevision and the existing record.
-	// Expected is a guess at its revision.
+	// Create stores data under a key that does not exist. Otherwise it returns kv.ErrRevision and the
+	// existing record. Expected is a guess at its revision.
 	Create(ctx context.Context, key string, data []byte, expected uint64) (uint64, kv.Record, error)
 	// Put stores data under a key of a revision, and returns the new one, which is above it.
 	Put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error)
@@ -52,10 +52,10 @@ type Records interface {
 	Remove(ctx context.Context, key string, expected uint64) (uint64, error)
 	// Commit carries out all changes, of which no two are of one key, or none.
 	Commit(ctx context.Context, changes []kv.Change) ([]uint64, error)
-	// Scan calls fn with the records whose keys match a filter: "*" stands for a token between
-	// dots, a ">" at the end for any number of them. One that changes meanwhile may come again, with
-	// its newer revision, or come without data; one that exists throughout comes. The data may be
-	// kept. An error of fn ends the scan; kv.ErrStop ends it well.
+	// Scan calls fn with the records whose keys match a filter: "*" stands for a token between dots,
+	// a ">" at the end for any number of them. One that changes meanwhile may come again, with its
+	// newer revision, or come without data. One that exists throughout comes. The data may be kept.
+	// An error of fn ends the scan. kv.ErrStop ends it well.
 	Scan(ctx context.Context, filter string, fn func(*kv.Record) error) error
 	// Unreadable counts or logs a record that cannot be decoded.
 	Unreadable(key string, err error)

@@ -37,8 +37,8 @@ const (
 
 // Mover changes the places of entries. It may be called concurrently.
 type Mover interface {
-	// Rename moves an entry to another place. Exists if that is in use; NotFound if the
-	// entry, or the directory that it is to go to, is gone.
+	// Rename moves an entry to another place. It returns Exists if that is in use, and NotFound if
+	// the entry, or the directory that it is to go to, is gone.
 	Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error
 	// Replace is Rename of a file to where another file is.
 	Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error
@@ -357,9 +357,9 @@ func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 	return err
 }
 
-// replacePath removes the entry at a path below the destination; of the destination itself,
-// its content. Files stay where the output has a file of the same name: folding puts that in
-// their place in one step, so that durable content under a name stays durable until the flush of
+// replacePath removes the entry at a path below the destination. Of the destination itself, it
+// removes the content. Files stay where the output has a file of the same name: folding puts that
+// in their place in one step, so that durable content under a name stays durable until the flush of
 // the new file.
 func (f *materializer) replacePath(ctx context.Context, t *bb.Txn, p string) error {
 	old := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
@@ -379,7 +379,7 @@ func (f *materializer) replacePath(ctx context.Context, t *bb.Txn, p string) err
 	return err
 }
 
-// below returns the entry of a name in a directory; nil if there is none.
+// below returns the entry of a name in a directory, or nil if there is none.
 func (f *materializer) below(ctx context.Context, dir *bb.Entry, name string) (*bb.Entry, error) {
 	if dir == nil || !dir.IsDir() {
 		return nil, nil

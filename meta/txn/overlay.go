@@ -11,10 +11,10 @@ import (
 	"forebay/meta/kv"
 )
 
-// A directory into which a transaction is committed, and not folded yet, is shown as a
-// union, as overlay file systems do: names are searched in the transaction's output first
-// and then in the directory; directories that are in both are unions again; entries that are being
-// replaced are not shown at all.
+// A directory into which a transaction is committed, and not folded yet, is shown as a union, as
+// overlay file systems do: names are searched in the transaction's output first and then in the
+// directory. Directories that are in both are unions again. Entries that are being replaced are not
+// shown at all.
 //
 // In this order, since folding renames from the output to the directory: a name that is not
 // found in the output was never in it, or has its final place already when the directory is
@@ -53,8 +53,7 @@ func RootUnion() UnionDir { return UnionDir{dir: bb.RootDir} }
 // Plain reports whether the union is of one directory alone.
 func (v *UnionDir) Plain() bool { return v.layers == nil }
 
-// readTxn returns the transaction of a marked directory for its readers; nil: it is
-// folded.
+// readTxn returns the transaction of a marked directory for its readers, or nil if it is folded.
 func (x *Transactions) readTxn(ctx context.Context, id bb.TxnID) (*overlay, error) {
 	t, err := x.Txn(ctx, id)
 	if errors.Is(err, bb.NotFound) {
@@ -77,9 +76,9 @@ func (x *Transactions) readTxn(ctx context.Context, id bb.TxnID) (*overlay, erro
 	return o, nil
 }
 
-// LookupUnion returns the entry of a name in a directory, and of a directory its union. NotFound
-// if there is none; Busy with ErrConflict if a transaction was decided or folded meanwhile,
-// and the path has to be walked again.
+// LookupUnion returns the entry of a name in a directory, and of a directory its union. It returns
+// NotFound if there is none, and Busy with ErrConflict if a transaction was decided or folded
+// meanwhile, and the path has to be walked again.
 func (x *Transactions) LookupUnion(ctx context.Context, v UnionDir, name string) (bb.Entry, UnionDir, error) {
 	if v.Plain() {
 		e, err := x.ns.Lookup(ctx, v.dir, name)
@@ -230,7 +229,7 @@ type replacements struct {
 }
 
 // Replacing returns the decided transaction that is removing the entries at a path of the
-// directories themselves, not of the union that readers see; 0: there is none.
+// directories themselves, not of the union that readers see, or 0 if there is none.
 func (x *Transactions) Replacing(ctx context.Context, at string) (bb.TxnID, error) {
 	now, err := x.Decisions(ctx)
 	if err != nil {

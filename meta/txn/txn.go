@@ -95,8 +95,8 @@ func openTxn(r *kv.Record) (bb.Txn, error) {
 	}, nil
 }
 
-// Transactions are those of one namespace. It is safe for concurrent use; all users of one
-// process share one Transactions a namespace.
+// Transactions are those of one namespace. It is safe for concurrent use. All users of one process
+// share one Transactions a namespace.
 type Transactions struct {
 	ns      Namespace
 	records Records
@@ -345,9 +345,9 @@ func aborted(op string, t *bb.Txn) error {
 	return bb.E(bb.Cancelled, op, t.ID.String(), why).WithRemedy("begin another one")
 }
 
-// AdoptTxn makes an attempt's files the output of a task, unless another attempt's are:
-// the attempt whose files they are is returned. Cancelled if the transaction was aborted;
-// Busy if it is being committed, or was, without this task.
+// AdoptTxn makes an attempt's files the output of a task, unless another attempt's are: the attempt
+// whose files they are is returned. It returns Cancelled if the transaction was aborted, and Busy
+// if it is being committed, or was, without this task.
 func (x *Transactions) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt string) (winner string, err error) {
 	const op = "adopt"
 	if err := errors.Join(bb.CheckName(task), bb.CheckName(attempt)); err != nil {
@@ -472,10 +472,10 @@ func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, ch
 	return bb.Txn{}, kv.Wrap(op, id.String(), kv.ErrRevision)
 }
 
-// DecideTxn is the step that commits: before it nothing of the transaction is to be seen,
-// after it all. All that was adopted is in the output. It returns the transaction, decided
-// by whomever. An error of type *Unfolded names the transaction that is in the way; NotFound:
-// the destination is gone; Cancelled: it was aborted.
+// DecideTxn is the step that commits: before it nothing of the transaction is to be seen, after it
+// all. All that was adopted is in the output. It returns the transaction, decided by whomever. An
+// error of type *Unfolded names the transaction that is in the way. NotFound means that the
+// destination is gone, and Cancelled that it was aborted.
 func (x *Transactions) DecideTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "commit transaction"
 	for try := range retry.MaxTries {

@@ -51,7 +51,7 @@ type losing struct {
 	held    []*conn.Message
 }
 
-// arm makes a fault happen to the n-th change from now on; 0: none.
+// arm makes a fault happen to the n-th change from now on. 0 means none.
 func (l *losing) arm(f *fault, n int, cancel func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package ofi is the rdma provider over libfabric: one-sided reads and writes by InfiniBand,
-// RoCE, iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
-// hardware. It must never know the meaning of the bytes. It needs cgo, libfabric 1.17 or later
-// and the build tag ofi; built without, it has the same names, and New fails with
+// Package ofi is the rdma provider over libfabric: one-sided reads and writes by InfiniBand, RoCE,
+// iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
+// hardware. It must never know the meaning of the bytes. It needs cgo, libfabric 1.17 or later and
+// the build tag ofi. Built without, it has the same names, and New fails with
 // errors.ErrUnsupported.
 //
 // A connection has two ways between the same two processes:
@@ -32,11 +32,10 @@
 // for each connection in either case: closing it is the only way common to all providers to end
 // operations in flight, at both ends.
 //
-// Threads: one per Fabric, for all its connections, that polls the completion queue and the event
-// queue while there is something to do and sleeps on their wait objects when there is not
-// (internal/progress); a caller that dials many peers does so with one Fabric (DialWith). Per connection a
-// reader and a writer of the lifeline, and one that waits for the connection's end. Posting is
-// done by the caller's own thread.
+// Threads: one per Fabric, for all its connections, that polls the completion queue and the event queue
+// while there is something to do and sleeps on their wait objects when there is not (internal/progress). A
+// caller that dials many peers does so with one Fabric (DialWith). Per connection a reader and a writer of
+// the lifeline, and one that waits for the connection's end. Posting is done by the caller's own thread.
 //
 // # Isolation, and its limits
 //

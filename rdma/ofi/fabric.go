@@ -88,7 +88,7 @@ func (f *Fabric) Broken() bool { return f.loop.Broken() }
 const maxOp = 1 << 31
 
 // Limits implements rdma.Fabric. Operations larger than the fabric's own bound are cut, and memory
-// that is not registered is staged where the fabric requires registration; so there are no more
+// that is not registered is staged where the fabric requires registration. So there are no more
 // limits than the options'.
 func (f *Fabric) Limits() rdma.Limits {
 	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
@@ -119,10 +119,10 @@ func (f *Fabric) use() (done func(), err error) {
 }
 
 // Keep promises that memory stays mapped in its place until the returned closer is closed: where
-// the fabric requires registered memory, operations on it need no copy. It is registered when it
-// is first used, and may be unregistered between uses when other memory needs room. It must not be
-// of the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on
-// it must have completed before it is closed; Close waits for those that have not.
+// the fabric requires registered memory, operations on it need no copy. It is registered when it is
+// first used, and may be unregistered between uses when other memory needs room. It must not be of
+// the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on it
+// must have completed before it is closed. Close waits for those that have not.
 func (f *Fabric) Keep(mem []byte) (io.Closer, error) {
 	done, err := f.use()
 	if err != nil {
@@ -167,7 +167,7 @@ func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Conte
 }
 
 // sight makes writes visible where a fabric does not promise that a completed write is visible to the
-// target's processor: a read of any of the target's memory behind the write does; see posts.
+// target's processor: a read of any of the target's memory behind the write does. See posts.
 // Connections share both pages: the bytes read are ignored.
 type sight struct {
 	page local.Page // of zeros, which every peer may read

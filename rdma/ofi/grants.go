@@ -41,7 +41,7 @@ func (g *grants) find(key rdma.RemoteKey) *grant {
 	return g.last
 }
 
-// ask requests a region of the peer's. refused is the peer's answer; when both are nil, there is a grant,
+// ask requests a region of the peer's. refused is the peer's answer. When both are nil, there is a grant,
 // or there was.
 func (c *conn) ask(ctx context.Context, key rdma.RemoteKey) (refused, err error) {
 	if refused, err = c.line.Ask(ctx, key); err != nil {
@@ -103,7 +103,7 @@ func (l *loans) add(r *region) {
 	l.regions[r.Key().ID()] = r
 }
 
-// remove returns the region that was lent; nil if there was none.
+// remove returns the region that was lent, or nil if there was none.
 func (l *loans) remove(id uint64) *region {
 	l.Lock()
 	defer l.Unlock()

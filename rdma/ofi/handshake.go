@@ -33,7 +33,7 @@ const pendingHandshakes = 1024
 // A side that sends ready has its end of the connection on the fabric.
 type listener struct{ *provider.Listener }
 
-// Listen implements rdma.Fabric. The address is the lifeline's, "host:port"; port 0 picks a free
+// Listen implements rdma.Fabric. The address is the lifeline's, "host:port". Port 0 picks a free
 // one. The endpoint listens at Offer's address, on a port of its own.
 func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
 	done, err := f.use()

@@ -237,7 +237,7 @@ func TestKeptByMany(t *testing.T) {
 	}
 }
 
-// TestBuffers: operations on a buffer of the pool need no stage; there are so many and no more.
+// TestBuffers: operations on a buffer of the pool need no stage. There are so many and no more.
 func TestBuffers(t *testing.T) {
 	for _, name := range []string{"hardware", "tcp"} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"forebay/rdma/ofi/internal/local"
 )
 
-// Admission is a peer's permission to be connected; see Options.Admit.
+// Admission is a peer's permission to be connected. See Options.Admit.
 type Admission = provider.Admission
 
 // Options configure a Fabric. The zero value means the defaults given below.
@@ -46,18 +46,18 @@ type Options struct {
 	// InsecureSkipVerify in it, a listener a certificate.
 	TLS *tls.Config
 	// Authenticate, where not nil, runs on the lifeline that Dial opens, inside TLS, before
-	// anything is exchanged. It may read and write the stream; the stream's deadline is set. An
+	// anything is exchanged. It may read and write the stream. The stream's deadline is set. An
 	// error ends the connection.
 	Authenticate func(ctx context.Context, stream net.Conn) error
 	// Admit is Authenticate for the lifelines that a listener accepts. The connection lives no
-	// longer than its admission; nil admits it for good.
+	// longer than its admission. nil admits it for good.
 	Admit func(ctx context.Context, stream net.Conn) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger
 }
 
 // Dialer has the settings of connections to one peer, where one Fabric dials many. Its fields stand
-// in place of the Options of the same names; a PeerTimeout of 0 and a nil Log mean their defaults.
+// in place of the Options of the same names. A PeerTimeout of 0 and a nil Log mean their defaults.
 type Dialer struct {
 	PeerTimeout  time.Duration
 	TLS          *tls.Config

@@ -20,9 +20,9 @@ import (
 //	        └── while something is left to cut ◀──┘                         ▼
 //	                                          end ◀── (unseen ─▶ a read) ◀──┘
 //
-// The first failed piece, and a revoked grant, end the cutting; the operation ends when no piece
-// of it is under way. A piece is posted once, and only its completion, or the sweep after the
-// endpoint is closed, ends it: so no operation fails twice, and none hangs.
+// The first failed piece, and a revoked grant, end the cutting. The operation ends when no piece of
+// it is under way. A piece is posted once, and only its completion, or the sweep after the endpoint
+// is closed, ends it: so no operation fails twice, and none hangs.
 //
 // Where the fabric has no delivery-complete writes (verbs), completed writes are unseen at first.
 // InfiniBand's acknowledgement of a write means that the target's adapter has it, not that the

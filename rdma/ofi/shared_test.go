@@ -121,7 +121,7 @@ func localMemoryIsNotOffered(t *testing.T, name string) {
 }
 
 // TestStagesAreShared: a connection that holds all stages, because its peer stands still, leaves
-// the others theirs; and gets no more memory itself.
+// the others theirs, and gets no more memory itself.
 func TestStagesAreShared(t *testing.T) {
 	f, err := newFabric(configurations["hardware"].opts, configurations["hardware"].rules)
 	must(t, err)

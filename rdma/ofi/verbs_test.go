@@ -60,7 +60,7 @@ func TestVerbsMemoryAtTheSameAddress(t *testing.T) {
 }
 
 // TestVerbsLockedMemory: memory that the kernel does not let be pinned is refused, with the limit
-// and the remedy; a higher limit is all that it takes.
+// and the remedy. A higher limit is all that it takes.
 func TestVerbsLockedMemory(t *testing.T) {
 	f, err := New(configurations["verbs"].opts)
 	must(t, err)

@@ -38,7 +38,7 @@ type conn struct {
 	}
 }
 
-// newConn starts a connection on streams that finished their handshake; sockets[0] is control.
+// newConn starts a connection on streams that finished their handshake. sockets[0] is control.
 func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 	c := &conn{
 		fabric: f, opts: f.opts, theirs: theirs, peer: sockets[0].RemoteAddr().String(), by: sockets[0].by,

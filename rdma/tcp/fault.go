@@ -8,10 +8,10 @@ import (
 	"forebay/rdma"
 )
 
-// guarded runs f, which copies to or from registered memory, in the calling goroutine. The
-// owner of that memory's file can cut it short at any time: the fault is an error then,
-// and not the end of the process. Most copies are system calls, which fail by themselves;
-// those of bufio and crypto/tls are not.
+// guarded runs f, which copies to or from registered memory, in the calling goroutine. The owner of
+// that memory's file can cut it short at any time: the fault is an error then, and not the end of
+// the process. Most copies are system calls, which fail by themselves. Those of bufio and
+// crypto/tls are not.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -30,8 +30,8 @@ const (
 //	└──────┴────────┴──────────┴────────┴───────┴──────┴───────┴────────┴──────────┘
 //	 └────────────────── request and reply ───────────────────┘ └── request only ──┘
 //
-// tag names the operation at its initiator, at is the place of this chunk of length bytes among
-// the total bytes of the operation; the target echoes all. offset is the operation's place in the
+// tag names the operation at its initiator, at is the place of this chunk of length bytes among the
+// total bytes of the operation. The target echoes all. offset is the operation's place in the
 // target's region. Each chunk is checked as the whole operation, so that one which does not fit
 // changes nothing.
 type frame struct {
@@ -70,7 +70,7 @@ func (f *frame) append(b []byte) []byte {
 }
 
 // decodeBase reads the part that all frames have and refuses malformed ones. limit bounds the
-// length; zero lengths are fine.
+// length. Zero lengths are fine.
 func decodeBase(b []byte, limit uint32) (frame, error) {
 	f := frame{
 		kind:   kind(b[0]),

@@ -42,7 +42,7 @@ type joined struct {
 	socket socket
 }
 
-// Listen implements rdma.Fabric. The address is "host:port"; port 0 picks a free one.
+// Listen implements rdma.Fabric. The address is "host:port". Port 0 picks a free one.
 func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
 	var lc net.ListenConfig
 	raw, err := lc.Listen(ctx, "tcp", addr)

@@ -18,7 +18,7 @@ const (
 	maxWindow  = 4096
 )
 
-// hello opens every stream, from the dialer and then from the listener; all integers big endian:
+// hello opens every stream, from the dialer and then from the listener. All integers are big endian:
 //
 //	 0        8       10      12       14       16      20      24       28       32        48     64
 //	┌────────┬───────┬───────┬────────┬────────┬───────┬───────┬────────┬────────┬─────────┬──────┐

@@ -6,7 +6,7 @@ import (
 )
 
 // TestHelloFitsOlderReleases: releases with messages refuse a hello whose limits of messages, at 24
-// and 28, are not within 1 and 1 MiB, and 1 and 4096; their own values there are ignored.
+// and 28, are not within 1 and 1 MiB, and 1 and 4096. Their own values there are ignored.
 func TestHelloFitsOlderReleases(t *testing.T) {
 	h := hello{streams: 2, chunk: 1 << 20, window: 128}
 	b := h.encode()

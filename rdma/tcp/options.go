@@ -21,8 +21,8 @@ type Options struct {
 	Chunk int
 	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
 	Depth int
-	// Window is the number of unanswered chunks per data stream that this side allows its peer,
-	// 1 to 4096; the memory it costs is about 100 bytes each. Default 128.
+	// Window is the number of unanswered chunks per data stream that this side allows its peer, 1
+	// to 4096. The memory it costs is about 100 bytes each. Default 128.
 	Window int
 	// PeerTimeout: a peer that sends nothing for so long is gone. Pings are sent three times as
 	// often. At least 10 ms. Default 10 s.
@@ -36,12 +36,11 @@ type Options struct {
 	// in it, a listener a certificate.
 	TLS *tls.Config
 	// Authenticate, where not nil, runs on every stream that Dial opens, inside TLS, before
-	// anything else but a hello is exchanged. It may read and write the stream; the stream's
+	// anything else but a hello is exchanged. It may read and write the stream. The stream's
 	// deadline is set. An error ends the connection.
 	Authenticate func(ctx context.Context, stream net.Conn) error
-	// Admit is Authenticate for the streams that a listener accepts. The connection lives no
-	// longer than its admission, which must be the same for all its streams; nil admits it for
-	// good.
+	// Admit is Authenticate for the streams that a listener accepts. The connection lives no longer
+	// than its admission, which must be the same for all its streams. nil admits it for good.
 	Admit func(ctx context.Context, stream net.Conn) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger

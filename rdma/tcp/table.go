@@ -6,14 +6,14 @@ import (
 )
 
 // table is the initiator's state of all operations of one connection. It does no I/O and has no
-// lock; its owner serialises the calls. One operation's life, counted in chunks:
+// lock. Its owner serialises the calls. One operation's life, counted in chunks:
 //
 //	add ─▶ next ─▶ (writev) ─▶ written ──┐
 //	         └────▶ claim ─▶ finish ─────┴─▶ complete: all chunks finished, none being written
 //
 //	0 ≤ finished ≤ claimed ≤ sent ≤ total
 //
-// claim comes before a reply's payload is read into the caller's memory, finish after; so the
+// claim comes before a reply's payload is read into the caller's memory, finish after. So the
 // operation cannot complete while a reader fills its memory, however often a peer answers. The
 // first refused chunk sets total to sent: nothing further of the operation is sent.
 type table struct {
@@ -186,7 +186,7 @@ func (r *ring[T]) pop() T {
 	return v
 }
 
-// remove takes v out of r wherever it stands; rare, so linear.
+// remove takes v out of r wherever it stands. It is rare, so linear.
 func remove[T comparable](r *ring[T], v T) {
 	for range r.count {
 		if w := r.pop(); w != v {

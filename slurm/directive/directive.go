@@ -24,8 +24,8 @@ import (
 // "pool=" anywhere in a line, reads a number with strtoull and ignores an unknown
 // unit. Text that it would read otherwise than it stands there is refused here.
 //
-// burst_buffer.lua and job_submit.lua run inside slurmctld, where calls are forbidden,
-// so lua/directives.lua checks the same in the same words; a test compares the two.
+// burst_buffer.lua and job_submit.lua run inside slurmctld, where calls are forbidden, so
+// lua/directives.lua checks the same in the same words. A test compares the two.
 
 // Bounds of the requests of one script.
 const (
@@ -40,7 +40,7 @@ type Options struct {
 	Words []string
 	// NeedPool refuses a capacity without a pool: burst_buffer/lua does, without a word.
 	NeedPool bool
-	// Pools are the names of those there are; nil: any name will do.
+	// Pools are the names of those there are. nil allows any name.
 	Pools []string
 	// Profiles are sets of options that a line may name, as in "backing=/lustre/bb replicas=2".
 	Profiles map[string]string
@@ -112,8 +112,8 @@ type Stage struct {
 	OnSuccess       bool // out: only if the job ended well, else however it ended
 }
 
-// Parse reads the directives of a job script, or of the text that --bb was given. The
-// request is complete only if the problems hold no errors; Parse never fails otherwise.
+// Parse reads the directives of a job script, or of the text that --bb was given. The request is
+// complete only if the problems hold no errors. Parse never fails otherwise.
 func Parse(script []byte, o Options) (*Request, Problems) {
 	if len(o.Words) == 0 {
 		o.Words = []string{"BB"}
@@ -192,7 +192,7 @@ func (p *parser) script(text string) {
 	}
 }
 
-// word cuts the word off that makes a line a directive of this site; "": it is none.
+// word cuts the word off that makes a line a directive of this site. It returns "" if it is none.
 func (p *parser) word(text string) (word, rest string) {
 	for _, w := range p.o.Words {
 		if rest, ok := strings.CutPrefix(text, w); ok {

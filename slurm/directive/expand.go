@@ -6,8 +6,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// JobBufferPrefix begins the names of buffers that belong to jobs; those that outlive
-// jobs may not have it.
+// JobBufferPrefix begins the names of buffers that belong to jobs. Those that outlive jobs may not
+// have it.
 const JobBufferPrefix = "job-"
 
 // Vars are the values of the symbols and variables of directives in one job.

@@ -276,7 +276,7 @@ func ParseWarning(text string) (w Warning, ok bool) {
 	return w, slices.Contains(warnSignals, signal)
 }
 
-// persistentName reads the name of a buffer that outlives jobs; "": it is refused.
+// persistentName reads the name of a buffer that outlives jobs. It returns "" if it is refused.
 func (p *parser) persistentName(s *said) string {
 	o, _ := s.get("name")
 	switch {

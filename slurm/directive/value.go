@@ -150,7 +150,7 @@ func (p *parser) needBacking(s *said) {
 	}
 }
 
-// choice reads one of some values; the default is the first.
+// choice reads one of some values. The default is the first.
 func (p *parser) choice(s *said, key string, values ...string) string {
 	o, ok := s.get(key)
 	if !ok {

@@ -34,7 +34,7 @@ func scontrol(ctx context.Context, args ...string) (string, error) {
 	return slurmctl.Retry(ctx, controllerTime, append([]string{"scontrol"}, args...)...)
 }
 
-// showJob requests a job's record from slurmctld; bb.NotFound: it has none (any more).
+// showJob requests a job's record from slurmctld. It returns bb.NotFound if there is none (any more).
 func showJob(ctx context.Context, job string) (slurmctl.Job, error) {
 	text, err := scontrol(ctx, "show", "job", job)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 // emptyAtOnce is how many nodes are drained at a time.
 const emptyAtOnce = 16
 
-// Empty drains nodes that are about to go, by a list as Slurm writes it (n[1-3],n7); "":
-// the daemon's own. It returns the nodes without unsaved files, and logs the reasons of the
-// others. Unsaved files may move to the nodes in to.
+// Empty drains nodes that are about to go, by a list as Slurm writes it (n[1-3],n7). "" means the
+// daemon's own. It returns the nodes without unsaved files, and logs the reasons of the others.
+// Unsaved files may move to the nodes in to.
 func Empty(ctx context.Context, c *Config, d *client.Client, list string, to []admin.NodeID) (empty []string, err error) {
 	nodes := []string{string(d.Server().Node)}
 	if list != "" {

@@ -14,12 +14,11 @@ import (
 
 // requeueSettles is the least duration of the epilog of a run that Slurm will start again.
 //
-// A slurmd of 22.05 does not run the prolog of a job that is still in its list. It drops the
-// job one cred_expire after its epilog began, but checks the list at most every 2 s,
-// at any event of any job; and slurmctld starts the job again cred_expire and a
-// second after the last epilog has ended. Where another job comes or goes in the second
-// before that, the script began without a prolog. After an epilog of a second,
-// slurmd checks again in between; the rest is for clocks that differ.
+// A slurmd of 22.05 does not run the prolog of a job that is still in its list. It drops the job
+// one cred_expire after its epilog began, but checks the list at most every 2 s, at any event of
+// any job. slurmctld starts the job again cred_expire and a second after the last epilog has ended.
+// Where another job comes or goes in the second before that, the script began without a prolog.
+// After an epilog of a second, slurmd checks again in between. The rest is for clocks that differ.
 const requeueSettles = 2 * time.Second
 
 // Epilog records with the daemon that a job has left the node, and removes the files of its tasks.
@@ -74,7 +73,7 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 	return c.tell(ctx, d, n)
 }
 
-// tell reports to the daemon that a run has left; true: it could not.
+// tell reports to the daemon that a run has left. It returns true if it could not.
 func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later bool) {
 	_, err := admin.LeaveLifetime(ctx, d, n.Key, admin.LeaveOptions{Failed: n.Failed})
 	switch kind := bb.KindOf(err); {

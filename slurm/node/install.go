@@ -21,7 +21,7 @@ type Wrapper struct {
 const UnitName = "forebay-slurm-watch.service"
 
 // Unit is the systemd unit of nodes. Slurm has HealthCheckProgram, which would do it on each node,
-// of which sites have one of their own; and cron is not everywhere.
+// but sites have one of their own. cron is not everywhere.
 func Unit(bbctl, path string) Wrapper {
 	const text = `# Made by "bbctl slurm install"; changes here are overwritten by the next.
 [Unit]

@@ -193,7 +193,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestEpilogWithoutDaemon: it ends in time, well, and leaves a note; the tasks' files are gone.
+// TestEpilogWithoutDaemon: it ends in time, well, and leaves a note. The tasks' files are gone.
 func TestEpilogWithoutDaemon(t *testing.T) {
 	c := testConfig(t)
 	e := env(t, map[string]string{"SLURM_JOB_EXIT_CODE": "9"})
@@ -235,8 +235,8 @@ func TestEpilogWithoutDaemon(t *testing.T) {
 	}
 }
 
-// TestEpilogOfRequeued: the epilog of a run that Slurm will start again lasts long enough
-// for slurmd to forget it; no other one waits.
+// TestEpilogOfRequeued: the epilog of a run that Slurm will start again lasts long enough for
+// slurmd to forget it. No other one waits.
 func TestEpilogOfRequeued(t *testing.T) {
 	c := testConfig(t)
 	if err := c.makeDir(); err != nil {

@@ -82,7 +82,7 @@ func writeNote(path string, n *note) error {
 	return writeFile(path, append(text, '\n'), os.Geteuid(), os.Getegid())
 }
 
-// readNote returns a note; nil: there is none.
+// readNote returns a note, or nil if there is none.
 func readNote(path string) (*note, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,8 +98,8 @@ func readNote(path string) (*note, error) {
 	return n, bb.Wrap("epilog", path, err)
 }
 
-// startedBefore returns how often a job had been started before the run that is on the
-// node; false: no prolog has recorded it.
+// startedBefore returns how often a job had been started before the run that is on the node. It
+// returns false if no prolog has recorded it.
 func (c *Config) startedBefore(job string) (restarts int, ok bool) {
 	text, err := os.ReadFile(c.file(job, runSuffix))
 	if err == nil {

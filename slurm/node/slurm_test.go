@@ -299,7 +299,7 @@ sleep 1
 	}
 }
 
-// feature: without directives, the feature gives a buffer; without both, there is none.
+// feature: without directives, the feature gives a buffer. Without both, there is none.
 func feature(t *testing.T, s *site) {
 	with := s.Submit(slurmtest.Alice, "echo $BB_JOB_STRIPED $FOREBAY_BUFFER\nbbctl ls $BB_JOB_STRIPED\n", "--constraint=forebay")
 	without := s.Submit(slurmtest.Alice, "echo =$BB_JOB_STRIPED=\n")
@@ -499,7 +499,7 @@ func wrong(t *testing.T, s *site) {
 	}
 }
 
-// interactive: --bb is understood; a job that cannot be held is cancelled.
+// interactive: --bb is understood. A job that cannot be held is cancelled.
 func interactive(t *testing.T, s *site) {
 	out, err := s.Try(slurmtest.Alice, "srun", "-N2", "--bb=#BB jobbb type=scratch", "sh", "-c", "bbctl ls $BB_JOB_STRIPED && echo $BB_JOB_STRIPED")
 	if err != nil || strings.Count(out, "bb://job-") != 2 {
@@ -530,8 +530,8 @@ func persistent(t *testing.T, s *site) {
 	want(t, filepath.Join(store, "f"), "x\n")
 }
 
-// prologFails: a node whose daemon is down goes out of service with the reason, and its job
-// is held; when both are mended, it runs.
+// prologFails: a node whose daemon is down goes out of service with the reason, and its job is
+// held. When both are mended, it runs.
 func prologFails(t *testing.T, s *site) {
 	prolog := filepath.Join(s.Dir, "etc", "prolog")
 	text, err := os.ReadFile(prolog)
@@ -689,7 +689,7 @@ func (s *site) held(t *testing.T, script string) (at func(job string), letGo fun
 	return at, letGo, func() { s.Run("root", "mv", path+".away", path) }
 }
 
-// heldInBoth: a job is cancelled while its prolog runs; slurmctld dies while the prolog of another
+// heldInBoth: a job is cancelled while its prolog runs. Slurmctld dies while the prolog of another
 // runs, which requests its job from it, and the epilog of a third.
 func heldInBoth(t *testing.T, s *site) {
 	inProlog, prolog, end := s.held(t, "prolog")

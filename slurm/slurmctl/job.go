@@ -134,7 +134,7 @@ func nameAndID(text string) (string, uint32) {
 	return name, uint32(id)
 }
 
-// parseTime reads [DAYS-]HH:MM:SS; anything else, such as UNLIMITED, is 0.
+// parseTime reads [DAYS-]HH:MM:SS. Anything else, such as UNLIMITED, is 0.
 func parseTime(text string) time.Duration {
 	var days, h, m, s int64
 	clock := text

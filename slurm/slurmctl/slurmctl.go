@@ -91,7 +91,7 @@ func Find(text, id string) (Job, error) {
 	return Job{}, bb.E(bb.NotFound, "job", id, "Slurm has no such job")
 }
 
-// ClusterName returns it from the output of "scontrol show config"; "": it is not there.
+// ClusterName returns it from the output of "scontrol show config", or "" if it is not there.
 func ClusterName(config string) string {
 	for line := range strings.Lines(config) {
 		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == "ClusterName" {

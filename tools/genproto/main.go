@@ -4,9 +4,8 @@
 //
 //	genproto [-check] ROOT
 //
-// Files import each other by their path from ROOT; each name.proto becomes
-// name.pb.go beside it. With -check nothing is written, and the command fails
-// naming each file that is stale, missing, or left over from a deleted .proto.
+// Files import each other by their path from ROOT. Each name.proto becomes name.pb.go beside it. With -check nothing is
+// written, and the command fails naming each file that is stale, missing, or left over from a deleted .proto.
 package main
 
 import (

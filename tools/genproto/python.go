@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// pythonPackages are the .proto files that have Python modules, and the names of those
-// without their extensions. A module hands the file's descriptor to the protobuf runtime,
-// which makes the classes of it; the stub beside it is for type checkers.
+// pythonPackages are the .proto files that have Python modules, and the names of those without
+// their extensions. A module hands the file's descriptor to the protobuf runtime, which makes the
+// classes of it. The stub beside it is for type checkers.
 var pythonPackages = map[string]string{
 	"internal/wire/forebay.proto": "sdk/python/src/forebay/_wire",
 }

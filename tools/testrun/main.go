@@ -15,7 +15,7 @@
 //	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
 //	testrun -only FILE [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST…
 //
-// Both files hold a package path and a test name a line; # begins a comment.
+// Both files hold a package path and a test name a line. # begins a comment.
 package main
 
 import (
@@ -70,7 +70,7 @@ func main() {
 }
 
 // goTest runs `go test` with its arguments and adds its events. The error is of a program that
-// could not be started; a failed run without an event of a failure adds one of its own.
+// could not be started. A failed run without an event of a failure adds one of its own.
 func (r *result) goTest(args []string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -295,7 +295,7 @@ func (r *result) repeat(most int, out io.Writer, run func(pkg, test string) (*re
 	r.failed = nil
 }
 
-// failedTests returns the failed tests, without their subtests, as "package test"; nil if
+// failedTests returns the failed tests, without their subtests, as "package test", or nil if
 // anything failed besides: a package that did not build, or of which no test failed.
 func (r *result) failedTests() []string {
 	of := map[string]bool{} // packages of failed tests

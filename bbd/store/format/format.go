@@ -39,8 +39,8 @@ import (
 //	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ namespace 8 │ length of node 2 │ node │ … │ crc 8
 //	slot (128 B):   magic 8 │ version 4 │ units 4 │ nonce 8 │ sequence 8 │ uid 4 │ length of name 4 │ name 64 │ tier 1 │ … │ crc 8
 //
-// Slot i describes the segment that begins at unit i; its magic is 0 where none
-// does. The copy is for the day one is damaged. A segment, as its offsets go:
+// Slot i describes the segment that begins at unit i. Its magic is 0 where none does. The copy is
+// for the day one is damaged. A segment, as its offsets go:
 //
 //	0            4096                                                      length
 //	┌────────────┬───────┬───────┬───────┬──────────────┬───┬─────────┬─────────┐
@@ -65,12 +65,11 @@ import (
 // │ length 4) is stored last, with one atomic store, and is all that changes later:
 // prepared → complete, or → void.
 //
-// Why that order is enough in memory: regions and journals are page cache of a tmpfs. When
-// the process is killed, every store that it executed is there and none that it did not;
-// another process sees them in program order, since by the time it maps the journal the
-// dead one's stores have drained. So a record whose word is there is whole, and one whose
-// word is missing does not exist. On disk nothing is trusted before fsync: see
-// Store.Spill.
+// Why that order is enough in memory: regions and journals are page cache of a tmpfs. When the
+// process is killed, every store that it executed is there and none that it did not. Another
+// process sees them in program order, since by the time it maps the journal the dead one's stores
+// have drained. So a record whose word is there is whole, and one whose word is missing does not
+// exist. On disk nothing is trusted before fsync: see Store.Spill.
 //
 // A daemon that is upgraded adopts the regions of its predecessor. So any change in a
 // journal, a slot or a record, new flags too, is a new version: a release reads its version
@@ -137,8 +136,8 @@ const (
 	RecordIdentity             // it has an identity and no extents
 )
 
-// RecordCost returns the bytes of record that one commit of n extents takes in one
-// segment; extents of the same commit in other segments count there.
+// RecordCost returns the bytes of record that one commit of n extents takes in one segment. Extents
+// of the same commit in other segments count there.
 func RecordCost(extents int) int64 { return RecordHead + RecordItem*int64(extents) }
 
 type RegionHeader struct {
@@ -238,7 +237,7 @@ type SegmentHeader struct {
 	Tier     bb.Tier
 }
 
-// Encode writes a header into p with its magic missing; publish stores that.
+// Encode writes a header into p with its magic missing. publish stores that.
 func (h SegmentHeader) Encode(p []byte) {
 	le := binary.LittleEndian
 	clear(p[:SlotSize])
@@ -399,8 +398,8 @@ func Publish(mem []byte, at int64, v uint64) {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], v)
 	p := mem[at : at+8 : at+8]
-	// Regions are mapped at page boundaries and all offsets used here are multiples
-	// of 8, so the word is aligned; the pointer does not outlive the call.
+	// Regions are mapped at page boundaries and all offsets used here are multiples of 8, so the
+	// word is aligned. The pointer does not outlive the call.
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&p[0])), binary.NativeEndian.Uint64(b[:]))
 }
 

@@ -21,7 +21,7 @@ type Identity struct {
 	Made       int64    // when that buffer was made, in nanoseconds since 1970: another one may have its name since
 	Dir        bb.DirID // the directory that it lay in, and its name there
 	Name       string
-	Path       string // in the buffer when the identity was written; a rename of a directory does not change it
+	Path       string // in the buffer when the identity was written. A rename of a directory does not change it
 	UID, GID   uint32
 	Mode       fs.FileMode
 	MTime      time.Time
@@ -32,9 +32,9 @@ type Identity struct {
 	Revision   uint64 // that its entry had, if the namespace distinguishes removed files from lost ones by it
 }
 
-// The encoding of an identity. It is the payload of a record (format.go), which has its
-// own checksum and length; it names neither segment nor region, so that a journal which
-// lies elsewhere can hold the same bytes. All numbers are little-endian.
+// The encoding of an identity. It is the payload of a record (format.go), which has its own
+// checksum and length. It names neither segment nor region, so that a journal which lies elsewhere
+// can hold the same bytes. All numbers are little-endian.
 //
 //	version 1 │ flags 1 │ 0 2 │ uid 4 │ gid 4 │ mode 4 │ file 8 │ generation 8 │ dir 8 │ size 8 │ checksum 8 │ mtime 8 │ buffer made 8 │
 //	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ zeros up to a multiple of 24

@@ -145,7 +145,7 @@ func (r *Files) mapPages(size int64) error {
 	return nil
 }
 
-// Sync makes part of the journal of a disk region durable; memory needs nothing.
+// Sync makes part of the journal of a disk region durable. Memory needs nothing.
 func (r *Files) Sync(off, n int64) error {
 	if r.Tier != bb.TierDisk {
 		return nil

@@ -37,8 +37,8 @@ func populate(mem []byte) error {
 	if !errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	// Linux before 5.14. Reading allocates pages of a tmpfs as well; writing would
-	// race with the clients of adopted regions.
+	// Linux before 5.14. Reading allocates pages of a tmpfs as well. Writing would race with the
+	// clients of adopted regions.
 	return mapped.Guard("populate", "", func() error {
 		var sum byte
 		for i := 0; i < len(mem); i += unix.Getpagesize() {

@@ -169,7 +169,7 @@ func (sps *Pools) End(buffer string) {
 	}
 }
 
-// Close drops all leases; their session has ended or is about to.
+// Close drops all leases. Their session has ended or is about to.
 func (sps *Pools) Close() {
 	sps.mu.Lock()
 	all := sps.mu.spaces
@@ -366,7 +366,7 @@ func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error 
 	if err == nil {
 		err = sp.await(ctx, g, h, fits)
 		if err != nil && !g.call.Finished() {
-			return err // this waiter's context ended; others may go on waiting
+			return err // this waiter's context ended. Others may go on waiting
 		}
 	}
 	g.taken.Do(func() {
@@ -612,7 +612,7 @@ func (sp *Pool) end() {
 	}
 }
 
-// close drops all leases; their session has ended or is about to.
+// close drops all leases. Their session has ended or is about to.
 func (sp *Pool) close() {
 	sp.mu.Lock()
 	leases := append([]*lease(nil), sp.mu.leases...)

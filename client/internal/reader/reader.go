@@ -275,7 +275,7 @@ func (r *Reader) fetch(ctx context.Context, s *session.Session, off int64) (*win
 		r.ask(ctx, f)
 		if err = f.unsent; err == nil {
 			if err = s.Await(ctx, f.call); err != nil && !f.call.Finished() {
-				return nil, err // this reader's context ended; others may go on waiting
+				return nil, err // this reader's context ended. Others may go on waiting
 			}
 		}
 		f.taken.Do(func() { r.land(f, err) })

@@ -129,7 +129,7 @@ func (r *Region) Release() {
 	}
 }
 
-// retire takes a region out of the atlas; its last user unmaps it. The atlas is locked.
+// retire takes a region out of the atlas. Its last user unmaps it. The atlas is locked.
 func (r *Region) retire() {
 	delete(r.atlas.mu.maps, r.id)
 	if r.stale = true; r.users == 0 {

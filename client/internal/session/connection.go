@@ -189,10 +189,10 @@ func unknown(err error) error {
 	return e
 }
 
-// Stream carries out one request that has many replies, or is long, on a connection
-// of its own: a consumer that is slow, or leaves, delays no other request then, and the
-// daemon notices at once. Each is called for every reply, on this goroutine; its error
-// ends the request. A connection that ends before the last reply has broken.
+// Stream carries out one request that has many replies, or is long, on a connection of its own: a
+// consumer that is slow, or leaves, delays no other request then, and the daemon notices at once.
+// Each is called for every reply, on this goroutine. Its error ends the request. A connection that
+// ends before the last reply has broken.
 func (c *Connection) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {
 	s, _, err := c.dialer.redial(ctx, time.Now().Add(c.retryFor), nil)
 	if err != nil {

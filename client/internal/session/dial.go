@@ -46,7 +46,7 @@ type dialer struct {
 	name      string
 	user      User
 	keys      [][]byte
-	token     []byte                   // its public part; its secret is in keys
+	token     []byte                   // its public part. The secret is in keys
 	tls       *clustercert.Credentials // nil: TLS is not spoken
 	health    health                   // of the sessions' other needs
 	log       *slog.Logger

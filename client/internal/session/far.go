@@ -42,7 +42,7 @@ const farTimeout = 30 * time.Second
 // errNoFabric: the daemon's memory cannot be reached in this session.
 var errNoFabric = bb.E(bb.Unavailable, "dial", "", "one-sided transfers cannot be used")
 
-// newRemote returns the way to the memory of a session's daemon; nil if there is none.
+// newRemote returns the way to the memory of a session's daemon, or nil if there is none.
 func newRemote(s *Session, secure *clustercert.Credentials, h *health, log *slog.Logger) *Remote {
 	w := s.Welcome
 	if w.MapRegions || w.DataAddress == "" || !h.good() {
@@ -112,7 +112,7 @@ func (f *Remote) Fail(err error) error {
 	return &BrokenError{Reason: err}
 }
 
-// Dialled returns the connection if it was dialled; nil if not, or if that failed.
+// Dialled returns the connection, or nil if none was dialled or the dial failed.
 func (f *Remote) Dialled() rdma.Conn {
 	if c := f.conn.Load(); c != nil {
 		return *c

@@ -20,11 +20,10 @@ import (
 	"forebay/internal/wire/mux"
 )
 
-// Session is one connection to a daemon, with many requests in flight. It has no
-// goroutine of its own: a call that waits for a reply, while no other reads, reads the
-// connection itself and hands replies to the other calls, until its own reply is there;
-// then the next waiting call reads. So a lone request costs no switch between
-// goroutines.
+// Session is one connection to a daemon, with many requests in flight. It has no goroutine of its
+// own: a call that waits for a reply, while no other reads, reads the connection itself and hands
+// replies to the other calls, until its own reply is there. Then the next waiting call reads. So a
+// lone request costs no switch between goroutines.
 //
 // A session that broke stays broken. Everything that the daemon granted in it
 // (handles, leases, pins) is void then.
@@ -51,7 +50,7 @@ type Call struct {
 	Data  []byte
 	Err   error
 	done  chan struct{}
-	late  func(*Call) // called with the outcome when the call has no waiter any more; guarded by session.ending
+	late  func(*Call) // called with the outcome when the call has no waiter any more. Guarded by session.ending
 }
 
 // BrokenError is the error of a session that ended before a reply came.
@@ -85,9 +84,8 @@ func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.We
 	return s
 }
 
-// Ask sends a request, waits for its reply, and returns the reply's data. When ctx
-// ends first, the request is cancelled; should it have succeeded nevertheless, late
-// (if there is one) is called.
+// Ask sends a request, waits for its reply, and returns the reply's data. When ctx ends first, the
+// request is cancelled. If it has succeeded nevertheless, late is called, if there is one.
 func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message, late func(*Call)) ([]byte, error) {
 	c, err := s.Start(ctx, typ, m, data, reply)
 	if err != nil {
@@ -123,8 +121,8 @@ func (s *Session) overdue(ctx context.Context, c *Call) bool {
 	return c.Finished() && bb.KindOf(c.Err) != bb.Cancelled
 }
 
-// Start sends a request. Its reply is decoded into reply; await waits for it. Ctx
-// bounds only the waiting for fewer requests to be in flight.
+// Start sends a request. Its reply is decoded into reply. await waits for it. Ctx bounds only the
+// waiting for fewer requests to be in flight.
 func (s *Session) Start(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*Call, error) {
 	return s.Begin(ctx, mux.Frame{Type: typ, Message: m, Data: data}, reply)
 }
@@ -231,8 +229,8 @@ func (s *Session) readOne(ctx context.Context) error {
 	return s.read(ctx, func() bool { return s.Broken() || s.calls.InFlight() < before })
 }
 
-// read reads replies until enough reports true; the caller has the turn. A session that
-// breaks is no error: all calls are finished then.
+// read reads replies until enough reports true. The caller has the turn. A session that breaks is
+// no error: all calls are finished then.
 func (s *Session) read(ctx context.Context, enough func() bool) error {
 	defer s.interrupt(ctx)()
 	for !enough() {
@@ -273,9 +271,9 @@ func (s *Session) interrupt(ctx context.Context) (stop func()) {
 	}
 }
 
-// A large request to a daemon that hangs blocks its sender.
-// When its context ends, it gets writeGrace for the rest; after that the session
-// breaks, for a request that is partly sent cannot be withdrawn.
+// A large request to a daemon that hangs blocks its sender. When its context ends, it gets
+// writeGrace for the rest. After that the session breaks, for a request that is partly sent cannot
+// be withdrawn.
 const (
 	muchData   = 64 << 10
 	writeGrace = time.Second
@@ -340,8 +338,8 @@ func (s *Session) finish(c *Call, err error) {
 	}
 }
 
-// Abandon cancels a call that has no waiter any more; late is called with
-// the outcome, once, by the call that reads it. Late must not wait.
+// Abandon cancels a call that has no waiter any more. late is called with the outcome, once, by the call that reads it.
+// Late must not wait.
 func (s *Session) Abandon(c *Call, late func(*Call)) {
 	s.ending.Lock()
 	finished := c.Finished()

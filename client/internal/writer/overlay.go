@@ -36,7 +36,7 @@ func (w *Writer) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 	return len(p), err
 }
 
-// readBase reads the committed content; zeros, where there is nothing.
+// readBase reads the committed content, and zeros where there is none.
 func (w *Writer) readBase(ctx context.Context, p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil

@@ -57,11 +57,11 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 }
 
 // goesOn reports whether a commit that was not answered may be sent again to the generation that
-// was opened in a new session. It may if that is the generation that it was sent to, whose
-// owner carries it out once; or if no commit by others is known since the file was first
-// opened: then the commit was not carried out. (If the answer to
-// the first open was lost too, and there is no file, the commit is sent again: a file that
-// was committed, and removed by another client at once, comes back.)
+// was opened in a new session. It may if that is the generation that it was sent to, whose owner
+// carries it out once. It may too if no commit by others is known since the file was first opened:
+// then the commit was not carried out. (If the answer to the first open was lost too, and there is
+// no file, the commit is sent again: a file that was committed, and removed by another client at
+// once, comes back.)
 func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	switch {
 	case known && before.GetFile() == now.GetFile() && sameGeneration:

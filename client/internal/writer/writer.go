@@ -64,7 +64,7 @@ type Writer struct {
 	path string
 	o    Options
 	sp   *lease.Pool
-	// tierKnown: sp is of the tier where the file belongs; else of memory.
+	// tierKnown: sp is of the tier where the file belongs. Otherwise it is of memory.
 	tierKnown bool
 	backlog
 	access access
@@ -83,7 +83,7 @@ type Writer struct {
 	written   int64
 	err       error // the error that ends all use of the file
 
-	base *reader.Reader // the committed content, for reading; opened when it is needed
+	base *reader.Reader // the committed content, for reading, opened when it is needed
 }
 
 // openRequest is the Open of a writer's handle.
@@ -534,7 +534,7 @@ func (w *Writer) Entry() *wire.Entry {
 	return w.file.entry
 }
 
-// Generation returns the generation that is being written; 0: it is not known yet.
+// Generation returns the generation that is being written, or 0 if it is not known yet.
 func (w *Writer) Generation() bb.Generation { return w.file.generation }
 
 // Staged is how many bytes were written and not committed.
@@ -548,8 +548,8 @@ func (w *Writer) Held() (n int64) {
 	return n
 }
 
-// SetModTime sets the modification time that later commits record; the zero time stands for
-// that of the commit.
+// SetModTime sets the modification time that later commits record. The zero time stands for that of
+// the commit.
 func (w *Writer) SetModTime(t time.Time) { w.o.ModTime = t }
 
 // message makes the Commit of everything pending, in memory that is used again.

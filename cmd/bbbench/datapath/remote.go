@@ -46,8 +46,8 @@ func Remote(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) 
 	}}, nil
 }
 
-// remoteRounds writes and reads a file as a client elsewhere, in turns with a limit. The
-// first round touches the memory and opens connections; after it warm is called.
+// remoteRounds writes and reads a file as a client elsewhere, in turns with a limit. The first
+// round touches the memory and opens connections. After it warm is called.
 func remoteRounds(ctx context.Context, e *testbed.Env, limit mover, warm func() error) (_ *remoteTimes, err error) {
 	p, err := newLocalPair(ctx, e)
 	if err != nil {

@@ -44,7 +44,7 @@ func Shared(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) 
 	rounds := e.Sizes.File / (sharedRecord * sharedWriters)
 	bytes := rounds * sharedRecord * sharedWriters
 	for round := range e.Sizes.Rounds + 1 {
-		// Its own: record r of writer w is at r in a file; shared: at r*writers+w.
+		// Its own: record r of writer w is at r in a file. Shared: it is at r*writers+w.
 		apart, err := writeRecords(ctx, buffers, p.source, rounds, func(w int) string { return fmt.Sprint("own", w) }, func(_ int, r int64) int64 { return r })
 		if err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ const (
 	WorkUser    = "user"     // has a buffer, and flushes or stages in for each order
 )
 
-// Order is one piece of work for a worker; it answers each with an outcome.
+// Order is one piece of work for a worker, which replies with an outcome.
 type Order struct {
 	Path string `json:"path,omitempty"` // of the file to write; of a user, the URL of a store
 	Send bool   `json:"send,omitempty"` // rather than receive

@@ -26,10 +26,10 @@ type Goal struct {
 	Absolute bool    `json:"absolute,omitempty"` // the bound is one of the result, in its unit
 }
 
-// RatioGoal is a bound on the ratio; the unit decides whether it is the least or the most.
+// RatioGoal is a bound on the ratio. The unit decides whether it is the least or the most.
 func RatioGoal(text string, bound float64) Goal { return Goal{Text: text, Bound: bound} }
 
-// Met reports whether a goal is reached; it is nil where there is no goal or no figure.
+// Met reports whether a goal is reached. It is nil where there is no goal or no figure.
 func (g Goal) Met(result *measure.Figure, ratio *float64) *bool {
 	if g.Bound == 0 || result == nil || !g.Absolute && ratio == nil {
 		return nil

@@ -63,8 +63,8 @@ func parseFio(text []byte) (time.Duration, error) {
 	return time.Duration(answer.Jobs[0].Write.Runtime) * time.Millisecond, nil
 }
 
-// depths are the numbers of writes at a time that the disk's limit is measured with;
-// the faster one counts.
+// depths are the numbers of writes at a time that the disk's limit is measured with. The faster one
+// counts.
 var depths = [...]int{1, 8}
 
 // diskLimit measures the disk once with each depth and returns the better rate.

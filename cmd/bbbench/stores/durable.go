@@ -190,7 +190,7 @@ func (w *watch) listen(ctx context.Context, c *client.Client, buffer string) {
 	}
 }
 
-// stop ends listening; it may be called twice.
+// stop ends listening. It may be called twice.
 func (w *watch) stop() {
 	w.cancel()
 	w.wg.Wait()

@@ -201,7 +201,7 @@ func (d *daemon) DialFar(ctx context.Context) (*client.Client, error) {
 // Kill ends the process as a crash would, and waits until it is gone.
 func (d *daemon) Kill() error { return d.process.End(unix.SIGKILL, process.StopTime) }
 
-// remove stops a daemon of ours and deletes all that it kept; a running one stays.
+// remove stops a daemon of ours and deletes all that it kept. A running one stays.
 func (d *daemon) remove() error {
 	if !d.Ours() {
 		return nil

@@ -28,8 +28,8 @@ type Place struct {
 	S3Server string // binary of an S3 server to start; "": none
 }
 
-// Env is the common part of rows: the daemon, a session with it, memory and folders. It is
-// used by one goroutine; everything that a row starts ends with the row.
+// Env is the common part of rows: the daemon, a session with it, memory and folders. It is used by
+// one goroutine. Everything that a row starts ends with the row.
 type Env struct {
 	Opts  Place
 	Sizes Sizes
@@ -197,8 +197,8 @@ func (e *Env) waitPopulated(ctx context.Context) error {
 	}
 }
 
-// Buffer creates a buffer for a row; done destroys it and its files. A backing of
-// "" makes one that is never flushed.
+// Buffer creates a buffer for a row. done destroys it and its files. A backing of "" makes one that
+// is never flushed.
 func (e *Env) Buffer(ctx context.Context, spec admin.BufferSpec) (b *client.Buffer, done func() error, err error) {
 	c, err := e.Connect(ctx)
 	if err != nil {

@@ -126,7 +126,7 @@ func (a *App) local() bool {
 	return !strings.Contains(address, "tcp://")
 }
 
-// SocketAddress is the daemon's address as --socket has it; "": it was not given.
+// SocketAddress is the daemon's address as --socket has it, or "" if it was not given.
 func (a *App) SocketAddress() string {
 	if a.Address != "" && !strings.Contains(a.Address, "://") {
 		return "unix://" + a.Address

@@ -54,7 +54,7 @@ func contextsFile() (string, error) {
 	return filepath.Join(dir, "forebay", "contexts.yaml"), nil
 }
 
-// readContexts reads the file; one that is not there has no contexts.
+// readContexts reads the file. A missing file has no contexts.
 func readContexts() (contexts, error) {
 	c := contexts{Contexts: map[string]reached{}}
 	file, err := contextsFile()

@@ -11,8 +11,8 @@ import (
 	"forebay/internal/cli"
 )
 
-// The connection to a daemon that hangs up, as bbd does beyond its limit of sessions, is a
-// broken pipe as a closed standard output is; only the latter is a success.
+// The connection to a daemon that hangs up, as bbd does beyond its limit of sessions, is a broken
+// pipe as a closed standard output is. Only the latter is a success.
 func TestBrokenPipes(t *testing.T) {
 	broken := &client.Error{Kind: client.ErrUnavailable, Op: "put", Err: &net.OpError{Op: "write", Net: "unix", Err: syscall.EPIPE}}
 	for _, c := range []struct {

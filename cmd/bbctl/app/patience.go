@@ -86,7 +86,7 @@ func (a *App) printWait(line string) (stop func()) {
 // quietCommands wait for something else than an answer, or report by themselves.
 var quietCommands = []string{"bbctl bench", "bbctl slurm", "bbctl events", "bbctl jobs watch", "bbctl doctor", "bbctl completion", "bbctl man"}
 
-// waitLine is the line for a command whose answer does not come; "": none.
+// waitLine is the line for a command whose answer does not come, or "" if there is none.
 func waitLine(path string, args []string) string {
 	for _, quiet := range quietCommands {
 		if path == quiet || strings.HasPrefix(path, quiet+" ") {

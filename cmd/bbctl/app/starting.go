@@ -47,8 +47,8 @@ func ExplainStart(ctx context.Context, err error) error {
 	return err
 }
 
-// readiness returns the reason for which a daemon does not serve; "" if none answers there, or if
-// it serves.
+// readiness returns the reason for which a daemon does not serve, or "" if none answers there, or
+// if it serves.
 func readiness(ctx context.Context, network, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()

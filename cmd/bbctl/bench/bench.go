@@ -141,8 +141,8 @@ func (r *Run) Directory() string {
 // Size is how many bytes the run has in the buffer at most.
 func (r *Run) Size() int64 { return r.size }
 
-// Measure measures all rows and removes its files, also when ctx ends. step is called
-// before each row. The error is that of the run; the errors of rows are in the report.
+// Measure measures all rows and removes its files, also when ctx ends. step is called before each
+// row. The error is that of the run. The errors of rows are in the report.
 func (r *Run) Measure(ctx context.Context, step func(row, rows int, name string)) (report *Report, err error) {
 	began := time.Now()
 	defer func() { err = errors.Join(err, r.free()) }()

@@ -65,7 +65,7 @@ func (r *Row) Lines() []string {
 	return lines
 }
 
-// Err is the error of rows that failed; nil if none has. part: other rows were measured.
+// Err is the error of rows that failed, or nil if none has. part means that other rows were measured.
 func (r *Report) Err() (err error, part bool) {
 	var errs []error
 	for i := range r.Rows {

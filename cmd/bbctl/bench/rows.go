@@ -233,7 +233,7 @@ func each(round, n int, share time.Duration, do func(i int) error) (int, error) 
 	return n, nil
 }
 
-// trips measures the limit of operations that are a request each; nil where requests cross a network.
+// trips measures the limit of operations that are a request each. It returns nil where requests cross a network.
 func (r *Run) trips(n int) ([]time.Duration, error) {
 	if !r.local {
 		return nil, nil
@@ -243,7 +243,7 @@ func (r *Run) trips(n int) ([]time.Duration, error) {
 
 const tripIs = "round trip on a unix socket"
 
-// tripLimit is the figure of round trips; nil for none.
+// tripLimit is the figure of round trips, or nil for none.
 func tripLimit(unit measure.Unit, samples []float64) *measure.Figure {
 	if len(samples) == 0 {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"forebay/internal/measure"
 )
 
-// drainShare is the share of the size that is drained; as much is read back beside it.
+// drainShare is the share of the size that is drained. As much is read back beside it.
 const drainShare = largeShare / 2
 
 // storeDepth is how many writes at a time the store's own rate is measured with.
@@ -30,7 +30,7 @@ const noStore = "the buffer has no store"
 const maxDrains = 5
 
 // drain writes large files and waits until they are on the store, where the last ones stay for
-// readBack. It goes on until half of the share is used up; the store's own rate takes the rest.
+// readBack. It goes on until half of the share is used up. The store's own rate takes the rest.
 func drain(ctx context.Context, r *Run, share time.Duration) (Row, error) {
 	if r.spec.Backing == "" {
 		return Row{}, measure.Cannot(noStore)

@@ -152,7 +152,7 @@ func printForgotten(a *app.App, f *admin.Forgotten, lost, kept string) {
 	fmt.Fprintf(a.Out, "%s: %s of %s; %s: %d\n", lost, bb.Count(f.LostTotal, "file"), app.Size(f.LostBytes), kept, f.Kept)
 }
 
-// lossOf is the error of a node that took files along; nil if it took none.
+// lossOf is the error of a node that took files along, or nil if it took none.
 func lossOf(node admin.NodeID, f *admin.Forgotten) error {
 	if f.LostTotal == 0 {
 		return nil

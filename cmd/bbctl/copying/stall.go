@@ -47,7 +47,7 @@ func (t *transfer) watchStall() (stop func()) {
 	}
 }
 
-// stallLine is the reason why a writer waits; "": the daemon has none.
+// stallLine is the reason why a writer waits, or "" if the daemon has none.
 func stallLine(ctx context.Context, a *app.App) string {
 	ctx, cancel := context.WithTimeout(ctx, app.SaysAfter)
 	defer cancel()

@@ -61,7 +61,7 @@ type item struct {
 
 // tree is a directory that is compared with another one, and changed.
 type tree interface {
-	// list returns the entries below the directory by path; nothing if there is no directory.
+	// list returns the entries below the directory by path, or nothing if there is no directory.
 	list(ctx context.Context, f *filter, s *app.Several) (map[string]item, error)
 	// address is the name of a path below the directory.
 	address(below string) string
@@ -76,9 +76,8 @@ type step struct {
 	below string
 }
 
-// compare decides the changes that make to equal to from: directories before their
-// entries; removals first, and from the bottom up. Same reports whether two files have
-// the same content.
+// compare decides the changes that make to equal to from: directories before their entries,
+// removals first and from the bottom up. Same reports whether two files have the same content.
 func compare(from, to map[string]item, remove bool, same func(below string) (bool, error)) (steps []step, failed []error) {
 	for below, there := range to {
 		if want, ok := from[below]; remove && (!ok || want.dir != there.dir) {
@@ -219,7 +218,7 @@ func treeOf(ctx context.Context, a *app.App, arg string) (tree, error) {
 	return bufferTree{b, at}, err
 }
 
-// bufferOf returns the buffer that a tree lies in; nil: none.
+// bufferOf returns the buffer that a tree lies in, or nil if there is none.
 func bufferOf(t tree) *client.Buffer {
 	if b, ok := t.(bufferTree); ok {
 		return b.Buffer

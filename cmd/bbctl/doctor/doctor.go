@@ -244,7 +244,7 @@ func memoryFinding(tier, machine int64) finding {
 	return finding{"memory", isOK, what, ""}
 }
 
-// daemonPid returns the process that serves a unix socket; 0: unknown.
+// daemonPid returns the process that serves a unix socket, or 0 if it is unknown.
 func daemonPid(address string) int {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {

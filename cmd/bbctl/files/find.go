@@ -135,7 +135,7 @@ directories.`,
 	return cmd
 }
 
-// sizes reads the bounds of a size; -1 stands for none.
+// sizes reads the bounds of a size. -1 stands for none.
 func sizes(over, under string) (low, high int64, err error) {
 	low, high = -1, -1
 	if over != "" {
@@ -147,7 +147,7 @@ func sizes(over, under string) (low, high int64, err error) {
 	return low, high, err
 }
 
-// times reads the bounds of a time; zero stands for none.
+// times reads the bounds of a time. Zero stands for none.
 func times(newer, older string, now time.Time) (after, before time.Time, err error) {
 	if after, err = parseTime("--newer", newer, now); err == nil {
 		before, err = parseTime("--older", older, now)
@@ -155,7 +155,7 @@ func times(newer, older string, now time.Time) (after, before time.Time, err err
 	return after, before, err
 }
 
-// parseTime reads a time, or how long ago one was; "" is none.
+// parseTime reads a time, or how long ago one was. "" means none.
 func parseTime(what, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

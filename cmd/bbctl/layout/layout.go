@@ -94,8 +94,8 @@ func (v View) Lines(m Message) []string {
 	return lines
 }
 
-// Column is one of a table. Those with the highest Spare are left out first where the table is
-// too wide; those with 0 stay.
+// Column is one of a table. Those with the highest Spare are left out first where the table is too
+// wide. Those with 0 stay.
 type Column struct {
 	Head  string
 	Spare int

@@ -25,7 +25,7 @@ import (
 // defaultFolder is the folder of burst_buffer/lua's settings and of its files of jobs.
 const defaultFolder = "/var/spool/forebay-slurm"
 
-// maxScript bounds a job script; Slurm takes 4 MiB by default (max_script_size).
+// maxScript bounds a job script. Slurm takes 4 MiB by default (max_script_size).
 const maxScript = 64 << 20
 
 // luaCommands are the verbs that burst_buffer.lua runs, with their helpers.

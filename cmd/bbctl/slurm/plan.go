@@ -111,7 +111,7 @@ func plan(ctx context.Context, a *app.App, script, word string) error {
 	return nil
 }
 
-// ownVars are the values for a job of this user's; its ids are not known yet.
+// ownVars are the values for a job of this user's. Its ids are not known yet.
 func ownVars(script string) (*directive.Vars, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -127,8 +127,8 @@ func ownVars(script string) (*directive.Vars, error) {
 	return v, nil
 }
 
-// sizeAt is the number of bytes at a URL, if that can be read from here; else it is
-// negative. A URL with a job's ids in its name does not exist yet. It records files that are left out.
+// sizeAt is the number of bytes at a URL, if that can be read from here, and negative otherwise. A URL
+// with a job's ids in its name does not exist yet. It records files that are left out.
 func (p *planned) sizeAt(url, as string) int64 {
 	where, err := bb.ParseBacking(url)
 	if err != nil || !where.IsDirectory() || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(url, "%") {

@@ -29,8 +29,8 @@ type hungWorker struct {
 	For  float64 `json:"for"` // seconds
 }
 
-// Daemon is the part of the daemon's status that is printed for people; --json
-// prints all of it. See docs/operations.md.
+// Daemon is the part of the daemon's status that is printed for people. --json prints all of it. See
+// docs/operations.md.
 type Daemon struct {
 	Node     string         `json:"node"`
 	Version  string         `json:"version"`
@@ -166,7 +166,7 @@ type storeStatus struct {
 	Targets  []string  `json:"targets"`
 }
 
-// Line describes a store that does not work; "": it works.
+// Line describes a store that does not work. It returns "" if it works.
 func (s *storeStatus) Line() string {
 	if s == nil {
 		return ""

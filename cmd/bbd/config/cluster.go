@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Cluster is the way in which daemons find each other; there is none if Listen is empty.
+// Cluster is the way in which daemons find each other. There is none if Listen is empty.
 type Cluster struct {
 	Listen    string // host:port of gossip, UDP and TCP
 	Advertise string // host that others reach this node at; empty: the one of Listen, or of the interface that leads out
@@ -22,8 +22,8 @@ const (
 	routeStep = 2000 // from the port for clients to that for the other servers
 )
 
-// NATSServers returns where the embedded servers of the cluster listen, for clients and
-// for each other, and which of them this daemon runs; -1: none of them.
+// NATSServers returns where the embedded servers of the cluster listen, for clients and for each
+// other, and which of them this daemon runs, or -1 if it runs none.
 func (c *Config) NATSServers() (clients, routes []string, own int, err error) {
 	own = -1
 	for i, server := range strings.Split(c.NATS.Servers, ",") {

@@ -58,13 +58,13 @@ const (
 	MountRequire Mount = "require" // fail where it may not
 )
 
-// Disk is the disk tier; there is none if Dir is empty.
+// Disk is the disk tier. There is none if Dir is empty.
 type Disk struct {
 	Dir  string
 	Size Size // a share is one of the file system's size
 }
 
-// Listen holds the addresses to listen on; an empty one is not listened on.
+// Listen holds the addresses to listen on. An empty one is not listened on.
 type Listen struct {
 	Socket string // path of the unix socket
 	TCP    string // host:port for clients elsewhere
@@ -72,8 +72,8 @@ type Listen struct {
 	OFI    string // host:port of the connections beside libfabric transfers; empty: any port at Fabric's host
 	Admin  string // host:port for HTTP
 
-	// AdminSocket is the path of a unix socket for HTTP, for the daemon's owner; empty: beside
-	// Socket; "off": none. See AdminSocketPath.
+	// AdminSocket is the path of a unix socket for HTTP, for the daemon's owner. Empty means beside
+	// Socket, and "off" none. See AdminSocketPath.
 	AdminSocket string
 }
 
@@ -106,7 +106,7 @@ type NATS struct {
 	Embedded    Embedded
 }
 
-// TLS names the files of one side of TLS; there is none if CA is empty.
+// TLS names the files of one side of TLS. There is none if CA is empty.
 type TLS struct {
 	CA   string
 	Cert string

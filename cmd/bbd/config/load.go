@@ -21,7 +21,7 @@ const maxFile = 1 << 20
 // DefaultFile is read if no other file is named and it is there.
 const DefaultFile = "/etc/forebay/bbd.yaml"
 
-// Source is the sources of a configuration; each later part has priority.
+// Source is the sources of a configuration. Each later part has priority.
 type Source struct {
 	Base  Config         // the default of each setting; Default() or Dev(dir)
 	File  string         // YAML; "": DefaultFile if it is there; os.DevNull: none
@@ -132,9 +132,9 @@ func parseFile(text []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// unknown reports the keys below prefix that no field has, and sections that are
-// no sections. viper itself would not see an empty section, and takes keys in any
-// case; here the file must use the names of the reference page.
+// unknown reports the keys below prefix that no field has, and sections that are no sections. viper
+// itself would not see an empty section, and takes keys in any case. Here the file must use the
+// names of the reference page.
 func unknown(tree map[string]any, prefix string) Problems {
 	var problems Problems
 	for key, value := range tree {

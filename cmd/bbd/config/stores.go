@@ -158,7 +158,7 @@ func (c *Config) unknownUsers(ctx context.Context) Problems {
 	return p
 }
 
-// known returns the reason why an entry of users matches no user; nil: it matches one.
+// known returns the reason why an entry of users matches no user, or nil if it matches one.
 func known(ctx context.Context, names *nss.Names, entry string) (err error) {
 	if group, ok := strings.CutPrefix(entry, "@"); ok {
 		_, err = names.Group(ctx, group)

@@ -65,7 +65,7 @@ type copied struct {
 	}
 }
 
-// newCopied returns the content of a node; w is the file as it was created, or nil.
+// newCopied returns the content of a node. w is the file as it was created, or nil.
 func newCopied(n *node, w *openFile, created time.Time) *copied {
 	c := &copied{n: n}
 	if w != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // directory is an open directory. The kernel calls its methods one after the other. Its offsets
-// count the entries from the beginning, "." and ".." included; the names that were passed are kept,
+// count the entries from the beginning, "." and ".." included. The names that were passed are kept,
 // so that an offset leads to the same place after changes.
 type directory struct {
 	n     *node
@@ -43,7 +43,7 @@ func (n *node) OpendirHandle(context.Context, uint32) (fusefs.FileHandle, uint32
 // Fsyncdir implements fsync of a directory: names are durable when they are made.
 func (d *directory) Fsyncdir(context.Context, uint32) syscall.Errno { return fusefs.OK }
 
-// Seekdir goes to an offset; 0 reads the directory anew.
+// Seekdir goes to an offset. 0 reads the directory anew.
 func (d *directory) Seekdir(_ context.Context, off uint64) syscall.Errno {
 	if off > uint64(len(d.names)+dots) {
 		return syscall.EINVAL
@@ -111,7 +111,7 @@ func (d *directory) list(ctx context.Context, i int) error {
 	return nil
 }
 
-// ino is the inode number of an entry; 0: a directory without a node.
+// ino is the inode number of an entry, or 0 for a directory without a node.
 func (n *node) ino(e *client.Entry) uint64 {
 	if !e.IsDir() {
 		return uint64(e.File)

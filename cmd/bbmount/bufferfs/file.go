@@ -23,7 +23,7 @@ import (
 )
 
 // content is the bytes of a file that is open, shared by all openers on this mount, so that each
-// sees others' writes at once. readAt may be called beside readAt, unsaved at any time; every other
+// sees others' writes at once. readAt may be called beside readAt, unsaved at any time. Every other
 // call is alone.
 type content interface {
 	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
@@ -32,7 +32,7 @@ type content interface {
 	sync(ctx context.Context) error
 	// release commits the written bytes, and closes the file for writing until it is written again.
 	release(ctx context.Context) error
-	// unsaved returns the state that the daemon does not have yet; nil: none.
+	// unsaved returns the state that the daemon does not have yet, or nil if there is none.
 	unsaved() *unsaved
 	// detach returns the content that goes on when the file's name is removed or another
 	// file's. The caller discards one of the two.
@@ -95,7 +95,7 @@ func (n *node) become(c content) {
 	}
 }
 
-// unsaved is that of the content; nil, too, if the file has no node.
+// unsaved is that of the content. It is nil, too, if the file has no node.
 func (n *node) unsaved() *unsaved {
 	if n == nil {
 		return nil

@@ -61,7 +61,7 @@ var (
 	_ fusefs.NodeOnForgetter    = (*node)(nil)
 )
 
-// path is the node's path; fsys.mu is locked.
+// path is the node's path. fsys.mu is locked.
 func (n *node) path() (string, error) {
 	p := ""
 	for n.parent != nil {
@@ -84,14 +84,14 @@ func (n *node) OnForget() {
 	n.takeOut()
 }
 
-// takeOut takes a node out of its directory; fsys.mu is locked.
+// takeOut takes a node out of its directory. fsys.mu is locked.
 func (n *node) takeOut() {
 	if n.parent != nil && n.parent.children[n.name] == n {
 		delete(n.parent.children, n.name)
 	}
 }
 
-// putIn notes where a node lies; fsys.mu is locked.
+// putIn notes where a node lies. fsys.mu is locked.
 func (n *node) putIn(dir *node, name string) {
 	n.takeOut()
 	n.parent, n.name, n.unlinked = dir, name, false

@@ -19,7 +19,7 @@ var ignored = map[string]bool{
 	"nouser": true, "owner": true, "group": true, "nosuid": true, "nodev": true, "exec": true, "async": true, "relatime": true, "noatime": true,
 }
 
-// flags are the options that bbmount has by other names; true: with a value.
+// flags are the options that bbmount has by other names. true means with a value.
 var flags = map[string]struct {
 	name  string
 	value bool

@@ -139,7 +139,7 @@ func TestLateWorker(t *testing.T) {
 	}
 }
 
-// A call that waits for a worker of before fails with its name; other users and stores do not wait.
+// A call that waits for a worker of before fails with its name. Other users and stores do not wait.
 func TestFormerWorkers(t *testing.T) {
 	uid := users()[len(users())-1]
 	root := home(t, int(uid))

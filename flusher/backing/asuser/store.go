@@ -338,7 +338,7 @@ func (s *Store) list(ctx context.Context, m protocol.Message, belongs func(name 
 	})
 }
 
-// below reports whether a name lies in a directory; "" is the root.
+// below reports whether a name lies in a directory. "" is the root.
 func below(dir, name string) bool {
 	clean, err := bb.CleanPath(name)
 	return err == nil && clean == name && name != "" && (dir == "" || strings.HasPrefix(name, dir+"/"))

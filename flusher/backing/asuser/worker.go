@@ -42,7 +42,7 @@ type worker struct {
 	next  uint64
 	calls map[uint64]*call
 	open  map[*Store]*opened
-	uses  int // by Stores, readers and listings; with none, it may end and its memory may go
+	uses  int // by Stores, readers and listings. Without users, it may end and its memory may go
 	ended bool
 	heard time.Time // when the last reply came
 

@@ -22,20 +22,20 @@ import (
 
 // Options configures Workers.
 type Options struct {
-	// Command starts a store worker, without its root; nil: this binary, with the argument Command.
+	// Command starts a store worker, without its root. nil means this binary, with the argument Command.
 	Command []string
 	// Env is added to the environment of workers, which is else empty but for PATH.
 	Env []string
-	// Idle is how long a worker without work stays; 0: a minute.
+	// Idle is how long a worker without work stays. 0 means a minute.
 	Idle time.Duration
-	// Grace is how long a call that nobody waits for any more may take before its worker is
-	// killed; 0: 30 s.
+	// Grace is how long a call that nobody waits for any more may take before its worker is killed.
+	// 0 means 30 s.
 	Grace time.Duration
 	// Dir is a directory of the daemon's, in which each worker holds a file until it ends: none is
 	// started for a user and root while one of an earlier run of the daemon, which the kernel has killed
 	// with it, has not ended (see former). "": nobody waits.
 	Dir string
-	// Logger gets the lines of workers' standard error; nil: they are dropped.
+	// Logger gets the lines of workers' standard error. If it is nil, they are dropped.
 	Logger *slog.Logger
 }
 

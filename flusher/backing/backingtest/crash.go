@@ -21,9 +21,8 @@ const (
 	halfWay   = "half way"
 )
 
-// Main is called by a package's TestMain. In a process that Kill has started, it
-// begins a Put with the store that open returns, and waits in its middle to be
-// killed; otherwise it runs the tests.
+// Main is called by a package's TestMain. In a process that Kill has started, it begins a Put with
+// the store that open returns, and waits in its middle to be killed. Otherwise it runs the tests.
 func Main(m *testing.M, open func(url string) (backing.Store, error)) int {
 	url := os.Getenv(crashURL)
 	if url == "" {

@@ -24,7 +24,7 @@ import (
 
 // FaultHarness opens stores of a directory for Faults and Errnos.
 type FaultHarness struct {
-	// Dir makes the directory that is mounted on, which the user of stores may pass; nil: t.TempDir.
+	// Dir makes the directory that is mounted on, which the user of stores may pass. nil means t.TempDir.
 	Dir func(t *testing.T) string
 	// Open opens the store of a directory anew: it keeps no state of it.
 	Open func(ctx context.Context, dir string, owner backing.Owner) (backing.Store, error)
@@ -32,7 +32,7 @@ type FaultHarness struct {
 	UID uint32
 	// Attrs are the attributes of files that are put.
 	Attrs *backing.Attrs
-	// Large is the size of a file that is written in another way; 0: there is none.
+	// Large is the size of a file that is written in another way, or 0 if there is none.
 	Large int64
 	// Waits is whether puts and reads of a process that cannot be ended return no earlier than the file system.
 	// Else an operation may return, or wait.

@@ -55,7 +55,7 @@ func NewPlan(rules ...Rule) *Plan {
 	return p
 }
 
-// Set replaces all rules; without any, everything works again.
+// Set replaces all rules. Without any, everything works again.
 func (p *Plan) Set(rules ...Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // Burst is the bucket size of limiters made by New: the most that one step takes at once.
 const Burst = 1 << 20
 
-// New returns a limiter of bytes a second; 0 or less means no limit.
+// New returns a limiter of bytes a second. 0 or less means no limit.
 func New(bytesPerSecond int64) *rate.Limiter {
 	if bytesPerSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, Burst)

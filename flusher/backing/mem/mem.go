@@ -31,7 +31,7 @@ const (
 	StepVisible Step = "visible" // under the final name
 )
 
-// Store is a set of objects in memory. The zero value is not usable; see New.
+// Store is a set of objects in memory. The zero value is not usable. See New.
 type Store struct {
 	owner backing.Owner
 	at    func(ctx context.Context, name string, step Step) error
@@ -54,8 +54,8 @@ type content struct {
 
 var _ backing.Store = (*Store)(nil)
 
-// New returns an empty store. At is called at each step of each Put, and fails the
-// Put with its error, leaving the remains of a crash; nil: no calls.
+// New returns an empty store. At is called at each step of each Put, and fails the Put with its
+// error, leaving the remains of a crash. nil means no calls.
 func New(owner backing.Owner, at func(ctx context.Context, name string, step Step) error) *Store {
 	if at == nil {
 		at = func(context.Context, string, Step) error { return nil }
@@ -66,8 +66,8 @@ func New(owner backing.Owner, at func(ctx context.Context, name string, step Ste
 	}
 }
 
-// Reopen returns a store of the same objects, as another life of its owner sees
-// them; the old one is closed.
+// Reopen returns a store of the same objects, as another life of its owner sees them. The old one
+// is closed.
 func (s *Store) Reopen(owner backing.Owner) *Store {
 	n := New(owner, nil)
 	s.mu.Lock()
@@ -112,7 +112,7 @@ func (s *Store) Puts(name string) int {
 
 func notFound(op, name string) error { return bb.E(bb.NotFound, op, name, "no object has this name") }
 
-// enter does the checks common to all calls; mu must be held.
+// enter does the checks common to all calls. mu must be held.
 func (s *Store) enter(ctx context.Context, op, name string) error {
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, name, err)
@@ -233,7 +233,7 @@ func (s *Store) find(ctx context.Context, op, name string) (content, error) {
 	return c, nil
 }
 
-// Get reads a range; contents never change once they are stored.
+// Get reads a range. Contents never change once they are stored.
 func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error) {
 	if err := backing.CheckRange("get", name, off); err != nil {
 		return nil, err
@@ -368,7 +368,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	return nil
 }
 
-// versionOf is of the object that has a name now; mu must be held.
+// versionOf is of the object that has a name now. mu must be held.
 func (s *Store) versionOf(name string) backing.Version {
 	c, ok := s.objects[name]
 	if !ok {

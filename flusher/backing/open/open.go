@@ -35,7 +35,7 @@ type Options struct {
 	Retry    retry.Options
 	Limiters []*rate.Limiter // all of them hold; see package limit
 	Faults   *fault.Plan     // for tests and rehearsals; nil: none
-	// Calls counts the calls that hang in a file system; stores that share it share its bound. Nil:
+	// Calls counts the calls that hang in a file system. Stores that share it share its bound. Nil:
 	// one for this store.
 	Calls *detach.Calls
 	// Health, if not nil, watches the calls.
@@ -84,8 +84,8 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 	return retry.Wrap(store, opts.Retry), nil
 }
 
-// Identify identifies the root of a backing URL now, for posix.Options.Root; "" where the
-// URL is identity enough. It returns when ctx ends.
+// Identify identifies the root of a backing URL now, for posix.Options.Root. It returns "" where
+// the URL is identity enough. It returns when ctx ends.
 func Identify(ctx context.Context, url string, opts Options) (string, error) {
 	where, err := bb.ParseBacking(url)
 	if err != nil || !where.IsDirectory() {

@@ -24,7 +24,7 @@ const (
 	alignment = 4096    // of offset and length: enough for all disks in use
 )
 
-// openDirect opens a file again for writing past the page cache; nil if that is not
+// openDirect opens a file again for writing past the page cache. It returns nil if that is not
 // worth it, or not possible.
 func (s *Store) openDirect(root *os.Root, temp string, size int64) *os.File {
 	if size < directMin || s.opts.PartSize%alignment != 0 || s.buffered.Load() {
@@ -75,7 +75,7 @@ func (p *Pending) writePartDirect(ctx context.Context, src backing.Source, off, 
 	return sum, nil
 }
 
-// writeDirect writes bytes at an aligned offset; their unaligned end goes through the other
+// writeDirect writes bytes at an aligned offset. Their unaligned end goes through the other
 // descriptor, which is the same file.
 func (p *Pending) writeDirect(b []byte, off int64) error {
 	whole := b[:len(b)/alignment*alignment]

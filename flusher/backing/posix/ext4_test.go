@@ -37,7 +37,7 @@ func unmountInTheEnd(t *testing.T, dir string) {
 	})
 }
 
-// damagedExt4 mounts an ext4 on a loop device. None of its blocks can be allocated; the directories of burst are there.
+// damagedExt4 mounts an ext4 on a loop device. None of its blocks can be allocated. The directories of burst are there.
 func damagedExt4(t *testing.T) (dir string) {
 	t.Helper()
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()

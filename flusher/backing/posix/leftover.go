@@ -148,8 +148,8 @@ func (s *Store) Discard(ctx context.Context, names []string) (removed []string, 
 	return removed, nil
 }
 
-// discard removes the file that an ended daemon has left under a name; false: it must not be
-// removed.
+// discard removes the file that an ended daemon has left under a name. It returns false if the file
+// must not be removed.
 func (s *Store) discard(root *os.Root, name string) (bool, error) {
 	if base, aside := backing.Aside(name); aside {
 		return s.endAside(root, name, path.Join(path.Dir(name), base))

@@ -317,7 +317,7 @@ func (p *parts) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	return p.Source.Slices(dst, off, n)
 }
 
-// While a target does not answer, a flush waits; one that is evicted fails as unavailable and is tried again. Nothing
+// While a target does not answer, a flush waits. One that is evicted fails as unavailable and is tried again. Nothing
 // is left of it, and the next one succeeds.
 func TestSilentTarget(t *testing.T) {
 	l := mountLustre(t, targets(2))
@@ -352,8 +352,8 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// Each errno with which Lustre's clients fail passes, from each step of a flush that it may come from; and a write that
-// is cut short continues.
+// Each errno with which Lustre's clients fail passes, from each step of a flush that it may come from. A write that is
+// cut short continues.
 func TestLustreErrnosPass(t *testing.T) {
 	l := mountLustre(t, targets(2))
 	l.opts.Layouts = []lustre.Rule{{Layout: layout(t, "-c 2")}}

@@ -238,7 +238,7 @@ func (p *Pending) failed(err error) error {
 	return cause.Wrap("put", p.name, err)
 }
 
-// project returns the file's project; 0: none, or it is not known.
+// project returns the file's project, or 0 if there is none, or it is not known.
 func (p *Pending) project() uint32 {
 	if p.f == nil {
 		return 0

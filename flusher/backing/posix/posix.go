@@ -1,5 +1,5 @@
 // Package posix keeps objects as files below a directory of any POSIX file system, and gives large
-// files a stripe layout where that is Lustre. It knows files; it must never know their content.
+// files a stripe layout where that is Lustre. It handles files. It must never know their content.
 package posix
 
 import (
@@ -32,18 +32,18 @@ type Options struct {
 	// Root is the result of Identify for the directory when it was chosen: the store is unavailable
 	// while another one lies there. "": the identity at the time when it is opened.
 	Root string
-	// PartSize is how many bytes one worker writes at a time; 0: 16 MiB.
+	// PartSize is how many bytes one worker writes at a time. 0 means 16 MiB.
 	PartSize int64
-	// Parallel is how many workers write one large file; 0: 4.
+	// Parallel is how many workers write one large file. 0 means 4.
 	Parallel int
-	// Layouts is the stripe table used on Lustre; nil: each file has the layout of its directory.
+	// Layouts is the stripe table used on Lustre. nil means that each file has the layout of its directory.
 	Layouts []lustre.Rule
 	// Mark is set on directories that the store makes, where the file system has attributes of users
 	// (xattr(7)): DirOptions.Keep then concerns those without it. "": none is set.
 	Mark string
 	// Group has a process that is not root's give files their group, where its user is in it.
 	Group bool
-	// Logger takes warnings; nil: none are written.
+	// Logger takes warnings. If it is nil, none are written.
 	Logger *slog.Logger
 
 	identify func(dir *os.File) (identity.Identity, error) // nil: of the kernel
@@ -308,8 +308,8 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	return object(name, info), nil
 }
 
-// object describes a file; a POSIX file system's name for a content is the inode
-// together with the time of its last change, which Put never makes in place.
+// object describes a file. A POSIX file system's name for a content is the inode together with the
+// time of its last change, which Put never makes in place.
 func object(name string, info fs.FileInfo) backing.Object {
 	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime(), Mode: info.Mode() & (fs.ModePerm | fs.ModeSymlink), HasMode: true}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

@@ -16,8 +16,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Put writes a file in the steps that make it atomic and durable; none may be left
-// out or moved:
+// Put writes a file in the steps that make it atomic and durable. None may be left out or moved:
 //
 //	make and sync missing directories → create a temporary file beside the final
 //	name → write → compare checksums → attributes → sync → close, checked →
@@ -51,8 +50,8 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	return o, err
 }
 
-// create makes the temporary file; on Lustre with the layout that the table, or an attempt that met a full target,
-// requests, which it returns. Nil: it has that of its directory.
+// create makes the temporary file. On Lustre the file has the layout that the table, or an attempt that met a full
+// target, requests, and create returns that. Nil: it has that of its directory.
 func (s *Store) create(dir *opendir.Dir, temp, name string, size int64) (*os.File, lustre.Layout, error) {
 	flags := 0
 	var layout lustre.Layout

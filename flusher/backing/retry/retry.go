@@ -1,6 +1,6 @@
-// Package retry wraps a store so that passing failures are tried again. backing.Passing
-// decides which may pass, and an observer is called with each failure;
-// the package must never know why anything fails.
+// Package retry wraps a store so that passing failures are tried again. backing.Passing decides
+// which may pass, and an observer is called with each failure. The package must never know why
+// anything fails.
 package retry
 
 import (
@@ -25,12 +25,12 @@ type Failure struct {
 
 // Options are the options of retries.
 type Options struct {
-	// Attempts is the most there are of one call; 0: until its context ends. The
+	// Attempts bounds the attempts of one call. 0 means attempts until its context ends. The
 	// flusher's own workers queue a failed file again, so that they need few.
 	Attempts int
 	Min, Max time.Duration // of the wait between two attempts; 0: 100 ms, 30 s
-	// Failed is called after each failed attempt that is followed by another; it
-	// may be called concurrently and must not block. Nil: no calls.
+	// Failed is called after each failed attempt that is followed by another. It may be called
+	// concurrently and must not block. Nil: no calls.
 	Failed func(Failure)
 }
 
@@ -65,8 +65,8 @@ type store struct {
 	opts Options
 }
 
-// do calls fn until it succeeds, fails for good, or the context ends; then the last
-// failure is the error, not the end of the context, which the caller can see.
+// do calls fn until it succeeds, fails for good, or the context ends. Then the last failure is the
+// error, not the end of the context, which the caller can see.
 func (s *store) do(ctx context.Context, op, name string, fn func() error) error {
 	since := time.Now()
 	for attempt := 1; ; attempt++ {

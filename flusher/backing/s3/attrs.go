@@ -15,7 +15,7 @@ import (
 // A file's mode and time are kept as metadata of its object, under the names and in forms that both s3fs and rclone
 // read. A symbolic link is an object whose mode is that of a link and whose bytes are its target: that is the form of
 // s3fs (s3fs_symlink, s3fs_readlink). rclone recognizes links by their names alone (file.rclonelink), and has the target
-// as a file; a name of its own would keep a link from replacing a file in one step.
+// as a file. A name of its own would keep a link from replacing a file in one step.
 //
 //	x-amz-meta-mode   0100644                file type and permission bits; octal, since rclone
 //	                                         takes it so, with the zero of s3fs's form

@@ -112,7 +112,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	return err
 }
 
-// sameTime reports whether a marker has a time; a time that it cannot have is any.
+// sameTime reports whether a marker has the wanted time. A time that a marker cannot store matches any.
 func sameTime(there, want time.Time) bool {
 	return want.IsZero() || want.Unix() < 0 || there.Equal(want)
 }

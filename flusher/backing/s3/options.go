@@ -19,7 +19,7 @@ type Verify string
 const (
 	// VerifyStore relies on the CRC-64/NVME that the store reports to have computed.
 	VerifyStore Verify = ""
-	// VerifyRead reads every object back; for stores that keep no such checksum.
+	// VerifyRead reads every object back, for stores that keep no such checksum.
 	VerifyRead Verify = "read"
 )
 

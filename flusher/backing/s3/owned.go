@@ -94,7 +94,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	return s.removeVersion(ctx, old, is)
 }
 
-// copyVersion copies an object over the one that was found under a name; nothing if it has none.
+// copyVersion copies an object over the one that was found under a name, or to a name without one.
 func (s *Store) copyVersion(ctx context.Context, from, over backing.Object, newName string) error {
 	compares, err := s.copies.known(ctx, s, s.tryCopies)
 	if err != nil {

@@ -53,8 +53,8 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	return o, nil
 }
 
-// putSingle sends everything in one request; the store refuses bytes that do not
-// match the checksum in the header.
+// putSingle sends everything in one request. The store refuses bytes that do not match the checksum
+// in the header.
 func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Source, opts *backing.PutOptions) (minio.UploadInfo, error) {
 	slices, sum, err := backing.ReadSource(name, src, nil, 0, src.Size())
 	if err != nil {
@@ -165,8 +165,8 @@ func (s *Store) partSize(size int64) int64 {
 	return max(s.opts.PartSize, (size+maxParts-1)/maxParts)
 }
 
-// confirm compares the store's checksum with the source's. If the answer
-// has none, the store is asked again; then the object is read back, or refused.
+// confirm compares the store's checksum with the source's. If the answer has none, the store is
+// asked again. Then the object is read back, or refused.
 func (s *Store) confirm(ctx context.Context, key, name string, src backing.Source, info minio.UploadInfo) error {
 	if s.opts.Verify == VerifyRead {
 		return s.readBack(ctx, key, name, src.Size(), src.Checksum())

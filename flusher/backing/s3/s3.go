@@ -23,7 +23,7 @@ import (
 //
 // Uploads in parts leave parts behind when a process dies, and S3 does not report the initiator of
 // an upload. So an upload is announced in an object of the root, named by our backing.Owner, which
-// holds the object's key and the upload's id; it is written before the first part is sent and
+// holds the object's key and the upload's id. It is written before the first part is sent and
 // removed after the upload has ended. Sweep aborts exactly the uploads that it finds announced by a
 // process that has ended. A crash between the beginning of an upload and its announcement leaves an
 // upload without parts, which takes no space.
@@ -45,9 +45,9 @@ type Store struct {
 
 var _ backing.Store = (*Store)(nil)
 
-// Open returns the store of a parsed s3:// URL. It sends nothing; Check does.
-// The URL's query may set endpoint, region, path_style, ca, verify, profile and credentials;
-// it wins over Options.
+// Open returns the store of a parsed s3:// URL. It sends nothing. Check does. The URL's query may
+// set endpoint, region, path_style, ca, verify, profile and credentials. The query wins over
+// Options.
 func Open(where bb.Backing, opts Options) (*Store, error) {
 	if err := s3utils.CheckValidBucketName(where.Bucket); err != nil {
 		return nil, bb.E(bb.Invalid, "open backing", "s3://"+where.Bucket, "there can be no such bucket: "+err.Error()).
@@ -240,7 +240,7 @@ func (s *Store) list(ctx context.Context, op, prefix string, fn func(minio.Objec
 	return answer.Wrap(op, prefix, ctx.Err())
 }
 
-// Remove deletes an object; S3 succeeds for a missing one.
+// Remove deletes an object. S3 succeeds for a missing one.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := backing.CheckName("remove", name); err != nil {
 		return err

@@ -74,8 +74,8 @@ func (u *upload) forget(ctx context.Context) error {
 	return u.store.remove(ctx, u.notice, u.notice)
 }
 
-// abort aborts an upload; one that has ended already is fine. Parts that are on their way
-// meanwhile may outlive it, so it is repeated until no part is left (Amazon S3 API Reference,
+// abort aborts an upload. One that has ended already is fine. Parts that are on their way meanwhile
+// may outlive it, so it is repeated until no part is left (Amazon S3 API Reference,
 // AbortMultipartUpload).
 func (s *Store) abort(ctx context.Context, key, id string) error {
 	const op = "abort upload"
@@ -176,8 +176,7 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	return s.removeNamed(ctx, old)
 }
 
-// compare verifies that a copy equals its source; a copy without a checksum from
-// the store is read.
+// compare verifies that a copy equals its source. A copy without a checksum from the store is read.
 func (s *Store) compare(ctx context.Context, from, to backing.Object) error {
 	switch {
 	case to.Size != from.Size:

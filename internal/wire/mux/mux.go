@@ -70,9 +70,10 @@ func (m *Mux[C]) Speaks(typ wire.Type, msg proto.Message) error {
 	return wire.Speakable(m.welcome.Version, m.welcome.Server+" of node "+m.welcome.Node, typ, msg)
 }
 
-// Start sends a request and returns its number. ErrFull if limit requests are in flight (0: no
-// limit); a *BrokenError if the connection broke. If that happens while the request is sent, the
-// number is not 0, and Break has handed the call out. A *wire.FrameError if no frame holds it.
+// Start sends a request and returns its number. It returns ErrFull if limit requests are in flight
+// (0: no limit), and a *BrokenError if the connection broke. If that happens while the request is
+// sent, the number is not 0, and Break has handed the call out. A *wire.FrameError if no frame
+// holds it.
 func (m *Mux[C]) Start(call C, limit int, f Frame) (id uint64, err error) {
 	if id, err = m.enter(call, limit); err != nil {
 		return 0, err

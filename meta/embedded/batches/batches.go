@@ -26,7 +26,7 @@
 //
 // A store's meta.inf is the last file that the server makes in a new store, and the first that it
 // deletes. A store without one gets no link. One that is being made then fails, and its batch is
-// refused and sent again; so no batch stays with a full tmpfs. One that is being deleted is of no use.
+// refused and sent again. So no batch stays with a full tmpfs. One that is being deleted is of no use.
 // Where the server fails to delete a store because it is moved at that moment, the store stays until
 // the server's next start.
 package batches

@@ -41,7 +41,7 @@ func (h *hosts) fail(why string) error {
 	return bb.E(bb.Invalid, "host list", h.list, why).WithRemedy("write it as Slurm does: n[001-003,7],gpu1[0-1]-ib")
 }
 
-// splitTop splits at commas outside brackets; false if brackets are nested or open.
+// splitTop splits at commas outside brackets. It returns false if brackets are nested or open.
 func splitTop(list string) ([]string, bool) {
 	var parts []string
 	start, inside := 0, false

@@ -159,7 +159,7 @@ func (ls *Kept) Bytes() int {
 	return ls.total()
 }
 
-// Get returns the listing of a directory that is kept; nil: none is.
+// Get returns the listing of a directory that is kept, or nil if none is.
 func (ls *Kept) Get(dir bb.DirID) *Listing {
 	ls.Lock()
 	defer ls.Unlock()

@@ -8,8 +8,8 @@ import (
 	"forebay/meta/kv"
 )
 
-// Keys of a namespace bucket. NATS lets a key hold only [-/_=.a-zA-Z0-9], and "."
-// separates its tokens; ids are hexadecimal without leading zeros.
+// Keys of a namespace bucket. NATS lets a key hold only [-/_=.a-zA-Z0-9], and "." separates its
+// tokens. Ids are hexadecimal without leading zeros.
 //
 //	e.PARENT.NAME   an entry
 //	e.0.root        the root's own entry

@@ -22,7 +22,7 @@ func SealOp(key string, op *namespace.StoreOp) ([]byte, error) {
 	}, op.Rest))
 }
 
-// OpenOp decodes the record of an operation; seq is its revision.
+// OpenOp decodes the record of an operation. seq is its revision.
 func OpenOp(key string, b []byte, seq uint64) (namespace.StoreOp, error) {
 	var m metapb.StoreOp
 	if err := kv.Open(key, b, &m); err != nil {

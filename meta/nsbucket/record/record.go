@@ -34,7 +34,7 @@ func SealEntry(key string, e *bb.Entry) ([]byte, error) {
 	return kv.SealAs(format, key, kv.WithRest(m, e.Rest))
 }
 
-// OpenEntry decodes an entry's record; seq is its revision.
+// OpenEntry decodes an entry's record. seq is its revision.
 func OpenEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 	parent, name, ok := ParseEntryKey(key)
 	if !ok {

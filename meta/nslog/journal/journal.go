@@ -26,8 +26,8 @@ func (j *Journal) Note(place uint64) {
 // Next returns the number that the next change gets.
 func (j *Journal) Next() uint64 { return j.first + uint64(len(j.places)) }
 
-// Since returns the places of the changes from a number on, each once; false: the journal does not
-// reach so far back.
+// Since returns the places of the changes from a number on, each once. It returns false if the
+// journal does not reach so far back.
 func (j *Journal) Since(number uint64) ([]uint64, bool) {
 	if number < j.first {
 		return nil, false

@@ -105,8 +105,8 @@ func (k *Keeper) serving(ctx context.Context, op, path string) (*Owner, error) {
 	return k.current(), nil
 }
 
-// begin returns the try to open the log in the place of an owner that has ended; nil if there is another owner,
-// or is to be none. It goes on when its callers give up: a log takes as long to read as it takes.
+// begin returns the try to open the log in the place of an owner that has ended, or nil if there is another
+// owner, or is to be none. It goes on when its callers give up: a log takes as long to read as it takes.
 func (k *Keeper) begin(old *Owner) *try {
 	k.mu.Lock()
 	defer k.mu.Unlock()

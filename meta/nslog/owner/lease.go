@@ -91,9 +91,9 @@ func (w *Owner) look(fn func(*table.Table) error) (ran bool, err error) {
 	return true, fn(w.table)
 }
 
-// Release ends the ownership so that the next owner need not wait for the end of the lease:
-// nothing is answered any more when the log has it. Its error is that of the append; the
-// ownership has ended in any case, unless the context ended first.
+// Release ends the ownership so that the next owner need not wait for the end of the lease: nothing
+// is answered any more when the log has it. Its error is that of the append. The ownership has
+// ended in any case, unless the context ended first.
 func (w *Owner) Release(ctx context.Context) error {
 	w.queue.leave()
 	select {

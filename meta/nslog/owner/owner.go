@@ -21,7 +21,7 @@
 // lease. An owner answers calls that need no append (reads, and refusals of changes) only until that long after
 // the beginning of an append of its own that was stored, and checks that after it has read. A new owner
 // acknowledges nothing, and answers nothing, until the lease that it found is over, counted from the time when
-// its claim was stored. Both are durations by clocks that need not agree; the next owner waits a sixteenth
+// its claim was stored. Both are durations by clocks that need not agree. The next owner waits a sixteenth
 // longer, for their rates.
 //
 //	        claim is stored            table is loaded, lease found is over
@@ -60,7 +60,7 @@
 //
 // A start reads the newest manifest, the pages that it names, and the log from there on. If the manifest, or a
 // page, is missing or damaged, the start reads the manifest before, the newest version of each page that is
-// whole, and the log from that manifest on; without any, the whole log.
+// whole, and the log from that manifest on. Without any, it reads the whole log.
 //
 // # A server that has forgotten
 //
@@ -91,7 +91,7 @@ import (
 	"forebay/meta/stream"
 )
 
-// Log is the part of a log that an owner uses; *stream.Stream is one.
+// Log is the part of a log that an owner uses. *stream.Stream is one.
 type Log interface {
 	Append(ctx context.Context, subject string, data []byte, f stream.Fence) (uint64, error)
 	Last(ctx context.Context, subject string) (stream.Message, error)
@@ -124,8 +124,8 @@ type Options struct {
 	// CheckpointBytes is by how much the log grows between checkpoints, about: a start reads so
 	// much besides the pages. Default 16 MiB.
 	CheckpointBytes int
-	// Lease is for how long reads are answered without an append; whole milliseconds, at most
-	// an hour. 0: no other owner claims the log.
+	// Lease is for how long reads are answered without an append, in whole milliseconds, at most an
+	// hour. 0 means that no other owner claims the log.
 	Lease time.Duration
 	// Floor returns the highest revision of the namespace that is recorded outside of its log. An
 	// owner gives out higher ones. nil: none is.

@@ -136,7 +136,7 @@ func encode(b, key []byte, revision uint64, value []byte) []byte {
 	return append(b, value...)
 }
 
-// decode returns the item that b begins with, and its length; 0 if there is none.
+// decode returns the item that b begins with, and its length, or 0 if there is none.
 func decode(b []byte) (Item, int) {
 	n, a := binary.Uvarint(b)
 	if a <= 0 || n > uint64(len(b)-a) {
@@ -338,7 +338,7 @@ func (p *page) appendItems(b []byte, moved func(place int, at uint32)) []byte {
 // Pages returns how many pages there are. Their numbers begin with 0.
 func (m *Map) Pages() int { return len(m.pages) }
 
-// Since returns the sequence of the first change of a page that was not written; 0 if all were.
+// Since returns the sequence of the first change of a page that was not written, or 0 if all were.
 func (m *Map) Since(number int) uint64 { return m.pages[number].since }
 
 // Newest returns a revision that none of a page's items is above.

@@ -66,7 +66,7 @@ const (
 	Other     Kind = otherPrefix
 )
 
-// KindOf returns the kind of a key; 0 if it is unknown to this release.
+// KindOf returns the kind of a key, or 0 if it is unknown to this release.
 func KindOf(key []byte) Kind {
 	ok := false
 	switch len := len(key); {

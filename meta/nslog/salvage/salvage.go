@@ -253,7 +253,8 @@ func sameObject(f bb.Flushed, op *namespace.StoreOp) bool {
 	return slices.Contains(append(own, op.Attempts...), bb.Content{Size: f.Size, Checksum: f.Checksum})
 }
 
-// place returns the place of a path in the directories that are kept; the zero Place: it leads through none of them.
+// place returns the place of a path in the directories that are kept, or the zero Place if it leads through none of
+// them.
 func (s *look) place(path string) (at bb.Place) {
 	at.Dir = bb.RootDir
 	names := strings.Split(path, "/")
@@ -268,7 +269,7 @@ func (s *look) place(path string) (at bb.Place) {
 	return at
 }
 
-// openItem returns the entry of an item; false: it cannot be decoded.
+// openItem returns the entry of an item. It returns false if it cannot be decoded.
 func openItem(item pages.Item) (bb.Entry, bool) {
 	parent, name, ok := record.EntryKey(item.Key)
 	if !ok {

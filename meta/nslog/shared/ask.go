@@ -107,7 +107,7 @@ func (t *Tree) wake() {
 	}
 }
 
-// gone returns why calls need not wait for an owner; nil: they have to.
+// gone returns why calls need not wait for an owner, or nil if they have to.
 func (t *Tree) gone() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive several
-// times, late, or never; after an error it may have arrived or not. The other daemon answers with
+// times, late, or never. After an error it may have arrived or not. The other daemon answers with
 // its Tree's Handle. Neither side changes a call or an answer.
 type Caller interface {
 	Call(ctx context.Context, to bb.NodeID, c *Call) (*Answer, error)

@@ -186,7 +186,7 @@ func (c *client) play(ctx context.Context, operations int) {
 }
 
 // record carries out an operation until it is answered, at the client's daemon and at others while
-// that is killed; now and then not for long enough.
+// that is killed, and now and then not for long enough.
 func (c *client) record(ctx context.Context, a action) {
 	c.number++
 	id := nslog.ID{Session: c.session, Number: c.number, Answered: c.number}

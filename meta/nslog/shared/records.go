@@ -21,7 +21,7 @@ func (t *Tree) Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry,
 	return e, err == nil, err
 }
 
-// Sample returns some entries of a directory; none if it is empty or gone.
+// Sample returns some entries of a directory, or none if it is empty or gone.
 func (t *Tree) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
 	a, err := t.ask(ctx, &Call{Op: opSample, Dir: dir})
 	if err != nil {
@@ -122,7 +122,7 @@ type Records struct{ t *Tree }
 // Records returns the records of other packages.
 func (t *Tree) Records() *Records { return &Records{t} }
 
-// Get returns the record of a key; one without data if there is none.
+// Get returns the record of a key, or one without data if there is none.
 func (r *Records) Get(ctx context.Context, key string) (kv.Record, error) {
 	a, err := r.t.ask(ctx, &Call{Op: opRecord, Name: key})
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *Records) Scan(ctx context.Context, filter string, fn func(*kv.Record) e
 	return nil
 }
 
-// Create stores data under a key that has no record; else kv.ErrRevision, and the record that there is.
+// Create stores data under a key that has no record. Otherwise it returns kv.ErrRevision, and the record that there is.
 func (r *Records) Create(ctx context.Context, key string, data []byte, _ uint64) (uint64, kv.Record, error) {
 	for try := range retry.MaxTries {
 		retry.Yield(ctx, try)
@@ -192,7 +192,7 @@ func (r *Records) one(ctx context.Context, c kv.Change) (uint64, error) {
 }
 
 // Commit carries out all changes, of which no two are of one key, or none, and returns the revision of
-// each; 0 of a removal or a check.
+// each, and 0 for a removal or a check.
 func (r *Records) Commit(ctx context.Context, changes []kv.Change) ([]uint64, error) {
 	a, err := r.t.change(ctx, &Call{Op: opCommit, Changes: changes})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package shared is the namespace of a buffer as one of several daemons has it: the Tree of each
-// carries calls to the daemon that owns the namespace's log, which may be itself, and waits for
-// the next owner while there is none. It decides when its daemon claims the log; the log decides
-// who owns it. It must never know how calls travel, nor what gossip is.
+// carries calls to the daemon that owns the namespace's log, which may be itself, and waits for the
+// next owner while there is none. It decides when its daemon claims the log. The log decides who
+// owns it. It must never know how calls travel, nor what gossip is.
 //
 //	caller ──▶ Tree ──▶ Caller ──▶ Tree.Handle of the owner ──▶ nslog.Engine ──▶ log
 //	             ▲                          │
@@ -10,7 +10,7 @@
 // # Exactly once
 //
 // A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is sent
-// until an owner answers, and carried out by the first of them that has it in the log; any other
+// until an owner answers, and carried out by the first of them that has it in the log. Any other
 // owner finds its outcome there. A refused change has left nothing in the log, so a late copy of the
 // call could be carried out after all. So the owner keeps refusals, and each call names the
 // incarnation of the owner that it is meant for: a late copy reaches the owner that has the refusal,
@@ -123,7 +123,7 @@ func (t *Tree) Buffer() string { return t.o.Buffer }
 // Distrust does nothing: no answer comes from a server.
 func (t *Tree) Distrust() {}
 
-// serving returns the engine of this daemon; nil if it does not own the log.
+// serving returns the engine of this daemon, or nil if it does not own the log.
 func (t *Tree) serving() *nslog.Engine {
 	t.mu.Lock()
 	defer t.mu.Unlock()

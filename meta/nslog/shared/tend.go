@@ -131,8 +131,8 @@ func (t *Tree) setOver(err error) {
 	}
 }
 
-// Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of
-// the members. It returns after how long to call it again; 0: when a member has changed, or calls wait in vain.
+// Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of the members. It
+// returns after how long to call it again. 0 means when a member has changed, or when calls wait in vain.
 func (t *Tree) Step(ctx context.Context, members []Member) (again time.Duration, err error) {
 	again, _, err = t.step(ctx, members)
 	return again, err

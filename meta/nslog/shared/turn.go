@@ -90,8 +90,8 @@ func (v *view) line(buffer string) []Member {
 }
 
 // turn decides whether this daemon claims the log of a buffer now, and if not, after how long to
-// decide again; 0: when something has changed. It is about when somebody tries: the log decides
-// who owns it, so that views that differ cost a claim and no more.
+// decide again. 0 means when something has changed. It is about when somebody tries: the log
+// decides who owns it, so that views that differ cost a claim and no more.
 func (v *view) turn(buffer string) (claim bool, again time.Duration) {
 	if !v.needsOwner() {
 		return false, 0

@@ -115,7 +115,7 @@ func (t *Table) Load(number int, items []byte, since uint64) error {
 	return t.m.Load(number, items, since, func(gone pages.Slot, newer []byte) { t.leave(gone, record.PeekDir(newer)) }, t.link)
 }
 
-// listOf returns the list that a key is in; nil if it is in none.
+// listOf returns the list that a key is in, or nil if it is in none.
 func (t *Table) listOf(key []byte) *list {
 	switch record.KindOf(key) {
 	case record.Entry:
@@ -342,7 +342,7 @@ func (t *Table) Others(from []byte, fn func(pages.Item) bool) {
 // Pages returns how many pages there are: their numbers begin with 0.
 func (t *Table) Pages() int { return t.m.Pages() }
 
-// Since returns the sequence of the first change of a page that was not written; 0 if all were.
+// Since returns the sequence of the first change of a page that was not written, or 0 if all were.
 func (t *Table) Since(number int) uint64 { return t.m.Since(number) }
 
 // Written notes that a page was written.

@@ -55,7 +55,7 @@ func Test(t *testing.T, factory Factory) {
 	}
 }
 
-// want fails unless a record has data; "" is none. It returns its revision.
+// want fails unless a record has data. "" means none. It returns its revision.
 func (e Engine) want(t testing.TB, key, data string) uint64 {
 	t.Helper()
 	r, err := e.Records.Get(metatest.Context(t), key)

@@ -27,7 +27,7 @@ type ListenerConfig struct {
 }
 
 // Listener implements rdma.Listener over a socket. One goroutine accepts, one per pending socket shakes
-// hands, at most ListenerConfig.Pending of them at once; Close waits for all.
+// hands, at most ListenerConfig.Pending of them at once. Close waits for all.
 type Listener struct {
 	cfg    ListenerConfig
 	ctx    context.Context
@@ -38,7 +38,7 @@ type Listener struct {
 	closed func() // run once, after everything has stopped
 }
 
-// NewListener starts to accept. The function closed is called when the listener has stopped; Close
+// NewListener starts to accept. The function closed is called when the listener has stopped. Close
 // does not return before.
 func NewListener(ctx context.Context, cfg ListenerConfig, closed func()) *Listener {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

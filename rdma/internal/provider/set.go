@@ -21,7 +21,7 @@ type Set[C interface {
 	}
 }
 
-// Add takes in a child; after Close it returns ErrClosed, and the child stays the caller's.
+// Add takes in a child. After Close it returns ErrClosed, and the child stays the caller's.
 func (s *Set[C]) Add(c C) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,11 +31,11 @@ import (
 )
 
 // This file and raw.go are all that touches C. C keeps beyond a call only C's own memory, memory mapped
-// outside the Go heap, or memory of the Go heap that a runtime.Pinner holds; it is handed over as numbers,
+// outside the Go heap, or memory of the Go heap that a runtime.Pinner holds. It is handed over as numbers,
 // for which the caller of libfabric, not the garbage collector, answers.
 
-// Address is the address of the first byte of b, as a number; 0 for an empty b. A caller that hands it
-// to C keeps b alive and in place until C has released it.
+// Address is the address of the first byte of b, as a number, or 0 for an empty b. A caller that hands
+// it to C keeps b alive and in place until C has released it.
 func Address(b []byte) uintptr {
 	// Rule 4 of package unsafe: a pointer becomes a number for a call whose other side makes a
 	// pointer of it again. The text above explains why it stays valid.
@@ -379,7 +379,7 @@ func name(f *C.struct_fid) ([]byte, error) {
 // Wake ends a Sleep, or the next one.
 func (d *Device) Wake() { C.fb_wake(d.d.wake_fd) }
 
-// Sleep waits for something to do, at most so long; a negative time means no limit.
+// Sleep waits for something to do, at most so long. A negative time means no limit.
 func (d *Device) Sleep(limit time.Duration) error {
 	ms := C.int(-1)
 	if limit >= 0 {

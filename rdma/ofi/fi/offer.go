@@ -34,12 +34,12 @@ type Offer struct {
 	Device string
 	// Up is false where libfabric reports that the hardware's link is down.
 	Up bool
-	// Speed of the hardware's link in bits per second; 0 where not known.
+	// Speed of the hardware's link in bits per second, or 0 where not known.
 	Speed uint64
 	// MaxOp is the largest single operation in bytes.
 	MaxOp uint64
 	// Delivery: writes can be asked to complete when they are visible at the target
-	// (FI_DELIVERY_COMPLETE); where not, a read behind them makes sure.
+	// (FI_DELIVERY_COMPLETE). Where not, a read behind them makes sure.
 	Delivery bool
 	// Registration names the registration modes that it requires.
 	Registration []string
@@ -79,7 +79,7 @@ var (
 // broken are layers that are not taken even when they are named, and why.
 var broken = map[string]string{
 	// Seen with 1.17.0 over tcp and over net: fi_trywait(3) on the completion queue of an endpoint
-	// that was closed, and the progress of its connections, crash the process; while one is open,
+	// that was closed, and the progress of its connections, crash the process. While one is open,
 	// its wait object does not signal arrivals.
 	"ofi_rxm": "libfabric's ofi_rxm touches the memory of closed endpoints",
 	// Seen with 1.17.0: when both ends of a connection close it with operations in flight, the

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fence is the directory that a worker is confined to; nil: it is not confined.
+// Fence is the directory that a worker is confined to, or nil if it is not confined.
 type Fence struct{ dev, ino uint64 }
 
 // Moved reports whether another directory lies at the path by now: a file system was mounted
@@ -137,7 +137,7 @@ func landlockABI() (int, error) {
 	return int(abi), nil
 }
 
-// HasLandlock returns why no process can be confined to a directory here; nil: it can.
+// HasLandlock returns why no process can be confined to a directory here, or nil if it can.
 func HasLandlock() error {
 	_, err := landlockABI()
 	return err
@@ -165,8 +165,8 @@ func rightsOf(abi int) (attr unix.LandlockRulesetAttr, size uintptr) {
 	return attr, size
 }
 
-// landlock confines a worker to a directory; nil where the kernel
-// cannot. It returns which directory that is.
+// landlock confines a worker to a directory. It returns nil where the kernel cannot. It returns which directory that
+// is.
 func landlock(all syscaller, dir string) (*Fence, error) {
 	abi, err := landlockABI()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // The filter of a worker's system calls (seccomp(2)) lets a worker work on files, and run threads. All other
 // system calls are refused, among them most of those that have made users root: none of them is needed, and a
 // worker whose adaptor has a fault that its user exploits is no way into the kernel. It is a list of refused
-// calls, as a list of allowed ones would have to follow each release of Go; but no call newer than this file is
+// calls, as a list of allowed ones would have to follow each release of Go. No call newer than this file is
 // allowed.
 
 // lastKnown is the newest system call in the lists below. A newer one fails as on a kernel without it, as
@@ -106,7 +106,7 @@ func program() []unix.SockFilter {
 // ErrNoFilter is the error of a machine whose system calls are not filtered.
 var ErrNoFilter = errors.New("no seccomp")
 
-// HasFilter returns why no system calls can be filtered here; nil: they can.
+// HasFilter returns why no system calls can be filtered here, or nil if they can.
 func HasFilter() error {
 	if arch == 0 {
 		return fmt.Errorf("%w: this release has no filter for the machine", ErrNoFilter)

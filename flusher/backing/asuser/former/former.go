@@ -151,7 +151,7 @@ func (f *Workers) Wait(uid uint32, root string, closing <-chan struct{}) error {
 	}
 }
 
-// Hold makes the file that a new worker is to inherit, locked; nil if nothing is held.
+// Hold makes the file that a new worker is to inherit, locked. It returns nil if nothing is held.
 func (f *Workers) Hold(uid uint32, root string) (*os.File, error) {
 	if f.Dir == "" {
 		return nil, nil

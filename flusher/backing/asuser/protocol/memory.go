@@ -47,7 +47,7 @@ func MapMemory(fd int) ([]byte, error) {
 	return mem, os.NewSyscallError("mmap", err)
 }
 
-// InSlot returns the first n bytes of a slot; nil if there are none such.
+// InSlot returns the first n bytes of a slot, or nil if there are none such.
 func InSlot(mem []byte, slot, n int64) []byte {
 	if slot < 0 || slot >= allSlots || n < 0 || n > SlotSize {
 		return nil

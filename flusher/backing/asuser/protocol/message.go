@@ -111,8 +111,8 @@ const (
 // NoSlot is the slot of a message without one.
 const NoSlot = -1
 
-// Message is a request or its reply. All fields cross in this order; most are zero, which takes
-// a byte each.
+// Message is a request or its reply. All fields cross in this order. Most are zero, which takes a
+// byte each.
 type Message struct {
 	Call   uint64
 	Op     Op
@@ -214,7 +214,7 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// appendTime encodes a time as seconds and nanoseconds; one nanosecond too many is the zero time.
+// appendTime encodes a time as seconds and nanoseconds. One nanosecond too many is the zero time.
 func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return binary.AppendUvarint(binary.AppendVarint(b, 0), uint64(time.Second))
@@ -351,7 +351,7 @@ func shortened(s string) string {
 	return s
 }
 
-// Failure returns the error that a reply stands for; nil if it is none.
+// Failure returns the error that a reply stands for, or nil if it is none.
 func (m *Message) Failure() error {
 	if !m.Has(FlagError) {
 		return nil

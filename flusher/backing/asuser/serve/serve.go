@@ -453,7 +453,7 @@ func (l *listing) add(ctx context.Context, i protocol.Item) error {
 	}
 }
 
-// page moves the next page into a reply; last: there are no more.
+// page moves the next page into a reply. last means that there are no more.
 func (l *listing) page(ctx context.Context, reply *protocol.Message) (last bool, err error) {
 	select {
 	case p := <-l.pages:
@@ -464,7 +464,7 @@ func (l *listing) page(ctx context.Context, reply *protocol.Message) (last bool,
 	}
 }
 
-// Main is the main function of a binary whose first argument is Command; args are the others. It
+// Main is the main function of a binary whose first argument is Command. args are the others. It
 // returns the status to exit with.
 func Main(args []string) int {
 	var err error

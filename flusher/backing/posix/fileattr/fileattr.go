@@ -44,7 +44,7 @@ func (g Group) SetOwner(f *os.File, attrs *backing.Attrs) error {
 		return f.Chown(int(attrs.UID), int(attrs.GID))
 	}
 	if g {
-		// The kernel refuses a group that the user is not in; the directory's own one stays.
+		// The kernel refuses a group that the user is not in. The directory's own one stays.
 		if err := f.Chown(-1, int(attrs.GID)); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}

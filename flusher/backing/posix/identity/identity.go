@@ -77,7 +77,7 @@ func Parse(s string) (i Identity, ok bool) {
 	return i, true
 }
 
-// Differs returns the difference between a directory and the one that was recorded; "": none.
+// Differs returns the difference between a directory and the one that was recorded, or "" if there is none.
 func (i Identity) Differs(now Identity) string {
 	switch {
 	case i.Kind != now.Kind:

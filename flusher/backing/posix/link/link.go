@@ -173,7 +173,7 @@ func (n *New) chown(fd int, temp string) error {
 	}
 	err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH)
 	if err == nil || uid < 0 && errors.Is(err, fs.ErrPermission) {
-		return nil // the kernel refuses a group that the user is not in; the directory's own one stays
+		return nil // the kernel refuses a group that the user is not in. The directory's own one stays
 	}
 	return &fs.PathError{Op: "fchownat", Path: temp, Err: err}
 }

@@ -12,7 +12,7 @@ import (
 // next attempt requests another layout, over twice as many targets, and so other objects.
 
 // FullTargets has, by name, the layout that the next attempt requests for a file that met a full target. The zero value
-// is ready for use; its methods may be called concurrently.
+// is ready for use. Its methods may be called concurrently.
 type FullTargets struct {
 	mu   sync.Mutex
 	next map[string]Layout
@@ -20,7 +20,7 @@ type FullTargets struct {
 
 const maxFull = 4096 // names remembered
 
-// Note is called when an attempt with a layout met a full target; nil: the layout is not known.
+// Note is called when an attempt with a layout met a full target. The layout is nil if it is not known.
 func (f *FullTargets) Note(name string, had Layout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +40,7 @@ func (f *FullTargets) Forget(name string) {
 	delete(f.next, name)
 }
 
-// Next returns the layout for the next attempt; nil: none has met a full target.
+// Next returns the layout for the next attempt, or nil if none has met a full target.
 func (f *FullTargets) Next(name string) Layout {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,8 +50,8 @@ func (f *FullTargets) Next(name string) Layout {
 // mostTargets is the number of targets from which all are asked for.
 const mostTargets = 64
 
-// other returns a layout over twice as many targets, of the same pools; over all of them after some doublings. Bytes of
-// a part on the metadata server are on targets then.
+// other returns a layout over twice as many targets, of the same pools, and over all of them after some doublings.
+// Bytes of a part on the metadata server are on targets then.
 func (l Layout) other() Layout {
 	if len(l) == 0 {
 		l = Layout{{}}

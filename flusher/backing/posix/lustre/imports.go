@@ -22,7 +22,7 @@ import (
 var importsAt = []string{"sys/kernel/debug/lustre", "sys/fs/lustre", "proc/fs/lustre"}
 
 // SilentImports returns the targets to which this client has no connection now, with the state of each, such as
-// "scratch-OST0001 (DISCONN)", sorted; none where the states cannot be read.
+// "scratch-OST0001 (DISCONN)", sorted. It returns none where the states cannot be read.
 func SilentImports() []string { return silentImports(os.DirFS("/")) }
 
 const maxImport = 64 << 10 // bytes of a file that are read
@@ -46,8 +46,8 @@ func silentImports(root fs.FS) (targets []string) {
 	return targets
 }
 
-// silentImport returns the target of an import that is not connected, and its state; "": it is, or was idle and
-// connects with the next request, or an administrator has not used it yet.
+// silentImport returns the target of an import that is not connected, and its state. The target is "" if it is
+// connected, or was idle and connects with the next request, or an administrator has not used it yet.
 func silentImport(text string) string {
 	value := func(key string) string {
 		for line := range strings.Lines(text) {

@@ -36,9 +36,9 @@ type Rule struct {
 	Layout  Layout
 }
 
-// LayoutFor returns the layout of the row with the largest MinSize that a file of that size reaches; nil if there is none:
-// the directory's own layout holds. Files below leastLaidOut have none of
-// their own, since it costs the metadata server a request, unless it puts their bytes there.
+// LayoutFor returns the layout of the row with the largest MinSize that a file of that size reaches, or nil if there is
+// none: then the directory's own layout holds. Files below leastLaidOut have none of their own, since it costs the
+// metadata server a request, unless it puts their bytes there.
 func LayoutFor(table []Rule, size int64) Layout {
 	var best Rule
 	found := false
@@ -173,7 +173,7 @@ func Fewer(asked, got Layout) string {
 	return ""
 }
 
-// Told has the lines that were logged once. The zero value is ready for use; its methods may be called
+// Told has the lines that were logged once. The zero value is ready for use. Its methods may be called
 // concurrently.
 type Told struct {
 	mu    sync.Mutex

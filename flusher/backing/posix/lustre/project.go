@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Project returns the project against whose quota an open file's bytes count; 0: none, or the file system has none. Forebay
-// sets none: a directory hands its own on to new entries in it. It is read as lfs project does (FS_IOC_FSGETXATTR;
-// ll_fsxattr in lustre/llite/file.c).
+// Project returns the project against whose quota an open file's bytes count, or 0 if there is none, or if the file system
+// has none. Forebay sets none: a directory hands its own on to new entries in it. It is read as lfs project does
+// (FS_IOC_FSGETXATTR; ll_fsxattr in lustre/llite/file.c).
 func Project(f *os.File) uint32 {
 	const (
 		getFSXAttr = 0x801c581f // of linux/fs.h

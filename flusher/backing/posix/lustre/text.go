@@ -46,8 +46,8 @@ func IsText(s string) bool {
 
 // Parse reads a layout as lfs setstripe does: -c COUNT, -S SIZE and -p POOL, and before those of each component of a
 // progressive layout -E END. The first may have -L mdt in their place. As there, a component that names no size or pool has
-// those of the one before, and one that names no count one target; unlike there, one that follows -L mdt and names
-// no size has the file system's, and not that of the component before.
+// those of the one before, and one that names no count one target. Unlike there, one that follows -L mdt and names no size
+// has the file system's, and not that of the component before.
 func Parse(text string) (Layout, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words)%2 != 0 {

@@ -20,7 +20,7 @@ import (
 const shared = time.Second
 
 // Cache has the directories that are open now. One that nobody uses is closed: it would keep its file system from being
-// unmounted. The zero value is ready for use; its methods may be called concurrently.
+// unmounted. The zero value is ready for use. Its methods may be called concurrently.
 type Cache struct {
 	mu   sync.Mutex
 	open map[string]*Dir

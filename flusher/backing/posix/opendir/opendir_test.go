@@ -52,8 +52,8 @@ func newOpener(t *testing.T, dirs ...string) *opener {
 	return o
 }
 
-// Those who use a directory at the same time share it, for a while; nobody finds one that was forgotten, and the last
-// one who releases it closes it.
+// Callers that use a directory at the same time share it, for a while. A forgotten one is not found any more, and its
+// last user closes it.
 func TestShared(t *testing.T) {
 	o, c := newOpener(t, "d", "e"), new(Cache)
 	a, b, other := o.get(c, "d"), o.get(c, "d"), o.get(c, "e")
@@ -155,7 +155,7 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// Files are made, renamed and removed; errors name their paths.
+// Files are made, renamed and removed. Errors name their paths.
 func TestFiles(t *testing.T) {
 	o, c := newOpener(t, "d"), new(Cache)
 	d := o.get(c, "d")

@@ -82,7 +82,7 @@ func (d *Dirs) share(which id, opened uint64, do func() error) error {
 	return r.err
 }
 
-// hand starts the first waiting caller; no other joins that round any more.
+// hand starts the first waiting caller. No other joins that round any more.
 func (d *Dirs) hand(which id) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -27,7 +27,7 @@ type Options struct {
 	Proven func(f *os.File, dev uint64) bool
 	Whole  func(f *os.File) error // syncs the file system; nil: syncfs(2)
 	One    func(f *os.File) error // syncs a file; nil: fsync(2)
-	// Write begins to write a file's bytes, and returns an error of that; Written waits for their end, and returns an error of
+	// Write begins to write a file's bytes, and returns an error of that. Written waits for their end, and returns an error of
 	// any since the file was opened. Nil: sync_file_range(2).
 	Write, Written func(f *os.File) error
 	Now            func() time.Time // nil: time.Now
@@ -46,7 +46,8 @@ type Options struct {
 //
 // syncfs writes all dirty data of the file system, also of other users, and nothing interrupts it. It therefore runs in a
 // goroutine of Files, and each file, also the one that began it, waits no longer than patience and then has an fsync of its
-// own. From then on until that sync has ended, all files have; after a syncfs that took so long, for some time more.
+// own. From then on until that sync has ended, all files have. After a syncfs that took so long, they have for some time
+// more.
 //
 // A syncfs that fails is followed by an fsync of each file of the group. It reports each error of the
 // file's own bytes since the descriptor was opened (errseq_t in lib/errseq.c of Linux), whatever syncfs has
@@ -182,7 +183,7 @@ func (s *Files) of(f *os.File) (*fileSystem, error) {
 }
 
 // join returns the group that a file is in, and whether the file is its first. Without a group the file is
-// synced by itself; first then has the next group begin afterwards.
+// synced by itself. first then has the next group begin afterwards.
 func (s *Files) join(fs *fileSystem, f *os.File, opened uint64) (g *group, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

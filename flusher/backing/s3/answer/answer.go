@@ -139,7 +139,7 @@ const (
 	OpenIfSent                // it may, if all of it has been handed to the network
 )
 
-// OutcomeOf decides whether a request that failed may still be carried out; nil is settled.
+// OutcomeOf decides whether a request that failed may still be carried out. nil is settled.
 func OutcomeOf(err error) Outcome {
 	var answer minio.ErrorResponse
 	var op *net.OpError

@@ -1,5 +1,5 @@
 // Package doubt watches the names of a store under which a request may still be carried out
-// although its answer was lost. It decides the meaning of a check of such a name; it has no
+// although its answer was lost. It decides the meaning of a check of such a name. It has no
 // protocol, and sends nothing: the check is its user's.
 package doubt
 
@@ -102,7 +102,7 @@ func (w *Watch) Close() {
 	w.wg.Wait()
 }
 
-// Note adds that a request to a name may be carried out later; put is its object, nil if the
+// Note adds that a request to a name may be carried out later. put is its object, nil if the
 // request removes. After Close it does nothing.
 func (w *Watch) Note(name string, put *Content) {
 	w.mu.Lock()

@@ -21,7 +21,7 @@ const (
 	frameSize = 72
 )
 
-// Hello opens the lifeline, from the dialer and then from the listener; all integers little endian:
+// Hello opens the lifeline, from the dialer and then from the listener. All integers are little endian:
 //
 //	0       8         10     11     12         16        20         24      40      48      56       58  72
 //	┌───────┬─────────┬──────┬──────┬──────────┬─────────┬──────────┬───────┬───────┬───────┬────────┬───┐

@@ -30,7 +30,7 @@ func FuzzFrames(f *testing.F) {
 }
 
 // TestHelloFitsOlderReleases: releases with messages refuse a hello whose limits of messages, at 16 and
-// 20, are not within 1 and 64 KiB, and 1 and 128; their own values there are ignored.
+// 20, are not within 1 and 64 KiB, and 1 and 128. Their own values there are ignored.
 func TestHelloFitsOlderReleases(t *testing.T) {
 	h := Hello{Protocol: 7, Address: []byte("here")}
 	b := h.Encode()

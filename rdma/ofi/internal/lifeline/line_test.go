@@ -133,7 +133,7 @@ func TestUnaskedAnswers(t *testing.T) {
 	}
 }
 
-// TestPings: they keep an idle lifeline alive; without them it ends.
+// TestPings: they keep an idle lifeline alive. Without them it ends.
 func TestPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = 30 * time.Second

@@ -26,7 +26,7 @@ import (
 // register all memory that they meet must track every munmap, and cannot here: libfabric's own one
 // relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
 // registered because it was met. Memory is registered between Keep and Close alone, in which its
-// owner promises that it stays mapped, as for every Region; the owner calls Close before it unmaps,
+// owner promises that it stays mapped, as for every Region. The owner calls Close before it unmaps,
 // Close returns when no operation uses the memory any more and its registration is gone, and from
 // its beginning the address leads to nothing. An owner that forgets Close, unmaps, and hands other
 // memory at the same address to Keep is refused. Memory that is not kept is copied to a stage.
@@ -47,7 +47,7 @@ type cache struct {
 	making sync.Mutex // one registration at a time; taken before mu
 }
 
-// kept is the cache's part of a region. The lock of the cache guards it, and the region's reg as well; but
+// kept is the cache's part of a region. The lock of the cache guards it, and the region's reg as well. But
 // a caller that has pinned the region may read reg.
 type kept struct {
 	users int

@@ -65,7 +65,7 @@ type slab struct {
 	reg *fi.Registration
 }
 
-// Registration is that of the slab that holds all of b; nil if none does.
+// Registration is that of the slab that holds all of b, or nil if none does.
 func (s *Stages) Registration(b []byte) *fi.Registration {
 	at := uint64(fi.Address(b))
 	s.mu.Lock()
@@ -117,7 +117,7 @@ func (b *Buffer) Release() {
 	})
 }
 
-// Stage is a buffer of StageSize bytes; Mem is nil where there is none.
+// Stage is a buffer of StageSize bytes. Mem is nil where there is none.
 type Stage struct {
 	Mem []byte
 	Reg *fi.Registration

@@ -248,8 +248,8 @@ func (l *Loop) Route(id uint32, e *fi.Endpoint, c Conn) {
 	}
 }
 
-// Detach closes a connection's endpoint, which take returns in the loop's thread; nil for none. When it
-// returns, nothing touches the connection's memory, and no completion of it will be met.
+// Detach closes a connection's endpoint, which take returns in the loop's thread, or nil for none. When
+// it returns, nothing touches the connection's memory, and no completion of it will be met.
 func (l *Loop) Detach(id uint32, take func() *fi.Endpoint) (err error) {
 	l.do(func() {
 		e := take()
