@@ -78,7 +78,7 @@ func (k *breaker) breaksAt(c *fakeConn, h wire.Header) bool {
 	}
 	k.at = k.at[1:]
 	k.end(c.f)
-	c.giveUp()
+	c.closeWrite()
 	c.conn.Close()
 	return true
 }
@@ -248,7 +248,7 @@ func TestGoesOnWithItsFile(t *testing.T) {
 		delete(f.entries, "b/x")
 		f.mu.Unlock()
 		check(t, other.WriteFile(ctx, "x", []byte("another"), 0o644))
-		c.giveUp()
+		c.closeWrite()
 		c.conn.Close()
 		return true
 	})

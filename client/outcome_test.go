@@ -226,8 +226,8 @@ func TestChangeRefused(t *testing.T) {
 	}
 }
 
-// giveUp ends the client's writes on the connection.
-func (c *fakeConn) giveUp() {
+// closeWrite ends the client's writes on the connection.
+func (c *fakeConn) closeWrite() {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	for id, fh := range c.handles {
@@ -293,7 +293,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 							t.Errorf("commit: %v", err)
 						}
 					}
-					conn.giveUp()
+					conn.closeWrite()
 					if c.others != nil {
 						c.others(t, other)
 					}

@@ -34,7 +34,7 @@ exec @BBCTL@ "$@"
 // hold is where a job's hook is to be held.
 func (l *luaCluster) hold(verb, job string) string { return filepath.Join(l.Dir, "hold", verb+"."+job) }
 
-// submitHeld submits a job whose hook for a verb will be held, until letGo.
+// submitHeld submits a job whose hook for a verb will be held, until release.
 func (l *luaCluster) submitHeld(verb, text string, flags ...string) string {
 	l.t.Helper()
 	job := l.submit(text, append(flags, "--hold")...)
@@ -51,7 +51,7 @@ func (l *luaCluster) at(verb, job string) {
 	l.Until("job "+job+" is held in "+verb, func() bool { return os.Remove(l.hold(verb, job)+".at") == nil })
 }
 
-func (l *luaCluster) letGo(verb, job string) {
+func (l *luaCluster) release(verb, job string) {
 	l.t.Helper()
 	if err := os.Remove(l.hold(verb, job)); err != nil {
 		l.t.Fatal(err)
@@ -174,7 +174,7 @@ func restarts(c *luaCluster) (first string) {
 		c.at(verb, jobs[verb])
 	}
 	for _, verb := range []string{"setup", "data-in", "post-run"} {
-		c.letGo(verb, jobs[verb])
+		c.release(verb, jobs[verb])
 	}
 
 	// At once: it has the jobs of the last half minute, and not their buffers.
@@ -194,10 +194,10 @@ func restarts(c *luaCluster) (first string) {
 	// on is as one whose end Slurm does not notice.
 	c.Nodes[0].Daemon.Kill()
 	for _, verb := range []string{"pre-run", "teardown"} {
-		c.letGo(verb, jobs[verb])
+		c.release(verb, jobs[verb])
 	}
 	for verb, job := range lost {
-		c.letGo(verb, job)
+		c.release(verb, job)
 	}
 	c.Run(slurmtest.Alice, "touch", c.Work+"/go")
 	c.Nodes[0].Daemon.Start()

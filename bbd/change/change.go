@@ -66,7 +66,7 @@ func (b *Buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath s
 			return access.Denied(op, b.address(fromPath), "change the directory")
 		}
 	}
-	return b.atHome(ctx, c, op, fromPath, bb.Place{Dir: fromDir.ID, Name: fromName}, func(s *peer.Session) error {
+	return b.onOwner(ctx, c, op, fromPath, bb.Place{Dir: fromDir.ID, Name: fromName}, func(s *peer.Session) error {
 		m := &wire.Rename{Buffer: b.name, From: fromPath, To: toPath, NoReplace: !replace}
 		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
 		return err
@@ -229,7 +229,7 @@ func (b *Buffer) Remove(ctx context.Context, c access.Caller, path string) error
 		return access.Denied(op, b.address(path), "change the directory")
 	}
 	at := bb.Place{Dir: dir.ID, Name: name}
-	return b.atHome(ctx, c, op, path, at, func(s *peer.Session) error {
+	return b.onOwner(ctx, c, op, path, at, func(s *peer.Session) error {
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
 	}, func() error {

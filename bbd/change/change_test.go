@@ -119,7 +119,7 @@ func TestAtHome(t *testing.T) {
 		}
 		caller := access.Of(1000, 1000)
 		caller.Relayed = c.relayed
-		err := b.atHome(t.Context(), caller, "remove", "x", bb.Place{Dir: bb.RootDir, Name: "x"},
+		err := b.onOwner(t.Context(), caller, "remove", "x", bb.Place{Dir: bb.RootDir, Name: "x"},
 			func(*peer.Session) error { return next(&c.there) },
 			func() error { w.calls = append(w.calls, "here"); return next(&c.here) })
 		switch {

@@ -213,7 +213,7 @@ func (v *Service) RenamePlace(ctx context.Context, r *rpc.Request, m *wire.Place
 
 func (b *Buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb.Place, expect uint64, replace bool) error {
 	const op = "rename"
-	return b.atHome(ctx, c, op, at.Name, at, func(s *peer.Session) error {
+	return b.onOwner(ctx, c, op, at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRename{
 			Buffer: b.name, FromDir: uint64(at.Dir), FromName: at.Name, ToDir: uint64(target.Dir), ToName: target.Name, Expect: expect,
 			Replace: replace,
@@ -291,7 +291,7 @@ func (v *Service) RemovePlace(ctx context.Context, r *rpc.Request, m *wire.Place
 }
 
 func (b *Buffer) removePlace(ctx context.Context, c access.Caller, at bb.Place, want expected) error {
-	return b.atHome(ctx, c, "remove", at.Name, at, func(s *peer.Session) error {
+	return b.onOwner(ctx, c, "remove", at.Name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRemove{
 			Buffer: b.name, Dir: uint64(at.Dir), Name: at.Name, Expect: want.id, Generation: uint64(want.generation), Path: want.path,
 		}

@@ -143,7 +143,7 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 	}
 	if bb.KindOf(err) == bb.NotFound && !f.in.o.Owners.Alone {
 		if err = f.taken(ctx, err); bb.KindOf(err) == bb.NotFound {
-			f.giveUp()
+			f.abandon()
 		}
 	}
 	if err != nil {

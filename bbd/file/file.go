@@ -94,9 +94,9 @@ func (f *File) retire() {
 	f.in.forget(f)
 }
 
-// giveUp removes a file from the open ones that another node has removed, replaced, or
+// abandon removes a file from the open ones that another node has removed, replaced, or
 // adopted after this one was declared dead.
-func (f *File) giveUp() {
+func (f *File) abandon() {
 	f.advance(eventUnlinked)
 	f.retire()
 	f.in.o.Store.DropGeneration(f.file, f.generation)

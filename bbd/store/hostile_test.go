@@ -364,13 +364,13 @@ func TestMemoryHeldByOldMappings(t *testing.T) {
 	}
 	populatedNow(t, s)
 	var held [][]byte
-	letGo := func() {
+	release := func() {
 		for _, m := range held {
 			unix.Munmap(m)
 		}
 		held = nil
 	}
-	defer letGo()
+	defer release()
 	var leases []bb.LeaseID
 	for {
 		l, err := s.Lease(LeaseRequest{Buffer: "b", UID: bob, Bytes: MaxSegment})
@@ -413,7 +413,7 @@ func TestMemoryHeldByOldMappings(t *testing.T) {
 		}
 		populatedNow(t, s)
 	}
-	letGo()
+	release()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		l, err := s.Lease(LeaseRequest{Buffer: "b", UID: alice, Bytes: MaxSegment, Min: 4 << 20})
 		if err == nil {

@@ -194,7 +194,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if err := s.open(ctx); err != nil {
 		s.populator.Close()
-		return nil, errors.Join(err, s.letGo())
+		return nil, errors.Join(err, s.closeRegions())
 	}
 	return s, nil
 }
@@ -429,15 +429,15 @@ func (s *Store) close(remove bool) error {
 	for _, r := range s.mu.regions {
 		paths = append(paths, r.Path)
 	}
-	err := s.letGo()
+	err := s.closeRegions()
 	if remove {
 		err = errors.Join(err, s.removeAll(paths))
 	}
 	return err
 }
 
-// letGo unmaps regions without pins and unlocks the folders.
-func (s *Store) letGo() error {
+// closeRegions unmaps the regions without pins, and unlocks the folders.
+func (s *Store) closeRegions() error {
 	var errs []error
 	s.mu.Lock()
 	busy := map[*region]int{}

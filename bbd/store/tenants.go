@@ -87,8 +87,8 @@ func (s *Store) tenancy() share.Regions {
 	return t
 }
 
-// mayTake reports whether a user may take a region in which nothing lies. The caller holds mu.
-func (s *Store) mayTake(uid uint32, fixed bool) bool {
+// admitsRegion reports whether a user may take a region in which nothing lies. The caller holds mu.
+func (s *Store) admitsRegion(uid uint32, fixed bool) bool {
 	t := s.tenancy()
 	return t.MayTake(share.Demand{User: uid, Fixed: fixed})
 }
@@ -253,7 +253,7 @@ func (s *Store) findShared(uid uint32, want int64, fixed bool) (best *region, un
 			return best, unit, n, nil
 		}
 	}
-	may := s.mayTake(uid, fixed)
+	may := s.admitsRegion(uid, fixed)
 	switch {
 	case may && fresh != nil:
 		if !fresh.owned {

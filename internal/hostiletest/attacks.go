@@ -110,7 +110,7 @@ func attack(t *task) (r Result, err error) {
 	a := &attacker{
 		task: t, ctx: ctx, in: bufio.NewReader(os.Stdin), rnd: rand.New(rand.NewPCG(t.Seed, 2)), fifo: filepath.Join(t.Dir, "fifo"),
 	}
-	defer a.letGo()
+	defer a.unmapAll()
 	r.Attacks, r.Void, r.Why, r.Took = map[string]int{}, map[string]int{}, map[string]string{}, map[string]time.Duration{}
 	if err := syscall.Mkfifo(a.fifo, 0o600); err != nil {
 		return r, err

@@ -46,8 +46,8 @@ func (m mapping) id() (id uint64) {
 	return id
 }
 
-// letGo unmaps all regions that the attacker has kept.
-func (a *attacker) letGo() {
+// unmapAll unmaps all regions that the attacker has kept.
+func (a *attacker) unmapAll() {
 	for _, m := range a.held {
 		unix.Munmap(m.mem)
 	}
@@ -390,8 +390,8 @@ func (a *attacker) nobodysRegions() error {
 	if err != nil {
 		return err
 	}
-	a.letGo()
-	defer a.letGo()
+	a.unmapAll()
+	defer a.unmapAll()
 	for _, m := range all {
 		a.held = append(a.held, m)
 		forgedHeader{version: pick[uint32](a, 1, 2), id: m.id(), size: uint64(len(m.mem)), uid: attackerUID}.write(m.mem)
@@ -410,8 +410,8 @@ func (a *attacker) heldRegions() error {
 	if err != nil {
 		return err
 	}
-	a.letGo()
-	defer a.letGo()
+	a.unmapAll()
+	defer a.unmapAll()
 	for _, path := range paths {
 		if m, err := mapRegion(path); err == nil {
 			a.held = append(a.held, m)
@@ -423,6 +423,6 @@ func (a *attacker) heldRegions() error {
 	if err := a.searchHeld(); err != nil {
 		return err
 	}
-	a.letGo()
+	a.unmapAll()
 	return a.awaitVictim()
 }

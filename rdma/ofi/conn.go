@@ -167,7 +167,7 @@ func (c *conn) bury() {
 	c.mu.Unlock()
 	c.contexts.Release()
 	for _, r := range c.loans.all() {
-		r.letGo(c)
+		r.removePeer(c)
 	}
 	c.by.Leave(c)
 	c.fabric.conns.Remove(c)

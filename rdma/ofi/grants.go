@@ -146,6 +146,6 @@ func (c *conn) Open(ask lifeline.Frame) {
 // Revoked implements lifeline.Handler.
 func (c *conn) Revoked(id uint64) {
 	if r := c.loans.remove(id); r != nil {
-		r.letGo(c)
+		r.removePeer(c)
 	}
 }

@@ -174,8 +174,8 @@ func (r *region) grant(c *conn, answer lifeline.Frame) bool {
 	return true
 }
 
-// letGo records that a peer does not use the region any more.
-func (r *region) letGo(c *conn) {
+// removePeer records that a peer does not use the region any more.
+func (r *region) removePeer(c *conn) {
 	r.mu.Lock()
 	delete(r.mu.holders, c)
 	r.mu.Unlock()

@@ -668,7 +668,7 @@ func (s *site) saved(job string) {
 
 // held blocks a script of Slurm's at its beginning, for each job until there is a file, and returns
 // functions that report the block, make that file, and end it all.
-func (s *site) held(t *testing.T, script string) (at func(job string), letGo func(job string), end func()) {
+func (s *site) held(t *testing.T, script string) (at func(job string), release func(job string), end func()) {
 	t.Helper()
 	dir, path := t.TempDir(), filepath.Join(s.Dir, "etc", script)
 	s.Run("root", "mv", path, path+".away")
@@ -680,13 +680,13 @@ func (s *site) held(t *testing.T, script string) (at func(job string), letGo fun
 		t.Helper()
 		s.Until("job "+job+" is in its "+script, func() bool { _, err := os.Stat(filepath.Join(dir, "at."+job)); return err == nil })
 	}
-	letGo = func(job string) {
+	release = func(job string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, "go."+job), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return at, letGo, func() { s.Run("root", "mv", path+".away", path) }
+	return at, release, func() { s.Run("root", "mv", path+".away", path) }
 }
 
 // heldInBoth: a job is cancelled while its prolog runs. Slurmctld dies while the prolog of another

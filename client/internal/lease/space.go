@@ -200,20 +200,20 @@ func (sp *Pool) Leave() {
 	if last {
 		sp.mu.burst = 0
 		if sp.mu.idle == nil {
-			sp.mu.idle = time.AfterFunc(IdleFor, func() { sp.letGo(0) })
+			sp.mu.idle = time.AfterFunc(IdleFor, func() { sp.returnLarger(0) })
 		} else {
 			sp.mu.idle.Reset(IdleFor)
 		}
 	}
 	sp.mu.Unlock()
 	if last {
-		sp.letGo(KeepIdle)
+		sp.returnLarger(KeepIdle)
 	}
 }
 
-// letGo returns leases of more than so many bytes, unless there is a writer: a leased
+// returnLarger returns leases of more than so many bytes, unless there is a writer: a leased
 // segment can be neither evicted nor spilled, even in a full memory.
-func (sp *Pool) letGo(keep int64) {
+func (sp *Pool) returnLarger(keep int64) {
 	var idle []*lease
 	var unwanted *grant
 	sp.mu.Lock()
@@ -229,7 +229,7 @@ func (sp *Pool) letGo(keep int64) {
 	}
 	sp.mu.Unlock()
 	if unwanted != nil {
-		unwanted.giveUp(sp)
+		unwanted.cancel(sp)
 	}
 	for _, l := range idle {
 		sp.retire(l)
@@ -458,12 +458,12 @@ func (sp *Pool) install(g *grant) {
 		sp.retire(l)
 	}
 	if !wanted && g.lease != nil {
-		g.lease.giveUp()
+		g.lease.giveBack()
 	}
 }
 
-// giveUp abandons a grant.
-func (g *grant) giveUp(sp *Pool) {
+// cancel cancels a grant. A lease that arrives is returned.
+func (g *grant) cancel(sp *Pool) {
 	g.asked.Do(func() { g.unsent = bb.Cancelled })
 	if g.call == nil {
 		return
@@ -553,7 +553,7 @@ func (sp *Pool) retire(l *lease) {
 	done := sp.remove(l)
 	sp.mu.Unlock()
 	if done {
-		l.giveUp()
+		l.giveBack()
 	}
 }
 
@@ -589,12 +589,12 @@ func (l *lease) leave() {
 	done := l.users.Leave()
 	l.space.mu.Unlock()
 	if done {
-		l.giveUp()
+		l.giveBack()
 	}
 }
 
-// giveUp returns an unused lease.
-func (l *lease) giveUp() {
+// giveBack returns an unused lease.
+func (l *lease) giveBack() {
 	l.release()
 	if !l.session.Broken() {
 		l.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
@@ -603,7 +603,7 @@ func (l *lease) giveUp() {
 
 // end returns all leases, those in use as soon as they are not.
 func (sp *Pool) end() {
-	sp.letGo(0)
+	sp.returnLarger(0)
 	sp.mu.Lock()
 	leases := slices.Clone(sp.mu.leases)
 	sp.mu.Unlock()

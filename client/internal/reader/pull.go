@@ -223,7 +223,7 @@ func (r *Reader) hold(p *part, whole []byte) {
 	defer r.mu.Unlock()
 	r.held = append(r.held, p.far)
 	for r.heldBytes += p.far.length; r.heldBytes > MaxKept && len(r.held) > 1; {
-		r.letGo(1)
+		r.releaseOldest(1)
 	}
 }
 
@@ -234,8 +234,8 @@ func (r *Reader) Kept() int64 {
 	return r.heldBytes
 }
 
-// letGo frees the n oldest extents that are held. The reader is locked.
-func (r *Reader) letGo(n int) {
+// releaseOldest releases the n oldest pinned extents. The reader is locked.
+func (r *Reader) releaseOldest(n int) {
 	for _, p := range r.held[:n] {
 		p.held.Store(nil)
 		r.heldBytes -= p.length

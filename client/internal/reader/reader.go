@@ -433,7 +433,7 @@ func (r *Reader) Close() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
-	r.letGo(len(r.held))
+	r.releaseOldest(len(r.held))
 	release := r.forgetAll()
 	end := r.used == 0
 	r.mu.Unlock()

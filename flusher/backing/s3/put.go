@@ -101,7 +101,7 @@ func (s *Store) putParts(ctx context.Context, key, name string, src backing.Sour
 	}
 	info, err := s.sendParts(ctx, upload, name, src, last)
 	if err != nil {
-		return info, errors.Join(err, s.giveUp(ctx, upload))
+		return info, errors.Join(err, s.abortFailed(ctx, upload))
 	}
 	err = s.cleanup(ctx, upload.forget)
 	if err != nil { // the object is complete; Sweep will find the announcement

@@ -240,7 +240,7 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 		_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, up.Upload, parts, opts)
 	}
 	if err != nil {
-		return errors.Join(answer.Wrap("rename", newName, err), s.giveUp(ctx, up))
+		return errors.Join(answer.Wrap("rename", newName, err), s.abortFailed(ctx, up))
 	}
 	return s.cleanup(ctx, up.forget)
 }
@@ -282,8 +282,8 @@ func (s *Store) fence(ctx context.Context, key string, below bool) error {
 	return nil
 }
 
-// giveUp aborts an upload that failed, now or later.
-func (s *Store) giveUp(ctx context.Context, up *upload) error {
+// abortFailed aborts an upload, now or, if the store refuses, later.
+func (s *Store) abortFailed(ctx context.Context, up *upload) error {
 	err := s.cleanup(ctx, up.abort)
 	if err != nil {
 		s.failed.mu.Lock()
