@@ -27,7 +27,7 @@ type over struct {
 	reason string
 }
 
-// overBudget lists the names beyond their budgets, and why each of them is. A figure only shrinks: the test
+// overBudget lists the names beyond their budgets, and why each of them is. A figure only shrinks. The test
 // fails when one here is larger than it has to be. Lines of packages are rounded up to the next hundred.
 var overBudget = map[string]over{
 	"lines of bbd/store":          {6400, "segments, leases, index and recovery share one order of locks, which a cut would spread"},

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// TestNoRace holds that each package that .ci/no-race keeps from the race detector has a reason: its
-// tests start processes of the product, or nothing in it, in its tests and in their imports of this
-// module starts a goroutine.
+// TestNoRace holds that each package that .ci/no-race keeps from the race detector has a reason,
+// since its tests start processes of the product, or nothing in it, in its tests and in their
+// imports of this module starts a goroutine.
 func TestNoRace(t *testing.T) {
 	listed := noRace(t)
 	if len(listed) == 0 {

@@ -66,7 +66,7 @@ func TestCountsAgree(t *testing.T) {
 	}
 }
 
-// uncountedDir reports whether no user reads the output of a folder's programs: they are of tests
+// uncountedDir reports whether no user reads the output of a folder's programs. They are of tests
 // and measurements. Package rdma imports nothing of ours.
 func uncountedDir(path string) bool {
 	return strings.HasSuffix(path, "test") || path == "rdma" || path == "tools" || path == "cmd/demo" || strings.HasPrefix(path, "cmd/bbbench") || path == "scripts"

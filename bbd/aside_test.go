@@ -23,7 +23,7 @@ func (n *node) damageLog(buffer, text string) {
 	metatest.FlipText(n.t, filepath.Join(n.dir, "nats"), "NS_forebay-"+buffer+"-", text)
 }
 
-// A buffer whose log is damaged keeps no daemon from starting: it is set aside with its files, named
+// A buffer whose log is damaged keeps no daemon from starting. It is set aside with its files, named
 // with a remedy, and served again when a copy of the log has been put back.
 func TestDamagedLogIsSetAside(t *testing.T) {
 	t.Parallel()

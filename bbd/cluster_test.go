@@ -26,7 +26,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// directory stands for gossip: every daemon of a test sees the same members at once.
+// directory stands for gossip. Every daemon of a test sees the same members at once.
 type directory struct {
 	sync.Mutex
 	all  map[bb.NodeID]func() gossip.Member
@@ -83,7 +83,7 @@ func startCluster(t *testing.T, count int) []*node {
 	return startClusterWith(t, count, func(*bbd.Config) {})
 }
 
-// startClusterOnBuckets is startCluster for tests in which a server forgets a single name: a log has none.
+// startClusterOnBuckets is startCluster for tests in which a server forgets a single name. A log has none.
 func startClusterOnBuckets(t *testing.T, count int) []*node {
 	t.Helper()
 	return startClusterWith(t, count, func(c *bbd.Config) { c.Meta.Engine = meta.EngineBuckets })

@@ -8,8 +8,8 @@ import (
 	"forebay/client/admin"
 )
 
-// TestOverwriteInACluster decides conflicts of files whose home is another node: the client finds
-// them in the report of a drain, replaces one on the store, and takes the store's content of the other.
+// TestOverwriteInACluster decides conflicts of files whose home is another node. The client finds them
+// in the report of a drain, replaces one on the store, and takes the store's content of the other.
 func TestOverwriteInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -152,8 +152,8 @@ type outflow struct {
 	unfinished *leftovers.Tracker // set before any store is opened
 }
 
-// New starts a daemon: it adopts the content of memory, reconciles it with the
-// namespace, and serves clients until Stop. An error names the fault to mend.
+// New starts a daemon. It adopts the content of memory, reconciles it with the namespace, and serves clients until
+// Stop. An error names the fault to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &conn.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health

@@ -97,8 +97,8 @@ func TestFlushedRename(t *testing.T) {
 	}
 }
 
-// TestFlushedCloseOfMany has two clients write a file, as the ranks of a checkpoint do: the
-// close of the first waits for that of the second, and both for the store.
+// TestFlushedCloseOfMany has two clients write a file, as the ranks of a checkpoint do. The close
+// of the first waits for that of the second, and both for the store.
 func TestFlushedCloseOfMany(t *testing.T) {
 	t.Parallel()
 	for where, nodes := range map[string][]*node{"alone": {startNode(t, nil)}, "elsewhere": startCluster(t, 2)} {
@@ -175,8 +175,8 @@ func TestFlushedCloseThatCannotWait(t *testing.T) {
 	}
 }
 
-// TestFlushedCommit commits a transaction: its files are on the store when that is
-// acknowledged, also of a commit that is repeated.
+// TestFlushedCommit commits a transaction. Its files are on the store when that is acknowledged,
+// also of a commit that is repeated.
 func TestFlushedCommit(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Flush.Backoff = [2]time.Duration{5 * time.Millisecond, 20 * time.Millisecond} })
@@ -198,7 +198,7 @@ func TestFlushedCommit(t *testing.T) {
 }
 
 // TestClusterFlushedFollowed: a client's writes continue in a new generation, since another node has written the file and
-// removed it meanwhile. The client's handles of that are counted: a close that would wait for another of them is refused
+// removed it meanwhile. The client's handles of that are counted. A close that would wait for another of them is refused
 // at once.
 func TestClusterFlushedFollowed(t *testing.T) {
 	t.Parallel()

@@ -303,9 +303,9 @@ func (d *Daemon) ChangesWaiting(name string) int {
 	return b.Gate().Waiting()
 }
 
-// RenamedBefore turns a file that has replaced a flushed one into the state of an older release:
-// its entry has no record of that, and a noted rename has. It returns the function that carries the
-// rename out on the store, as after a start.
+// RenamedBefore turns a file that has replaced a flushed one into the state of an older release,
+// since its entry has no record of that, and a noted rename has. It returns the function that
+// carries the rename out on the store, as after a start.
 func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut func() (kept bool, ops []storeop.Op, err error), err error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
@@ -394,8 +394,8 @@ func (d *Daemon) Identified(ctx context.Context, name, path string) (bool, error
 	return ok && id.Dir == e.Parent && id.Name == e.Name, nil
 }
 
-// RecoverStale settles a buffer's memory as a start does, twice by one reading of the namespace:
-// the second time is as after a repair whose answer was lost.
+// RecoverStale settles a buffer's memory as a start does, twice by one reading of the namespace.
+// The second time is as after a repair whose answer was lost.
 func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// TestClosingFileIsNotMissed reads a buffer all the time while files are written in it: each is
+// TestClosingFileIsNotMissed reads a buffer all the time while files are written in it. Each is
 // open or waits for its flush, also while it is being closed, so that a drain at that moment counts
 // it.
 func TestClosingFileIsNotMissed(t *testing.T) {

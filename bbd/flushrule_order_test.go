@@ -60,7 +60,7 @@ func TestFlushRuleTimes(t *testing.T) {
 	r.want([]string{"step-4", "step-7", "step-8"}, "map[step-5:3 step-9:3]")
 }
 
-// TestFlushRuleMoved: a rename gives a step no other place in the order: an old one under a new name supersedes nothing
+// TestFlushRuleMoved: a rename gives a step no other place in the order. An old one under a new name supersedes nothing
 // that was written after it. One that is written again becomes the newest of those below the next.
 func TestFlushRuleMoved(t *testing.T) {
 	t.Parallel()
@@ -118,8 +118,8 @@ func TestFlushRuleWriterGone(t *testing.T) {
 	}
 }
 
-// TestFlushRuleTxnOrder: transactions that are committed in another order than their files were written in lose nothing:
-// the last written of the present ones stays, and so does the newest by number.
+// TestFlushRuleTxnOrder: transactions that are committed in another order than their files were written in lose nothing.
+// The last written of the present ones stays, and so does the newest by number.
 func TestFlushRuleTxnOrder(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, startNode(t, nil), admin.BufferSpec{}, "step-*/=every 1000")

@@ -148,8 +148,8 @@ func wantFileThere(t *testing.T, b *client.Buffer, path string, want bool) {
 	}
 }
 
-// A file whose entry was lost and whose name another file has since is set aside: it is
-// listed as lost, and flushed. Removed files stay removed.
+// A file whose entry was lost and whose name another file has since is set aside. It is listed as
+// lost, and flushed. Removed files stay removed.
 func TestForgottenFileIsSetAside(t *testing.T) { eachEngine(t, forgottenFileIsSetAside) }
 
 func forgottenFileIsSetAside(t *testing.T, n *node) {
@@ -323,7 +323,7 @@ func TestReassert(t *testing.T) {
 	}
 }
 
-// The namespace carries the repair of an entry out, and its answer is lost: the second attempt
+// The namespace carries the repair of an entry out, and its answer is lost. The second attempt
 // finds the entry as it should be, and the daemon starts.
 func TestRepairWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
@@ -412,7 +412,7 @@ func TestClusterForgottenOpenFile(t *testing.T) {
 }
 
 // TestReadOfForgottenVersion: while the namespace has an earlier version of a file as the newest, a
-// reader of that one gets it or a true error, and the newer one in memory stays: it comes back, and
+// reader of that one gets it or a true error, and the newer one in memory stays. It comes back, and
 // is flushed.
 func TestReadOfForgottenVersion(t *testing.T) {
 	t.Parallel()

@@ -25,8 +25,8 @@ var changes = map[string]func(context.Context, *client.Buffer) error{
 	"rename": func(ctx context.Context, b *client.Buffer) error { return b.Rename(ctx, "saved", "result") },
 }
 
-// TestDestroyMeetsAChange has a client change a buffer after it was found that the buffer may
-// be destroyed: the change is not acknowledged, unless the buffer stays.
+// TestDestroyMeetsAChange has a client change a buffer after it was found that the buffer may be
+// destroyed. The change is not acknowledged, unless the buffer stays.
 func TestDestroyMeetsAChange(t *testing.T) {
 	t.Parallel()
 	alone := []*node{startNode(t, nil)}
@@ -69,8 +69,8 @@ func TestDestroyMeetsAChange(t *testing.T) {
 	}
 }
 
-// TestDestroyWhoseSessionBreaks has the session break by which a daemon keeps another one
-// from changing a buffer: it does not destroy the buffer, and the other one continues.
+// TestDestroyWhoseSessionBreaks has the session break by which a daemon keeps another one from
+// changing a buffer. It does not destroy the buffer, and the other one continues.
 func TestDestroyWhoseSessionBreaks(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Limits.Silence = 200 * time.Millisecond })

@@ -326,8 +326,8 @@ func otherUser(t *testing.T, dir string, uid uint32, env ...string) *exec.Cmd {
 	}
 	program := filepath.Join(dir, "intruder")
 	if _, err := os.Stat(program); err != nil { // else it may be running
-		// No other test may start a program meanwhile: it would inherit the descriptor, and a file that is open
-		// for writing cannot be executed.
+		// No other test may start a program meanwhile, since it would inherit the descriptor, and a file that
+		// is open for writing cannot be executed.
 		syscall.ForkLock.RLock()
 		err := os.WriteFile(program, text, 0o755)
 		syscall.ForkLock.RUnlock()

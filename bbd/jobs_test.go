@@ -307,7 +307,7 @@ func TestStageInJobNodeGone(t *testing.T) {
 	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", Keep: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 500)
-	// The others cannot end before the node is gone: its messages while it stops are there then.
+	// The others cannot end before the node is gone, since its messages while it stops are there then.
 	others := nodes[:2]
 	for _, n := range others {
 		n.slowly("get", time.Second)

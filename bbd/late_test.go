@@ -213,7 +213,7 @@ func TestClusterSlowFlush(t *testing.T) {
 	t.Fatal("no flush was slow")
 }
 
-// slowFlush reports whether the flush lasted until another node had written the file anew: the
+// slowFlush reports whether the flush lasted until another node had written the file anew. The
 // daemon ends it sooner, if it notices that.
 func slowFlush(t *testing.T) bool {
 	nodes := startCluster(t, 2)

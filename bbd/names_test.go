@@ -11,7 +11,7 @@ import (
 	"forebay/meta"
 )
 
-// Daemons share a namespace that is a log: each changes and sees it, whichever owns the log, and another one owns
+// Daemons share a namespace that is a log. Each changes and sees it, whichever owns the log, and another one owns
 // it when that is gone, or has stopped in order.
 func TestClusterLog(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,8 @@ import (
 // restores the state of the daemon's last life: package recovery has the table of the fates
 // of a file.
 //
-// Where a record cannot be read, as after an older release was put back, nothing is
-// dropped: the bytes here may be the subject of that record.
+// Where a record cannot be read, as after an older release was put back, nothing is dropped. The
+// bytes here may be the subject of that record.
 func (d *Daemon) recover(ctx context.Context) error {
 	d.wg.Go(func() {
 		select {

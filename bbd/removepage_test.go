@@ -51,7 +51,7 @@ func count(t *testing.T, b *client.Buffer, dir string) (left client.Removed) {
 	return left
 }
 
-// TestRemoveTree removes a tree page by page: the reported counts grow to the size of the tree. A
+// TestRemoveTree removes a tree page by page. The reported counts grow to the size of the tree. A
 // cancelled removal stops after its present page, and has reported all removed entries.
 func TestRemoveTree(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // TestLargerThanMemory: files that are larger than memory, and smaller than memory and the disk tier,
-// are written by one client and by two: their committed bytes are spilled while they are open.
+// are written by one client and by two. Their committed bytes are spilled while they are open.
 func TestLargerThanMemory(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 512<<20 })

@@ -268,7 +268,7 @@ func outliveHalf(t *testing.T, nodes []*node, want []byte, open bool) (second *n
 	if err := first.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	// A writer at another node may come back: the file stays open when its home stops.
+	// A writer at another node may come back. The file stays open when its home stops.
 	f := openWriter(t, nodes[2].dial().Buffer("two"), "f")
 	commit := func(from, to int) {
 		t.Helper()

@@ -129,7 +129,7 @@ func TestTokenIsNeeded(t *testing.T) {
 	if _, err := withToken(t, address, "nonsense"); client.KindOf(err) != client.ErrInvalid {
 		t.Errorf("nonsense: %v", err)
 	}
-	// The client's claims do not count: it is the token's user, and no daemon.
+	// The client's claims do not count, since it is the token's user, and no daemon.
 	conn := dialTCP(t, address)
 	hello := &wire.Hello{Client: "test", Uid: claims.UID + 7, Node: "n2", System: true, Token: public}
 	welcome, err := wire.Handshake(conn, wire.NewReader(conn), hello, secret)

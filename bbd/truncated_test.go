@@ -104,8 +104,8 @@ func TestClusterTruncatedWhileWriterIsAway(t *testing.T) {
 }
 
 // TestClusterTruncatedByTwoAcrossRestart has two writers of one file that both open it to replace its content, each
-// for its half. The owner is restarted before anything is committed: the one whose commit comes second keeps
-// bytes reported as safe to the first.
+// for its half. The owner is restarted before anything is committed. The one whose commit comes second keeps bytes
+// reported as safe to the first.
 func TestClusterTruncatedByTwoAcrossRestart(t *testing.T) {
 	t.Parallel()
 	for name, syncs := range map[string]bool{"closed": false, "synced first": true} {

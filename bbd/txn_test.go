@@ -387,8 +387,8 @@ func TestTxnRestart(t *testing.T) {
 	drain(t, c, "buf")
 }
 
-// TestTxnReaders commits many files in many partitions while readers at two daemons loop: each
-// sees none of them or all.
+// TestTxnReaders commits many files in many partitions while readers at two daemons loop. Each sees
+// none of them or all.
 func TestTxnReaders(t *testing.T) {
 	t.Parallel()
 	tasks, partitions, each := 4, 15, 2

@@ -9,7 +9,7 @@ import (
 )
 
 // TestFlushRecordedAndItsAnswerLost makes the namespace record a flush without an answer to the
-// daemon. The next attempt finds the file clean, and so does memory: others can use it.
+// daemon. The next attempt finds the file clean, and so does memory. Others can use it.
 func TestFlushRecordedAndItsAnswerLost(t *testing.T) {
 	t.Parallel()
 	for _, renamed := range []bool{false, true} {

@@ -16,7 +16,7 @@ import (
 )
 
 // The namespace loses a file while its daemon runs. A drain does not pass over a dirty file in no
-// queue: the file has its entry again, and is on the store.
+// queue. The file has its entry again, and is on the store.
 func TestDrainFindsForgottenFile(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, withBuckets)

@@ -37,7 +37,7 @@ func TestXattrsAreFlushed(t *testing.T) {
 	if _, err := b.SetAttr(t.Context(), "f", client.Attr{Mode: &readOnly}); err != nil {
 		t.Fatal(err)
 	}
-	// The first content may be on the store by now, without attributes: the flush of the next one brings them.
+	// The first content may be on the store by now, without attributes. The flush of the next one brings them.
 	if err := b.WriteFile(t.Context(), "f", []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}

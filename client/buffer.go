@@ -74,9 +74,9 @@ func (b *Buffer) Open(ctx context.Context, path string) (*File, error) {
 	return b.OpenFile(ctx, path, OpenOptions{})
 }
 
-// Create opens a file for writing from nothing, making it if it is missing. It does
-// not wait for the daemon: if the file cannot be made, the first operation that needs
-// it fails, at the latest Sync or Close.
+// Create opens a file for writing from nothing, making it if it is missing. It does not wait for
+// the daemon. If the file cannot be made, the first operation that needs it fails, at the latest
+// Sync or Close.
 func (b *Buffer) Create(ctx context.Context, path string) (*File, error) {
 	return b.OpenFile(ctx, path, OpenOptions{Write: true, Create: true, Truncate: true})
 }
@@ -135,9 +135,9 @@ func (b *Buffer) WriteFile(ctx context.Context, path string, data []byte, mode f
 	return f.Close()
 }
 
-// Recover ends the writing of a file by all its writers: their commits are its content, and
-// their later operations on it fail, also those of writers that have not noticed the end yet
-// or cannot be reached.
+// Recover ends the writing of a file by all its writers. Their commits are its content, and their
+// later operations on it fail, also those of writers that have not noticed the end yet or cannot be
+// reached.
 func (b *Buffer) Recover(ctx context.Context, path string) error {
 	f, err := b.OpenFile(ctx, path, OpenOptions{Write: true, fence: true})
 	if err != nil {
@@ -259,7 +259,7 @@ func (b *Buffer) MkdirAll(ctx context.Context, path string, mode fs.FileMode) er
 	return bb.Wrap("mkdir", b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
 }
 
-// Symlink makes a symbolic link. Target may be anything: neither the daemon nor this package follows
+// Symlink makes a symbolic link. Target may be anything. Neither the daemon nor this package follows
 // links, a mount of the buffer does.
 func (b *Buffer) Symlink(ctx context.Context, target, path string) error {
 	return b.mknod(ctx, "symlink", &wire.Mknod{Path: path, Type: uint32(bb.TypeSymlink), Target: []byte(target), Mode: uint32(permissionBits)})

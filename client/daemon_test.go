@@ -151,7 +151,7 @@ func TestDaemonOverTCP(t *testing.T) {
 	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	_, local, _ := daemonClient(t, "--listen-tcp", address, "--key-file", key)
-	// Remote users are not root: they get a buffer that is open to all.
+	// Remote users are not root. They get a buffer that is open to all.
 	must[admin.BufferSpec](t)(admin.CreateBuffer(ctx, local, admin.BufferSpec{Name: "open", Mode: 0o777}))
 	c := must[*client.Client](t)(client.Dial(ctx, client.Options{Address: "tcp://" + address, KeyFile: key}))
 	defer c.Close()
@@ -187,7 +187,7 @@ func TestDaemonOverTCP(t *testing.T) {
 }
 
 // TestMappingOutlivesItsFile fills the daemon's memory several times over after a mapped file was
-// closed: a mapping stays until it is released, and its bytes can be evicted then.
+// closed. A mapping stays until it is released, and its bytes can be evicted then.
 func TestMappingOutlivesItsFile(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

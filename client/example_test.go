@@ -75,7 +75,7 @@ func Example() {
 	// Output: hello from memory
 }
 
-// Serialising straight into the memory that the file will be in: no byte is copied.
+// Serialising straight into the memory that the file will be in. No byte is copied.
 func ExampleFile_Reserve() {
 	defer daemon()()
 	ctx := context.Background()
@@ -159,7 +159,7 @@ func ExampleFile_Sync() {
 }
 
 // A job whose tasks write many files that become part of one directory in one step. The second
-// attempt of the task was too late: its files are gone.
+// attempt of the task was too late. Its files are gone.
 func ExampleBuffer_Begin() {
 	defer daemon()()
 	ctx := context.Background()

@@ -29,7 +29,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// fake is a small daemon in memory: it uses the real protocol on a real socket and keeps real
+// fake is a small daemon in memory. It uses the real protocol on a real socket and keeps real
 // region files, and it is stricter than a daemon has to be: it checks every extent's checksum and
 // that no commit's data and records meet. As a daemon does, it carries no request of a session out
 // once the next one of the same client has begun.
@@ -701,7 +701,7 @@ func (c *fakeConn) checkExtents(list []*wire.NewExtent, data *[]byte) error {
 			f.t.Errorf("lease %d: data end at %d, records begin at %d", id, l.end, l.floor)
 			return bb.E(bb.Invalid, "commit", "", "records meet data")
 		}
-		// A record is really written: its place must not have anybody's data.
+		// A record is really written, since its place must not have anybody's data.
 		rand.Read(l.region.mem[l.off+l.floor:][:wire.RecordCost(n)])
 	}
 	return nil

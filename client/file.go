@@ -445,8 +445,8 @@ func (f *File) copyTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// Sync commits the file's writes: when Sync returns, they are visible to others and survive
-// this process and the daemon's death. When it fails it may be called again.
+// Sync commits the file's writes. When Sync returns, they are visible to others and survive this
+// process and the daemon's death. When it fails it may be called again.
 func (f *File) Sync() error {
 	if err := f.beginWrite("sync"); err != nil {
 		return err

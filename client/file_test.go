@@ -273,7 +273,7 @@ func TestMap(t *testing.T) {
 	})
 }
 
-// TestDamageIsFound flips one byte in a region: no read that verifies returns it.
+// TestDamageIsFound flips one byte in a region. No read that verifies returns it.
 func TestDamageIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -12,7 +12,7 @@ import (
 	"forebay/client/admin"
 )
 
-// TestWriteAtContext ends the context of a write that waits for room: the reported bytes are
+// TestWriteAtContext ends the context of a write that waits for room. The reported bytes are
 // written, and the File continues.
 func TestWriteAtContext(t *testing.T) {
 	t.Parallel()

@@ -82,7 +82,7 @@ func kindOf(t *testing.T, what string, err error, want client.Kind) {
 	}
 }
 
-// TestLinksKilled kills the daemon while links are made, renamed and removed: those that were acknowledged are there, and
+// TestLinksKilled kills the daemon while links are made, renamed and removed. Those that were acknowledged are there, and
 // the store has the same links as the buffer in the end, and nothing else.
 func TestLinksKilled(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,8 @@ type TxnSpec struct {
 	// Destination is the directory that the output goes to: made, with those above it, if
 	// it is not there. It cannot be the root.
 	Destination string
-	// Key makes Begin idempotent: the same key of the same user is the same transaction.
-	// "" begins a new one.
+	// Key makes Begin idempotent. The same key of the same user is the same transaction. "" begins
+	// a new one.
 	Key string
 	// Lease is how long the transaction lasts without being renewed. 0: ten minutes.
 	Lease time.Duration
@@ -121,10 +121,9 @@ func (t *Txn) Info(ctx context.Context) (TxnInfo, error) {
 	return t.ask(ctx, "transaction", wire.Type_TYPE_TXN_GET)
 }
 
-// Adopt makes the closed files of an attempt the output of its task, unless
-// another attempt was faster: the winner is returned, and the files of the others are
-// removed. It may be repeated. ErrCancelled if the transaction was aborted, ErrBusy if it is
-// being committed without this task.
+// Adopt makes the closed files of an attempt the output of its task, unless another attempt was
+// faster. The winner is returned, and the files of the others are removed. It may be repeated.
+// ErrCancelled if the transaction was aborted, ErrBusy if it is being committed without this task.
 func (t *Txn) Adopt(ctx context.Context, task, attempt string) (winner string, err error) {
 	var reply wire.TxnAdopted
 	m := &wire.TxnAdopt{Buffer: t.b.name, Id: t.id, Task: task, Attempt: attempt}
@@ -143,7 +142,7 @@ type CommitOptions struct {
 }
 
 // Commit makes all adopted output part of the destination, in one step. It may be repeated, by any
-// client, after any outcome of the first attempt: it is committed once. It returns ErrCancelled if
+// client, after any outcome of the first attempt. It is committed once. It returns ErrCancelled if
 // it was aborted, and ErrNotFound if the destination was removed.
 func (t *Txn) Commit(ctx context.Context, o CommitOptions) (TxnInfo, error) {
 	var reply wire.Txn

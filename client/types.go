@@ -44,8 +44,8 @@ const (
 	ErrCancelled    = bb.Cancelled
 )
 
-// ErrUnknownOutcome is a target of errors.Is that matches a failed change with an unknown outcome:
-// it may have been carried out, or may be yet, since the connection broke, or the context ended,
+// ErrUnknownOutcome is a target of errors.Is that matches a failed change with an unknown outcome.
+// It may have been carried out, or may be yet, since the connection broke, or the context ended,
 // before the answer came. The client does not send such a change again. Check whether it was
 // carried out. A change whose error does not match was not carried out, and never will be. The kind
 // of the error is ErrUnavailable, or ErrCancelled if the context ended. For operations that change

@@ -8,7 +8,7 @@ import (
 )
 
 // A file is in conflict while the store has an object under its name that this buffer did not
-// write, and Policy.KeepExisting is set: its flush fails with bb.Exists. The conflict ends when the
+// write, and Policy.KeepExisting is set. Its flush fails with bb.Exists. The conflict ends when the
 // object goes, when the file gets another name or the object's content, or by Overwrite.
 
 // isConflict reports whether an attempt failed for such an object.

@@ -1,6 +1,6 @@
-// Package flusher makes dirty files durable: it takes them by policy, writes them
-// to the backing store, records that they are clean, and tries again for as long
-// as that fails. It carries renames and removals to the store, in order.
+// Package flusher makes dirty files durable. It takes them by policy, writes them to the backing
+// store, records that they are clean, and tries again for as long as that fails. It carries renames
+// and removals to the store, in order.
 //
 // It reaches the daemon's files through Catalog and Job alone, and does not depend on namespaces, segments or
 // sessions.

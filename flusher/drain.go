@@ -304,8 +304,8 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
 }
 
-// retry tries an entry that failed at once. The failure of a flight in progress is
-// of before: its cause may have been mended since.
+// retry tries an entry that failed at once. The failure of a flight in progress is of before, since
+// its cause may have been mended since.
 func (q *queue) retry(e *entry) {
 	e.outdated = e.state == stateFlying
 	if e.gaveUp {

@@ -55,10 +55,10 @@ type flightState struct {
 	overtaken bool   // a Hold, or Close, did not wait for it: it may change nothing any more
 }
 
-// A flight whose store does not answer cannot be ended: its thread may be in write(2) on a file
-// system whose server is away. It returns its worker after Patience without progress, and still
-// counts against the bound of its store. Its file is not tried again before it has ended. A Hold
-// waits for it no longer than Patience either. Then it is overtaken:
+// A flight whose store does not answer cannot be ended, since its thread may be in write(2) on a
+// file system whose server is away. It returns its worker after Patience without progress, and
+// still counts against the bound of its store. Its file is not tried again before it has ended. A
+// Hold waits for it no longer than Patience either. Then it is overtaken:
 //
 //   - if the object does not have its name yet, it never gets it (mayName);
 //   - if the store may be about to give it, later flushes and operations of that name wait
@@ -88,8 +88,8 @@ func (fl *flight) mayName() error {
 	return nil
 }
 
-// mayRecord is asked before the object is recorded in the namespace: from then on a Hold waits
-// for the end, rather than cancel it.
+// mayRecord is asked before the object is recorded in the namespace. From then on a Hold waits for
+// the end, rather than cancel it.
 func (fl *flight) mayRecord() error {
 	fl.progress()
 	fl.f.mu.Lock()
@@ -156,7 +156,7 @@ func (fl *flight) event(kind EventKind, err error) Event {
 }
 
 // attempt flushes the file: find and pin, take off or stay, upload. The upload compares the bytes that it reads with the
-// file's checksum: a check of its own beforehand would read them twice.
+// file's checksum. A check of its own beforehand would read them twice.
 func (fl *flight) attempt() outcome {
 	fl.f.opts.Observe(Event{Kind: EventBegun, Key: fl.key, Bytes: fl.size})
 	job, err := fl.f.opts.Catalog.Begin(fl.ctx, fl.key)

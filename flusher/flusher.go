@@ -48,15 +48,15 @@ type Catalog interface {
 	Begin(ctx context.Context, key Key) (upload.Job, error)
 }
 
-// OpenLister is a Catalog that lists the files that are open for writing: a drain
-// reports them as not saved.
+// OpenLister is a Catalog that lists the files that are open for writing. A drain reports them as
+// not saved.
 type OpenLister interface {
 	// OpenFiles returns the paths of the buffer's files that are open for writing.
 	OpenFiles(ctx context.Context, buffer string) ([]string, error)
 }
 
-// Recorder is a Catalog that can find out whether a flush was recorded whose Job.Done
-// failed: its change may have been made, and the answer lost.
+// Recorder is a Catalog that can find out whether a flush was recorded whose Job.Done failed. Its
+// change may have been made, and the answer lost.
 type Recorder interface {
 	// Recorded reports whether the file's entry names an object on the store, of any generation.
 	Recorded(ctx context.Context, key Key) (bool, error)
@@ -89,7 +89,7 @@ type Options struct {
 	// a worker that retries for ever is lost to other buffers.
 	Stores func(ctx context.Context, buffer string) (backing.Store, error)
 	// Policy returns a buffer's policy. nil means that all have the zero Policy. It is called with
-	// the Flusher's lock held: it must be quick and must not call back.
+	// the Flusher's lock held. It must be quick and must not call back.
 	Policy func(buffer string) Policy
 	// Pressure reports whether memory is short. nil means never. As Policy, it must be quick.
 	Pressure func() bool
@@ -118,7 +118,7 @@ type Options struct {
 	// another node's. The object's name is the path with the suffix of the codec.
 	Stray func(ctx context.Context, buffer, path, codec string) (remove bool, err error)
 	// Ours returns the objects below a renamed directory that may be this buffer's, and the contents
-	// it has flushed under their names: no other one is moved. Nil: all are.
+	// it has flushed under their names. No other one is moved. Nil: all are.
 	Ours func(ctx context.Context, buffer string, op storeop.Op, objects []string) (ours []storeop.Owned, err error)
 	// OurDirs is Ours of the directories: of no other one an empty rest is removed. Nil: none.
 	OurDirs func(ctx context.Context, buffer string, op storeop.Op, dirs []string) (ours []string, err error)
@@ -275,8 +275,8 @@ func (f *Flusher) Enqueue(item Item) {
 	f.kick()
 }
 
-// Forget drops a file up to a generation: it was removed, or lost. A flush in flight is cancelled.
-// Use Hold to wait for its end.
+// Forget drops a file up to a generation, since it was removed, or lost. A flush in flight is
+// cancelled. Use Hold to wait for its end.
 func (f *Flusher) Forget(key Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -322,7 +322,7 @@ func (f *Flusher) setPaused(buffer string, paused bool) {
 // Kick wakes the dispatcher: memory has become short, or a policy changed.
 func (f *Flusher) Kick() { f.kick() }
 
-// Reconsider has files looked at again that are held back at some paths and below them: their Policy has changed.
+// Reconsider has files looked at again that are held back at some paths and below them, since their Policy has changed.
 func (f *Flusher) Reconsider(buffer string, paths []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

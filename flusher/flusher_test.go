@@ -988,7 +988,7 @@ func TestReceipts(t *testing.T) {
 }
 
 // TestRenamedAfterAnUncertainRecord renames a file whose flush was recorded, though without an
-// answer: the object is not a stray one, the rename takes it along.
+// answer. The object is not a stray one, the rename takes it along.
 func TestRenamedAfterAnUncertainRecord(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()

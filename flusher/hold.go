@@ -26,7 +26,7 @@ func (h *hold) concerns(path string) bool {
 // release is called. Flushes in flight there are cancelled, and when Hold returns they have ended:
 // either recorded by Job.Done, or not to be seen in the store once pending operations are carried
 // out. Take it before a rename (with both names) or a removal is decided, and release it after
-// Apply: so no flush works with a name that is no longer the file's, and removed files do not come
+// Apply. So no flush works with a name that is no longer the file's, and removed files do not come
 // back.
 //
 // A flight whose store does not answer is waited for as long as Options.Patience. From then on it
@@ -66,15 +66,15 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// A removal that is queued still, of any hold, is lost with this process, and operations before
-	// it may have given its object another name: the change is noted as if it were under the held
+	// it may have given its object another name. The change is noted as if it were under the held
 	// names.
 	held.Stray = q.removeSuspects(h) || stray || q.ops.Any(func(op *storeop.Op) bool { return op.Stray })
 	return held, nil
 }
 
-// clearRecorded finds out about objects under held names whose flush may have been
-// recorded, though its answer got lost. One that was is not a stray object: the hold's
-// change concerns it as it does every other. Nothing of the held names is in flight.
+// clearRecorded finds out about objects under held names whose flush may have been recorded, though
+// its answer got lost. One that was is not a stray object. The hold's change concerns it as it does
+// every other. Nothing of the held names is in flight.
 func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 	recorder, ok := f.opts.Catalog.(Recorder)
 	if !ok {
@@ -172,8 +172,8 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed, flushes string) {
 	}
 }
 
-// Quiet waits until nothing is left to do on the store under the held names: then
-// the flushes of another flusher there are not undone by this one. The error is that of ctx.
+// Quiet waits until nothing is left to do on the store under the held names. Then the flushes of
+// another flusher there are not undone by this one. The error is that of ctx.
 func (h *Held) Quiet(ctx context.Context) error {
 	return h.until(ctx, func(*storeop.Op) bool { return false })
 }
@@ -249,9 +249,9 @@ func (f *Flusher) lift(q *queue, h *hold) {
 	f.kick()
 }
 
-// removeSuspects queues the removal of objects that a cancelled or failed Put may have left
-// under a held name: they have no record in the namespace, so no rename or
-// removal would carry them along. It reports whether there are any.
+// removeSuspects queues the removal of objects that a cancelled or failed Put may have left under a
+// held name, since they have no record in the namespace, so no rename or removal would carry them
+// along. It reports whether there are any.
 func (q *queue) removeSuspects(h *hold) (some bool) {
 	for e := range q.suspect {
 		if h.concernsSuspect(e) && (h.newName == "" || e.suspect != q.objectName(h.newName)) {

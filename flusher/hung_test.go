@@ -354,8 +354,8 @@ func TestLargeFilesAreNoHang(t *testing.T) {
 	}
 }
 
-// TestHungStoresOfOneRound has as many stores as there are workers that hang from the first
-// flush on, and one file of another: nothing but their silence makes the dispatcher look again.
+// TestHungStoresOfOneRound has as many stores as there are workers that hang from the first flush
+// on, and one file of another. Nothing but their silence makes the dispatcher look again.
 func TestHungStoresOfOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, works := newHung(memStore()), memStore()

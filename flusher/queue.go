@@ -186,8 +186,8 @@ func (q *queue) rest() {
 	}
 }
 
-// add queues an item, or replaces an older generation. The age of the oldest dirty
-// byte stays: a file that is written again and again is not put off for ever.
+// add queues an item, or replaces an older generation. The age of the oldest dirty byte stays. A
+// file that is written again and again is not put off for ever.
 func (q *queue) add(item Item, id uint64) {
 	e := q.entries[item.File]
 	switch {
@@ -226,9 +226,9 @@ func (q *queue) clearSuspect(e *entry) {
 	delete(q.suspect, e)
 }
 
-// leaveSuspect records the object that a Put of an entry that leaves the queue may have made: its
-// file may be open for writing now, and be renamed or removed before it is queued again. It does
-// not if the catalog may have the object: a rename takes that along.
+// leaveSuspect records the object that a Put of an entry that leaves the queue may have made, since
+// its file may be open for writing now, and be renamed or removed before it is queued again. It
+// does not if the catalog may have the object. A rename takes that along.
 func (q *queue) leaveSuspect(e *entry) {
 	if e.suspect != "" && !e.unsure {
 		q.strays[e.suspect] = struct{}{}
@@ -237,8 +237,9 @@ func (q *queue) leaveSuspect(e *entry) {
 }
 
 // Suspect records that the store may have an object of a path that an earlier run of this process
-// has put and not recorded, of a file that is not queued: it is open for writing. A hold of the
-// name removes the object, and a flush under it replaces it. Attempts are its possible contents.
+// has put and not recorded, of a file that is not queued, since it is open for writing. A hold of
+// the name removes the object, and a flush under it replaces it. Attempts are its possible
+// contents.
 func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,8 +32,8 @@ import (
 //	FOREBAY_SEEDS=1000000 go test -run TestSimulation ./flusher   more seeds
 //	FOREBAY_SEED=42 go test -run TestSimulation -v ./flusher      one of them, with its history; with FOREBAY_SEEDS the first
 //
-// A seed fixes operations, faults and times. It does not fix the order in which goroutines
-// run that are ready at the same time: a failing seed may have to be run several times.
+// A seed fixes operations, faults and times. It does not fix the order in which goroutines run that
+// are ready at the same time. A failing seed may have to be run several times.
 const simSeeds = 1000
 
 // simFound are seeds that have found a fault, and the fault.
@@ -108,7 +108,7 @@ const (
 	endWithin = 10 * time.Minute
 )
 
-// simBuffers are the buffers, their stores and users: two share a store, three a user, and one store never fails.
+// simBuffers are the buffers, their stores and users. Two share a store, three a user, and one store never fails.
 var simBuffers = []struct {
 	name, store string
 	user        uint32
@@ -276,8 +276,8 @@ func (s *sim) run() {
 	time.Sleep(longestHang) // calls of earlier runs end
 }
 
-// restart kills the daemon and starts it again: no call of the old life changes anything. Memory
-// of a dirty file may be gone then, which is reported lost.
+// restart kills the daemon and starts it again. No call of the old life changes anything. Memory of
+// a dirty file may be gone then, which is reported lost.
 func (s *sim) restart() {
 	s.mu.Lock()
 	s.note("the daemon is killed and started")
@@ -743,8 +743,8 @@ func (s *sim) draw(call, buffer, name string) (fault, time.Duration) {
 	return kind, d
 }
 
-// simStore is a store for one run of the daemon. Its calls take effect only while that run lasts:
-// the death of a process ends its calls.
+// simStore is a store for one run of the daemon. Its calls take effect only while that run lasts.
+// The death of a process ends its calls.
 type simStore struct {
 	*mem.Store
 	s      *sim

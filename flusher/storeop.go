@@ -41,7 +41,7 @@ func (q *queue) applyBy(add func(storeop.Op), op storeop.Op) {
 // removeObject queues the removal of an object of ours without an entry.
 func (q *queue) removeObject(object string) { q.apply(q.removal(object)) }
 
-// removeFirst is removeObject before all operations that concern the name: none of them has begun.
+// removeFirst is removeObject before all operations that concern the name. None of them has begun.
 func (q *queue) removeFirst(object string) {
 	q.applyBy(q.ops.AddFirst, q.removal(object))
 }
@@ -118,7 +118,7 @@ func (q *queue) carryOut(op storeop.Op) error {
 	if err != nil {
 		return err
 	}
-	// Whose it is, is asked right before: it may have been for long that it waited.
+	// Whose it is, is asked right before, since it may have been for long that it waited.
 	mine := true
 	if op.Stray {
 		mine, err = q.f.opts.Stray(q.ctx, q.buffer, op.Old, op.Codec)

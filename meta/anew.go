@@ -13,7 +13,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// A log that is gone or damaged, and of which there is no copy, is begun anew: the holders of the files then decide
+// A log that is gone or damaged, and of which there is no copy, is begun anew. The holders of the files then decide
 // about its names. The new log is another one, and is complete before the record names it:
 //
 //	                  new log made, readable         record names
@@ -36,7 +36,7 @@ type Anew struct {
 
 // BeginAnew begins the log of a buffer anew, with those directories that can still be read of the damaged one, and
 // those files of which keep (salvage.Read) returns true. It does so only if the log cannot be opened now, for a
-// Damaged reason: a log that can be read stays as it is, and any other error is returned. It may be repeated after a
+// Damaged reason. A log that can be read stays as it is, and any other error is returned. It may be repeated after a
 // failure.
 func (m *Meta) BeginAnew(ctx context.Context, of bb.Buffer, keep func(*bb.Entry) bool) (has Anew, err error) {
 	const op = "rebuild"

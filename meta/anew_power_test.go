@@ -12,7 +12,7 @@ import (
 	"forebay/meta/namespace/namespacetest"
 )
 
-// syncing is a server whose folder is copied when it is synced: a loss of power leaves at least that.
+// syncing is a server whose folder is copied when it is synced. A loss of power leaves at least that.
 type syncing struct {
 	*embedded.Server
 	t     *testing.T

@@ -29,12 +29,12 @@ import (
 // bucket without a record can be left by a race of Namespace with DestroyBuffer and is deleted by
 // Repair once it is old.
 //
-// A log is made before the record is put: a missing log that a record names was lost, and
-// is not made again, since an empty one would stand for no names. A crash can leave an empty log
-// without a record.
+// A log is made before the record is put. A missing log that a record names was lost, and is not
+// made again, since an empty one would stand for no names. A crash can leave an empty log without a
+// record.
 //
-// Repair deletes nothing of a name of which there is neither a record nor the mark of a destruction:
-// the server may have lost the record.
+// Repair deletes nothing of a name of which there is neither a record nor the mark of a destruction.
+// The server may have lost the record.
 const (
 	systemBucket = "forebay"
 	bufferPrefix = "buffer."
@@ -341,7 +341,7 @@ func (m *Meta) deleteOrphans(ctx context.Context, engine Engine, known map[strin
 		if !found || time.Since(created) <= m.orphanAge {
 			continue
 		}
-		// A bucket's record was put before it was made, and a log has no other user: so the record can be
+		// A bucket's record was put before it was made, and a log has no other user. So the record can be
 		// searched now, at any age by the clocks.
 		if is, err := m.orphaned(ctx, name, b); err != nil {
 			return err

@@ -316,7 +316,7 @@ func TestDestroyedWhileOpened(t *testing.T) {
 }
 
 // A log that the server does not have, as it has one of which it cannot read a part when it starts, is not made
-// again: all its names would be gone. It is served when the server has it again.
+// again. All its names would be gone. It is served when the server has it again.
 func TestLostLog(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)

@@ -19,7 +19,7 @@ import (
 )
 
 // A server that is killed reads its log again when it starts. Removed names must not come back from
-// there, however long ago that was: a marker that had expired would leave the versions before it as
+// there, however long ago that was. A marker that had expired would leave the versions before it as
 // the newest.
 func TestRemovedStaysRemoved(t *testing.T) {
 	t.Parallel()

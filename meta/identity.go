@@ -31,7 +31,7 @@ func (m *Meta) Identity(ctx context.Context) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The first daemon has made it: the next read finds it.
+		// The first daemon has made it. The next read finds it.
 		if _, _, err := m.system.Create(ctx, identityKey, data, r.Seq); err != nil && !errors.Is(err, kv.ErrRevision) && !kv.MayRepeat(ctx, err) {
 			return 0, kv.Wrap(op, "", err)
 		}

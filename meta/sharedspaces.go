@@ -17,7 +17,7 @@ type Peer = shared.Member
 type Peers interface {
 	// Carry sends a call to a daemon, whose Meta answers it with AnswerCall, and returns the answer. A call may
 	// arrive several times, late, or never. An error does not show whether it has arrived, unless it is of kind
-	// Invalid or Unsupported: then it has not.
+	// Invalid or Unsupported. Then it has not.
 	Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) (answer []byte, err error)
 	// All returns the daemons that are known.
 	All() []Peer
@@ -81,7 +81,7 @@ func (m *Meta) sharedNamespace(ctx context.Context, b *bb.Buffer, in keptIn) (*t
 	return s.tree, nil
 }
 
-// claimNew has this daemon own the log of a buffer that it has made: the others do not know of it yet.
+// claimNew has this daemon own the log of a buffer that it has made. The others do not know of it yet.
 func (m *Meta) claimNew(ctx context.Context, b *bb.Buffer, in keptIn) {
 	if err := m.openShared(b, in).shared.Claim(ctx); err != nil {
 		m.log.Warn("the log of a new buffer has no owner yet", "buffer", b.Name, "err", err)

@@ -53,7 +53,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 		return m.sharedNamespace(ctx, &b, in)
 	}
 	if in.engine == EngineLog {
-		// Of a log there is one owner: two of this process would end each other.
+		// Of a log there is one owner. Two of this process would end each other.
 		select {
 		case m.opening <- struct{}{}:
 			defer func() { <-m.opening }()

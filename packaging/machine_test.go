@@ -225,7 +225,7 @@ func readUnit(tb testing.TB, file string) unit {
 	return u
 }
 
-// amongTheHosts goes before a command that mounts where all see it: the host of a machine is no process 1.
+// amongTheHosts goes before a command that mounts where all see it. The host of a machine is no process 1.
 const amongTheHosts = "+/usr/bin/nsenter --target 1 --mount -- "
 
 // start starts the daemon as systemd would: folders, earlier commands, the daemon.

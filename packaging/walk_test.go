@@ -15,7 +15,7 @@ import (
 	"forebay/internal/netnstest"
 )
 
-// walkSystemctl replaces systemd for the daemon's unit: it makes its folders, runs the commands
+// walkSystemctl replaces systemd for the daemon's unit. It makes its folders, runs the commands
 // before it, starts it and waits until it is ready, and stops it.
 const walkSystemctl = `#!/bin/bash
 unit=/usr/lib/systemd/system/forebay-bbd.service
@@ -47,8 +47,8 @@ daemon-reload) ;;
 esac
 `
 
-// walker is a machine with the programs of this one and an /etc, /var, /run and /usr of its own:
-// files written there go with it.
+// walker is a machine with the programs of this one and an /etc, /var, /run and /usr of its own.
+// Files written there go with it.
 type walker struct{ *machine }
 
 // newWalker returns a machine with a name, on a host. All of them see one folder as /lustre.

@@ -12,7 +12,7 @@ import (
 // RemoteKeySize is the length in bytes of an encoded RemoteKey.
 const RemoteKeySize = 32
 
-// RemoteKey is the right to reach one Region: the holder of the key, and of a connection to the
+// RemoteKey is the right to reach one Region. The holder of the key, and of a connection to the
 // region's owner, may use the region as its Access allows. It is a value, comparable, and crosses
 // the wire as RemoteKeySize bytes:
 //

@@ -99,7 +99,7 @@ func (q *Queue) Close() {
 	}
 }
 
-// Reserve is for providers: it takes room for up to limit completions, waiting for at least one,
+// Reserve is for providers. It takes room for up to limit completions, waiting for at least one,
 // until the context ends, the queue is closed, or done is closed (both ErrClosed).
 func (q *Queue) Reserve(ctx context.Context, done <-chan struct{}, limit int) (int, error) {
 	for {

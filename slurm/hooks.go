@@ -152,7 +152,7 @@ func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) 
 }
 
 // LatestOf returns the latest of a run's lifetimes, by the run's key (RunKey). It returns
-// ErrNotFound if it has none. It asks for each by its key: there may be a week's of other jobs.
+// ErrNotFound if it has none. It asks for each by its key. There may be a week's of other jobs.
 func LatestOf(ctx context.Context, c *client.Client, run string) (l admin.Lifetime, err error) {
 	for n := 1; ; n++ {
 		next, err := admin.LifetimeByKey(ctx, c, attemptKey(run, n))
@@ -310,7 +310,7 @@ func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 	return nil
 }
 
-// PostRun is the fence: it waits until nothing of the job runs anywhere. Slurm begins its hook
+// PostRun is the fence. It waits until nothing of the job runs anywhere. Slurm begins its hook
 // while tasks still write (those that ignore TERM, for as long as KillWait) and before any Epilog.
 // Its state COMPLETING ends when all Epilogs have, or their node is down. The job has left all
 // nodes whose prologs have recorded its arrival, or they are gone.
@@ -338,7 +338,7 @@ func endOf(j *slurmctl.Job) admin.EndOptions {
 }
 
 // DataOut waits until the job's stage-outs are copied, and its buffer is drained and gone. It
-// repeats without end: after a failure, Slurm would drop the job.
+// repeats without end. After a failure, Slurm would drop the job.
 func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Answer {
 	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(ctx context.Context) Answer {

@@ -227,8 +227,8 @@ func restarts(c *luaCluster) (first string) {
 	return first
 }
 
-// idsAgain has slurmctld lose its state: a job that runs is unknown to it, and the next has
-// the id of the first one, whose data are not saved yet.
+// idsAgain has slurmctld lose its state. A job that runs is unknown to it, and the next has the id
+// of the first one, whose data are not saved yet.
 func idsAgain(c *luaCluster, first string) {
 	c.Until("Slurm gives up the first job's stage-out", func() bool {
 		state := c.buffersOf(first)
@@ -268,7 +268,7 @@ func idsAgain(c *luaCluster, first string) {
 	c.sound()
 }
 
-// lostWithJob loses a node during its job: its own files are an orphan, until the node is declared
+// lostWithJob loses a node during its job. Its own files are an orphan, until the node is declared
 // gone.
 func lostWithJob(c *luaCluster) {
 	c.Run(slurmtest.Alice, "mkdir", c.store+"/lost")

@@ -408,7 +408,7 @@ srun sh -c 'BBCTL get $BB_JOB_STRIPED/in/a WORK/nodes.$SLURMD_NODENAME && BBCTL 
 	}
 }
 
-// requeued is begun again while it runs: its first life is copied out, and the second too.
+// requeued is begun again while it runs. Its first life is copied out, and the second too.
 func requeued(l *luaCluster) func() {
 	job := l.submit(`#BB jobbb capacity=1MiB
 #BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/requeue

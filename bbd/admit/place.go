@@ -58,7 +58,7 @@ func Among(peers []Peer, names []bb.NodeID) []Peer {
 // bytes (Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001). Many nodes
 // read the same old hints at once. If all chose the emptiest node, it would be overrun. So no node
 // is to get more than twice its share of the free bytes, and nodes with few of these are left alone
-// until the others have as few. No request is left without a place while there is one: all are
+// until the others have as few. No request is left without a place while there is one. All are
 // asked in the end.
 func Place(peers []Peer, need int64, rnd func() float64) []bb.NodeID {
 	var room, rest []Peer

@@ -175,7 +175,7 @@ func TestPlaceMakesNoHerd(t *testing.T) {
 	for name, free := range map[string][]int64{"even": even, "mixed": mixed, "one empty": one} {
 		ours, theirs := stampede(Place, free, 100, 5, 5), stampede(emptiest, free, 100, 5, 5)
 		t.Logf("%s: two choices %+v, the emptiest %+v", name, ours, theirs)
-		// Twice its share in the mean, plus chance: with about five a node and round, the most of
+		// Twice its share in the mean, plus chance. With about five a node and round, the most of
 		// 500 is 2.5 times as much.
 		if ours.worst > 4 {
 			t.Errorf("%s: a node got %.1f times its share", name, ours.worst)

@@ -8,11 +8,11 @@ import (
 // Served records how many bytes each user, buffer and client has received, on which turns depend.
 // The zero value is ready. Decide returns a new one and does not change its argument.
 //
-// It is start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal weights,
-// among users, among the buffers of each and among the clients of these: a tag counts the bytes
-// received, the lowest tag is next, and one that comes back after a pause starts
-// at the virtual time, the tag of the last one served, if that is later than its
-// old tag. So a pause earns nothing and costs nothing.
+// It is start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal weights, among users,
+// among the buffers of each and among the clients of these. A tag counts the bytes received, the
+// lowest tag is next, and one that comes back after a pause starts at the virtual time, the tag of
+// the last one served, if that is later than its old tag. So a pause earns nothing and costs
+// nothing.
 type Served struct {
 	users   turns
 	buffers map[string]turns // by user
@@ -50,8 +50,8 @@ func (t turns) copy() turns {
 	return c
 }
 
-// copy returns a copy to work on, or an empty one when no request waits: then there is
-// nothing to be fair about.
+// copy returns a copy to work on, or an empty one when no request waits. Then there is nothing to
+// be fair about.
 func (v Served) copy(waiting bool) Served {
 	if !waiting || len(v.clients) > maxTags || len(v.buffers) > maxTags {
 		return Served{turns{tags: map[string]int64{}}, map[string]turns{}, map[string]turns{}}

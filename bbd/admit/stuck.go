@@ -1,8 +1,8 @@
 package admit
 
-// A writer may wait for room that only it can make: its uncommitted writes lie in its
-// own leases, which are neither evicted nor spilled, and its open file is not flushed. Where all
-// memory holds such bytes of writers that wait, the wait has no end.
+// A writer may wait for room that only it can make. Its uncommitted writes lie in its own leases,
+// which are neither evicted nor spilled, and its open file is not flushed. Where all memory holds
+// such bytes of writers that wait, the wait has no end.
 
 // Claim is the memory that the writers of one client and buffer, which wait for room, keep from becoming free.
 type Claim struct {
@@ -17,7 +17,7 @@ type Claim struct {
 	Others  int64  // … of which flushing returns so many bytes of other files
 }
 
-// blocked reports whether all files of a claim wait: none of them will be closed before there is room.
+// blocked reports whether all files of a claim wait. None of them will be closed before there is room.
 func (c *Claim) blocked() bool { return c.Due && c.Waiting > 0 && c.Waiting >= c.Files }
 
 // Rest is the room that may become free besides that of claims, in bytes.

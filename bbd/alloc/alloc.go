@@ -30,7 +30,7 @@ type Buffer interface {
 	Blocked(time.Duration)
 	// ReleaseIdle returns the segments that the daemon itself fills and does not use now.
 	ReleaseIdle()
-	// Flushes reports whether dirty bytes become clean by themselves: there is a store, which answers.
+	// Flushes reports whether dirty bytes become clean by themselves. There is a store, which answers.
 	Flushes() bool
 }
 
@@ -69,10 +69,10 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Allocator grants writers segments. While none is free they wait in a queue, fairly among
-// users, then among buffers and then among clients, while Run frees memory: it evicts clean
-// bytes, spills to disk, moves files to other nodes, and waits for the flusher (contract 14).
-// Its methods may be called concurrently.
+// Allocator grants writers segments. While none is free they wait in a queue, fairly among users,
+// then among buffers and then among clients, while Run frees memory. It evicts clean bytes, spills
+// to disk, moves files to other nodes, and waits for the flusher (contract 14). Its methods may be
+// called concurrently.
 type Allocator struct {
 	o      Options
 	ctx    context.Context // ends when the daemon stops
@@ -237,7 +237,7 @@ func (r *Allocator) enqueue(w *waiter) (store.Lease, error) {
 	return store.Lease{}, errMustWait
 }
 
-// ownTurn reports whether no writer of the user's waits, where users have shares: the others in the queue wait
+// ownTurn reports whether no writer of the user's waits, where users have shares. The others in the queue wait
 // for memory that this user does not get.
 func (r *Allocator) ownTurn(w *waiter) bool {
 	return r.o.Store.Shared() && !slices.ContainsFunc(r.mu.queue, func(x *waiter) bool { return x.UID == w.UID })
@@ -302,7 +302,7 @@ func (r *Allocator) try(w *waiter) (store.Lease, error) {
 	return r.segment(w, bytes)
 }
 
-// segment leases one that has room for the bytes that should fit: an unfinished segment that is too
+// segment leases one that has room for the bytes that should fit. An unfinished segment that is too
 // small would come back, and be the next to be leased again. A waiter that may wait gets one of those
 // only after fittingPatience.
 func (r *Allocator) segment(w *waiter, bytes int64) (store.Lease, error) {
@@ -421,8 +421,8 @@ func (r *Allocator) state(requests []admit.Request, waiting map[uint64]*waiter) 
 	return state
 }
 
-// freeFor is how long a count of free memory elsewhere stays valid: the queue is polled
-// more often, and there may be thousands of members to count.
+// freeFor is how long a count of free memory elsewhere stays valid. The queue is polled more often,
+// and there may be thousands of members to count.
 const freeFor = 200 * time.Millisecond
 
 func (r *Allocator) freeElsewhere() int64 {
@@ -446,7 +446,7 @@ func (r *Allocator) grant(w *waiter, bytes int64) {
 		return
 	}
 	if errors.Is(err, store.ErrNoRoom) {
-		// Free, but in pieces, or in another user's regions: more of it must become free.
+		// Free, but in pieces, or in another user's regions. More of it must become free.
 		w.refused++
 		more := min(max(bytes, w.Min)*w.refused, r.o.Store.Stats().Memory.Capacity)
 		switch {

@@ -11,7 +11,7 @@ import (
 
 // Waits for memory that have no end are found and refused: see admit.Stuck. The writers of one session
 // and buffer are one claim. Those of other daemons' sessions, which act for many clients, and of the
-// daemon itself are not: their memory counts as memory that may become free.
+// daemon itself are not, since their memory counts as memory that may become free.
 
 const (
 	stuckAfter = 2 * time.Second        // so long nothing changes before a writer is refused
@@ -31,7 +31,7 @@ type claimant struct {
 	allFiles bool // its client reports how many of its files wait
 }
 
-// seen is a claim as it was last looked at, and since when it has been so: a client returns its leases a
+// seen is a claim as it was last looked at, and since when it has been so. A client returns its leases a
 // moment after a file is closed, and a file that is committed is no longer the same claim.
 type seen struct {
 	claim admit.Claim

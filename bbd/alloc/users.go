@@ -8,7 +8,7 @@ import (
 	"forebay/bbd/admit"
 )
 
-// Where several users share memory, free bytes may lie in regions that are barred from some users: the
+// Where several users share memory, free bytes may lie in regions that are barred from some users. The
 // store refuses a lease beyond a user's share. Memory is then freed for each user in the queue on its own.
 
 // await names the users in the queue to the store, and reports whether memory is divided among users.
@@ -26,9 +26,9 @@ func (r *Allocator) await(waiting map[uint64]*waiter) bool {
 	return len(users) > 0 && r.o.Store.Shared()
 }
 
-// perUser changes a decision for memory that is divided. Bytes are not evicted by age across all users:
-// each user in the queue without a grant has one attempt, in which the store frees memory for
-// that user. Attempts come first, so that Spill begins with a region that is being vacated.
+// perUser changes a decision for memory that is divided. Bytes are not evicted by age across all users.
+// Each user in the queue without a grant has one attempt, in which the store frees memory for that
+// user. Attempts come first, so that Spill begins with a region that is being vacated.
 func perUser(actions []admit.Action, state *admit.State) []admit.Action {
 	tried, asked := map[string]bool{}, map[uint64]*admit.Request{}
 	for i := range state.Waiting {

@@ -53,7 +53,7 @@ func (d Doubts) Of(spec *bb.Buffer) string {
 	return string(why)
 }
 
-// Forget removes the note: its content is in entries, or the buffer is gone.
+// Forget removes the note. Its content is in entries, or the buffer is gone.
 func (d Doubts) Forget(spec *bb.Buffer) error {
 	if err := os.Remove(d.file(spec)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return bb.Wrap("forget a note", d.file(spec), err)

@@ -17,8 +17,8 @@ import (
 
 // The URL of an object store is its user's. It names an endpoint, which receives signed requests, a
 // profile of credentials, and files. Package storerules decides which parts of it a user may make
-// the daemon use. Root and the daemon's own user may name anything: they can do it without the
-// daemon.
+// the daemon use. Root and the daemon's own user may name anything, since they can do it without
+// the daemon.
 
 // ownerCred are the rights that a buffer's store is used with: its owner's.
 func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }

@@ -35,7 +35,7 @@ import (
 type Buffers interface {
 	// Buffer returns the record of a buffer. bb.NotFound if there is none.
 	Buffer(ctx context.Context, name string) (bb.Buffer, error)
-	// Known is Buffer for a buffer that the daemon serves already: the zero record if it does not.
+	// Known is Buffer for a buffer that the daemon serves already. It returns the zero record if it does not.
 	Known(name string) bb.Buffer
 	// Changed is called when a request that was carried out late has changed an object of a buffer's
 	// store.
@@ -60,10 +60,10 @@ type Options struct {
 	Log          *slog.Logger
 }
 
-// Pool keeps the backing store of each buffer open, with its limits. Each is opened by a
-// goroutine of its own, since a file system whose server is away may not answer for hours:
-// no request waits for another buffer's store, nor for its own buffer's longer than
-// Patience. Its methods may be called concurrently.
+// Pool keeps the backing store of each buffer open, with its limits. Each is opened by a goroutine
+// of its own, since a file system whose server is away may not answer for hours. No request waits
+// for another buffer's store, nor for its own buffer's longer than Patience. Its methods may be
+// called concurrently.
 type Pool struct {
 	o       Options
 	ctx     context.Context // of all that it opens
@@ -418,9 +418,9 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 // openStore opens a buffer's backing store with its own limit. It is unavailable while
 // another directory lies at its place than when the buffer was made.
 //
-// For a buffer that an older release made, nothing is recorded, and nothing is recorded
-// later: the first check might see the mount point of a file system that is not mounted.
-// Its store is the one that is found when it is opened, for the life of the daemon.
+// For a buffer that an older release made, nothing is recorded, and nothing is recorded later. The
+// first check might see the mount point of a file system that is not mounted. Its store is the one
+// that is found when it is opened, for the life of the daemon.
 func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.Health) (backing.Store, error) {
 	o := s.o.Open
 	o.POSIX.Root = spec.BackingID

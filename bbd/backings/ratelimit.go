@@ -10,8 +10,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// All daemons together keep to flush.cluster_limit without asking each other: each
-// works its share out of gossip, every second.
+// All daemons together keep to flush.cluster_limit without asking each other. Each works its share
+// out of gossip, every second.
 const (
 	shareEvery = time.Second
 	// A daemon's announcement of this age has reached all others. Gossip spreads the news of dirty
@@ -56,7 +56,7 @@ func clusterLimiter(limit int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(limit), shareBurst)
 }
 
-// KeepShare keeps this daemon, node, to its share of the cluster's limit: it sets the share before it
+// KeepShare keeps this daemon, node, to its share of the cluster's limit. It sets the share before it
 // returns, and anew every second until the pool's context ends. Dirty reports whether there is
 // something to flush.
 func (s *Pool) KeepShare(node bb.NodeID, members func() []gossip.Member, dirty func() bool) {

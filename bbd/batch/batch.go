@@ -1,4 +1,4 @@
-// Package batch follows batch jobs: it begins and ends their records for the hooks of the batch system,
+// Package batch follows batch jobs. It begins and ends their records for the hooks of the batch system,
 // makes their buffers, and does the remaining work after a job's end. It must never know the keeping,
 // flushing or copying of bytes.
 package batch

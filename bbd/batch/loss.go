@@ -105,7 +105,7 @@ func reported(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) 
 	}
 }
 
-// A record of a batch job names at most so many superseded steps, in so many bytes: it has to fit its key.
+// A record of a batch job names at most so many superseded steps, in so many bytes. It has to fit its key.
 const (
 	maxSteps     = 100
 	maxStepBytes = 16 << 10

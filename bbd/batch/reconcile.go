@@ -82,7 +82,7 @@ func (k *Controller) Run() {
 	}
 }
 
-// stalledLook is how often a job is checked whose store refuses: it tries by itself.
+// stalledLook is how often a job is checked whose store refuses, since it tries by itself.
 const stalledLook = 2 * time.Second
 
 // stalledError is why a job that is under way does not get on. It is not begun again: each
@@ -363,7 +363,7 @@ func (k *Controller) stagedOut(ctx context.Context, l *bb.Lifetime, i int, statu
 	return ok
 }
 
-// ran submits a job, or returns how it ended. errNotYet: it is under way.
+// ran submits a job, or returns how it ended. It returns errNotYet if it is under way.
 func (k *Controller) ran(ctx context.Context, j ops.Operation, tasks []ops.Task) (ops.Status, error) {
 	status, err := k.o.Operations.Status(ctx, j.ID)
 	if bb.KindOf(err) == bb.NotFound {
@@ -427,7 +427,7 @@ func (k *Controller) drain(ctx context.Context, l *bb.Lifetime, b Buffer) error 
 }
 
 // unsaved is why a drain has not saved a buffer, or nil if it has. Names that are kept back do not
-// count: no program is left to rename them.
+// count. No program is left to rename them.
 func unsaved(buffer string, t *ops.Tally) error {
 	switch {
 	case len(t.Failed) > 0:

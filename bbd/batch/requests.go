@@ -159,8 +159,8 @@ func (k *Controller) attach(ctx context.Context, key string) error {
 	})
 }
 
-// makeBuffers makes the missing buffers, with the rights of the job's user: the caller
-// is the system, and may do everything.
+// makeBuffers makes the missing buffers, with the rights of the job's user. The caller is the
+// system, and may do everything.
 func (k *Controller) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire.Buffer) error {
 	c := userCred(l.UID, l.GID)
 	for _, m := range create {
@@ -255,9 +255,9 @@ func attemptOf(stage, attempt int) []string {
 	return words
 }
 
-// awaitStageIns waits until all have ended, and fails if one did that the job needs. In a
-// governed job, a stage-in whose store did not answer is begun again by the next open:
-// its nodes do not wait.
+// awaitStageIns waits until all have ended, and fails if one did that the job needs. In a governed
+// job, a stage-in whose store did not answer is begun again by the next open, since its nodes do
+// not wait.
 func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
 	if err != nil {
@@ -375,8 +375,8 @@ func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.Lifetime
 	return k.now(ctx, m.Key)
 }
 
-// End ends a lifetime, wherever the job still seems to be: for the caller it is
-// over. When_left leaves it to the nodes to report that it has left them.
+// End ends a lifetime, wherever the job still seems to be. For the caller it is over. When_left
+// leaves it to the nodes to report that it has left them.
 func (k *Controller) End(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
 	if err := k.mayGovern(r, op, m.Key); err != nil {

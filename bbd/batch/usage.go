@@ -12,7 +12,7 @@ import (
 
 // Usage counts a buffer's activity on this node, for a buffer of a job. It is written down with the
 // job's attachment to the node every few seconds, and a daemon that is started again adds to the
-// figures there: its counts of the last seconds are missing, if it was killed. The zero value is
+// figures there. Its counts of the last seconds are missing, if it was killed. The zero value is
 // ready. Its methods may be called concurrently.
 type Usage struct {
 	absorbed, blocked, peak, failures atomic.Int64

@@ -142,7 +142,7 @@ type later struct{ b *Buffer }
 // Spec returns the buffer's record.
 func (l later) Spec() bb.Buffer { return l.b.Spec() }
 
-// Lock keeps others from changing the entry at a place: a rename has it locked until the daemon has followed.
+// Lock keeps others from changing the entry at a place. A rename has it locked until the daemon has followed.
 func (l later) Lock(at bb.Place) (unlock func()) { return l.b.open.Lock(at) }
 
 // Reserve keeps others from changing the file or directory at a place, until release is called.

@@ -40,7 +40,7 @@ func (b *Buffer) committed(extents []store.NewExtent) {
 	b.usage.Absorbed(b.h.Observe.Committed(extents))
 }
 
-// usedFrom notes that another node has opened a file that may have to move: it may be used there
+// usedFrom notes that another node has opened a file that may have to move. It may be used there
 // again. A node "" is none.
 func (b *Buffer) usedFrom(file bb.FileID, node bb.NodeID) {
 	if node != "" {

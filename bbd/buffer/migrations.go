@@ -45,8 +45,8 @@ func (f migrateFiles) Fetch(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	defer from.Close()
-	// If there is no room after all, another node may have it: two that wait for each other
-	// to make some would wait for long.
+	// If there is no room after all, another node may have it. Two that wait for each other to make
+	// some would wait for long.
 	w := alloc.NewWriter(b.h.Alloc, b, b.Spec().UID, bb.TierMemory)
 	w.NoWait = !b.h.Store.Stats().Populating // which makes room by itself
 	defer w.ReleaseIdle()

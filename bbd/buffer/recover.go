@@ -28,8 +28,8 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 // comparesAtOnce bounds the files that are compared with the store at once.
 const comparesAtOnce = 16
 
-// CompareEvicted compares the store with those files that memory has no longer whole, after the namespace was rebuilt:
-// a rename without a record may have been carried out on the store, or not. A file that the store does not have is
+// CompareEvicted compares the store with those files that memory has no longer whole, after the namespace was rebuilt.
+// A rename without a record may have been carried out on the store, or not. A file that the store does not have is
 // marked lost. One without an entry is among those that are lost, and no longer among those that are on the store. The
 // files that could not be compared are compared later.
 func (b *Buffer) CompareEvicted(ctx context.Context, held map[bb.FileID]*fate.Held, was *fate.Reassertion) error {

@@ -30,7 +30,7 @@ func newChanges(b *Buffer) *change.Buffer {
 	return change.NewBuffer(b.ctx, b.h.ChangeOptions(), b.name, p)
 }
 
-// A namespace that is a log has additional methods: those of its owner are more.
+// A namespace that is a log has additional methods. Those of its owner are more.
 var (
 	_ reassert.Log = (*nslog.Engine)(nil)
 	_ change.Log   = (*nslog.Engine)(nil)

@@ -49,7 +49,7 @@ func (f writebackFiles) Destroyed(ctx context.Context) bool {
 	return now != f.b && (err == nil || bb.KindOf(err) == bb.NotFound)
 }
 
-// Changed checks a file whose object on the store was changed late: it is flushed again, or is reported lost if
+// Changed checks a file whose object on the store was changed late. It is flushed again, or is reported lost if
 // its bytes are nowhere else.
 func (b *Buffer) Changed(object string) {
 	path := object

@@ -14,7 +14,7 @@ import (
 )
 
 // Complete sets the fields that the request for a new buffer leaves to the daemon, which makes it now. All of it is
-// recorded: an absent value in a record has the meaning of the release that made it.
+// recorded. An absent value in a record has the meaning of the release that made it.
 func Complete(spec *bb.Buffer, request *wire.Buffer, now time.Time) {
 	spec.Created, spec.State = now, bb.BufferActive
 	if request.KeepDefault {
@@ -107,7 +107,7 @@ func checkFlush(spec *bb.Buffer) error {
 	return nil
 }
 
-// CheckWithoutDisk refuses rules for a disk tier, where no daemon has one: their files would stay in memory.
+// CheckWithoutDisk refuses rules for a disk tier, where no daemon has one, since their files would stay in memory.
 func CheckWithoutDisk(rules []bb.TierRule) error {
 	for _, r := range rules {
 		if r.Tier == bb.TierDisk {

@@ -27,9 +27,8 @@ import (
 // operation on the store. The flusher carries that out, in
 // order, before later flushes of the same names. The note survives a crash.
 //
-// From the change of the namespace on, the daemon's context is used: the change is
-// completed even if its client disconnects, since the daemon's own records of places
-// must follow it.
+// From the change of the namespace on, the daemon's context is used. The change is completed even
+// if its client disconnects, since the daemon's own records of places must follow it.
 
 // Rename renames a file or directory.
 func (v *Service) Rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
@@ -97,8 +96,8 @@ func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	defer release()
-	// Bytes for readers are saved before the places are locked: that may wait for room,
-	// which the writers of these files may have to make.
+	// Bytes for readers are saved before the places are locked. That may wait for room, which the
+	// writers of these files may have to make.
 	if err := b.saveReadersAt(ctx, target); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
@@ -174,7 +173,7 @@ func (b *Buffer) pathOrName(at bb.Place) string {
 	return path
 }
 
-// dropped ends a removal, or a rename that may have replaced a file: bytes on the disk tier do not
+// dropped ends a removal, or a rename that may have replaced a file. Bytes on the disk tier do not
 // come back after a loss of power.
 func (b *Buffer) dropped(op, address string, err error) error {
 	if err != nil {
@@ -327,7 +326,7 @@ func (b *Buffer) removeAll(ctx context.Context, c access.Caller, path string, p 
 	return p.count(isDir, b.Remove(ctx, c, path))
 }
 
-// removeAtOnce is how many files of a directory are removed at a time: the namespace makes one
+// removeAtOnce is how many files of a directory are removed at a time. The namespace makes one
 // change of those that meet.
 const removeAtOnce = 64
 

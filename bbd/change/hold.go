@@ -37,10 +37,9 @@ func (v *Service) Hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto
 		return nil, err
 	}
 	defer held.Release()
-	// An object of a cancelled flush should be removed before the other daemon may
-	// have one there. If the store does not answer, the other daemon does not wait for that:
-	// the right to remove the object is checked again right before (writeback.Catalog.OrphanObject). The namespace
-	// keeps pending renames and removals in order.
+	// An object of a cancelled flush should be removed before the other daemon may have one there. If the store
+	// does not answer, the other daemon does not wait for that. The right to remove the object is checked again
+	// right before (writeback.Catalog.OrphanObject). The namespace keeps pending renames and removals in order.
 	patience, cancel := context.WithTimeout(ctx, sweptPatience)
 	err = held.Swept(patience)
 	cancel()

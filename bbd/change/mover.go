@@ -17,9 +17,8 @@ import (
 	"forebay/meta/txn"
 )
 
-// A transaction's files are moved by their owners, like all files (owner.go), but named by
-// the ids of their directories: a path may lead to another file of the same name while
-// readers see a union.
+// A transaction's files are moved by their owners, like all files (owner.go), but named by the ids
+// of their directories. A path may lead to another file of the same name while readers see a union.
 
 // Mover moves entries for transactions. Of returns the buffer, which may be made after the mover.
 type Mover struct{ Of func() *Buffer }
@@ -136,8 +135,7 @@ func (m Mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name stri
 	return m.Of().renamePlace(ctx, access.Daemon(), e.Place(), bb.Place{Dir: dir, Name: name}, idOfEntry(e), true)
 }
 
-// Folded makes all daemons check the transaction's files again: they were not
-// flushed while they were hidden.
+// Folded makes all daemons check the transaction's files again, since they were not flushed while they were hidden.
 func (m Mover) Folded(ctx context.Context, id bb.TxnID) error {
 	b := m.Of()
 	if b.p.Spec().Backing == "" {
@@ -165,7 +163,7 @@ func (m Mover) Remove(ctx context.Context, e *bb.Entry) error {
 }
 
 // RemoveUnchanged removes an entry that was found at a path, at its owner, if it still lies there with
-// the same generation and without a writer. bb.NotFound: it is another one, or elsewhere.
+// the same generation and without a writer. It returns bb.NotFound if it is another one, or elsewhere.
 func (b *Buffer) RemoveUnchanged(ctx context.Context, path string, e *bb.Entry) error {
 	want := expected{id: idOfEntry(e), path: path}
 	if !e.IsDir() {
@@ -236,9 +234,9 @@ func (b *Buffer) renamePlace(ctx context.Context, c access.Caller, at, target bb
 	})
 }
 
-// moveHere moves an entry out of a hidden tree, or within it, to a free place. The store
-// is not involved: it has neither of the two, and the flusher checks the
-// entry when all is folded (Folded).
+// moveHere moves an entry out of a hidden tree, or within it, to a free place. The store is not
+// involved, since it has neither of the two, and the flusher checks the entry when all is folded
+// (Folded).
 func (b *Buffer) moveHere(ctx context.Context, at, target bb.Place, expect uint64) error {
 	const op = "rename"
 	if err := b.p.Gate.Enter(ctx, op); err != nil {

@@ -8,7 +8,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// AcceptsTasks reports whether a daemon should accept tasks that any daemon may do: it accepts
+// AcceptsTasks reports whether a daemon should accept tasks that any daemon may do. It accepts
 // files, and has room, or no other daemon has either.
 func AcceptsTasks(self gossip.Member, members []gossip.Member) bool {
 	if !AcceptsFiles(self.State) {

@@ -7,7 +7,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Incarnation is a node with the memory that it had at some time: bytes that were put there may be there
+// Incarnation is a node with the memory that it had at some time. Bytes that were put there may be there
 // as long as the memory is. The zero value is no node's.
 type Incarnation struct {
 	Node   bb.NodeID
@@ -21,7 +21,7 @@ type met struct {
 }
 
 // meeting is the beginning of a session. It counts for as long as gossip names the memory that it named then,
-// which the node had before: the memory that gossip names next is the same, or a newer one.
+// which the node had before. The memory that gossip names next is the same, or a newer one.
 type meeting struct {
 	memory, gossiped bb.InstanceID
 }

@@ -78,9 +78,9 @@ type sending struct {
 }
 
 const (
-	// Gossip spreads a small change after eight seconds, or in large clusters after
-	// eightfold a hundredth of one for each member (gossip/publish.go), and a
-	// large one earlier. Far apart (WAN) it takes longer: then a node is asked in vain.
+	// Gossip spreads a small change after eight seconds, or in large clusters after eightfold a
+	// hundredth of one for each member (gossip/publish.go), and a large one earlier. Far apart
+	// (WAN) it takes longer. Then a node is asked in vain.
 	sentLeast  = 10 * time.Second
 	sentMember = 100 * time.Millisecond
 )

@@ -17,7 +17,7 @@ import (
 // one is upgraded.
 //
 // A daemon that has no version in common with another one gets no request, and requests that would
-// need it fail with an error that names the daemon to upgrade. The earlier of the two continues: a
+// need it fail with an error that names the daemon to upgrade. The earlier of the two continues. A
 // daemon does not begin to serve, or to change anything, as long as one without a common version
 // serves.
 

@@ -12,7 +12,7 @@ import (
 
 // A writer whose connection breaks while it waits for the answer to a commit repeats the commit.
 // Carried out twice it would undo the commit of another writer to the same range in between. So
-// commits have numbers, and a file's owner records the last one of each writer: it carries none out
+// commits have numbers, and a file's owner records the last one of each writer. It carries none out
 // that is not newer. An owner's records go with its process. Then a repeated commit counts as a new
 // one.
 

@@ -42,8 +42,8 @@ func New() *Files {
 	return d
 }
 
-// Add adds a file, or a newer generation of it. An older one changes nothing: it was looked up before the file
-// was closed anew, and must not replace the one that has yet to be flushed.
+// Add adds a file, or a newer generation of it. An older one changes nothing, since it was looked up before
+// the file was closed anew, and must not replace the one that has yet to be flushed.
 func (d *Files) Add(file bb.FileID, f File) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -105,8 +105,8 @@ func (c scope) asOperation(ctx context.Context, r *rpc.Request, m *wire.Drain) (
 	return answer, c.addAway(ctx, answer, func(owner bb.NodeID) bool { return slices.Contains(status.Left, owner) })
 }
 
-// withGrace returns the context in which other daemons are asked to drain: they are left the
-// time to report their unsaved files.
+// withGrace returns the context in which other daemons are asked to drain. They are left the time
+// to report their unsaved files.
 func withGrace(ctx context.Context, m *wire.Drain) (context.Context, context.CancelFunc) {
 	if m.TimeoutNs <= 0 {
 		return context.WithCancel(ctx)

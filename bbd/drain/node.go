@@ -155,7 +155,7 @@ const (
 )
 
 // awaitState returns when this daemon has received another one's new state, so that `bbctl nodes` shows
-// the effect of a command. Gossip takes a moment: if it takes long, the command has worked all the same.
+// the effect of a command. Gossip takes a moment. If it takes long, the command has worked all the same.
 func (s *Service) awaitState(ctx context.Context, node bb.NodeID, reached func(gossip.State) bool) {
 	ctx, cancel := context.WithTimeout(ctx, heardWithin)
 	defer cancel()

@@ -27,8 +27,8 @@ func (l *rest) addFile(e *bb.Entry, path string) {
 	}
 }
 
-// addLost adds the lost files to the unsaved ones of a drain: no flush brings them back, so a
-// drain fails as long as there are any. They come last, behind the files that may be saved yet.
+// addLost adds the lost files to the unsaved ones of a drain. No flush brings them back, so a drain
+// fails as long as there are any. They come last, behind the files that may be saved yet.
 func (l *rest) addLost(answer *wire.Progress) {
 	answer.FailedTotal += l.lostTotal
 	room := transfer.NamesBytes

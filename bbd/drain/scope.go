@@ -17,7 +17,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// A drain below a path goes by the namespace: it waits for the contents that files have there when
+// A drain below a path goes by the namespace. It waits for the contents that files have there when
 // it begins, and then for the renames and removals that concern them. Files of others in the same
 // buffer that cannot be saved do not delay it.
 
@@ -52,7 +52,7 @@ func (c scope) key(e *bb.Entry) flusher.Key {
 }
 
 // each calls visit with its files, and with a function that finds the path of each, or bb.NotFound if
-// it is removed meanwhile: in a whole buffer each path takes a request.
+// it is removed meanwhile. In a whole buffer each path takes a request.
 func (c scope) each(ctx context.Context, visit func(e *bb.Entry, path func() (string, error)) error) error {
 	if c.below == "" {
 		return c.Names().ScanAll(ctx, func(e bb.Entry) error {

@@ -78,7 +78,7 @@ type Options struct {
 	State      *NodeState // of this node
 	// Enter returns a buffer that the session's user may enter.
 	Enter func(ctx context.Context, s *rpc.Session, op, buffer string) (Buffer, error)
-	// MoveOut saves this node's only copies: they are flushed, or moved to nodes that have room for
+	// MoveOut saves this node's only copies. They are flushed, or moved to nodes that have room for
 	// them, first of all to those given. Unsaved files are in the progress.
 	MoveOut func(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error
 	// Store returns the store of a buffer.

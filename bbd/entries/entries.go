@@ -94,8 +94,8 @@ func (v *Service) List(ctx context.Context, r *rpc.Request, m *wire.ListRequest)
 	return reply, nil
 }
 
-// maxPage is how many entries a page has at most. It has fewer where their names
-// are long, or the reasons why their flush failed: it has to fit a message.
+// maxPage is how many entries a page has at most. It has fewer where their names are long, or the
+// reasons why their flush failed, since it has to fit a message.
 const maxPage = 2000
 
 // entryOverhead is an entry's size in a list of them beyond its own size, and

@@ -25,7 +25,7 @@ import (
 // leased bytes, and read their pinned ones, in a region's memory itself.
 //
 // A region's key reaches all of the region, which belongs to one user. The key goes to sessions of
-// that user alone. The key outlives the session that received it, so a connection does not: it is
+// that user alone. The key outlives the session that received it, so a connection does not. It is
 // admitted by a live session's ticket and ends with it, before anything that the session held is
 // granted to another one.
 //
@@ -222,8 +222,8 @@ func Advertised(listener, local string) string {
 	return listener
 }
 
-// Key returns the remote key of a region. The caller has made sure that the session may
-// have it. bb.NotFound: no such region is served.
+// Key returns the remote key of a region. The caller has made sure that the session may have it.
+// The error is bb.NotFound if no such region is served.
 func (r *Admission) Key(id bb.RegionID) ([]byte, error) {
 	f := r.of
 	f.mu.Lock()

@@ -48,12 +48,12 @@ const (
 // libfabric serves the memory that fabric serves over TCP over libfabric too. The nil
 // libfabric serves no session.
 //
-// The regions of all users are registered in one domain, in which every peer has an endpoint: the
+// The regions of all users are registered in one domain, in which every peer has an endpoint. The
 // regions of other users are guarded from it only by their keys, which on verbs have 32 bits. That
-// is enough because all peers are trusted alike: only a client that proves the shared key or shows
+// is enough because all peers are trusted alike. Only a client that proves the shared key or shows
 // a certificate is admitted, and its claim of its user is accepted (package rpc). An attacker who
 // would guess keys need only claim another name. Sessions by token, which cannot, have no way here
-// (session.welcome): if they ever get one, they need a domain of their own.
+// (session.welcome). If they ever get one, they need a domain of their own.
 type libfabric struct {
 	rdma     *ofi.Fabric
 	listener rdma.Listener
@@ -158,9 +158,9 @@ func (l *libfabric) pins() bool {
 	return !l.mu.failed
 }
 
-// takes reports whether a region is registered. A region on disk is not, where registration
-// pins: it would fill the memory that spilling was to free, and newer kernels refuse it.
-// Its bytes travel in messages then.
+// takes reports whether a region is registered. A region on disk is not, where registration pins,
+// since it would fill the memory that spilling was to free, and newer kernels refuse it. Its bytes
+// travel in messages then.
 func (l *libfabric) takes(info *store.RegionInfo) bool {
 	return info.Tier == bb.TierMemory || !l.pins()
 }
@@ -192,8 +192,8 @@ func (l *libfabric) registerAs(of rdma.Region) (rdma.Region, error) {
 	return l.rdma.RegisterAs(of)
 }
 
-// fail shuts libfabric down. A fabric that cannot serve all regions serves none: its
-// connections end, and sessions that had one come back over TCP.
+// fail shuts libfabric down. A fabric that cannot serve all regions serves none. Its connections
+// end, and sessions that had one come back over TCP.
 func (l *libfabric) fail(reason error) {
 	l.mu.Lock()
 	first := !l.mu.failed

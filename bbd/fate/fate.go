@@ -11,12 +11,12 @@ import (
 	"forebay/internal/bb"
 )
 
-// The namespace may lose changes that it has acknowledged: its servers sync their files from time
-// to time, and an operator may put an older copy of them back. So bytes in memory are not simply
-// dropped where the namespace has no entry of them. Each file carries an identity (store.Identity),
-// which is written once the namespace has its entry, before that is acknowledged, and struck out
-// when the file is removed here. The fate of bytes is decided from three things alone: the entry,
-// the identity, and the namespace's marks of removals.
+// The namespace may lose changes that it has acknowledged, since its servers sync their files from
+// time to time, and an operator may put an older copy of them back. So bytes in memory are not
+// simply dropped where the namespace has no entry of them. Each file carries an identity
+// (store.Identity), which is written once the namespace has its entry, before that is acknowledged,
+// and struck out when the file is removed here. The fate of bytes is decided from three things
+// alone: the entry, the identity, and the namespace's marks of removals.
 
 // Fate is the fate of a file's bytes in memory.
 type Fate uint8
@@ -141,7 +141,7 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 // to acknowledge. Held is memory's part. nil means nothing. The entry gets the place that is recorded in memory, if
 // that is newer.
 //
-// A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, is true: a rename
+// A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, is true. A rename
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may
 // have the file under another name. The object under this one is the file's own if the content is the same.
 func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
@@ -159,7 +159,7 @@ func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
 	return true
 }
 
-// OnStoreAlone reports whether a file without an entry is dropped since all of it was evicted: no record shows that it
+// OnStoreAlone reports whether a file without an entry is dropped since all of it was evicted. No record shows that it
 // was removed.
 func OnStoreAlone(h *Held, k Known) bool {
 	return k.Entry == nil && !k.Removed && h.Acked != 0 && h.Evicted > 0 && h.Resident == 0

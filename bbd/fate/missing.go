@@ -10,11 +10,11 @@ import (
 // The lost part of a file, and the reason, follow from its entry and from the findings of recovery.
 //
 // The entry of a closed file has its size and checksum: content that agrees with them is whole,
-// wherever it was. The entry of an open file has neither. Its commits are the present
-// records, and any of them may have been the last one. So an open file is whole only if
-// no record of it can be missing: this node's memory is the one that the file was written
-// to, and all records can be read. Where memory is gone and the disk tier is not, the bytes
-// on disk of an open file may be old, or have holes, and nothing shows it.
+// wherever it was. The entry of an open file has neither. Its commits are the present records, and
+// any of them may have been the last one. So an open file is whole only if no record of it can be
+// missing, since this node's memory is the one that the file was written to, and all records can be
+// read. Where memory is gone and the disk tier is not, the bytes on disk of an open file may be
+// old, or have holes, and nothing shows it.
 
 // Survived is the part of a file that recovery found on this node.
 type Survived struct {

@@ -57,8 +57,8 @@ const (
 	maxFinishPause = time.Minute
 )
 
-// finishForNobody finishes a file that has no writer as a receiver of its failure:
-// it is retried until it succeeds, the file has a writer again, or the daemon ends. f is locked.
+// finishForNobody finishes a file that has no writer as a receiver of its failure. It is retried
+// until it succeeds, the file has a writer again, or the daemon ends. f is locked.
 func (f *File) finishForNobody(ctx context.Context) {
 	err := f.finish(ctx, f.state.writers)
 	if err == nil || f.finishing || f.state.phase.retired() || f.in.ctx.Err() != nil {
@@ -140,7 +140,7 @@ func (f *File) finish(ctx context.Context, writers int) error {
 		f.retire()
 		return f.in.o.Store.MarkClean(f.file, f.generation)
 	}
-	// Queued before it is retired: at no moment it is neither, and missed by a drain.
+	// Queued before it is retired. At no moment it is neither, and missed by a drain.
 	f.in.p.Queue.Closed(&f.entry, f.path, f.near, f.second)
 	f.retire()
 	return nil
@@ -153,9 +153,9 @@ func (f *File) dropOld() {
 	f.in.p.Replicas.Discard(f.wasReplica, f.file, f.old)
 }
 
-// checksum returns that of the whole generation and its size. Where evicted bytes were
-// partly overwritten, it needs the rest of them: they are read from the store's
-// copy of the generation that this one builds on.
+// checksum returns that of the whole generation and its size. Where evicted bytes were partly
+// overwritten, it needs the rest of them. They are read from the store's copy of the generation
+// that this one builds on.
 func (f *File) checksum(ctx context.Context) (sum uint64, size int64, err error) {
 	s := f.in.o.Store
 	sum, size, err = s.Checksum(f.file, f.generation)
@@ -170,8 +170,8 @@ func (f *File) checksum(ctx context.Context) (sum uint64, size int64, err error)
 	return s.Checksum(f.file, f.generation)
 }
 
-// Linger removes a writer that may come back, as recovery does: if it does not in
-// time, the file is closed with its committed content.
+// Linger removes a writer that may come back, as recovery does. If it does not in time, the file is
+// closed with its committed content.
 func (f *File) Linger() {
 	f.mu.Lock()
 	f.leave()
@@ -201,7 +201,7 @@ func (f *File) StagedSize() int64 {
 	return f.size()
 }
 
-// SetFlushed records that the store has the content already: the file is clean when it is closed.
+// SetFlushed records that the store has the content already. The file is clean when it is closed.
 func (f *File) SetFlushed(flushed bb.Flushed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

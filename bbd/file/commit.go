@@ -98,9 +98,9 @@ func (f *File) publish(ctx context.Context) error {
 }
 
 // identify writes the identity of the generation: its file and path. The namespace has it by then and the
-// writer has no answer yet: so an identity is proof that the namespace acknowledged the generation. An identity
-// that was written before would bring back, after a kill in between and later changes of the
-// name, content that was never acknowledged.
+// writer has no answer yet. So an identity is proof that the namespace acknowledged the generation. An identity
+// that was written before would bring back, after a kill in between and later changes of the name, content that
+// was never acknowledged.
 func (f *File) identify() {
 	if err := f.in.identify(&f.entry, f.path, f.writer); err != nil {
 		f.in.o.Log.Warn("the identity of a file was not written: the file cannot be restored if the namespace loses it", "path", f.path, "err", err)
@@ -119,9 +119,9 @@ func (f *File) superseded(err error) error {
 	return err
 }
 
-// put stores the entry, whether or not the namespace has it. It is carried through
-// although the client may be gone: a change of unknown outcome would leave
-// the daemon with another state of the file than the namespace's.
+// put stores the entry, whether or not the namespace has it. It is carried through although the
+// client may be gone. A change of unknown outcome would leave the daemon with another state of the
+// file than the namespace's.
 func (f *File) put(ctx context.Context, e bb.Entry) error {
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap("commit", f.path, err)
@@ -153,10 +153,9 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 	return nil
 }
 
-// taken returns notFound if another node has removed, replaced or adopted the file, or
-// named it lost. A namespace that has no entry of it, and no mark of a removal, has
-// forgotten it: the acknowledged content stays in memory, and lookForForgotten makes the entry
-// again.
+// taken returns notFound if another node has removed, replaced or adopted the file, or named it
+// lost. A namespace that has no entry of it, and no mark of a removal, has forgotten it. The
+// acknowledged content stays in memory, and lookForForgotten makes the entry again.
 func (f *File) taken(ctx context.Context, notFound error) error {
 	e, err := f.in.p.Names.LookupAgain(ctx, f.at.Dir, f.at.Name)
 	var removed bool
@@ -173,17 +172,17 @@ func (f *File) taken(ctx context.Context, notFound error) error {
 		WithRemedy("try again in a while; bbctl status lists files that are not restored")
 }
 
-// made reports whether the entry at a place is that of the file itself: a session that
-// ended while its create was in flight did not receive the success.
+// made reports whether the entry at a place is that of the file itself. A session that ended while
+// its create was in flight did not receive the success.
 func (s *Files) made(ctx context.Context, e *bb.Entry) bool {
 	now, err := s.p.Names.Lookup(ctx, e.Parent, e.Name)
 	return err == nil && now.File == e.File
 }
 
-// update puts an entry whose other attributes may have been changed meanwhile: the writer's
+// update puts an entry whose other attributes may have been changed meanwhile. The writer's
 // attributes are taken from e, the rest from the namespace. Old is the generation that e's takes
 // the place of, unless it is published already. Another one there is ErrSuperseded, or has taken
-// the place of a published one: its node was declared dead.
+// the place of a published one, since its node was declared dead.
 func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
 	return s.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		switch {

@@ -1,4 +1,4 @@
-// Package file has the files of a buffer that are open for writing at this daemon: it begins and joins
+// Package file has the files of a buffer that are open for writing at this daemon. It begins and joins
 // generations, orders the commits of all writers of a file, and closes it. It must never know requests nor
 // sessions, the place of a second copy, nor the flush of a closed file.
 package file
@@ -23,7 +23,7 @@ import (
 //
 // Unpublished: the namespace does not have the generation. Readers see the one before, or nothing.
 // Published: the entry names it, marked open. An exclusive create publishes at once. The mutex is
-// the file's order of commits: it is held while the entry is put into the namespace, and nothing
+// the file's order of commits. It is held while the entry is put into the namespace, and nothing
 // else waits for it but operations on the same file. The next step follows from the state alone.
 type File struct {
 	in         *Files
@@ -60,8 +60,8 @@ type beginning struct {
 // Client is a session of a program of this node that has files open. It is compared with others of its kind.
 type Client any
 
-// ErrSuperseded is the error of a generation that cannot become the file's, since another node
-// has begun one meanwhile: its writers go on with that.
+// ErrSuperseded is the error of a generation that cannot become the file's, since another node has
+// begun one meanwhile. Its writers go on with that.
 var ErrSuperseded = errors.New("another node has begun a generation of this file meanwhile")
 
 // ID returns the file's number.

@@ -184,7 +184,7 @@ func (w *world) Copy(bb.NodeID) Replica {
 	return &worldReplica{w: w}
 }
 
-// worldReplica is a second copy: its first commit sets its node.
+// worldReplica is a second copy. Its first commit sets its node.
 type worldReplica struct {
 	w   *world
 	has bool

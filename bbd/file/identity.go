@@ -38,8 +38,8 @@ func (s *Files) IdentifyAt(e *bb.Entry, path string) {
 	}
 }
 
-// IdentifyFound writes the identity of a dirty file that has none of its generation yet:
-// an older release wrote it, or it was adopted from another node.
+// IdentifyFound writes the identity of a dirty file that has none of its generation yet. An older
+// release wrote it, or it was adopted from another node.
 func (s *Files) IdentifyFound(e *bb.Entry, path string) {
 	if id, ok := s.o.Store.IdentityOf(e.File); ok && id.Generation == e.Generation && (id.Closed || e.Open) && (bb.Place{Dir: id.Dir, Name: id.Name} == e.Place()) &&
 		(!s.p.Revisions() || id.Revision == e.Revision) { // one from before the log was set back proves nothing any more

@@ -174,8 +174,8 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 
 // replaces reports whether the open begins from nothing where a file has the content of a generation, 0 if
 // none. An open that is repeated, since the owner has forgotten the generation of which nothing was committed,
-// replaces the content that the first one was to replace. Content that came later is that of other writers:
-// it stays, and so do bytes that were acknowledged to them as safe.
+// replaces the content that the first one was to replace. Content that came later is that of other writers. It
+// stays, and so do bytes that were acknowledged to them as safe.
 func (o *OpenOptions) replaces(n bb.Generation) bool {
 	return o.Truncate && (o.ResumeGeneration == 0 || n < o.ResumeGeneration)
 }

@@ -15,7 +15,7 @@ func (s *Files) Reopen(e *bb.Entry) {
 		in: s, file: e.File, generation: e.Generation, at: e.Place(), path: e.Name, second: s.p.Replicas.Copy(owner.Replica(e)),
 		entry: *e, state: state{exists: true, committed: true, found: true}, ended: make(chan struct{}), clients: make(map[Client]int),
 	}
-	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
+	// An exclusive create that committed nothing yet is unknown to the store, since it has no base.
 	f.base, _ = s.o.Store.Base(f.file, f.generation)
 	f.entry.MTime = foundOpen()
 	f.published.Store(true)
@@ -27,9 +27,9 @@ func (s *Files) Reopen(e *bb.Entry) {
 	f.expireLater()
 }
 
-// foundOpen returns the modification time of a file that was found open: its last commits may be in
-// its records and not in its entry. With the entry's time, a stage-out or a program that compares
-// times could not distinguish it, at the same size, from its former content.
+// foundOpen returns the modification time of a file that was found open, since its last commits may
+// be in its records and not in its entry. With the entry's time, a stage-out or a program that
+// compares times could not distinguish it, at the same size, from its former content.
 func foundOpen() time.Time { return time.Now() }
 
 // Remake makes an empty file again of which recovery found nothing, since there was nothing.

@@ -42,7 +42,7 @@ func (p phase) after(e event) phase {
 	return phaseClosed
 }
 
-// retired reports whether the file is open no more: its place is to be looked up again.
+// retired reports whether the file is open no more, so its place is to be looked up again.
 func (p phase) retired() bool { return p != phaseOpen && p != phaseUnlinked }
 
 // removed reports whether the file's entry was removed while it was open.
@@ -61,7 +61,7 @@ type state struct {
 	missing   int  // writers that left without a close, less those that came back
 }
 
-// whole reports whether the generation is complete by its writers when it ends: all have closed it. Writers are those
+// whole reports whether the generation is complete by its writers when it ends. All have closed it. Writers are those
 // that have it open still.
 func (s *state) whole(writers int) bool {
 	return s.closed && s.missing == 0 && writers <= 0 && !s.found
@@ -103,7 +103,7 @@ func (s *state) joining(o opening) step {
 		// Its writers may come back: the generation that follows has another number than theirs.
 		return stepFinish
 	case s.writers == 0 && (!s.lingers || o.truncates && s.committed):
-		// Its writers are gone, and none has come back for it: that generation ends here. A writer at another
+		// Its writers are gone, and none has come back for it. That generation ends here. A writer at another
 		// node that may come back keeps it open, unless its committed content is to be replaced.
 		return stepFinish
 	case o.truncates && s.committed:
@@ -112,7 +112,7 @@ func (s *state) joining(o opening) step {
 	return stepJoin
 }
 
-// records reports whether a close with so many extents has to be recorded: a file that was truncated is empty now, and
+// records reports whether a close with so many extents has to be recorded. A file that was truncated is empty now, and
 // a new one is there though it is empty.
 func (s *state) records(extents int) bool { return extents > 0 || !s.exists || s.fresh }
 

@@ -35,7 +35,7 @@ import (
 // A series without new notes is read less and less often (refresh). A series without files that this daemon holds
 // back is not read at all. Requests that list or describe files share one reading for a while (looks.go).
 //
-// A step is dropped by removing its files as a user would, the file that completes it first: the rest of an
+// A step is dropped by removing its files as a user would, the file that completes it first. The rest of an
 // interrupted removal is no complete step.
 
 // Paths is the part of package paths that flush rules use: the paths of a buffer, as readers see them.
@@ -157,8 +157,8 @@ func dirOf(p string) string { return strings.TrimPrefix(path.Dir("/"+p), "/") }
 type Drain struct {
 	b     *Buffer
 	below string
-	// pinned are the steps that it has begun to flush. It finishes them even if newer ones are completed: else it could
-	// end with neither on the store.
+	// pinned are the steps that it has begun to flush. It finishes them even if newer ones are completed. Otherwise it
+	// could end with neither on the store.
 	pinned map[string]bool
 }
 

@@ -142,7 +142,7 @@ func (w *world) walk(ctx context.Context, dir string, visit walk.Visitor) error 
 	return nil
 }
 
-// The directories of the world's namespace are numbered nowhere: a file's place has its whole path as its name.
+// The directories of the world's namespace are numbered nowhere. A file's place has its whole path as its name.
 func (w *world) ScanAll(_ context.Context, visit func(bb.Entry) error) error {
 	for _, p := range slices.Sorted(maps.Keys(w.files)) {
 		e := w.files[p]
@@ -364,7 +364,7 @@ func TestDropCutOff(t *testing.T) {
 	}
 }
 
-// TestDropUnavailable: if the file that completes a step cannot be removed, no other file is: the rest would
+// TestDropUnavailable: if the file that completes a step cannot be removed, no other file is. The rest would
 // look complete. The next step is dropped in its place.
 func TestDropUnavailable(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ const (
 	lookAge = time.Second
 	// maxLooks bounds the directories whose readings are kept.
 	maxLooks = 64
-	// knownAge is the time for which a survey of a superseded step counts, if no file of it is noted: a file of it
+	// knownAge is the time for which a survey of a superseded step counts, if no file of it is noted. A file of it
 	// may be written again by another daemon.
 	knownAge = 30 * time.Second
 	// knownAgain bounds such steps that are read again at a time.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// every is the interval at which steps with held files are judged again: this daemon does not
-	// see all changes of them.
+	// every is the interval at which steps with held files are judged again, since this daemon does
+	// not see all changes of them.
 	every = time.Second
 	// whileShort is how often they are judged while memory is short.
 	whileShort = 100 * time.Millisecond
@@ -25,8 +25,8 @@ const (
 	nextDrop = 5 * time.Millisecond
 	// patience is the time of short memory without a step to drop, after which held files are flushed.
 	patience = time.Second
-	// everySeldom is the longest interval between readings of a series without notes: this daemon gets no note of
-	// files that other daemons own.
+	// everySeldom is the longest interval between readings of a series without notes, since this daemon gets no
+	// note of files that other daemons own.
 	everySeldom = 8 * time.Second
 	// rest is the least wait after a round, as a multiple of the round's time.
 	rest = 3

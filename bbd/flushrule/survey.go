@@ -87,7 +87,7 @@ func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, 
 }
 
 // survey reads the steps of a series. It leaves out steps without a file, and steps whose number is due
-// behind a complete one: their files are flushed, and they are not needed to supersede others.
+// behind a complete one, since their files are flushed, and they are not needed to supersede others.
 func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string]surveyed) (read []plan.Step, err error) {
 	complete := false
 	for i := range steps {
@@ -112,7 +112,7 @@ func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string
 	return read, nil
 }
 
-// age sets the age of a step's dirty files by the passes that found them: their modification times may be any.
+// age sets the age of a step's dirty files by the passes that found them, since their modification times may be any.
 func (b *Buffer) age(s *plan.Step) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

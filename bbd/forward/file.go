@@ -1,4 +1,4 @@
-// Package forward writes files that another node owns: at each commit it puts their bytes into memory
+// Package forward writes files that another node owns. At each commit it puts their bytes into memory
 // leased from the owner, and commits them there. It must never know the choice of a file's owner, nor
 // the owner's use of the bytes.
 package forward
@@ -276,7 +276,7 @@ func (r *File) Abandon(ctx context.Context) {
 	if r.session == nil || r.session.Broken() {
 		return // the owner abandons the writer when it does not come back
 	}
-	// Though the client may be gone: else the file stays open at its owner.
+	// Though the client may be gone. Otherwise the file stays open at its owner.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	m := &wire.Commit{Handle: r.handle, Close: true, Abort: true}

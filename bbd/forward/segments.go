@@ -18,9 +18,9 @@ import (
 	"forebay/rdma"
 )
 
-// segment is the target of this daemon's bytes in another one's memory: a segment
-// leased there, filled with one-sided writes by all writers for one user of a buffer. When it is full
-// the next one is leased. An idle one is released after a while, as a client's is.
+// segment is the target of this daemon's bytes in another one's memory. A segment leased there,
+// filled with one-sided writes by all writers for one user of a buffer. When it is full the next one
+// is leased. An idle one is released after a while, as a client's is.
 type segment struct {
 	b       *Buffer
 	session *peer.Session

@@ -96,7 +96,7 @@ func (z *Gate) broadcast() {
 	z.changed = make(chan struct{})
 }
 
-// Destroyed ends all that waits: the buffer is gone.
+// Destroyed ends all that waits. The buffer is gone.
 func (z *Gate) Destroyed() {
 	z.mu.Lock()
 	defer z.mu.Unlock()

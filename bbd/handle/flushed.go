@@ -24,7 +24,7 @@ const settling = 20 * time.Millisecond
 //	         kept                    directory, and the rename of the store's objects
 //	commit   of a transaction        the same for its destination
 
-// flushedClose waits for the flushes that a close has to wait for. The close itself is done: after
+// flushedClose waits for the flushes that a close has to wait for. The close itself is done. After
 // an error the store may not have the file yet.
 func (h *handle) flushedClose(ctx context.Context, f *file.File) error {
 	b := h.buf

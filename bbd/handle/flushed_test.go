@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// names is a namespace of one name: each lookup returns the next of its entries, and the last one again and again.
+// names is a namespace of one name. Each lookup returns the next of its entries, and the last one again and again.
 type names struct{ looks []bb.Entry }
 
 func (n *names) Lookup(_ context.Context, _ bb.DirID, name string) (bb.Entry, error) {

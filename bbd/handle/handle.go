@@ -1,4 +1,4 @@
-// Package handle answers requests that open, commit, read and close files, and those for segments to fill: a
+// Package handle answers requests that open, commit, read and close files, and those for segments to fill. A
 // handle is a file of a session's client, with its pins and leases. It must never know the order of commits,
 // the source of bytes that are not in memory, nor their way to another node.
 package handle
@@ -230,9 +230,9 @@ func (h *handle) release(ctx context.Context) {
 	}
 }
 
-// abandon is release for a session that ended: its context is over, so the daemon's is used.
+// abandon is release for a session that ended, since its context is over, so the daemon's is used.
 //
-// Another daemon's session may have broken for a moment only: its clients' files here wait for them
+// Another daemon's session may have broken for a moment only. Its clients' files here wait for them
 // as they do after a restart.
 func (h *handle) abandon() {
 	if h.s.Peer() != "" && h.write != nil && !h.closed && h.err == nil {

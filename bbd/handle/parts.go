@@ -25,7 +25,7 @@ const (
 )
 
 // Shares divides among users the memory and places that sessions make the daemon hold, besides requests (package rpc).
-// Root and the daemon's user are not counted: they get all that they request, at any use by others.
+// Root and the daemon's user are not counted. They get all that they request, at any use by others.
 type Shares struct {
 	Files *share.Pool // open
 	Pins  *share.Pool // bytes of the segments that readers keep where they are

@@ -12,7 +12,7 @@ import (
 	"forebay/internal/clustercert"
 )
 
-// Addresses are a daemon's addresses, and their guards. The admin listener is none of them: it is open to
+// Addresses are a daemon's addresses, and their guards. The admin listener is none of them. It is open to
 // every client, with metrics and readiness alone.
 type Addresses struct {
 	TCP       string   // of sessions; "": none

@@ -88,7 +88,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
-	// in no list, and it would wait under its old name. Nothing waits for the place: its holder may wait for the
+	// in no list, and it would wait under its old name. Nothing waits for the place, since its holder may wait for the
 	// file's lock, as moveTo does.
 	release, free := b.p.Open.Reserve(e.Place(), e.Name)
 	if !free {
@@ -111,7 +111,7 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 }
 
 // claim puts this node into the entry of a file as its owner. It is carried through, also where the answer of
-// the namespace is lost: the node that has the bytes must be known before any are dropped, and if it is this
+// the namespace is lost. The node that has the bytes must be known before any are dropped, and if it is this
 // one, the file has to wait here for its flush.
 func (b *Buffer) claim(e *bb.Entry) (bb.Entry, error) {
 	return settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {

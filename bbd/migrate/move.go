@@ -10,7 +10,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// timeout bounds the move of one file: its new owner may be full by then.
+// timeout bounds the move of one file, since its new owner may be full by then.
 const timeout = time.Minute
 
 // moveTo moves a closed file of this node to another one.

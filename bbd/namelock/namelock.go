@@ -9,7 +9,7 @@ import (
 )
 
 // Locks are locks that are held across changes of the namespace, one for each name that is being
-// changed: those of other names are changed meanwhile. The zero value is ready. Lock may be called
+// changed. Those of other names are changed meanwhile. The zero value is ready. Lock may be called
 // concurrently.
 type Locks struct {
 	mu   lockorder.Mutex[lockrank.Leaf]

@@ -55,9 +55,9 @@ type Buffer struct{ o BufferOptions }
 // NewBuffer returns the part that removes dead nodes from a buffer's entries.
 func NewBuffer(o BufferOptions) *Buffer { return &Buffer{o} }
 
-// loss adds the counts that forget would. A second copy counts as kept if its node answers. A
-// file of which the dead node had yet to rename the flushed name counts as lost, although
-// forget may find it: nothing is renamed here.
+// loss adds the counts that forget would. A second copy counts as kept if its node answers. A file
+// of which the dead node had yet to rename the flushed name counts as lost, although forget may
+// find it. Nothing is renamed here.
 func (b *Buffer) loss(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
 	owned, err := b.ownedBy(ctx, node)
 	for i := 0; i < len(owned) && err == nil; i++ {
@@ -104,7 +104,7 @@ func (b *Buffer) ownedBy(ctx context.Context, node bb.NodeID) (owned []bb.Entry,
 
 // forget removes a dead node from the entries of a buffer. A file that is on the store or on a second node gets
 // a new owner. One that was in the dead node's memory alone is lost. The changes of names that the node had yet
-// to carry out on the store come first: then its flushed objects have their names.
+// to carry out on the store come first. Then its flushed objects have their names.
 func (b *Buffer) forget(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
 	if err := b.o.Writeback.AdoptStoreOps(ctx, node); err != nil {
 		return err

@@ -28,7 +28,7 @@ type Cluster interface {
 type Options struct {
 	Node    bb.NodeID
 	Cluster Cluster // nil: this daemon is alone
-	// Self returns this daemon as the others see it: its addresses are those that they reach.
+	// Self returns this daemon as the others see it. Its addresses are those that they reach.
 	Self func() gossip.Member
 	// Buffers returns the names of all buffers of the cluster.
 	Buffers func(context.Context) ([]string, error)
@@ -69,7 +69,7 @@ func (s *Service) List(context.Context, *rpc.Request, *wire.Empty) (proto.Messag
 	return answer, nil
 }
 
-// Forget declares a node dead: files that it alone held are lost, and the rest continues without
+// Forget declares a node dead. Files that it alone held are lost, and the rest continues without
 // it.
 func (s *Service) Forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := s.forget(ctx, r.Caller().System, m, (*Buffer).forget)

@@ -50,8 +50,8 @@ type Object struct {
 type naming bool
 
 // Names on the store follow those here a little later. The object that has a file's name meanwhile may
-// be one that a rename replaces: it is another file's, and has the wrong checksum. To ask
-// for pending renames costs more than most reads, so it is done when that was seen.
+// be one that a rename replaces. It is another file's, and has the wrong checksum. To ask for pending
+// renames costs more than most reads, so it is done when that was seen.
 const (
 	trust    naming = false
 	distrust naming = true

@@ -226,9 +226,9 @@ func (w *Owner) Layout(ctx context.Context) (list []store.MirrorExtent, err erro
 	}
 }
 
-// Read is of Origin: the runs are read from the nodes that have them, in turns, several windows at a time,
-// each asked for with one request and read one-sided into the memory of place, which the fabric can
-// reach. Runs that cannot be had of the second copy are read from the owner.
+// Read is of Origin. The runs are read from the nodes that have them, in turns, several windows at a time,
+// each asked for with one request and read one-sided into the memory of place, which the fabric can reach.
+// Runs that cannot be had of the second copy are read from the owner.
 func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	holders, err := w.holders(ctx)
 	if err != nil {

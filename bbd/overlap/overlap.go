@@ -14,7 +14,7 @@ import (
 )
 
 // Of reports whether a new buffer may not be created beside another one, since their stores
-// overlap. Buffers of one user's jobs that keep files of others are a chain: the earlier one still
+// overlap. Buffers of one user's jobs that keep files of others are a chain. The earlier one still
 // drains while the next job starts, and neither replaces the files that the other has written.
 func Of(spec, other *bb.Buffer) bool {
 	switch {

@@ -46,8 +46,8 @@ func Replica(e *bb.Entry) bb.NodeID {
 	return e.Holders[1]
 }
 
-// Adoptable reports whether a file that another daemon owns may be changed without
-// it: it has nothing to lose, and nothing on its way to the store.
+// Adoptable reports whether a file that another daemon owns may be changed without it. It has
+// nothing to lose, and nothing on its way to the store.
 func Adoptable(e *bb.Entry) bool { return e.State() == bb.StateClean || e.Lost }
 
 // Changed returns the error of a daemon that received a request and does not own the file (bb.Busy): the

@@ -82,8 +82,8 @@ func (t *Tree) root() Dir {
 }
 
 // Parent walks to the directory of a path's last name, for a caller that is about to change
-// something there, checking that it may enter every directory on the way. Transactions that
-// are committed into one of them are materialized first: so nothing is a union any more.
+// something there, checking that it may enter every directory on the way. Transactions that are
+// committed into one of them are materialized first. So nothing is a union any more.
 func (t *Tree) Parent(ctx context.Context, c access.Caller, op, path string) (dir Dir, name string, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package peer keeps sessions with other daemons: it sends requests, and returns answers.
-// It must never know the subject of a request.
+// Package peer keeps sessions with other daemons. It sends requests, and returns answers. It must
+// never know the subject of a request.
 package peer
 
 import (
@@ -324,7 +324,7 @@ func (s *Session) read(in *wire.Reader) {
 	}
 }
 
-// fail ends the session: every request in flight fails, and so does every later one.
+// fail ends the session. Every request in flight fails, and so does every later one.
 func (s *Session) fail(err error) {
 	calls := s.calls.Break(err)
 	s.watch.stop()

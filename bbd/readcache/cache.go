@@ -1,4 +1,4 @@
-// Package readcache serves reads of a buffer's committed files: it shows generations as they were opened,
+// Package readcache serves reads of a buffer's committed files. It shows generations as they were opened,
 // copies those of other nodes, and brings bytes that are not in memory into it, or past it where there is
 // no room. It must never know requests, nor the permission to read a file.
 package readcache
@@ -27,7 +27,7 @@ import (
 // only while the store or the owner is waited for, never during any other wait.
 
 // Bypass bounds the bytes that are read past memory, of all buffers of a daemon. Those of copies
-// have a bound of their own: they wait for other nodes, which may need some to answer.
+// have a bound of their own, since they wait for other nodes, which may need some to answer.
 type Bypass struct{ stored, copies *semaphore.Weighted }
 
 // maxBypass is as much as the largest extent.

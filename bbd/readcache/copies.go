@@ -12,9 +12,9 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// copied is a clean copy of one generation of a file that another node owns: it has the
-// extents with their checksums, and fetches them into this node's memory as they
-// are read, once for all readers of the node. It is evicted like everything clean.
+// copied is a clean copy of one generation of a file that another node owns. It has the extents
+// with their checksums, and fetches them into this node's memory as they are read, once for all
+// readers of the node. It is evicted like everything clean.
 //
 //	      first reader        last reader closes          copies take too much
 //	(new) ───────────▶ used ─────────────────────▶ idle ─────────────────────▶ dropped
@@ -76,7 +76,7 @@ func (c *copies) of(k copyKey) *copied {
 }
 
 // snapshot opens a view of a generation. If that is a copy, it has one more user, whom leave takes
-// away: it is not dropped in between.
+// away, so it is not dropped in between.
 func (c *copies) snapshot(k copyKey) (*store.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *copies) dropSurplus() {
 	}
 }
 
-// forget takes a copy out of the copies: the generation is the store's own from now on.
+// forget takes a copy out of the copies. The generation is the store's own from now on.
 func (c *copies) forget(k copyKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

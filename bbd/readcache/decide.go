@@ -17,13 +17,13 @@ const (
 	bypassFirst             // read the first extent past memory
 )
 
-// maxTries is how often evicted bytes are brought in before they go past memory:
-// where there is little of it, they may be evicted again before they are pinned.
+// maxTries is how often evicted bytes are brought in before they go past memory. Where there is
+// little of it, they may be evicted again before they are pinned.
 const maxTries = 3
 
-// next decides how a read from an offset on goes on in a try, the first of which is 1, where some
-// extents are evicted. Refused: there was no room in memory. A read that has brought something in answers
-// with that: only the first extent, without which there is no answer, is worth another wait.
+// next decides how a read from an offset on goes on in a try, the first of which is 1, where some extents
+// are evicted. Refused: there was no room in memory. A read that has brought something in answers with
+// that. Only the first extent, without which there is no answer, is worth another wait.
 func next(offset int64, evicted []store.Extent, try int, refused bool) step {
 	switch {
 	case len(evicted) == 0:

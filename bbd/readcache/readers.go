@@ -140,7 +140,7 @@ func (c *Cache) EndRestore(file bb.FileID) {
 }
 
 // unlessRestoring calls open while no restore of a file begins. bb.NotFound if the file is being
-// restored: the present bytes may not be all, nor verified.
+// restored. The present bytes may not be all, nor verified.
 func (r *readers) unlessRestoring(file bb.FileID, open func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -123,8 +123,8 @@ func (c *Cache) Base(ctx context.Context, e *bb.Entry, path string) error {
 			return err
 		}
 	}
-	// Any of it that is not in memory is on the store: no generation of another node's
-	// file is begun otherwise.
+	// Any of it that is not in memory is on the store. No generation of another node's file is
+	// begun otherwise.
 	if err := c.o.Store.RecordEvicted(e.File, e.Generation); err != nil {
 		return err
 	}

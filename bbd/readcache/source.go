@@ -50,8 +50,8 @@ func (s *Source) Size() int64 { return s.view.snap.Size() }
 // Checksum returns the checksum of all of them, which the file's entry names.
 func (s *Source) Checksum() uint64 { return s.view.entry.Checksum }
 
-// Slices returns pieces of segments, or bytes that are the caller's alone. Bytes that others
-// have brought in since the source was made are pinned for this source as well: their pins may end any time.
+// Slices returns pieces of segments, or bytes that are the caller's alone. Bytes that others have brought in
+// since the source was made are pinned for this source as well, since their pins may end any time.
 func (s *Source) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	snap := s.view.snap
 	if s.whole {

@@ -7,7 +7,7 @@ import (
 )
 
 // SumEvicted adds to memory the checksums of the rest of evicted extents of a generation that were partly
-// overwritten: they are read from the store's copy of the generation that this one builds on. E is the file's entry
+// overwritten. They are read from the store's copy of the generation that this one builds on. E is the file's entry
 // with its present place.
 func (c *Cache) SumEvicted(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error {
 	s := c.o.Store

@@ -83,7 +83,7 @@ func (v *View) past() (origin.Origin, *semaphore.Weighted) {
 }
 
 // fetch brings evicted extents back into memory. Each is checked against the checksum that its writer
-// computed. alloc.ErrNoRoom: some may be there, the others have to go past memory.
+// computed. After alloc.ErrNoRoom some may be there, and the others have to go past memory.
 func (v *View) fetch(ctx context.Context, evicted []store.Extent) error {
 	return v.origin().Read(ctx, wholesOf(evicted), v.fill)
 }
@@ -231,8 +231,8 @@ func (v *View) Reach(ctx context.Context, offset, length int64) (Range, error) {
 	}
 }
 
-// Pin keeps a whole range in memory, bringing back evicted bytes. bb.NoSpace where
-// there is no room for all of it: nothing is held then.
+// Pin keeps a whole range in memory, bringing back evicted bytes. bb.NoSpace where there is no room
+// for all of it. Nothing is held then.
 func (v *View) Pin(ctx context.Context, offset, length int64) (*store.Pinned, []store.Extent, error) {
 	// Its reader may read on meanwhile.
 	own := v.c.View(&v.entry, v.snap)

@@ -23,7 +23,7 @@ type Files interface {
 	Spec() bb.Buffer
 	// Open returns a file that is being written, or nil if none is.
 	Open(file bb.FileID) OpenFile
-	// Lock locks a place: it waits for operations there, and excludes others until unlock.
+	// Lock locks a place. It waits for operations there, and excludes others until unlock.
 	Lock(at bb.Place) (unlock func())
 	// Queued reports whether a file waits for its flush, or is being flushed.
 	Queued(file bb.FileID) bool
@@ -132,7 +132,7 @@ func (b *Buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
 }
 
 // Reassert compares a buffer's files in memory with the namespace, read from its server rather than
-// from a cache, and restores lost entries: their files are dirty and queued when it returns. Files
+// from a cache, and restores lost entries. Their files are dirty and queued when it returns. Files
 // that could not be restored are in Left. It reads all entries of the buffer once. It may be called
 // while files are written, renamed and removed. If an entry is changed between its reading and its
 // repair, it is read again, at most tries times. Then the error is bb.Busy.
@@ -191,7 +191,7 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 }
 
 // requeueStray queues a dirty file whose entry the namespace has, where the file is neither in a queue nor being
-// written: an earlier attempt has made the entry, and its answer was lost.
+// written. An earlier attempt has made the entry, and its answer was lost.
 func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held) error {
 	e, ok := sv.Entry(h.File)
 	if !ok || h.Dirty == 0 || !b.stray(&e, h) {
@@ -268,8 +268,8 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 }
 
 // resumeElsewhere is resume of a file whose entry is at another place than its identity: a directory was made
-// again, the file was renamed, or it is set aside. That place could not be locked before the entry was
-// there. A rename in between is bb.Busy: at the next look the file is one that its entry has and no queue.
+// again, the file was renamed, or it is set aside. That place could not be locked before the entry was there.
+// A rename in between is bb.Busy. At the next look the file is one that its entry has and no queue.
 func (b *Buffer) resumeElsewhere(ctx context.Context, e *bb.Entry) error {
 	unlock := b.files.Lock(e.Place())
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
@@ -301,6 +301,6 @@ func (b *Buffer) publishFound(e *bb.Entry, path, reason string) {
 	b.o.Emit(bb.Event{Kind: bb.EventFound, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: reason})
 }
 
-// foundOpen returns the modification time of a file that was found open, as recovery sets it: the last
+// foundOpen returns the modification time of a file that was found open, as recovery sets it. The last
 // commits may be in its records and not in its entry.
 func foundOpen() time.Time { return time.Now() }

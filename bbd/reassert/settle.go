@@ -89,7 +89,7 @@ func (b *Buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held)
 	return e, path, err
 }
 
-// create makes an entry. An existing one may be its own: an earlier attempt made it, and the answer was lost.
+// create makes an entry. An existing one may be its own. An earlier attempt made it, and the answer was lost.
 func (b *Buffer) create(ctx context.Context, e *bb.Entry) (err error) {
 	e.Revision, err = b.names.Create(ctx, *e)
 	if bb.KindOf(err) != bb.Exists {
@@ -101,8 +101,8 @@ func (b *Buffer) create(ctx context.Context, e *bb.Entry) (err error) {
 	return err
 }
 
-// remake changes an entry to the generation in memory. An entry that names it already
-// stays as it is: the namespace carried an earlier attempt out, and its answer was lost.
+// remake changes an entry to the generation in memory. An entry that names it already stays as it
+// is. The namespace carried an earlier attempt out, and its answer was lost.
 func remake(now, e *bb.Entry) error {
 	switch {
 	case now.File != e.File || now.Generation > e.Generation:

@@ -26,8 +26,8 @@ type Recovered struct {
 
 // Recover settles the files that no entry explains, and recovers those that get one.
 //
-// Many are settled at once: each costs some calls of the namespace, and all are settled before the
-// daemon serves clients. A later repair would be too late: until then a client would find the name
+// Many are settled at once. Each costs some calls of the namespace, and all are settled before the
+// daemon serves clients. A later repair would be too late. Until then a client would find the name
 // of an acknowledged file absent, or could make another file of that name, neither with an error
 // (contract 9a). A file's directories are made by its own repair, before its entry. One that
 // another repair has made meanwhile is used.

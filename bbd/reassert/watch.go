@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Dirty bytes whose file has no entry, or an older one, are on no store and in no listing: the
+// Dirty bytes whose file has no entry, or an older one, are on no store and in no listing. The
 // namespace has lost an acknowledged entry. They are found where they must not be: dirty, of a file
 // that was closed here, and in no queue. Reassert restores their entries. Those that it cannot
 // restore fail drains, and are named in status.

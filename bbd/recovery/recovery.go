@@ -234,9 +234,9 @@ func (b *Buffer) recoverReplica(e *bb.Entry) bool {
 	return err == nil
 }
 
-// yield drops the rest of a file on this node, in favour of the second copy at another
-// node: else the rest would be read here. An open generation is struck out, since a later start could not
-// detect that bytes are missing. The size and checksum of a closed one prove it at each start.
+// yield drops the rest of a file on this node, in favour of the second copy at another node. Otherwise
+// the rest would be read here. An open generation is struck out, since a later start could not detect
+// that bytes are missing. The size and checksum of a closed one prove it at each start.
 func (b *Buffer) yield(e *bb.Entry) (err error) {
 	if e.Open {
 		err = b.o.Store.Void(e.File, e.Generation)

@@ -105,10 +105,10 @@ func (s *Service[B]) hasDisk() bool {
 	return s.o.Disk || s.o.Cluster != nil && slices.ContainsFunc(s.o.Cluster.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
 }
 
-// checkBacking finds faults now that would otherwise fail at the first flush. A daemon
-// that runs as root writes where the buffer's owner may, not where root may. It returns the present
-// directory of the backing, and its content. One that does not exist is refused, not made: most often
-// it is one whose file system is not mounted.
+// checkBacking finds faults now that would otherwise fail at the first flush. A daemon that runs as
+// root writes where the buffer's owner may, not where root may. It returns the present directory of
+// the backing, and its content. One that does not exist is refused, not made. Most often it is one
+// whose file system is not mounted.
 func (s *Service[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held backings.Contents, err error) {
 	if spec.Backing == "" {
 		return "", held, nil
@@ -127,7 +127,7 @@ func (s *Service[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.
 }
 
 // Two creations at once, on one daemon or on two, are decided by the order of their records in the
-// namespace: each checks again after its record is there, and the later of the two removes its own and
+// namespace. Each checks again after its record is there, and the later of the two removes its own and
 // is refused. A daemon that is killed between the two steps leaves both.
 
 // checkOverlap refuses a buffer whose store overlaps that of another one, made by whichever daemon.

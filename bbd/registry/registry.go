@@ -1,4 +1,4 @@
-// Package registry has the buffers that a daemon serves: they are made, attached, found, followed as other
+// Package registry has the buffers that a daemon serves. They are made, attached, found, followed as other
 // daemons change them, set aside and destroyed. It must never know the work on the files of a buffer.
 //
 //	            create, or first request here             destroyed, here or by another daemon
@@ -42,8 +42,8 @@ func (s *Service[B]) Find(ctx context.Context, name string) (b B, err error) {
 	return b, nil
 }
 
-// missing is the error for a buffer that this daemon, which is alone, does not serve: its record may be one that this
-// release cannot read.
+// missing is the error for a buffer that this daemon, which is alone, does not serve, since its record may be one
+// that this release cannot read.
 func (s *Service[B]) missing(ctx context.Context, name string) error {
 	_, err := s.o.Records.Buffer(ctx, name)
 	if kind := bb.KindOf(err); kind == bb.Unsupported || kind == bb.Checksum {
@@ -212,7 +212,7 @@ func (s *Service[B]) changed(now meta.BufferChange) {
 }
 
 // Recover attaches a buffer at a start, and calls restore with it. A buffer that another daemon destroys
-// meanwhile is dropped. One that cannot be recovered is set aside, and memory's part of it is in kept: one
+// meanwhile is dropped. One that cannot be recovered is set aside, and memory's part of it is in kept. One
 // buffer keeps no daemon from starting. Errors are those that are not of the buffer alone.
 func (s *Service[B]) Recover(ctx context.Context, spec bb.Buffer, restore func(B) error) (kept []bb.FileID, err error) {
 	var none B

@@ -62,8 +62,8 @@ const tries = 3
 func (b *Buffer) Wanted() bool { return b.files.Spec().Replicas > 1 && b.o.Cluster != nil }
 
 // Commit brings the second copy up to date with a commit that is recorded here, in a buffer that requires
-// that. Whole: all was sent, and the namespace is to have the node that c names as the entry's second.
-// bb.Unavailable: no node has taken it.
+// that. Whole: all was sent, and the namespace is to have the node that c names as the entry's second. It
+// returns bb.Unavailable if no node has taken it.
 func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []store.NewExtent) (whole bool, err error) {
 	at := c.at.Load()
 	if at != nil && !b.o.Cluster.Remains(*at) {
@@ -106,10 +106,10 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 	}
 }
 
-// Settled reports whether the second copy of a generation of so many bytes has all committed bytes, by
-// gossip. One that lacks a commit, or went with the other node's memory, is to be sent again
-// before the file is closed: the entry would promise bytes that the copy does not have. Without a node to ask, one
-// that is gone stays gone: it is counted as lacking, and made again later.
+// Settled reports whether the second copy of a generation of so many bytes has all committed bytes, by gossip. One
+// that lacks a commit, or went with the other node's memory, is to be sent again before the file is closed. The
+// entry would promise bytes that the copy does not have. Without a node to ask, one that is gone stays gone. It is
+// counted as lacking, and made again later.
 func (b *Buffer) Settled(c *Copy, bytes int64, near bb.NodeID) bool {
 	switch {
 	case !b.Wanted():
@@ -120,8 +120,8 @@ func (b *Buffer) Settled(c *Copy, bytes int64, near bb.NodeID) bool {
 	return !b.HasTargets(bytes, near)
 }
 
-// currentFirst puts the node with the present copy before the others: it may have most of it still. A node
-// "" is none.
+// currentFirst puts the node with the present copy before the others, since it may have most of it still.
+// A node "" is none.
 func currentFirst(now bb.NodeID, nodes []bb.NodeID) []bb.NodeID {
 	if now == "" {
 		return nodes
@@ -199,9 +199,9 @@ func (b *Buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID, pac
 	return b.send(ctx, cluster.Incarnation{Node: node}, &wire.Replicate{Whole: true, Extents: list}, e, bytes, pace)
 }
 
-// send puts the bytes of m's extents into another node's memory and has them recorded there, of the file
-// and the generation that e names. It returns which memory that was. bb.Lost: the node has another one than to
-// names, of which 0 is any.
+// send puts the bytes of m's extents into another node's memory and has them recorded there, of the file and
+// the generation that e names. It returns which memory that was, and bb.Lost if the node has another one
+// than to names, of which 0 is any.
 func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Replicate, e *bb.Entry, bytes [][]byte, pace paced) (in cluster.Incarnation, err error) {
 	spec := b.files.Spec()
 	s, err := b.o.Cluster.Session(ctx, to.Node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
@@ -300,8 +300,8 @@ func holds(sent, now cluster.Incarnation) bool {
 }
 
 // Record records the extents that the owner of a file has sent as this node's second copy of it, or all of
-// the generation if m has all. bb.Busy: the content that it would replace has readers, or this node owns
-// the file by now, and the sender has not received that yet.
+// the generation if m has all. It returns bb.Busy if the content that it would replace has readers, or
+// this node owns the file by now, and the sender has not received that yet.
 func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.NewExtent) error {
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
 	unlock, err := b.Lock(ctx, file)
@@ -325,7 +325,7 @@ func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.
 }
 
 // replace records all of a generation where there is something that is no earlier state of the same content,
-// and so no second copy either. It may be this node's own, and clean: the namespace has the last word. The
+// and so no second copy either. It may be this node's own, and clean. The namespace has the last word. The
 // file is locked.
 func (b *Buffer) replace(ctx context.Context, c store.Commit) error {
 	if id, ok := b.o.Store.IdentityOf(c.File); ok {

@@ -33,9 +33,9 @@ func (b *Buffer) Drop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.
 	return nil
 }
 
-// mayDrop refuses to drop bytes that count. The request may be late, or come from a node
-// that was declared dead: this one is the file's owner by now. The namespace has the last
-// word, and its server is asked, because a cache may be behind the request.
+// mayDrop refuses to drop bytes that count. The request may be late, or come from a node that was
+// declared dead. This one is the file's owner by now. The namespace has the last word, and its
+// server is asked, because a cache may be behind the request.
 func (b *Buffer) mayDrop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.Generation) error {
 	id, ok := b.o.Store.IdentityOf(file)
 	if !ok {
@@ -68,10 +68,10 @@ type discarded struct {
 	node, asks bb.NodeID // this one, and the requesting one
 }
 
-// counts reports whether the bytes may be the only copy, or a copy that the namespace
-// relies on. The home of a file decides about its second copy. All of a file is discarded
-// only after its removal. Without an entry, content that was acknowledged here is not dropped for
-// less: the namespace may have forgotten it.
+// counts reports whether the bytes may be the only copy, or a copy that the namespace relies on.
+// The home of a file decides about its second copy. All of a file is discarded only after its
+// removal. Without an entry, content that was acknowledged here is not dropped for less. The
+// namespace may have forgotten it.
 func (x *discarded) counts() bool {
 	switch {
 	case x.entry == nil:

@@ -24,7 +24,7 @@ func (b *Buffer) PromoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 }
 
 // PromoteOfDead makes the second copy of a dead node's file the file. False: there is none that can be, or
-// the file is another's by now. After an error neither is known: the node with the copy answers, and may have
+// the file is another's by now. After an error neither is known. The node with the copy answers, and may have
 // all of it. One request that failed proves no loss, which could not be undone.
 func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool, err error) {
 	second, state := owner.Replica(e), e.State()
@@ -74,13 +74,13 @@ func (b *Buffer) Promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 		return err
 	}
 	// A rename here between the change of the entry and the record of where the file waits for its flush would find it
-	// in no list. Nothing waits for the place: its holder may wait for the file's lock.
+	// in no list. Nothing waits for the place, since its holder may wait for the file's lock.
 	release, free := b.files.Reserve(e.Place(), e.Name)
 	if !free {
 		return bb.E(bb.Busy, "promote", b.address(e.Name), "its place is being changed").WithRemedy("try again")
 	}
 	defer release()
-	// Where the answer of the namespace is lost, too: if this node is the owner, the file has to wait here for its
+	// Where the answer of the namespace is lost, too. If this node is the owner, the file has to wait here for its
 	// flush.
 	now, err := settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
 		return b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {

@@ -1,6 +1,6 @@
-// Package replica keeps second copies of a buffer's dirty files at other nodes: it brings them up to date
-// with each commit, makes those again that are gone, makes a node with one a file's owner, and drops
-// copies that do not count any more. It must never know a commit's order of writers, nor the steps of a flush.
+// Package replica keeps second copies of a buffer's dirty files at other nodes. It brings them up to date with
+// each commit, makes those again that are gone, makes a node with one a file's owner, and drops copies that do
+// not count any more. It must never know a commit's order of writers, nor the steps of a flush.
 package replica
 
 import (
@@ -140,7 +140,7 @@ func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name,
 var errNotConcerned = errors.New("the entry has changed")
 
 // Lock waits for the lock that is held from the decision about a file's bytes on this node until it
-// is carried out: one request may discard a second copy that another one makes the file. The error
+// is carried out. One request may discard a second copy that another one makes the file. The error
 // is that of ctx.
 func (b *Buffer) Lock(ctx context.Context, file bb.FileID) (unlock func(), err error) {
 	return b.locks.Lock(ctx, strconv.FormatUint(uint64(file), 16))

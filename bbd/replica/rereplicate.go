@@ -15,10 +15,10 @@ import (
 	"forebay/internal/bb"
 )
 
-// A second copy goes with its node, or with that node's memory. The file's owner makes
-// another one: at the next commit, or in the background, once gossip has reported for a while
-// that the copy is gone. One goroutine does that for all buffers of a daemon, a file
-// after the other, and no faster than repairRate.
+// A second copy goes with its node, or with that node's memory. The file's owner makes another one.
+// At the next commit, or in the background, once gossip has reported for a while that the copy is
+// gone. One goroutine does that for all buffers of a daemon, a file after the other, and no faster
+// than repairRate.
 
 const (
 	// repairEvery is how often it is looked for second copies that are gone.
@@ -32,7 +32,7 @@ const (
 	// bytes a second.
 	repairTimeout = time.Minute
 	repairSlowest = 16 << 20
-	// pieceTime bounds the writing of each piece of one that is paced: all other copies wait for it, and
+	// pieceTime bounds the writing of each piece of one that is paced. All other copies wait for it, and
 	// its leased memory at the other node is barred from all others.
 	pieceTime = 30 * time.Second
 )
@@ -142,7 +142,7 @@ func Repair(ctx context.Context, c Cluster, grace time.Duration, buffers func() 
 				if h.Node != "" && time.Since(since) < grace {
 					continue
 				}
-				// Those before it may have lasted long: its node may be back.
+				// Those before it may have lasted long. Its node may be back.
 				if !b.lacks(&list[i]) {
 					delete(still, h)
 					continue
@@ -166,8 +166,8 @@ func (b *Buffer) lacks(l *lacking) bool {
 }
 
 // rereplicate makes one second copy again, unless that fails. A closed file's is paced piece by piece. The
-// commits of one that is being written wait for its copy, which is made at once: its bytes are waited
-// for afterwards.
+// commits of one that is being written wait for its copy, which is made at once. Its bytes are waited for
+// afterwards.
 func (b *Buffer) rereplicate(ctx context.Context, l *lacking, pace paced) (ok bool) {
 	var (
 		bytes int64

@@ -75,7 +75,7 @@ type Ordered interface {
 	Order() *Queue
 }
 
-// InOrder makes a handler of requests on resources of a kind that the message names: each waits for
+// InOrder makes a handler of requests on resources of a kind that the message names. Each waits for
 // those that were sent before. If quick reports that the request will not wait, and none is before it,
 // it runs on the reading goroutine. run replies itself. Both are method expressions of Q, most often.
 func InOrder[Q Ordered, M any, P interface {

@@ -131,8 +131,8 @@ func (s *Session) notAClient(err error) error {
 	return err
 }
 
-// turnAway sends a refused client the reason. Until it has hung up, its bytes
-// are read: else the answer would be lost with the connection (RFC 9293 3.6.1).
+// turnAway sends a refused client the reason. Until it has hung up, its bytes are read. Otherwise
+// the answer would be lost with the connection (RFC 9293 3.6.1).
 func (s *Session) turnAway(conn net.Conn, why error) {
 	conn.SetDeadline(time.Now().Add(time.Second))
 	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_HELLO, wire.FlagReply|wire.FlagError, 1, wire.FromError(why), nil); err != nil {

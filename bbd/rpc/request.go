@@ -60,9 +60,8 @@ func (r *Request) Answer(m proto.Message, err error) {
 	}
 }
 
-// send hands the reply to the connection. When that fails the session is over: the
-// reading side finds out and cleans up. An answer that no frame can hold is an error
-// of that request alone.
+// send hands the reply to the connection. When that fails the session is over. The reading side
+// finds out and cleans up. An answer that no frame can hold is an error of that request alone.
 func (r *Request) send(flags uint16, m proto.Message, data []byte) {
 	send := r.session.out.Send
 	if r.followed {

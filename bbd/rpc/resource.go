@@ -79,7 +79,7 @@ func (s *Session) Release(k Key) bool {
 	return true
 }
 
-// Drop takes a resource from the session without releasing it: it was never the client's.
+// Drop takes a resource from the session without releasing it, since it was never the client's.
 func (s *Session) Drop(k Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Session) drop(k Key) Resource {
 }
 
 // Each calls visit with each resource of a kind, in no order. Visit is called under the session's
-// lock: it calls nothing of the session, and does not wait.
+// lock. It calls nothing of the session, and does not wait.
 func (s *Session) Each(kind Kind, visit func(id uint64, r Resource)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -325,7 +325,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A client that leaves before its handshake is over never has a session that is open: those have a state.
+// A client that leaves before its handshake is over never has a session that is open. Those have a state.
 func TestLeftBeforeHello(t *testing.T) {
 	s := serve(t, nil, func(o *rpc.Options) {
 		o.Welcome = func(*rpc.Session, *wire.Welcome) rpc.Resource { return &state{func() {}} }

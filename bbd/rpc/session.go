@@ -235,8 +235,8 @@ func (s *Session) start(in *wire.Reader, head wire.Header, message []byte) error
 // segments yet. Beyond it the session is not read from, until some are.
 const maxInline = 32 << 20
 
-// handshake reads Hello and answers Welcome, or refuses. It has an error, too, where the client leaves before:
-// the session has no state then, and is not open.
+// handshake reads Hello and answers Welcome, or refuses. It has an error, too, where the client leaves before.
+// The session has no state then, and is not open.
 func (s *Session) handshake(in *wire.Reader) error {
 	patience := s.server.o.Limits.Handshake
 	if s.refused != nil {

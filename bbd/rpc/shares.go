@@ -6,7 +6,7 @@ import (
 )
 
 // The memory and places that sessions make the daemon hold are divided among users. Root and the daemon's
-// user are not counted: they get all that they request, at any use by others.
+// user are not counted. They get all that they request, at any use by others.
 
 // Take takes n from a pool for the session's user, if the user's share has them.
 func (s *Session) Take(p *share.Pool, n int64) bool {

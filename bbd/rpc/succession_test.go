@@ -72,7 +72,7 @@ func succession(t *testing.T) (s *server, e *events, began, release chan struct{
 	return s, e, began, release
 }
 
-// TestSuccession: as soon as a client's next session has begun, its session before is over: its later requests
+// TestSuccession: as soon as a client's next session has begun, its session before is over. Its later requests
 // are not read. A change waits until the work of the session before is done, and its resources are released.
 // Reading does not.
 func TestSuccession(t *testing.T) {
@@ -91,7 +91,7 @@ func TestSuccession(t *testing.T) {
 	if _, _, err := a.in.Next(); err != io.EOF {
 		t.Errorf("the session before: %v", err)
 	}
-	// One that breaks at once, too: the next one waits for the first.
+	// One that breaks at once, too. The next one waits for the first.
 	b.send(wire.Type_TYPE_OPEN, &wire.Open{Handle: 2, Path: "b", Write: true})
 	b.send(wire.Type_TYPE_STAT, &wire.PathRequest{})
 	if _, err := b.next(nil); err != nil {

@@ -113,9 +113,9 @@ func (r *Regions) mayBorrow(d Demand) bool {
 }
 
 // Vacate returns the index of the region to empty for a user in the line, or -1. Below the share it is
-// the cheapest of the users with more than theirs. A user without any region gets one even where
-// every user has a share at most, as there are more users than regions then. Others get memory that
-// its user has left idle: it has to be clean.
+// the cheapest of the users with more than theirs. A user without any region gets one even where every
+// user has a share at most, as there are more users than regions then. Others get memory that its user
+// has left idle. It has to be clean.
 func (r *Regions) Vacate(d Demand, pieces []Piece) int {
 	best := func(may func(*Piece) bool) int {
 		best := -1
@@ -142,7 +142,7 @@ func (r *Regions) Vacate(d Demand, pieces []Piece) int {
 	return best(func(p *Piece) bool { return p.Move == 0 && p.Held == 0 && !r.of(p.User).Waits })
 }
 
-// cheaper reports whether p is emptied sooner than q: no writer or reader holds bytes of it, then the fewest
+// cheaper reports whether p is emptied sooner than q. No writer or reader holds bytes of it, then the fewest
 // bytes to move, then the longest unused.
 func (p *Piece) cheaper(q *Piece) bool {
 	switch {

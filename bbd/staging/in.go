@@ -121,7 +121,7 @@ func (v *Service) In(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.
 	return answer, bb.Wrap("stage-in", m.Url, err)
 }
 
-// inTarget is the path that a name is staged in to: a file goes into a directory, as with cp. A link to a directory
+// inTarget is the path that a name is staged in to. A file goes into a directory, as with cp. A link to a directory
 // stands for the directory, as in stage.In.
 func (s *job) inTarget(ctx context.Context, target, name string) string {
 	if e, err := s.b.Lookup(ctx, s.cred, "stage-in", target); name != "" && err == nil && e.IsDir() {

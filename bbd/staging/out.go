@@ -45,8 +45,8 @@ func (s *job) sweeps(job string, again bool) {
 	s.remote = s.of.o.Sweeping(s.remote, s.cred, s.root, job)
 }
 
-// outName is the name of the object, or of the tree, that a path is staged out to: a
-// file goes into a directory, as with cp.
+// outName is the name of the object, or of the tree, that a path is staged out to. A file goes into
+// a directory, as with cp.
 func (s *job) outName(ctx context.Context, source, name string) string {
 	if intoDirectory(s.url) && source != "" {
 		if e, err := s.b.Lookup(ctx, s.cred, "stage-out", source); err == nil && !e.IsDir() {

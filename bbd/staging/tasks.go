@@ -35,9 +35,9 @@ type stageTask struct {
 	Out []stage.Leaving `json:",omitempty"`
 }
 
-// run submits a stage and follows it. One that runs already, of the same files to
-// or from the same place, is followed first: its copied files are not copied again, but
-// checked, since it may have begun before something was put there.
+// run submits a stage and follows it. One that runs already, of the same files to or from the same
+// place, is followed first. Its copied files are not copied again, but checked, since it may have
+// begun before something was put there.
 func (v *Service) run(ctx context.Context, r *rpc.Request, kind ops.Kind, s *job, at, name string, m *wire.Stage) (proto.Message, error) {
 	spec := s.b.Spec()
 	j := v.o.Transfers.New(r, kind, &spec, m.Key)
@@ -225,8 +225,8 @@ func (s *job) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
 	return tallyOfOdd(odd), err
 }
 
-// sendHome makes tasks of the files that take the place of dirty ones whose homes are
-// other nodes: only these can replace them.
+// sendHome makes tasks of the files that take the place of dirty ones whose homes are other nodes.
+// Only these can replace them.
 func (s *job) sendHome(l *ops.Lease, found []stage.Found, report *stage.Report) error {
 	p, left := s.of.newPlanner(l.Operation.ID), report.Failures[:0:0]
 	targets := make(map[string]stage.Found, len(found))

@@ -76,8 +76,8 @@ func (c *census) permits(user access.Caller, buffer string) bool {
 	return ok && user.Permits(spec.UID, spec.GID, spec.Mode, access.Execute)
 }
 
-// counter takes the census. That reads every entry: one is used again for a while, the
-// longer the longer it took, and one at a time is under way. It ends with ctx.
+// counter takes the census. That reads every entry. One is used again for a while, the longer the
+// longer it took, and one at a time is under way. It ends with ctx.
 type counter struct {
 	ctx  context.Context
 	from Entries

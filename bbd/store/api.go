@@ -78,9 +78,9 @@ type Options struct {
 	// regions are this store's own.
 	Owner func(context.Context) (format.Owner, error)
 
-	// RegionGone is called, with no lock held, before a region that changes its owner is
-	// unmapped and deleted: its memory may not be used any more once RegionGone has
-	// returned. Nil: no notice is needed.
+	// RegionGone is called, with no lock held, before a region that changes its owner is unmapped
+	// and deleted. Its memory may not be used any more once RegionGone has returned. Nil: no notice
+	// is needed.
 	RegionGone func(bb.RegionID)
 	// RegionMade is called, with no lock held that a call of the store's other methods
 	// would need, with each region that is made after Open has returned and its memory,
@@ -185,12 +185,11 @@ func (s ExtentState) String() string {
 // Extent is one run of a snapshot's bytes. Region and offsets hold while its range is
 // pinned.
 //
-// A writer's checksum covers all bytes of one write. Where a part of them was
-// overwritten since, the extent is the visible piece and Whole… is the range of
-// Checksum: bytes [WholeOffset, WholeOffset+WholeLength) of the region, whose piece
-// [Cut, Cut+Length) this extent is. Likewise a piece of an evicted extent: the whole is
-// bytes [FileOffset-Cut, FileOffset-Cut+WholeLength) of the copy on the backing store,
-// and Fill needs all of it.
+// A writer's checksum covers all bytes of one write. Where a part of them was overwritten since,
+// the extent is the visible piece and Whole… is the range of Checksum: bytes [WholeOffset,
+// WholeOffset+WholeLength) of the region, whose piece [Cut, Cut+Length) this extent is. Likewise a
+// piece of an evicted extent. The whole is bytes [FileOffset-Cut, FileOffset-Cut+WholeLength) of
+// the copy on the backing store, and Fill needs all of it.
 type Extent struct {
 	State      ExtentState
 	Tier       bb.Tier

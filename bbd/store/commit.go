@@ -276,9 +276,9 @@ func runsOf(extents []NewExtent) (runs []fileRun) {
 	return runs
 }
 
-// writeBatch checks the space of all commits and then writes their records, with
-// the segments locked: they must get their records in order of sequence, and one
-// below the other, since recovery ends at the first that is missing.
+// writeBatch checks the space of all commits and then writes their records, with the segments
+// locked, since they must get their records in order of sequence, and one below the other, since
+// recovery ends at the first that is missing.
 func (s *Store) writeBatch(b *batch) error {
 	for _, g := range b.ordered {
 		g.mu.Lock()
@@ -306,8 +306,8 @@ func (s *Store) writeBatch(b *batch) error {
 	})
 }
 
-// takeData takes the space of a batch's extents without records of them: nothing else is
-// written there while the segments live, and a restart finds them empty there.
+// takeData takes the space of a batch's extents without records of them. Nothing else is written
+// there while the segments live, and a restart finds them empty there.
 func (s *Store) takeData(b *batch) error {
 	for _, g := range b.ordered {
 		g.mu.Lock()
@@ -355,11 +355,10 @@ func checkSpace(p *plan, b *batch) error {
 	return nil
 }
 
-// writeRecords writes the records of one commit. With one part, the commit exists once
-// the record's word is written. With several, all are written as prepared before the
-// first is complete: after a crash the commit counts if any part is complete, or if all
-// are there. All are complete before the commit is acknowledged, so that later none of
-// them needs the others.
+// writeRecords writes the records of one commit. With one part, the commit exists once the record's
+// word is written. With several, all are written as prepared before the first is complete. After a
+// crash the commit counts if any part is complete, or if all are there. All are complete before the
+// commit is acknowledged, so that later none of them needs the others.
 func (s *Store) writeRecords(p *plan) {
 	c := p.c
 	rec := format.Record{File: c.File, Generation: c.Generation, Base: c.Base, Origin: p.origin(), Sequence: s.sequence.Add(1), Parts: uint16(len(p.parts)), Flags: p.flags}

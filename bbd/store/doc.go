@@ -3,8 +3,8 @@
 // It survives the death of its process: committed data is in the regions, and Open
 // finds it again.
 //
-// It must never know of networks, paths or the namespace: files have ids, generations
-// numbers, buffers names and owners uids.
+// It must never know of networks, paths or the namespace. Files have ids, generations numbers,
+// buffers names and owners uids.
 //
 // Locks are acquired in this order, and none is held across a system call that waits:
 // shards (by index), the log of the store's own records, Store.mu, segments (by

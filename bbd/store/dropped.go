@@ -17,7 +17,7 @@ import (
 )
 
 // The disk tier outlives a loss of power, and may still have spilled bytes of a file that was removed
-// since: a segment that other files share stays, and the freeing of a segment may not have been
+// since. A segment that other files share stays, and the freeing of a segment may not have been
 // synced. The owners of the bytes were in memory alone. So a file in the disk tier's folder lists the
 // files that were dropped, and a removal is answered once it is synced. One entry:
 //
@@ -77,8 +77,8 @@ type drops struct {
 
 func (s *Store) dropsPath() string { return filepath.Join(s.o.DiskDir, dropsName) }
 
-// readDrops reads the list. One that cannot be read stops no start: its files may be put aside as
-// found, rather than dropped.
+// readDrops reads the list. One that cannot be read stops no start, since its files may be put
+// aside as found, rather than dropped.
 func (s *Store) readDrops() {
 	if s.o.DiskDir == "" {
 		return

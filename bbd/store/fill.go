@@ -54,7 +54,7 @@ func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 }
 
 // Fill is Store.Fill of the extents that the view shows. It serves views of generations that were
-// dropped, too: their bytes are in memory until the last view of them is closed or they are
+// dropped, too, since their bytes are in memory until the last view of them is closed or they are
 // evicted again. bb.Invalid on a closed view.
 func (v *Snapshot) Fill(fill ...FillExtent) error {
 	f, n := v.File()

@@ -23,7 +23,7 @@ import (
 // fitIn returns how many bytes of memory a store may use that is configured for so many, where the
 // file system has free bytes, and adopted regions hold held bytes, of which owed are still to be
 // taken from the file system. The store's own records need log bytes more. Where it cannot have
-// all, something is left for others: the file system is seldom the store's alone.
+// all, something is left for others. The file system is seldom the store's alone.
 func fitIn(want, free, held, owed, log int64) int64 {
 	room := free - owed - log
 	room -= max(room, 0) / journalLeastShare
@@ -142,8 +142,8 @@ func (s *Store) dropEmpty(bytes int64) {
 	})
 }
 
-// setAside leaves a region out that cannot be read, with all that was found in it: the rest
-// is served. Its file stays as it is.
+// setAside leaves a region out that cannot be read, with all that was found in it. The rest is
+// served. Its file stays as it is.
 func (s *Store) setAside(c *candidate, r *region, why error) {
 	s.found.aside++
 	s.damaged(Damage{Path: c.Path, Region: c.Header.ID, Segment: -1, To: c.Header.Size, What: fmt.Sprintf("%s cannot be read, and is set aside with all that is in it: %v", c.Path, why)})

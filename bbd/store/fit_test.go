@@ -57,8 +57,8 @@ func twoRegions(t *testing.T, o Options) (paths [2]string) {
 	return paths
 }
 
-// Recovery meets a region that cannot be read: it sets it aside, names it, and serves the
-// rest, at every start. The file stays as it is.
+// Recovery meets a region that cannot be read. It sets it aside, names it, and serves the rest, at
+// every start. The file stays as it is.
 func TestBadRegionIsSetAside(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {

@@ -150,11 +150,11 @@ func (s *Store) Seal(f bb.FileID, n bb.Generation) error {
 	return nil
 }
 
-// MarkClean records that the backing store holds this generation whole, in place of
-// older ones: its extents may be evicted, and extents that only older generations and
-// their snapshots show may not. bb.Invalid for a generation that is not sealed, or that
-// shows part of an evicted extent: that could be checked only against the older copy,
-// so it must be filled in before the copy is replaced.
+// MarkClean records that the backing store holds this generation whole, in place of older ones. Its
+// extents may be evicted, and extents that only older generations and their snapshots show may not.
+// bb.Invalid for a generation that is not sealed, or that shows part of an evicted extent: that
+// could be checked only against the older copy, so it must be filled in before the copy is
+// replaced.
 func (s *Store) MarkClean(f bb.FileID, n bb.Generation) error {
 	h := s.shard(f)
 	h.Lock()
@@ -178,9 +178,9 @@ func (s *Store) MarkClean(f bb.FileID, n bb.Generation) error {
 	return nil
 }
 
-// MarkDirty takes MarkClean back: the backing store does not have the generation after
-// all. Nothing of it is evicted from now on. Busy if something of it has been, or if
-// there is no such generation.
+// MarkDirty takes MarkClean back. The backing store does not have the generation after all. Nothing
+// of it is evicted from now on. Busy if something of it has been, or if there is no such
+// generation.
 func (s *Store) MarkDirty(f bb.FileID, n bb.Generation) error {
 	h := s.shard(f)
 	h.Lock()
@@ -233,7 +233,7 @@ func (m *extentMap) markAll(state extentState) {
 	})
 }
 
-// Drop drops a file. Snapshots keep their extents, which are not evicted any more: the backing
+// Drop drops a file. Snapshots keep their extents, which are not evicted any more. The backing
 // store loses the file, too. Idempotent. See SyncDrops.
 func (s *Store) Drop(f bb.FileID) {
 	s.noteDrop(f)

@@ -28,8 +28,8 @@ func (g *segment) reserve(floor int64) error {
 	return nil
 }
 
-// giveBack punches reserve's space out of a segment's journal, once its slot there is cleared:
-// until then recovery would find the segment and miss records. The caller holds mu of the store and
+// giveBack punches reserve's space out of a segment's journal, once its slot there is cleared.
+// Until then recovery would find the segment and miss records. The caller holds mu of the store and
 // of the segment.
 func (s *Store) giveBack(g *segment, r *region, offset int64) {
 	if r.Tier == bb.TierDisk || r.Log {
@@ -49,7 +49,7 @@ func (s *Store) giveBack(g *segment, r *region, offset int64) {
 	g.mu.ready = g.length - regionfile.JournalTail
 }
 
-// adoptOlder makes the journal of a region of a version without journals: its header, slots and
+// adoptOlder makes the journal of a region of a version without journals. Its header, slots and
 // records are copied from the pages, once. The journal gets its name when it is whole, and counts
 // from then on. If the daemon is killed before that, the next start begins again. Until then the
 // pages stay as they are. Records that their user may have written there are trusted as far as the

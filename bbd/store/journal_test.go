@@ -36,7 +36,7 @@ func encodeOlder(h format.RegionHeader, p []byte, v uint32) {
 	}
 }
 
-// makeOlder makes the regions of a closed store those of an older version: the journals' content
+// makeOlder makes the regions of a closed store those of an older version. The journals' content
 // goes into the pages, and the journals go.
 func makeOlder(t testing.TB, o Options, v uint32) {
 	t.Helper()
@@ -191,8 +191,8 @@ func TestDamagedRecordIsAdopted(t *testing.T) {
 	}
 }
 
-// The daemon is killed while it adopts, again and again: nothing is lost, and nothing is
-// there twice.
+// The daemon is killed while it adopts, again and again. Nothing is lost, and nothing is there
+// twice.
 func TestKilledWhileAdopting(t *testing.T) {
 	for point, passes := range map[string][]int{"segment copied": {1, 2, 3}, "journal copied": {1, 2, 3}, "journal named": {1, 2, 3}} {
 		for _, v := range []uint32{format.Ownerless, format.PagesOnly} {
@@ -340,8 +340,8 @@ func TestJournalsAreTheStoresOwn(t *testing.T) {
 	}
 }
 
-// FuzzJournal has recovery read journals of any content: a start continues, and nothing that
-// it accepts lies outside of the region.
+// FuzzJournal has recovery read journals of any content. A start continues, and nothing that it
+// accepts lies outside of the region.
 func FuzzJournal(f *testing.F) {
 	dir, err := os.MkdirTemp("/dev/shm", "forebay-fuzz-")
 	if err != nil {

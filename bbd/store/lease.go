@@ -178,9 +178,9 @@ func (s *Store) replaceEmpty(uid uint32) bool {
 	return true
 }
 
-// vacate chooses the region that can be emptied soonest for a user without any: no
-// segment is allocated in it any more, and Evict and Spill choose its segments first.
-// One at a time, or waiting users would empty the whole memory. The caller holds mu.
+// vacate chooses the region that can be emptied soonest for a user without any. No segment is
+// allocated in it any more, and Evict and Spill choose its segments first. One at a time, or
+// waiting users would empty the whole memory. The caller holds mu.
 func (s *Store) vacate(uid uint32) {
 	var choice *region
 	for _, r := range s.mu.regions {
@@ -312,13 +312,13 @@ func (s *Store) grant(g *segment) Lease {
 
 func align(n int64) int64 { return (n + DataAlign - 1) / DataAlign * DataAlign }
 
-// Release ends a lease: its writer has stopped writing. Uncommitted bytes are dropped. The rest of the segment may be
-// leased again.
+// Release ends a lease, since its writer has stopped writing. Uncommitted bytes are dropped. The rest of the segment
+// may be leased again.
 func (s *Store) Release(id bb.LeaseID) error { return s.endLease(id, false) }
 
-// Abandon is Release for a writer that vanished and may still be copying: the rest
-// of the segment is not leased again before the whole segment is free, and that is
-// not before the writer has unlocked it, see package leaselock.
+// Abandon is Release for a writer that vanished and may still be copying. The rest of the segment
+// is not leased again before the whole segment is free, and that is not before the writer has
+// unlocked it, see package leaselock.
 func (s *Store) Abandon(id bb.LeaseID) error { return s.endLease(id, true) }
 
 func (s *Store) endLease(id bb.LeaseID, abandon bool) error {

@@ -13,10 +13,9 @@ type MirrorExtent struct {
 	Checksum   uint64
 }
 
-// Mirror makes a sealed, clean generation without any bytes here yet: each extent is as
-// if it had been evicted, and Fill fetches it from any place that has it. It leaves no
-// record: a restart finds only the extents that had been filled in. bb.Exists if the
-// store has the generation.
+// Mirror makes a sealed, clean generation without any bytes here yet. Each extent is as if it had
+// been evicted, and Fill fetches it from any place that has it. It leaves no record. A restart
+// finds only the extents that had been filled in. bb.Exists if the store has the generation.
 func (s *Store) Mirror(f bb.FileID, n bb.Generation, buffer string, extents []MirrorExtent) error {
 	for i := range extents {
 		e := &extents[i]
@@ -42,9 +41,8 @@ func (s *Store) Mirror(f bb.FileID, n bb.Generation, buffer string, extents []Mi
 	return nil
 }
 
-// PieceSum returns the checksum of an extent of the snapshot that shows a piece of one
-// write: the write's bytes are verified whole and the piece is summed. The range is
-// pinned.
+// PieceSum returns the checksum of an extent of the snapshot that shows a piece of one write. The
+// write's bytes are verified whole and the piece is summed. The range is pinned.
 func (v *Snapshot) PieceSum(e *Extent) (sum uint64, err error) {
 	if e.State == Hole || e.Length == e.WholeLength {
 		return e.Checksum, nil

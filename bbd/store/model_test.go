@@ -269,8 +269,8 @@ func (m *model) flush() {
 	m.count["flush"]++
 }
 
-// replaceObject closes the views that show evicted bytes of the object that a flush
-// is going to replace: no store can keep those.
+// replaceObject closes the views that show evicted bytes of the object that a flush is going to
+// replace. No store can keep those.
 func (m *model) replaceObject(f bb.FileID, object []byte) {
 	for i := range m.views {
 		v := &m.views[i]

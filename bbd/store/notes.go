@@ -67,9 +67,9 @@ func (g *segment) noteIn(s *Store, r *format.Record) (ok bool, err error) {
 	return true, nil
 }
 
-// newNotes finds, or makes, a segment for the store's own records. It is leased for as
-// long as records are written to it. The journal is sparse, so the segment gets its
-// memory here: where the tmpfs is full, that is an error and no signal.
+// newNotes finds, or makes, a segment for the store's own records. It is leased for as long as
+// records are written to it. The journal is sparse, so the segment gets its memory here. Where the
+// tmpfs is full, that is an error and no signal.
 //
 // The caller has the log, so no other caller uses units of its region or segments in
 // it.
@@ -136,12 +136,11 @@ func (s *Store) releaseNotes(g *segment) {
 	s.freeIfDead(g)
 }
 
-// notesKey is the key of segments of the store's own records: no buffer has that name.
+// notesKey is the key of segments of the store's own records. No buffer has that name.
 func notesKey() partialKey { return partialKey{unique.Make(""), ownUID(), bb.TierMemory} }
 
-// tidyNotes makes room among the store's own records when that gets scarce: the
-// segment with the fewest that still count has those written again elsewhere.
-// The caller holds no lock.
+// tidyNotes makes room among the store's own records when that gets scarce. The segment with the
+// fewest that still count has those written again elsewhere. The caller holds no lock.
 func (s *Store) tidyNotes() {
 	if !s.own.scarce.CompareAndSwap(true, false) {
 		return

@@ -10,9 +10,9 @@ import (
 )
 
 // A release without journals may have allotted all of a tmpfs to its pages, or other applications may
-// have filled it since. Units without a segment, and the first one behind its table, are free: their
+// have filled it since. Units without a segment, and the first one behind its table, are free. Their
 // memory is released for the journal, and allocated again later where there is some. Without any, the
-// journal lies in memory of the process's own: the next start finds the pages as they are.
+// journal lies in memory of the process's own. The next start finds the pages as they are.
 
 // adoptInRoom is adoptOlder that makes room for the journal where the file system has none.
 func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
@@ -29,7 +29,7 @@ func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
 
 // adoptWithout maps a region with a journal that ends with the process. Nothing may be added to the region,
 // which would be lost with it. Records struck out there count again at the next start, as after a kill
-// right before it: the namespace has the list of generations.
+// right before it. The namespace has the list of generations.
 func (s *Store) adoptWithout(c *candidate) error {
 	r, err := c.openPages()
 	if err != nil {

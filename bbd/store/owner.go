@@ -87,8 +87,8 @@ func (s *Store) foreignBytes(tier bb.Tier) (n int64) {
 	return n
 }
 
-// takeOver writes the header of a region that is adopted again where it differs from this store's:
-// it was damaged, is of an older version, or names another owner.
+// takeOver writes the header of a region that is adopted again where it differs from this store's,
+// since it was damaged, is of an older version, or names another owner.
 func (s *Store) takeOver(r *region, c *candidate) error {
 	if s.owner.Namespace != 0 {
 		r.owner = format.Owner{Namespace: s.owner.Namespace, Node: s.owner.Node}
@@ -104,8 +104,8 @@ func (s *Store) takeOver(r *region, c *candidate) error {
 	return r.Sync(0, Unit)
 }
 
-// allForeign is the error of a lease where regions of other owners leave no memory: no
-// waiting would help. The caller holds mu.
+// allForeign is the error of a lease where regions of other owners leave no memory. No waiting
+// would help. The caller holds mu.
 func (s *Store) allForeign() error {
 	if len(s.found.foreign) == 0 || s.mu.replacing > 0 {
 		return nil

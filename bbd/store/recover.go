@@ -27,9 +27,8 @@ type recovered struct {
 	top int64
 }
 
-// recover adopts regions, reads their records and builds the index of them. All
-// segments come back sealed: a client of the dead process may still be copying into
-// segments that it had leased.
+// recover adopts regions, reads their records and builds the index of them. All segments come back
+// sealed. A client of the dead process may still be copying into segments that it had leased.
 func (s *Store) recover(ctx context.Context, found []candidate) error {
 	s.instance = bb.InstanceID(rand.Uint64() | 1)
 	if i := foundInstance(found); i >= 0 {
@@ -111,8 +110,8 @@ func (s *Store) FreeUncommitted() {
 	s.reap(d)
 }
 
-// MemoryLost reports whether the disk tier has outlived the memory that it belonged to:
-// the disk may lack the last commits. It is so at each start until Settle.
+// MemoryLost reports whether the disk tier has outlived the memory that it belonged to. The disk
+// may lack the last commits. It is so at each start until Settle.
 func (s *Store) MemoryLost() bool { return s.found.memoryLost }
 
 // Settle makes the disk tier that of the present memory. It is called once the losses
@@ -199,7 +198,7 @@ func (s *Store) damaged(d Damage) {
 		"from", d.From, "to", d.To, "buffer", d.Buffer, "what", d.What)
 }
 
-// removeEmptyJournal deletes a journal without pages and reports true, if it has no segment: a
+// removeEmptyJournal deletes a journal without pages and reports true, if it has no segment. A
 // region of it was being made, or removed, when the process before was killed.
 func (c *candidate) removeEmptyJournal() bool {
 	f, err := os.Open(regionfile.JournalOf(c.Path))
@@ -373,9 +372,9 @@ func claimOf(mem []byte, top int64) (r format.Record) {
 	return r
 }
 
-// decide settles commits of several parts: they count if any part is complete, or if
-// all are there. Records of other commits are struck out. It returns the records
-// without those of regions that cannot be written to, which are set aside.
+// decide settles commits of several parts. They count if any part is complete, or if all are there.
+// Records of other commits are struck out. It returns the records without those of regions that
+// cannot be written to, which are set aside.
 func (s *Store) decide(records []recovered, found []candidate) []recovered {
 	type commit struct{ parts, seen, complete int }
 	open := map[uint64]*commit{}
@@ -510,10 +509,10 @@ func (s *Store) removeUnfinished() {
 }
 
 // Adopt makes a generation of a file the true one after a restart. Older ones are dropped, and
-// those that are not part of the true one are void: they belong to commits that were never
-// acknowledged. bb.NotFound: nothing of the generation is here. bb.Lost: a damaged record
-// claims to be of it. Size and Checksum, compared with the namespace's entry, show whether all
-// of a closed file is here.
+// those that are not part of the true one are void, since they belong to commits that were never
+// acknowledged. It returns bb.NotFound if nothing of the generation is here. It returns bb.Lost if
+// a damaged record claims to be of it. Size and Checksum, compared with the namespace's entry, show
+// whether all of a closed file is here.
 func (s *Store) Adopt(f bb.FileID, n bb.Generation) error { return s.adoptAs(f, n, false) }
 
 // AdoptClean is Adopt of a generation that the backing store holds: it is sealed.

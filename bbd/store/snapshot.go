@@ -63,7 +63,7 @@ func (v *Snapshot) Close() {
 	v.s.reap(d)
 }
 
-// Keep excludes [off, off+n) from eviction for as long as the view is open: the backing store's
+// Keep excludes [off, off+n) from eviction for as long as the view is open. The backing store's
 // copy of it is about to be replaced or removed. It reports false, and changes nothing, where
 // something of the range is evicted, or the view is closed. Spilling moves the bytes all the same.
 func (v *Snapshot) Keep(off, n int64) bool {
@@ -180,8 +180,8 @@ func (r *run) public() Extent {
 	return e
 }
 
-// Pinned keeps segments where they are: they are neither spilled, evicted nor used
-// again. Release it before the store is closed.
+// Pinned keeps segments where they are. They are neither spilled, evicted nor used again. Release
+// it before the store is closed.
 type Pinned struct {
 	s    *Store
 	once sync.Once

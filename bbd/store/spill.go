@@ -18,7 +18,7 @@ const spillStep = 8 << 20
 // returns the bytes of memory freed. It returns bb.NoSpace when the disk tier is full, and
 // bb.Unsupported without one. Segments that were moved before an error stay moved.
 //
-// A crash or a loss of power anywhere in between is safe: a segment and its records are written and
+// A crash or a loss of power anywhere in between is safe. A segment and its records are written and
 // fsynced, read back and compared before its slot is published. The slot is fsynced before the
 // index and, last, the slot in memory change. While both slots are there, both copies are whole and
 // equal, and recovery takes the one in memory.

@@ -8,7 +8,7 @@ import (
 )
 
 // Users share memory by whole regions. Package share decides. A region counts for its user while
-// bytes lie in it. An empty one is free, with any former user: that user claims it again by the
+// bytes lie in it. An empty one is free, with any former user. That user claims it again by the
 // same rule as any other, and for another user it is replaced.
 //
 //	           Lease, within share.MayTake            the last byte goes
@@ -19,7 +19,7 @@ import (
 //	                                   vacating: evicted at once, then         │
 //	                                   flushed, or spilled first ──────────────┘
 //
-// Nothing of this is kept: after a restart holdings are counted from the regions that were adopted.
+// Nothing of this is kept. After a restart holdings are counted from the regions that were adopted.
 
 // Await names the users in the line for memory. The emptying of a region for a user outside the line ends.
 func (s *Store) Await(users []uint32) {
@@ -117,9 +117,9 @@ type Room struct {
 	Others bool  // the user waits for memory that others have; else for bytes of the user's own
 }
 
-// MakeRoom makes room for one user. Where another region is the user's due, the cheapest one is vacated:
-// no more segments are made in it, and its clean ones are evicted. Room that takes longer, and
-// any for a user beyond the share, comes from clean segments of the user's own.
+// MakeRoom makes room for one user. Where another region is the user's due, the cheapest one is vacated.
+// No more segments are made in it, and its clean ones are evicted. Room that takes longer, and any for a
+// user beyond the share, comes from clean segments of the user's own.
 func (s *Store) MakeRoom(q RoomRequest) (m Room) {
 	s.tidyNotes()
 	s.mu.Lock()

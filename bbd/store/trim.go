@@ -10,7 +10,7 @@ import (
 )
 
 // Trim computes checksums for the remains of evicted extents that were partly overwritten, as if no
-// more than the remains had ever been written: then the generation has a Checksum, it may be marked
+// more than the remains had ever been written. Then the generation has a Checksum, it may be marked
 // clean, and the remains can be checked against any copy that has them. whole are bytes of the copy
 // on the backing store, from an offset of the file on. Every extent that they hold whole is
 // verified. Nothing comes into memory. It returns bb.Checksum, or bb.Busy if the file changed
@@ -55,7 +55,7 @@ func (s *Store) Trim(f bb.FileID, n bb.Generation, offset int64, whole []byte) e
 }
 
 // RecordEvicted writes records of extents that Mirror only noted in memory, once the backing store
-// has them: a restart then finds them, and generations may build on them. Idempotent.
+// has them. A restart then finds them, and generations may build on them. Idempotent.
 func (s *Store) RecordEvicted(f bb.FileID, n bb.Generation) error {
 	var d dead
 	h := s.shard(f)

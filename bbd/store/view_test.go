@@ -9,7 +9,7 @@ import (
 )
 
 // oldView opens a view of an evicted generation 1 of file 1, which generation 2 then takes the
-// place of: the view alone shows it.
+// place of. The view alone shows it.
 func oldView(t *testing.T, s *Store) (v *Snapshot, old, fresh []byte) {
 	t.Helper()
 	old, fresh = content(1, 300_000), content(2, 1000)

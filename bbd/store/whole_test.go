@@ -28,8 +28,8 @@ func TestRunsOf(t *testing.T) {
 	}
 }
 
-// A whole commit replaces a generation's content in one step: a failed one leaves
-// the former content, and a successful one is there after a restart, too.
+// A whole commit replaces a generation's content in one step. A failed one leaves the former
+// content, and a successful one is there after a restart, too.
 func TestWholeCommit(t *testing.T) {
 	old, whole := content(1, 3000), content(2, 5000)
 	for name, begin := range map[string]func(*Store, *writer){
@@ -70,7 +70,7 @@ func TestWholeCommit(t *testing.T) {
 	}
 }
 
-// An extent that a whole commit would hide without taking its place stays: after a restart it would
+// An extent that a whole commit would hide without taking its place stays. After a restart it would
 // be seen again.
 func TestWholeCommitMustCover(t *testing.T) {
 	s := open(t, folders(t))

@@ -4,11 +4,11 @@ import (
 	"forebay/internal/leaselock"
 )
 
-// A writer that lost its lease, with its session or with the daemon, may still be copying
-// into the segment, and may have bytes there that it has not committed. While it has the
-// segment locked (package leaselock) the segment is occupied: it is neither freed nor evicted
-// nor spilled, so that its memory has no other user. Committed bytes there are read as ever.
-// Once the lock is gone it does not come back, since the lease has ended.
+// A writer that lost its lease, with its session or with the daemon, may still be copying into the
+// segment, and may have bytes there that it has not committed. While it has the segment locked
+// (package leaselock) the segment is occupied. It is neither freed nor evicted nor spilled, so that
+// its memory has no other user. Committed bytes there are read as ever. Once the lock is gone it
+// does not come back, since the lease has ended.
 
 // isWritten reports whether a writer without a lease may still write to a segment. The
 // caller holds mu of the store and of the segment. The question is a system call that

@@ -32,9 +32,9 @@ type Site struct {
 // DefaultProfile is the profile that a URL means without one.
 const DefaultProfile = "default"
 
-// Default are the rules of a daemon whose administrator has written none: the site's credentials
-// go to the site's endpoint alone, and to every other store go credentials that the user brings,
-// over TLS.
+// Default are the rules of a daemon whose administrator has written none. The site's credentials go
+// to the site's endpoint alone, and to every other store go credentials that the user brings, over
+// TLS.
 func Default() []Rule {
 	return []Rule{{}, {Endpoints: []string{"https://*"}, Profiles: []string{}}}
 }

@@ -1,4 +1,4 @@
-// Package transfer has stages and drains as operations of all daemons: it runs their tasks, follows them,
+// Package transfer has stages and drains as operations of all daemons. It runs their tasks, follows them,
 // and has the messages about them. It must never know the work of a task.
 package transfer
 

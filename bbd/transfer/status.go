@@ -55,7 +55,7 @@ func TallyOf(p *wire.Progress) ops.Tally {
 	return t
 }
 
-// stateOf is an operation's state as users see it: one whose tasks have ended is done only if they
+// stateOf is an operation's state as users see it. One whose tasks have ended is done only if they
 // have left nothing out.
 func stateOf(s *ops.Status) string {
 	t := &s.Tally

@@ -42,7 +42,7 @@ func (s *Service) Begin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (
 	}
 	c := *r.Caller()
 	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.UID, GID: c.GIDs[0], Lease: time.Duration(m.LeaseNs)}
-	// Every task of a job may ask, and after the job is over as well: its destination is not made again.
+	// Every task of a job may ask, and after the job is over as well. Its destination is not made again.
 	now, begun, err := b.Tree().BegunTxn(ctx, spec)
 	if err != nil {
 		return nil, bb.Wrap(op, address(b, path), err)

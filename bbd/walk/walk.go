@@ -36,7 +36,8 @@ type Walk struct {
 }
 
 // Tree visits a directory at a path, and all entries below it. Its first error, or one of the
-// visitor's functions, ends it. bb.NotFound: a directory was removed while its names were read.
+// visitor's functions, ends it. It returns bb.NotFound if a directory was removed while its names
+// were read.
 func (w *Walk) Tree(ctx context.Context, path string, e *bb.Entry, dir txn.UnionDir) error {
 	if !w.Caller.Permits(e.UID, e.GID, e.Mode, access.Read|access.Execute) {
 		return access.Denied("walk", bb.Address{Buffer: w.Buffer, Path: path}.String(), "read the directory")

@@ -15,10 +15,10 @@ import (
 	"forebay/internal/xattr"
 )
 
-// Catalog is the flusher's catalog of the files of all buffers: it finds the content to flush, and records
+// Catalog is the flusher's catalog of the files of all buffers. It finds the content to flush, and records
 // durable content. Its methods may be called concurrently.
 type Catalog struct {
-	// Of returns the files of a buffer that wait for their flush. bb.NotFound: there is no such buffer.
+	// Of returns the files of a buffer that wait for their flush. It returns bb.NotFound if there is no such buffer.
 	Of func(ctx context.Context, buffer string) (*Buffer, error)
 }
 
@@ -88,7 +88,7 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	return &flushJob{b: b, entry: e, path: path, snap: snap, source: source, looked: looked}, nil
 }
 
-// distinct fails where the objects of a symbolic link and of a file would have one name: in a buffer with a codec the
+// distinct fails where the objects of a symbolic link and of a file would have one name. In a buffer with a codec the
 // file's has a suffix, which the link's own name may end in. Each would replace the other.
 func (b *Buffer) distinct(ctx context.Context, e *bb.Entry, path string) error {
 	flushes := b.files.Spec().Codec
@@ -113,7 +113,7 @@ func (b *Buffer) distinct(ctx context.Context, e *bb.Entry, path string) error {
 	return bb.E(bb.Invalid, "flush", b.address(path), "on the store it would have the name of "+of.Noun()+", "+other).WithRemedy("rename one of them")
 }
 
-// notReplaced fails while a decided transaction has yet to remove the file at a path: the file has
+// notReplaced fails while a decided transaction has yet to remove the file at a path. The file has
 // no readers any more, and its flush would bring a removed name back to the store.
 func (b *Buffer) notReplaced(ctx context.Context, path string) error {
 	id, err := b.names.Replacing(ctx, path)
@@ -231,8 +231,8 @@ func (j *flushJob) Uncompressed() bool { return j.entry.Type == bb.TypeSymlink }
 // is not declared dead sooner after the last gossip from it.
 const currentFor = time.Second
 
-// Current checks again whether this node is the file's home, if much time has passed:
-// this process may have been stopped, or cut off, for all of it (reconcile.go).
+// Current checks again whether this node is the file's home, if much time has passed, since this
+// process may have been stopped, or cut off, for all of it (reconcile.go).
 func (j *flushJob) Current(ctx context.Context) error {
 	if j.b.o.Cluster == nil || time.Since(j.looked) < currentFor {
 		return nil

@@ -36,8 +36,8 @@ func due(owners owner.Node, e *bb.Entry, n bb.Generation) verdict {
 	return flushIt
 }
 
-// record puts the store's content of a file, as it was flushed, into an entry, unless why
-// names the reason: the entry is not this node's to change, or is newer.
+// record puts the store's content of a file, as it was flushed, into an entry, unless why names the
+// reason. The entry is not this node's to change, or is newer.
 //
 //	entry                                          the store's content
 //	of another file                                is not its content
@@ -63,11 +63,11 @@ func record(owners owner.Node, e, flushed *bb.Entry, f bb.Flushed) (why string) 
 	return ""
 }
 
-// nodeLocal reports whether an entry is never flushed: it is a FIFO or a socket, or a link that an older release has
+// nodeLocal reports whether an entry is never flushed. It is a FIFO or a socket, or a link that an older release has
 // made.
 func nodeLocal(e *bb.Entry) bool { return e.Type.Special() && e.Generation == 0 }
 
-// isNamed reports whether the object of an entry in a buffer may have the suffix of a codec: a file's object has it, the
+// isNamed reports whether the object of an entry in a buffer may have the suffix of a codec. A file's object has it, the
 // symbolic link that replaces the file is stored under the path itself, and either may be in the other's place.
 func isNamed(e *bb.Entry, flushes, codecName string) bool {
 	if e.Type == bb.TypeSymlink {
@@ -77,7 +77,7 @@ func isNamed(e *bb.Entry, flushes, codecName string) bool {
 	return e.Type == bb.TypeDirectory || e.Lost || codecName == flushes || stored.Generation != 0 && stored.Codec == codecName
 }
 
-// orphan reports whether an object under the name of an entry has no owner: the file is this node's, and
+// orphan reports whether an object under the name of an entry has no owner. The file is this node's, and
 // its name was never durable. The object cannot be of any use, and the flush waits for its removal.
 func orphan(owners owner.Node, e *bb.Entry) bool {
 	return !owners.Foreign(e) && !e.IsDir() && !nodeLocal(e) && !e.Lost && e.Stored().Generation == 0

@@ -10,10 +10,10 @@ import (
 	"forebay/meta/namespace"
 )
 
-// A directory's rename moves the buffer's flushed objects on the store and nothing else. They
-// follow from the namespace: an object below the old name is this buffer's if it is in an entry
-// that has its name by now, or in a later operation that the store has yet to follow. Operations that
-// concern the same names wait for this rename, so none of them goes while it is carried out.
+// A directory's rename moves the buffer's flushed objects on the store and nothing else. They follow
+// from the namespace. An object below the old name is this buffer's if it is in an entry that has its
+// name by now, or in a later operation that the store has yet to follow. Operations that concern the
+// same names wait for this rename, so none of them goes while it is carried out.
 
 // owned gathers this buffer's objects under an object's name, by the namespace.
 type owned struct {

@@ -55,7 +55,7 @@ func (n *pendingOps) read(ctx context.Context, mine func(*namespace.StoreOp) boo
 	return err
 }
 
-// behind reports whether a replay has failed, and none that began after that has succeeded: the flusher may
+// behind reports whether a replay has failed, and none that began after that has succeeded. The flusher may
 // lack operations that it should have.
 func (n *pendingOps) behind() bool { return n.failures.Load() > n.mended.Load() }
 
@@ -79,7 +79,7 @@ func (n *pendingOps) strike(revision uint64) {
 	n.names.Remove(revision, pathsOf(op)...)
 }
 
-// submitted strikes an operation out that the flusher has: it keeps the order from then on.
+// submitted strikes an operation out that the flusher has. It keeps the order from then on.
 func (n *pendingOps) submitted(op *namespace.StoreOp) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,13 +20,12 @@ import (
 )
 
 // A daemon that was declared dead may be alive: cut off, or stopped for a while. The namespace
-// refuses its later changes there. The store does not refuse them: neither
-// a rename over a file nor the PUT of an object has the condition "only if I am its home
-// still", so that a flush that it began before may end at any time later, and put older
-// bytes in the place of newer ones. A check before a write cannot prevent that, only make
-// it rare: before a flush begins, before a flush that took long renames its object
-// into place, and before each attempt at a rename or removal, the daemon checks in the
-// namespace whether it is its own to do.
+// refuses its later changes there. The store does not refuse them. Neither a rename over a file nor
+// the PUT of an object has the condition "only if I am its home still", so that a flush that it
+// began before may end at any time later, and put older bytes in the place of newer ones. A check
+// before a write cannot prevent that, only make it rare. Before a flush begins, before a flush that
+// took long renames its object into place, and before each attempt at a rename or removal, the
+// daemon checks in the namespace whether it is its own to do.
 //
 // So the store is made to agree afterwards, by the two daemons concerned:
 //
@@ -64,9 +63,9 @@ type Doubt struct {
 // reconcilePause are the shortest and the longest wait between two failed attempts.
 var reconcilePause = [2]time.Duration{200 * time.Millisecond, 30 * time.Second}
 
-// reconcile makes the store's object under a path agree with the namespace. If the name waits already,
-// an object that was left there counts as removed only if it does for both calls: the later one may repeat an attempt
-// that failed, and that began before another object was left there.
+// reconcile makes the store's object under a path agree with the namespace. If the name waits already, an object that
+// was left there counts as removed only if it does for both calls. The later one may repeat an attempt that failed,
+// and that began before another object was left there.
 func (b *Buffer) reconcile(what Doubt, removed bool) {
 	r := &b.doubts
 	r.mu.Lock()
@@ -85,8 +84,8 @@ func (b *Buffer) reconcile(what Doubt, removed bool) {
 }
 
 // Changed checks whether the store's object under a path agrees with the namespace, after the object was changed
-// late: a file of this or another node is flushed again, or is reported lost if its bytes are nowhere else.
-// An object without an entry is left as it is.
+// late. A file of this or another node is flushed again, or is reported lost if its bytes are nowhere else. An
+// object without an entry is left as it is.
 func (b *Buffer) Changed(path string) { b.reconcile(Doubt{Path: path}, true) }
 
 // reconcileOp is reconcile of all that an operation which came late may have changed.
@@ -165,9 +164,9 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 	return b.reconcileAt(ctx, node, what)
 }
 
-// reconcileTree is reconcileNow of a tree. First the nodes that answer check their own files, then those
-// that are away and own something below the path: when such a node comes back, it compares only its dirty files
-// with the store by itself. A node that owns nothing there may be gone for good.
+// reconcileTree is reconcileNow of a tree. First the nodes that answer check their own files, then those that
+// are away and own something below the path. When such a node comes back, it compares only its dirty files with
+// the store by itself. A node that owns nothing there may be gone for good.
 func (b *Buffer) reconcileTree(ctx context.Context, what Doubt) error {
 	nodes := append(b.o.Cluster.Others(), b.o.Owners.Self)
 	for _, node := range nodes {
@@ -335,7 +334,7 @@ func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
 }
 
 // EnqueueFound queues a dirty file that was looked up a while ago and may be in no queue. Its present state
-// counts. It is added to the dirty files first: a rename in progress moves it along, or a removal removes it.
+// counts. It is added to the dirty files first. A rename in progress moves it along, or a removal removes it.
 func (b *Buffer) EnqueueFound(ctx context.Context, e *bb.Entry) {
 	added := b.addFound(e)
 	defer b.files.Lock(e.Place())()
@@ -353,7 +352,7 @@ func (b *Buffer) addFound(e *bb.Entry) (added bool) {
 }
 
 // enqueueLooked queues one of the dirty files, if it still is one by its entry. Its place is locked. It was added
-// before its entry is looked up here: if it moves to another node, either the lookup finds that, or the move removes
+// before its entry is looked up here. If it moves to another node, either the lookup finds that, or the move removes
 // it again. Else the flusher would drop the second copy that may be here.
 func (b *Buffer) enqueueLooked(ctx context.Context, e *bb.Entry, added bool) {
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
@@ -389,7 +388,7 @@ func (b *Buffer) asCompared(now, e *bb.Entry) error {
 	return nil
 }
 
-// reconcileEvicted is reconcileFile of a file that is not all in memory: only the store's object is
+// reconcileEvicted is reconcileFile of a file that is not all in memory. Only the store's object is
 // there. It may have the right bytes all the same.
 func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string, o *backing.Object) error {
 	sum, size, err := b.objectSum(ctx, e, path)
@@ -408,9 +407,9 @@ func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string,
 	return b.files.ReportLost(ctx, e)
 }
 
-// ReconcileStale has the store looked at under the names of files that this node has in
-// memory, dirty, while another one has a newer generation: it may have been flushing
-// them when it died, after it was declared dead. Old are the generations that memory has.
+// ReconcileStale has the store looked at under the names of files that this node has in memory,
+// dirty, while another one has a newer generation, since it may have been flushing them when it
+// died, after it was declared dead. Old are the generations that memory has.
 func (b *Buffer) ReconcileStale(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation) {
 	for i := range files {
 		e := &files[i]

@@ -78,8 +78,8 @@ func (b *Buffer) replayLater() {
 	})
 }
 
-// noPendingElsewhere fails while another daemon has a store operation to carry out that concerns
-// a path: it could undo a flush of the path now. So could an operation that this daemon has
+// noPendingElsewhere fails while another daemon has a store operation to carry out that concerns a
+// path, since it could undo a flush of the path now. So could an operation that this daemon has
 // adopted a moment ago and not submitted to its flusher yet, which keeps the order from then on, and
 // one that it could not submit when it was noted. A daemon that is alone checks only the latter.
 func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
@@ -146,7 +146,7 @@ func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, 
 }
 
 // AdoptStoreOps carries out the store operations that a dead node has left, from now on and even
-// after this process's end: the namespace records them as this node's.
+// after this process's end. The namespace records them as this node's.
 func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 	if _, err := b.names.TakeOverStoreOps(ctx, dead); err != nil {
 		b.replayLater() // some may be this node's now

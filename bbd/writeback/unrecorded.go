@@ -10,8 +10,8 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Unrecorded returns the store's content of a dirty file if that is all of it: its
-// home may have died between the end of the flush and its record. Nil if it is not.
+// Unrecorded returns the store's content of a dirty file if that is all of it, since its home may
+// have died between the end of the flush and its record. Nil if it is not.
 func (b *Buffer) Unrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error) {
 	if b.files.Spec().Backing == "" {
 		return nil, nil

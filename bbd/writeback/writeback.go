@@ -1,4 +1,4 @@
-// Package writeback carries the content of a buffer's files to its backing store: it is the flusher's catalog,
+// Package writeback carries the content of a buffer's files to its backing store. It is the flusher's catalog,
 // submits renames and removals to it in the namespace's order, and reconciles the store with the namespace
 // after writes that came late. It must never know requests of clients, nor the making of dirty files.
 package writeback
@@ -24,7 +24,7 @@ type Files interface {
 	Spec() bb.Buffer
 	// OpenPaths returns the paths of the files that are being written and have been committed in part.
 	OpenPaths() []string
-	// Lock locks a place: no commit, rename or removal is under way there until unlock is called.
+	// Lock locks a place. No commit, rename or removal is under way there until unlock is called.
 	Lock(at bb.Place) (unlock func())
 	// SaveReaders brings into memory the bytes that readers of a file would need from the store's object, before
 	// that is replaced by a generation.

@@ -100,9 +100,9 @@ func BufferInfo(ctx context.Context, c *client.Client, name string) (BufferSpec,
 	return reply.AsBuffer(), nil
 }
 
-// Token makes a token, as text: its holder can use this buffer's files over TCP as the
-// buffer's owner, until it expires. The buffer's owner and the system may make one. Keep
-// it as secret as a key.
+// Token makes a token, as text. Its holder can use this buffer's files over TCP as the buffer's
+// owner, until it expires. The buffer's owner and the system may make one. Keep it as secret as a
+// key.
 func Token(ctx context.Context, c *client.Client, buffer string, lifetime time.Duration) (text string, expires time.Time, err error) {
 	if err := bb.CheckBufferName(buffer); err != nil {
 		return "", time.Time{}, err
@@ -150,7 +150,7 @@ type RebuiltFile struct {
 
 // RebuildBuffer rebuilds the namespace of a buffer that was set aside, since its log is gone or damaged, from the
 // daemon's memory and disk. The buffer is served when it returns. It may be repeated. ErrUnavailable if the
-// namespace's server does not answer, and ErrUnsupported if the buffer is set aside for another reason: then nothing
+// namespace's server does not answer, and ErrUnsupported if the buffer is set aside for another reason. Then nothing
 // is changed.
 func RebuildBuffer(ctx context.Context, c *client.Client, name string) (Rebuilt, error) {
 	if err := bb.CheckBufferName(name); err != nil {

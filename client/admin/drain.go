@@ -71,7 +71,7 @@ func (r *Report) complete(err error) error {
 	return failed
 }
 
-// unsaved returns an error for files that a drain left out on purpose: they are not on the store either.
+// unsaved returns an error for files that a drain left out on purpose, since they are not on the store either.
 func (r *Report) unsaved() error {
 	if r.HeldTotal == 0 && r.OpenTotal == 0 {
 		return nil

@@ -53,8 +53,7 @@ type EndOptions struct {
 	Hurry bool
 	// Failed: the job ended with an error.
 	Failed bool
-	// WhenLeft waits for the nodes that the job came to: until it has left them, or they
-	// are gone.
+	// WhenLeft waits for the nodes that the job came to. Until it has left them, or they are gone.
 	WhenLeft bool
 }
 

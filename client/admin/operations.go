@@ -71,8 +71,8 @@ func WatchJob(ctx context.Context, c *client.Client, id string, show func(Job)) 
 	return last, bb.Wrap("watch job", id, err)
 }
 
-// CancelJob ends a job: its waiting files are skipped, its running copies end within
-// seconds, and finished ones stay. A job that has ended is not changed.
+// CancelJob ends a job. Its waiting files are skipped, its running copies end within seconds, and
+// finished ones stay. A job that has ended is not changed.
 func CancelJob(ctx context.Context, c *client.Client, id string) error {
 	return bb.Wrap("cancel job", id, of(c).Ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
 }

@@ -25,8 +25,8 @@ type Progress struct {
 	Job            string   // that goes on when the context ends; "": the work ends with it
 }
 
-// Report is the outcome of long work. It is valid beside an error too: it has the
-// amount done, and the paths of the rest.
+// Report is the outcome of long work. It is valid beside an error too. It has the amount done, and
+// the paths of the rest.
 type Report struct {
 	Progress
 	Failed      []Failure // failed files, at most as many as the daemon names

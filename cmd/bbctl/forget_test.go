@@ -49,9 +49,8 @@ func TestForgetNode(t *testing.T) {
 	apptest.WantLine(t, bbctl(t, cli.ExitDone, "node", "forget", "n1"), "lost: 0 files of 0 B; kept: 0") // nothing more goes: nothing to confirm
 }
 
-// bbctl runs a command line that has to exit with a code, and returns its output.
-// mistypedNodes names a node that there is not: each command fails, and names those that are
-// called alike.
+// bbctl runs a command line that has to exit with a code, and returns its output. mistypedNodes
+// names a node that there is not. Each command fails, and names those that are called alike.
 func mistypedNodes(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {
@@ -99,7 +98,7 @@ func bbctl(t *testing.T, want int, args ...string) string {
 	return out.String()
 }
 
-// printed is both outputs of a command: the line about a wait is printed beside the rest.
+// printed is both outputs of a command. The line about a wait is printed beside the rest.
 type printed struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -20,9 +20,9 @@ import (
 	"forebay/internal/porttest"
 )
 
-// TestReadme pastes the README's first example into a shell, as it stands: the daemon starts in
-// the background, and the next line uses it. Only `make build` is left out, whose binaries are
-// there, and the store is a folder of the test's.
+// TestReadme pastes the README's first example into a shell, as it stands. The daemon starts in the
+// background, and the next line uses it. Only `make build` is left out, whose binaries are there,
+// and the store is a folder of the test's.
 func TestReadme(t *testing.T) {
 	block := readme(t, "## Try it\n\n```sh\n", "bbd --dev &", "/tmp/slow")
 	dir, run := t.TempDir(), t.TempDir()
@@ -98,7 +98,7 @@ func TestReadmeGo(t *testing.T) {
 }
 
 // TestQuickStart pastes the blocks of docs/quickstart.md one after the other, as they stand, into
-// terminals: a daemon runs in one, which starts again for the store's credentials, an S3 server in
+// terminals. A daemon runs in one, which starts again for the store's credentials, an S3 server in
 // another, all else in a third. Left out is `make build`, whose binaries are there. The server's
 // address and the folders below /tmp are the test's.
 func TestQuickStart(t *testing.T) {
@@ -144,7 +144,7 @@ func TestQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// A drain on a slow machine finds all files flushed already: the comparison with the store shows its purpose.
+	// A drain on a slow machine finds all files flushed already. The comparison with the store shows its purpose.
 	for _, want := range []string{"created bb://ckpt/", "created bb://out/", "# Forebay", "drain: ", "verify: 2 files", "stage-in: 2 files", "would remove bb://ckpt/kept/README.md", "purged"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not shown: %s", want, out)

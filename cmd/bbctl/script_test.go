@@ -45,7 +45,7 @@ func runScripts(t *testing.T, folder string) {
 	})
 }
 
-// exitsWith is the command "code N command…": it runs a command that has to exit with N.
+// exitsWith is the command "code N command…". It runs a command that has to exit with N.
 func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 || neg {
 		ts.Fatalf("usage: code N command…")

@@ -143,7 +143,7 @@ func (f *flood) settles(before floodUsage, buffers int) floodUsage {
 	}
 }
 
-// dialUnix connects as the user: the kernel takes the rights of the thread that connects.
+// dialUnix connects as the user. The kernel takes the rights of the thread that connects.
 func (f *flood) dialUnix() (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -371,7 +371,7 @@ func (f *flood) oneSided(n int) (tried, went int) {
 	return tried, went
 }
 
-// TestManyBadInputs sends bad input to each listener: the daemon ends only its sessions, admits nobody,
+// TestManyBadInputs sends bad input to each listener. The daemon ends only its sessions, admits nobody,
 // changes only the sender's own files, and holds no more afterwards than before.
 func TestManyBadInputs(t *testing.T) {
 	f := startFlooded(t)

@@ -18,7 +18,7 @@ import (
 	"forebay/internal/clusterkey"
 )
 
-// The daemon outlives a tmpfs that another application has filled: a request without memory is an
+// The daemon outlives a tmpfs that another application has filled. A request without memory is an
 // error to its client, and the next start succeeds as well.
 func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	if testing.Short() {

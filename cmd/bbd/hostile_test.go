@@ -18,7 +18,7 @@ import (
 )
 
 // TestHostileUser has one user attack a daemon of root's in all known ways while another writes,
-// drains and compares: no byte is wrong, no attack succeeds, and the daemon starts when it is asked
+// drains and compares. No byte is wrong, no attack succeeds, and the daemon starts when it is asked
 // to and ends when it is asked to. TestAttacksBite shows that each attack succeeds against a daemon
 // without its guard.
 //

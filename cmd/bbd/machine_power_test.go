@@ -28,7 +28,7 @@ import (
 )
 
 // One machine runs a daemon with its state, its disk tier and its store on one journaled file
-// system. The machine is emulated, and its power is cut: the emulator is killed, and with it go the
+// system. The machine is emulated, and its power is cut. The emulator is killed, and with it go the
 // memory, the page cache, and some of the drive's write cache. The clients and the history are
 // here, outside. scripts/power.sh makes the machine's files.
 

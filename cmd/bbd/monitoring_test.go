@@ -22,8 +22,8 @@ import (
 	"forebay/internal/porttest"
 )
 
-// prometheusTools returns the folder with prometheus and promtool. Without them nothing is
-// tested, except where CI is set: there they have to be had.
+// prometheusTools returns the folder with prometheus and promtool. Without them nothing is tested,
+// except where CI is set. There they have to be had.
 func prometheusTools(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("../../scripts/prometheus.sh").Output()

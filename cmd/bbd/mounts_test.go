@@ -147,7 +147,7 @@ func testMountThatHangs(t *testing.T) {
 	}
 }
 
-// A buffer's file system is not mounted any more, while the daemon runs or when it starts: nothing
+// A buffer's file system is not mounted any more, while the daemon runs or when it starts. Nothing
 // is flushed to the directory below the mount point, and all is flushed when it is back.
 func TestStoreNotMounted(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T) {

@@ -179,10 +179,10 @@ func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
 	return len(story)
 }
 
-// byMessages lets a daemon that is not started yet serve TCP, and returns a function that
-// connects to it so that bytes come in messages. This process serves the disk: a mapped region
-// on it would be read by a fault that only this process answers, and a garbage collection that
-// begins meanwhile waits for the fault, with everything else.
+// byMessages lets a daemon that is not started yet serve TCP, and returns a function that connects
+// to it so that bytes come in messages. This process serves the disk. A mapped region on it would
+// be read by a fault that only this process answers, and a garbage collection that begins meanwhile
+// waits for the fault, with everything else.
 func byMessages(t *testing.T, d *bbdtest.Daemon) func() *client.Client {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -273,7 +273,7 @@ func TestPowerCutAfterRemoval(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The last file may stay in memory: its segment is not full.
+	// The last file may stay in memory, since its segment is not full.
 	for deadline := time.Now().Add(2 * time.Minute); statusOf(t, c).Disk.Live < 5*3<<20; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the disk tier has %d bytes", statusOf(t, c).Disk.Live)

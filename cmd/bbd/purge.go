@@ -12,8 +12,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// newPurgeCommand returns `bbd purge`, the opposite of bbd --dev: nothing is left,
-// neither memory nor mount nor files.
+// newPurgeCommand returns `bbd purge`, the opposite of bbd --dev. Nothing is left, neither memory
+// nor mount nor files.
 func newPurgeCommand() *cobra.Command {
 	var dir string
 	var discard bool
@@ -38,7 +38,7 @@ files that were never flushed. Drain first what you want to keep.`,
 	return cmd
 }
 
-// purge fails while a daemon runs: the store's lock is held then.
+// purge fails while a daemon runs. The store's lock is held then.
 func purge(cmd *cobra.Command, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// TestLogWithoutItsEnd: a log whose end is missing is served without it. Nothing that was acknowledged is lost: it is
+// TestLogWithoutItsEnd: a log whose end is missing is served without it. Nothing that was acknowledged is lost. It is
 // under its name, or one that it had. The daemon logs that names may be old.
 func TestLogWithoutItsEnd(t *testing.T) {
 	if testing.Short() {
@@ -222,7 +222,7 @@ func (r *rebuilding) fill() {
 	r.move(b, "over", "replaced")
 	r.move(b, "was", "is")
 	r.transact(b)
-	// A rename and a removal follow on the store at once: the log's remaining part of them would be lost with
+	// A rename and a removal follow on the store at once. The log's remaining part of them would be lost with
 	// it.
 	waitFor(t, "the store has followed", func() bool {
 		_, left := os.Stat(filepath.Join(r.store, "removed-flushed"))

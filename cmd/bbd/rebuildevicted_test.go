@@ -87,7 +87,7 @@ func TestRebuildEvicted(t *testing.T) {
 				lost[f.Path] = f.Became == "lost"
 			}
 			t.Logf("%+v", was)
-			// Memory may have dropped its last record of an evicted file: then it cannot be reported.
+			// Memory may have dropped its last record of an evicted file. Then it cannot be reported.
 			unnamed := func(path string) bool {
 				_, err := b.Stat(ctx, path)
 				_, listed := lost[path]

@@ -13,7 +13,7 @@ import (
 )
 
 // TestRebuildBeforeTheStoreFollows: the renames that the store was still to follow are lost with a damaged log. All the same a
-// drain puts each file under its name, however little of the log can be read: a clean file could be evicted otherwise, and its
+// drain puts each file under its name, however little of the log can be read. A clean file could be evicted otherwise, and its
 // readers would look for it under a name that the store does not have.
 func TestRebuildBeforeTheStoreFollows(t *testing.T) {
 	if testing.Short() {

@@ -88,7 +88,7 @@ func (r *rounds) work(t *testing.T, end func()) {
 	wg.Wait()
 }
 
-// judge ends a round: the daemon is dead. It judges the store, restarts the daemon, and judges the
+// judge ends a round. The daemon is dead. It judges the store, restarts the daemon, and judges the
 // buffer.
 func (r *rounds) judge(t *testing.T, fault durabletest.Event, restart func(), when string) {
 	t.Helper()

@@ -351,10 +351,10 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 	return c, nil
 }
 
-// idle is the time after its close at which the flush of a file begins when there is no
-// pressure. A file that is renamed or removed within it is not flushed in vain, and a burst
-// has the processors for itself: with 200 ms, time to durable was five times shorter and
-// the application went on half as soon (docs/performance.md, rows 16 and 17).
+// idle is the time after its close at which the flush of a file begins when there is no pressure. A
+// file that is renamed or removed within it is not flushed in vain, and a burst has the processors
+// for itself. With 200 ms, time to durable was five times shorter and the application went on half
+// as soon (docs/performance.md, rows 16 and 17).
 const idle = time.Second
 
 // storeRules keeps apart a list that is not there and one that is empty.

@@ -29,7 +29,7 @@ import (
 // older copy, or files in them are truncated or have bits flipped. The node with the files keeps
 // running, or starts again. Every acknowledged file is then under a name that it had, or below
 // .lost+found, with its last bytes, or is named. If the namespace cannot be used any more, that is
-// reported, and memory stays: with the folders set back whole, all of it is there.
+// reported, and memory stays. With the folders set back whole, all of it is there.
 func TestNamespaceDamaged(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "nats-server")
 	if out, err := exec.Command("go", "build", "-o", binary, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
@@ -407,7 +407,7 @@ func (o *owed) judge(v *view, found map[clustertest.Version][]string, named map[
 // loaded machine.
 const settleBound = 5 * time.Minute
 
-// settle looks until all is there, for at most settleBound: files that the namespace has forgotten
+// settle looks until all is there, for at most settleBound. Files that the namespace has forgotten
 // get their entries one after the other. Where errors say for as long as within that it is not, it
 // need not come.
 func (o *owed) settle(t *testing.T, c *client.Client, within time.Duration) *view {

@@ -14,8 +14,8 @@ import (
 	"forebay/internal/clustertest"
 )
 
-// A daemon with the memory of its configuration's defaults, on a /dev/shm as containers have
-// it: it takes the present memory, logs that in one line, serves, and starts again.
+// A daemon with the memory of its configuration's defaults, on a /dev/shm as containers have it. It
+// takes the present memory, logs that in one line, serves, and starts again.
 func TestSmallShm(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{64, 256} {

@@ -38,7 +38,7 @@ func writeUntilTold(ctx context.Context, socket, dir string) error {
 			return nil
 		default:
 		}
-		// A commit whose answer went with the daemon may be carried out or not: it is done again.
+		// A commit whose answer went with the daemon may be carried out or not. It is done again.
 		err := client.ErrUnknownOutcome
 		for errors.Is(err, client.ErrUnknownOutcome) {
 			err = writeStopped(ctx, c, fmt.Sprintf("%s/%d", dir, file%stoppedNames), dir, file)

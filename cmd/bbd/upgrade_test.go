@@ -189,7 +189,7 @@ func wantUnsupported(t *testing.T, what string, err error, parts ...string) {
 	}
 }
 
-// A cluster of the previous version is upgraded daemon by daemon while clients work at each: the
+// A cluster of the previous version is upgraded daemon by daemon while clients work at each. The
 // versions read, write, rename, remove, drain and stage each other's files, no byte is wrong, and
 // functions of the new version are refused until all are new.
 func TestRollingUpgrade(t *testing.T) {

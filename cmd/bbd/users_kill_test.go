@@ -24,7 +24,7 @@ import (
 )
 
 // The buffer of an unprivileged user is flushed, restored, and staged in and out by store workers.
-// They are victims of their own: one is killed, or stopped as if its file system hung, and the
+// They are victims of their own. One is killed, or stopped as if its file system hung, and the
 // daemon is killed then, or soon afterwards.
 
 const (
@@ -198,7 +198,7 @@ func (s *inStager) stageIn(ctx context.Context, _ *client.Buffer) error {
 	})
 }
 
-// asUser has connections that fn makes be those of a user: it runs on a thread that is the user.
+// asUser has connections that fn makes be those of a user. It runs on a thread that is the user.
 // Then the thread is root's again. It must not end, since a daemon ends with the thread that has
 // started it.
 func asUser(uid int, fn func() error) error {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestDaemonKilled kills the daemon some times while programs work on the mount: no program
-// fails, and no byte is wrong.
+// TestDaemonKilled kills the daemon some times while programs work on the mount. No program fails,
+// and no byte is wrong.
 func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "tar", "diff", "git", "sqlite3", "dd", "cmp")

@@ -28,7 +28,7 @@ func program(t *testing.T, dir string, args ...string) string {
 }
 
 // inDir is a program that goes to a directory of the mount by itself. With Cmd.Dir, this process
-// would do that between fork and exec, in which Go's runtime keeps a processor: while the daemon is
+// would do that between fork and exec, in which Go's runtime keeps a processor. While the daemon is
 // away, as many such programs as there are processors stop this process, and nobody starts the
 // daemon again.
 func inDir(dir string, args ...string) *exec.Cmd {

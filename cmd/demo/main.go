@@ -1,6 +1,6 @@
-// Command demo shows the main job on real content: a burst is handed over at memory
-// speed, the daemon is killed in the middle of flushing, comes back, and everything arrives
-// in the store, byte for byte, and is served from memory still. `make demo` runs it.
+// Command demo shows the main job on real content. A burst is handed over at memory speed, the
+// daemon is killed in the middle of flushing, comes back, and everything arrives in the store, byte
+// for byte, and is served from memory still. `make demo` runs it.
 package main
 
 import (

@@ -57,7 +57,7 @@ type Reader interface {
 	Stat(ctx context.Context, name string) (Object, error)
 
 	// List calls fn for every object whose name begins with prefix, in no particular order, as it
-	// finds them: it holds no more than one page. An empty prefix means all. A prefix with a
+	// finds them. It holds no more than one page. An empty prefix means all. A prefix with a
 	// trailing slash means the objects below that directory. An error of fn ends the listing and is
 	// returned as it is. fn may call the store.
 	List(ctx context.Context, prefix string, fn func(Object) error) error
@@ -150,8 +150,8 @@ type PutOptions struct {
 	// the former object stays.
 	Last func(ctx context.Context) error
 	// Replaces is the Object.ETag of the object that should be under the name. "" means that none
-	// should be there. It spares stores that compare (S3) a request, and changes nothing else:
-	// without Keep, any object there is replaced.
+	// should be there. It spares stores that compare (S3) a request, and changes nothing else.
+	// Without Keep, any object there is replaced.
 	Replaces string
 	// Keep makes the Put fail with ErrForeign when another object than Replaces is under the
 	// name. That object stays.

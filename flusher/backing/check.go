@@ -45,8 +45,8 @@ func CheckRange(op, name string, off int64) error {
 	return nil
 }
 
-// Passing reports whether the same call may succeed later although nothing about
-// it is changed: the store was unreachable, full, busy, or got the bytes wrong.
+// Passing reports whether the same call may succeed later although nothing about it is changed. The
+// store was unreachable, full, busy, or got the bytes wrong.
 func Passing(err error) bool {
 	var source *SourceError
 	if err == nil || errors.As(err, &source) {
@@ -102,9 +102,9 @@ func ReadSource(name string, src Source, dst [][]byte, off, n int64) ([][]byte, 
 	return slices, crc, nil
 }
 
-// Touch runs f, which reads pieces of a source. They may be mapped memory that its user
-// has cut short: the fault is a SourceError of kind bb.Lost then. A system call that
-// reads them needs none of this.
+// Touch runs f, which reads pieces of a source. They may be mapped memory that its user has cut
+// short. The fault is a SourceError of kind bb.Lost then. A system call that reads them needs none
+// of this.
 func Touch(name string, f func() error) error {
 	err := mapped.Guard("put", name, f)
 	if fault := (*bb.Error)(nil); errors.As(err, &fault) && fault.Kind == bb.Lost {

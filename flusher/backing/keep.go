@@ -6,8 +6,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// ErrForeign is a target of errors.Is: a Put with PutOptions.Keep, a RemoveIf or a
-// RenameIf found an object under a name that is not the one it may replace, remove or move.
+// ErrForeign is a target of errors.Is. A Put with PutOptions.Keep, a RemoveIf or a RenameIf found
+// an object under a name that is not the one it may replace, remove or move.
 var ErrForeign = errors.New("conflict: the store has a file that this buffer did not write")
 
 // Foreign returns the error of an operation that keeps the object under a name.

@@ -44,13 +44,13 @@ type Owner struct {
 
 // Peers reports which daemons have ended.
 type Peers interface {
-	// Ended reports whether it is certain that a daemon's life is over. An instance that
-	// is not known has not ended: it may be another cluster's.
+	// Ended reports whether it is certain that a daemon's life is over. An instance that is not
+	// known has not ended, since it may be another cluster's.
 	Ended(instance bb.InstanceID, life uint64) bool
 }
 
-// NewOwner returns the owner for this process: its life is derived from values of the
-// kernel that only this run of it has.
+// NewOwner returns the owner for this process. Its life is derived from values of the kernel that
+// only this run of it has.
 func NewOwner(instance bb.InstanceID) Owner {
 	h := fnv.New64a()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // absent: pid and start time are enough
@@ -147,9 +147,9 @@ func (o Owner) Ended(name string) bool {
 	}
 }
 
-// Abandoned is Ended, and besides takes the work of an unknown instance for abandoned that
-// changed last so long ago. It is for stores whose unfinished work proves by its content
-// that it is ours: a name alone may be a user's.
+// Abandoned is Ended, and besides takes the work of an unknown instance for abandoned that changed
+// last so long ago. It is for stores whose unfinished work proves by its content that it is ours. A
+// name alone may be a user's.
 func (o Owner) Abandoned(name string, age time.Duration) bool {
 	instance, _, ok := parseTemp(name)
 	switch {

@@ -81,7 +81,7 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
-// TestReadErrors are passed on as they are: they are not the stream's fault.
+// TestReadErrors are passed on as they are, since they are not the stream's fault.
 func TestReadErrors(t *testing.T) {
 	gone := bb.E(bb.Unavailable, "get", "f", "connection reset")
 	for _, name := range []string{None, Zstd, S2} {

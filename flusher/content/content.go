@@ -13,9 +13,9 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Open opens a file's content in the store from an offset on, decompressed. The
-// codec is bb.Flushed.Codec. With one, the bytes before the offset are
-// read and dropped. It does not verify: the caller has the checksums.
+// Open opens a file's content in the store from an offset on, decompressed. The codec is
+// bb.Flushed.Codec. With one, the bytes before the offset are read and dropped. It does not verify.
+// The caller has the checksums.
 func Open(ctx context.Context, store backing.Store, path, codecName string, offset int64) (io.ReadCloser, error) {
 	if codecName == codec.None {
 		return store.Get(ctx, path, offset, -1)

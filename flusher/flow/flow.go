@@ -51,7 +51,7 @@ func (p *Pace) Begin(now time.Time) {
 	}
 }
 
-// End ends the spell: the queue is empty.
+// End ends the spell. The queue is empty.
 func (p *Pace) End() { *p = Pace{} }
 
 // Add counts bytes that were flushed.

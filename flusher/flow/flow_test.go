@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A rate that has decayed must not be read as one: the time left would be years.
+// A rate that has decayed must not be read as one. The time left would be years.
 func TestRateOfSilentStore(t *testing.T) {
 	now := time.Now()
 	var r Rate

@@ -8,9 +8,9 @@ import (
 // A buffer whose job ends soon should be clean by then. Its dirty bytes and the pace of its flushes
 // show whether it will be.
 const (
-	// maxUrge is how many shares a buffer may have at most: the others are to get on too.
+	// maxUrge is how many shares a buffer may have at most. The others are to get on too.
 	maxUrge = 8
-	// ease is the part of the time left that a buffer may need before it is urged: later writes of
+	// ease is the part of the time left that a buffer may need before it is urged. Later writes of
 	// the job will be dirty too.
 	ease = 0.8
 	// Of a buffer that nothing is known of, a job's last minutes count as too short.

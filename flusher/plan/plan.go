@@ -50,12 +50,12 @@ type Limits struct {
 	Small     int64
 	PerWorker int
 	DirtyAge  time.Duration // oldest that a dirty byte may get before its flush begins
-	// Idle is how long a closed file is left alone without pressure: it may be renamed, removed or
-	// written again, together with files around it.
+	// Idle is how long a closed file is left alone without pressure, since it may be renamed,
+	// removed or written again, together with files around it.
 	Idle time.Duration
 }
 
-// Units returns how much of its bounds a file takes: a worker has PerWorker units, of which a small file takes small (0: one), and any
+// Units returns how much of its bounds a file takes. A worker has PerWorker units, of which a small file takes small (0: one), and any
 // other file all. A bound holds back later starts while it is reached. The file that reaches it may take units beyond it, so that
 // small files cannot keep a large one waiting. Of large files alone, there are never more than the bound.
 func (l *Limits) Units(size int64, small int) int {
@@ -122,8 +122,8 @@ func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Clas
 
 // Input is all that a decision depends on.
 type Input struct {
-	// Items are the dirty files, or the oldest of each buffer: with n free workers,
-	// n of each are enough. Their order does not matter.
+	// Items are the dirty files, or the oldest of each buffer. With n free workers, n of each are
+	// enough. Their order does not matter.
 	Items   []Item
 	Buffers map[string]Buffer // those without an entry have nothing special
 	Limits  Limits
@@ -140,10 +140,10 @@ type Input struct {
 // when to call again if nothing changes until then (zero: never).
 //
 // Each user with something to flush has an equal share of the workers. Users below their share go
-// first, in any class: a user's haste is at that user's cost. Workers that they leave are lent, and
+// first, in any class. A user's haste is at that user's cost. Workers that they leave are lent, and
 // taken back as flights end. Then all of a class go before any of the next. Within a class, each
 // pick goes to the user that has had the fewest bytes, of that user to the buffer that has, and in
-// it to the oldest item. Of a buffer that would not be clean in time, only a part counts as had: it
+// it to the oldest item. Of a buffer that would not be clean in time, only a part counts as had. It
 // gets a larger share.
 func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)

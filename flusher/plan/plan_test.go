@@ -387,9 +387,9 @@ func TestWakeIsInTime(t *testing.T) {
 	}
 }
 
-// TestFairness keeps three buffers busy, one with large files, one with small ones,
-// one with empty ones: at no time has one had much more than another, and all of
-// each file's elders in its buffer went before it.
+// TestFairness keeps three buffers busy, one with large files, one with small ones, one with empty
+// ones. At no time has one had much more than another, and all of each file's elders in its buffer
+// went before it.
 func TestFairness(t *testing.T) {
 	const largest = 1 << 20
 	r := rand.New(rand.NewPCG(3, 3))

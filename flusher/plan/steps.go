@@ -27,7 +27,7 @@ type Step struct {
 	Bytes   int64     // of them
 }
 
-// Complete reports whether a step can be read whole: the file that is written last into it is there, none is
+// Complete reports whether a step can be read whole. The file that is written last into it is there, none is
 // open for writing, each was closed by its writers, and each can be had.
 func (s *Step) Complete() bool { return s.Marked != 0 && !s.Open && !s.Broken && !s.CutOff }
 

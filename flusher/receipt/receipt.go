@@ -1,4 +1,4 @@
-// Package receipt proves that files became durable: its lines have the store's confirmations, and a store is
+// Package receipt proves that files became durable. Its lines have the store's confirmations, and a store is
 // checked against them. It must never know a buffer, a queue, nor the way of a put.
 package receipt
 
@@ -34,7 +34,8 @@ type Receipt struct {
 	By         bb.NodeID
 	Layout     string // how the store had placed it; "": not known
 	Link       bool   // a symbolic link, whose content is its target
-	// NotKept are the names of extended attributes that the store does not have: it cannot keep them, or they were set since.
+	// NotKept are the names of extended attributes that the store does not have, since it cannot keep them, or they were set
+	// since.
 	NotKept []string
 }
 

@@ -28,7 +28,7 @@ const (
 )
 
 // Encode returns a source of the bytes as a codec compresses them, and the function that releases it. Large
-// ones lie in a file in dir. The plain bytes are checked on the way: a store never gets silently wrong bytes.
+// ones lie in a file in dir. The plain bytes are checked on the way. A store never gets silently wrong bytes.
 func Encode(ctx context.Context, dir, name string, src backing.Source) (backing.Source, func(), error) {
 	if name == codec.None {
 		return src, func() {}, nil

@@ -212,7 +212,7 @@ func mayBeLink(o *backing.Object) bool {
 	return o.IsLink() || !o.HasMode && 0 < o.Size && o.Size <= bb.MaxTarget
 }
 
-// whole copies a small object, or makes the symbolic link that it stands for: a store without directories shows
+// whole copies a small object, or makes the symbolic link that it stands for. A store without directories shows
 // that when the object is read, and not in a listing.
 func (in *stageIn) whole(ctx context.Context, o backing.Object, target string) error {
 	r, err := in.from.Get(ctx, o.Name, 0, o.Size)

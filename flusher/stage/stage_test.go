@@ -360,7 +360,7 @@ func TestOut(t *testing.T) {
 }
 
 // A file changes between the moment at which a stage-out finds it and the one at which it opens it,
-// as it does while a cluster plans: the copy gets the time of its own bytes, so that the next
+// as it does while a cluster plans. The copy gets the time of its own bytes, so that the next
 // stage-out copies the file's content of then.
 func TestOutWhileFileChanges(t *testing.T) {
 	store, err := posix.Open(t.TempDir(), posix.Options{})

@@ -82,7 +82,7 @@ func (op *Op) Follow(l owned.Ledger) {
 	}
 }
 
-// Owned is an object that may be the buffer's: if it is one of those flushed under its name, or of
+// Owned is an object that may be the buffer's. If it is one of those flushed under its name, or of
 // those that flushes may have put there without a record.
 type Owned struct {
 	Object   string

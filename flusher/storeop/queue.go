@@ -92,8 +92,8 @@ func (op *Pending) Attempts() int { return op.attempts }
 // Err returns how the last attempt failed, or nil if none has.
 func (op *Pending) Err() error { return op.err }
 
-// Retry tries operations that failed at once. The failure of an attempt in progress
-// is of before: its cause may have been mended since.
+// Retry tries operations that failed at once. The failure of an attempt in progress is of before,
+// since its cause may have been mended since.
 func (q *Queue) Retry() {
 	for _, op := range q.ops {
 		op.gaveUp, op.notBefore, op.outdated = false, time.Time{}, op.carrying

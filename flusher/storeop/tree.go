@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// moveAtOnce is how many objects of a tree are moved at a time: each waits for the store.
+// moveAtOnce is how many objects of a tree are moved at a time. Each waits for the store.
 const moveAtOnce = 16
 
 // moveTree moves objects of a buffer from below one directory to below another, and removes the

@@ -25,12 +25,12 @@ type Job interface {
 	Source() backing.Source
 	// Damage checks the bytes piece by piece after a Put has found that the whole has another
 	// checksum, and returns an error that names the piece that is wrong, or nil if none is any more.
-	// It calls progress from time to time: a large file takes long.
+	// It calls progress from time to time. A large file takes long.
 	Damage(ctx context.Context, progress func()) error
 	// Done records the store's confirmation in the namespace. The file is clean only when it
-	// returns nil. It must be idempotent: after an error, or a crash, the file is flushed again.
-	// bb.NotFound: the file went away, and the new object is removed from the store. Generation is
-	// left to the job.
+	// returns nil. It must be idempotent. After an error, or a crash, the file is flushed again.
+	// bb.NotFound means that the file went away. Then the new object is removed from the store.
+	// Generation is left to the job.
 	Done(ctx context.Context, flushed bb.Flushed) error
 	// Close unpins the bytes. It is called once.
 	Close()
@@ -82,7 +82,7 @@ type Watch interface {
 	Target(object string, isNew bool)
 	// GivenUp reports whether the upload may change nothing any more.
 	GivenUp() bool
-	// MayName is asked right before the object gets its name, MayRecord before Job.Done: from then on the upload is not
+	// MayName is asked right before the object gets its name, MayRecord before Job.Done. From then on the upload is not
 	// cancelled. An error ends it.
 	MayName() error
 	MayRecord() error
@@ -141,7 +141,7 @@ func (u *Upload) Do(ctx context.Context) Result {
 	return r
 }
 
-// damaged reports whether a Put failed by the bytes that it was to write: they have another checksum,
+// damaged reports whether a Put failed by the bytes that it was to write. They have another checksum,
 // or their memory is gone.
 func damaged(err error) bool {
 	source := (*backing.SourceError)(nil)

@@ -120,7 +120,7 @@ func (b Backing) Param(key string) string {
 // Endpoint returns the endpoint that the URL of a service names. "" means the site's, or none.
 func (b Backing) Endpoint() string { return b.Param("endpoint") }
 
-// server returns a text that is the same for two endpoints of one server, however they are written: the default
+// server returns a text that is the same for two endpoints of one server, however they are written. The default
 // port of a scheme is left out, host names are in lower case, and the path of the whole server may end with a
 // slash. A text that is no URL of a host is itself.
 func (b Backing) server() string {

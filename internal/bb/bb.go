@@ -131,7 +131,7 @@ func (t EntryType) String() string {
 	}
 }
 
-// Special reports whether entries of the type are neither files nor directories: they have no bytes in memory. A
+// Special reports whether entries of the type are neither files nor directories. They have no bytes in memory. A
 // symbolic link is flushed as a file whose content is its target. Of the others the daemon keeps the name alone.
 func (t EntryType) Special() bool { return t == TypeSymlink || t == TypeFIFO || t == TypeSocket }
 
@@ -261,7 +261,7 @@ func (e *Entry) SetBefore(replaced Flushed, attempts []Content) {
 
 // Closing is the place of a generation's close in the order of the namespace's changes. It depends on no clock,
 // no client can set it, and renames and changes of attributes keep it. A generation has none if one of its
-// writers left without a close: its end was made up by the daemon.
+// writers left without a close, since its end was made up by the daemon.
 type Closing struct {
 	Generation Generation // that was closed; 0: none was
 	Revision   uint64     // of the entry that the close stored; 0, when it is stored: of that entry itself
@@ -343,12 +343,12 @@ type Content struct {
 	Checksum uint64 // CRC-64/NVME
 }
 
-// MaxAttempts bounds Before.Attempts. The oldest go first: their contents are in conflict with the
-// file then, if they are on the store, and nothing is replaced or lost.
+// MaxAttempts bounds Before.Attempts. The oldest go first, since their contents are in conflict
+// with the file then, if they are on the store, and nothing is replaced or lost.
 const MaxAttempts = 64
 
 // Unrecorded returns the contents that the store may hold under the file's name without a record,
-// the oldest first: a flush puts an object before the namespace records it.
+// the oldest first. A flush puts an object before the namespace records it.
 func (e *Entry) Unrecorded() []Content {
 	switch state := e.State(); {
 	case e.IsDir() || state == StateClean:

@@ -73,9 +73,9 @@ type Error struct {
 	Unknown bool
 }
 
-// ErrUnknownOutcome marks, as a target of errors.Is, the unknown outcome of a change that
-// failed: it may have been carried out, or may be yet. A change whose error does not match
-// was not carried out, and never will be.
+// ErrUnknownOutcome marks, as a target of errors.Is, the unknown outcome of a change that failed.
+// It may have been carried out, or may be yet. A change whose error does not match was not carried
+// out, and never will be.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
 // MaybeDone returns err as the error of a change of which a part, or all, may have been

@@ -30,7 +30,7 @@ type FlushRule struct {
 // makes visible with all other files.
 func StepMarkers() []string { return []string{".metadata", "checkpoint.json"} }
 
-// MaxFlushRules bounds the flush rules of a buffer: each is compared with each directory of a path.
+// MaxFlushRules bounds the flush rules of a buffer. Each is compared with each directory of a path.
 const MaxFlushRules = 32
 
 // maxStepDigits bounds the numbers of steps.
@@ -100,7 +100,7 @@ func FlushRules(texts []string) (rules []FlushRule) {
 	return rules
 }
 
-// unread is Every of a rule that could not be read: its Pattern is all of its text.
+// unread is Every of a rule that could not be read. Its Pattern is all of its text.
 const unread = -1
 
 // FlushRuleTexts writes rules.

@@ -22,7 +22,7 @@ func Hidden(path string) bool {
 // TxnID is a transaction's, within its buffer.
 type TxnID uint64
 
-// TxnIDOf is that of a user's key: the same key is the same transaction.
+// TxnIDOf is that of a user's key. The same key is the same transaction.
 func TxnIDOf(uid uint32, key string) TxnID {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint32([]byte(key), uid))
 	return TxnID(max(binary.LittleEndian.Uint64(sum[:]), 1))
@@ -40,7 +40,7 @@ func ParseTxnID(s string) (TxnID, error) {
 	return TxnID(n), nil
 }
 
-// Txn is a transaction: the output of tasks in a hidden tree becomes part of a directory, in one step.
+// Txn is a transaction. The output of tasks in a hidden tree becomes part of a directory, in one step.
 //
 //	open ──▶ committing ──▶ replacing ──▶ folding ──▶ folded
 //	   │          │        └── readers see the output ──

@@ -60,7 +60,7 @@ type process struct {
 // stopped, and its memory freed, when the test ends.
 func New(tb testing.TB, args ...string) *Daemon {
 	tb.Helper()
-	// A unix socket's path has at most 107 bytes (unix(7)): the test's own folder may be deeper.
+	// A unix socket's path has at most 107 bytes (unix(7)). The test's own folder may be deeper.
 	dir, err := os.MkdirTemp("", "bbd")
 	if err != nil {
 		tb.Fatal(err)
@@ -117,15 +117,15 @@ func StartAll(tb testing.TB, daemons ...*Daemon) {
 	}
 }
 
-// testMemory is a daemon's memory unless a test sets another size: several run at a time, each of
+// testMemory is a daemon's memory unless a test sets another size. Several run at a time, each of
 // which would take a quarter of the machine's.
 const testMemory = "512MiB"
 
 // startTime is how long a daemon may take until it serves.
 const startTime = 60 * time.Second
 
-// Build builds the daemon's binary if nobody has: a TryStart on another goroutine must
-// not, since it could not end the test.
+// Build builds the daemon's binary if nobody has. A TryStart on another goroutine must not, since
+// it could not end the test.
 func (d *Daemon) Build() {
 	d.tb.Helper()
 	d.binary()
@@ -264,8 +264,8 @@ func (d *Daemon) Kill() { d.end(syscall.SIGKILL) }
 // Stop ends the daemon with SIGTERM and waits until it is gone.
 func (d *Daemon) Stop() { d.end(syscall.SIGTERM) }
 
-// Pause stops the daemon's process in its tracks (SIGSTOP): its connections stay, and
-// nobody answers. Resume lets it continue.
+// Pause stops the daemon's process in its tracks (SIGSTOP). Its connections stay, and nobody
+// answers. Resume lets it continue.
 func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
@@ -278,8 +278,8 @@ func (d *Daemon) signal(sig syscall.Signal) {
 	}
 }
 
-// Crash is Kill of the whole machine: the memory tier is gone, the state folder and the
-// disk tier stay. The next Start is a new instance. The daemon needs a Config.
+// Crash is Kill of the whole machine. The memory tier is gone, the state folder and the disk tier
+// stay. The next Start is a new instance. The daemon needs a Config.
 func (d *Daemon) Crash() {
 	d.tb.Helper()
 	d.Kill()
@@ -307,8 +307,7 @@ func (d *Daemon) Wipe() {
 	}
 }
 
-// stopTime is how long a daemon may take to end: a graceful stop flushes nothing by
-// default.
+// stopTime is how long a daemon may take to end. A graceful stop flushes nothing by default.
 const stopTime = 30 * time.Second
 
 func (d *Daemon) end(sig syscall.Signal) {
@@ -333,8 +332,8 @@ func (d *Daemon) end(sig syscall.Signal) {
 // workersTime is how long store workers may take to end after their daemon.
 const workersTime = 10 * time.Second
 
-// awaitWorkers waits for the daemon's store workers, which the kernel ends with it: a system call
-// that one is in may still change the store. Each holds a lock. A worker that hangs is not waited for.
+// awaitWorkers waits for the daemon's store workers, which the kernel ends with it. A system call that
+// one is in may still change the store. Each holds a lock. A worker that hangs is not waited for.
 func (d *Daemon) awaitWorkers() {
 	held, _ := filepath.Glob(filepath.Join(d.Dir, "store-workers.d", "*")) // asuser.DirName
 	end := time.Now().Add(workersTime)

@@ -67,7 +67,7 @@ var (
 // loads no library that could replace it. So everything in the process has the wrong time, the
 // libraries too, and the product has no switch for it.
 //
-// The other packages are those of bbd: the changed package takes the place of the library's when
+// The other packages are those of bbd. The changed package takes the place of the library's when
 // all are linked. A build with an overlay would compile everything again that imports time, which
 // is nearly everything.
 func clockBinary(tb testing.TB, ahead time.Duration) string {
@@ -93,7 +93,7 @@ func clockBinary(tb testing.TB, ahead time.Duration) string {
 const readClock = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()"
 
 // clockOverlay returns the new text of a file of package time. The package's exports have to stay,
-// its functions' lines and the number of its objects, too: the other packages were compiled with it.
+// its functions' lines and the number of its objects, too. The other packages were compiled with it.
 func clockOverlay(seconds int64) (map[string]string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -224,7 +224,7 @@ esac
 exec "$tool" "$@"
 `
 
-// compileLinked is compileChanged of one package alone: all others are linked as they are. The
+// compileLinked is compileChanged of one package alone. All others are linked as they are. The
 // package's exports must be unchanged, which the linker checks. The names of its files are part of
 // that, so the overlay's are trimmed.
 func compileLinked(name, pkg string, changed map[string]string) (string, error) {
@@ -279,7 +279,7 @@ func compileAt(source, root, name, pkg string, args ...string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	// Packages are tested in parallel: one of them builds, the others find it built.
+	// Packages are tested in parallel. One of them builds, the others find it built.
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return "", err
@@ -305,7 +305,7 @@ var (
 )
 
 // releaseBinary is bbd as it was at a commit of this repository's history. The test fails where the
-// history is not there: files of an older release cannot be made up.
+// history is not there. Files of an older release cannot be made up.
 func releaseBinary(tb testing.TB, commit string) string {
 	tb.Helper()
 	releaseMu.Lock()

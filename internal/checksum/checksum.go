@@ -46,7 +46,7 @@ func Copy(dst, src []byte, crc uint64) uint64 {
 const copyOutBlock = 256 << 10
 
 // CopyOut copies src to dst, which must be at least as long, and returns the checksum that crc and
-// the copy have. It is for memory that others may change, such as that of regions: the checksum is
+// the copy have. It is for memory that others may change, such as that of regions. The checksum is
 // of the bytes that dst has, even if src changes meanwhile. Copy would accept bytes that came
 // between its two reads of src.
 func CopyOut(dst, src []byte, crc uint64) uint64 {

@@ -78,7 +78,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// shared maps memory twice: bytes written to one mapping are read from the other.
+// shared maps memory twice. Bytes written to one mapping are read from the other.
 func shared(t *testing.T, n int) (a, b []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("checksum", unix.MFD_CLOEXEC)

@@ -139,7 +139,7 @@ func (c *Credentials) Own() *x509.Certificate {
 
 // Server returns the configuration of a daemon's listener. A dialler need not present a
 // certificate, as there are other proofs. One that is presented must be of the authority. Sessions
-// are not resumed: every connection is checked.
+// are not resumed. Every connection is checked.
 func (c *Credentials) Server() *tls.Config {
 	if c == nil {
 		return nil
@@ -153,7 +153,7 @@ func (c *Credentials) Server() *tls.Config {
 	}}
 }
 
-// Client returns the configuration for connections to a daemon: the listener must present a daemon's
+// Client returns the configuration for connections to a daemon. The listener must present a daemon's
 // certificate.
 func (c *Credentials) Client() *tls.Config {
 	if c == nil {

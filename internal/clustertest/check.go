@@ -425,8 +425,7 @@ func (k *checker) lost(o Observation, p string, s Seen, may set[Version]) {
 	}
 }
 
-// renames judges those that may or may not have been done: they are one change of two
-// names.
+// renames judges those that may or may not have been done, since they are one change of two names.
 func (k *checker) renames() {
 	for from, effects := range k.effects {
 		for _, e := range effects {
@@ -464,7 +463,7 @@ func (k *checker) store() {
 }
 
 // ever reports whether a file that has had a path has ever held a version, under this name or one
-// before: a rename takes along the store's object of the file, which is older if the newest was not
+// before. A rename takes along the store's object of the file, which is older if the newest was not
 // flushed yet.
 func (k *checker) ever(path string, v Version, visited set[string]) bool {
 	visited[path] = true

@@ -8,7 +8,7 @@ import (
 	"forebay/client"
 )
 
-// story builds journals by hand: each operation takes 10 ns of a common clock, unless it has other
+// story builds journals by hand. Each operation takes 10 ns of a common clock, unless it has other
 // times, and has a second.
 type story struct {
 	now      int64

@@ -22,7 +22,7 @@ func LookAtStore(root string) (l StoreLook, err error) {
 	return l, err
 }
 
-// durable judges contents by the rules of durabletest: files of a confirmed drain are on the store
+// durable judges contents by the rules of durabletest. Files of a confirmed drain are on the store
 // bit for bit, objects on the store stay there, and absent files are named.
 func (k *checker) durable(journals []Journal, observations []Observation) {
 	d := &durability{checker: k, versions: map[Version]durabletest.Version{Absent: {}}}
@@ -98,7 +98,7 @@ func (d *durability) event(r *Record) {
 }
 
 // looks takes over the observations. Nothing changed any more when the nodes were read, so they
-// count as read before the drain: it had to save the files that they showed.
+// count as read before the drain. It had to save the files that they showed.
 func (d *durability) looks(observations []Observation) (all []durabletest.Observation) {
 	for _, l := range d.world.Looks {
 		d.last = max(d.last, l.End)

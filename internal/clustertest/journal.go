@@ -16,7 +16,7 @@ import (
 // Op names an operation of the workload.
 type Op string
 
-// The operations. Files are their client's own, but for Create: all clients try to make the same
+// The operations. Files are their client's own, but for Create. All clients try to make the same
 // files, each of which one may.
 const (
 	Put    Op = "put"    // make a version the content of Path: create, write, close

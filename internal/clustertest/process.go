@@ -34,8 +34,8 @@ type Options struct {
 // workerEnv holds the Options of a process that is a client.
 const workerEnv = "FOREBAY_TEST_WORKER"
 
-// Main is for the first line of a package's TestMain: in a process that Start has
-// started it is a client, and does not return.
+// Main is for the first line of a package's TestMain. In a process that Start has started it is a
+// client, and does not return.
 func Main() {
 	text := os.Getenv(workerEnv)
 	if text == "" {
@@ -134,7 +134,7 @@ func (c *Client) Stop() {
 	}
 }
 
-// ask asks the client to end, once: a second signal would kill it.
+// ask asks the client to end, once. A second signal would kill it.
 func (c *Client) ask() {
 	if !c.asked && !c.over {
 		c.asked = true

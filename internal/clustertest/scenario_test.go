@@ -193,7 +193,7 @@ func (s *scenario) lookAtStore() StoreLook {
 // enough operations of a kind make a test of it.
 const enough = 100
 
-// forget declares a node dead as soon as the others accept that: before, the answer is busy.
+// forget declares a node dead as soon as the others accept that. Before, the answer is busy.
 func (s *scenario) forget(node admin.NodeID) {
 	s.t.Helper()
 	c := dial(s.t, s.daemons[0])

@@ -22,8 +22,8 @@ const Shared = "shared"
 const turn = 50 * time.Millisecond
 
 // worker is one client, in a process of its own, and its certain knowledge of the files of its
-// directory. The path of an operation without a certain end is left alone for ever: its effect may
-// come late.
+// directory. The path of an operation without a certain end is left alone for ever, since its
+// effect may come late.
 type worker struct {
 	o     Options
 	b     *client.Buffer

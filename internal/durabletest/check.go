@@ -254,7 +254,7 @@ func (j *judge) file(p string, f Found) {
 	}
 }
 
-// forgotten reports whether a namespace that forgets explains the observation: then missing files
+// forgotten reports whether a namespace that forgets explains the observation. Then missing files
 // are below LostAndFound or named.
 func (j *judge) forgotten(p string, may set) bool {
 	if !slices.ContainsFunc(j.faults, func(f *Event) bool { return f.Forgets && f.Begin <= j.End }) {

@@ -1,6 +1,6 @@
 package durabletest
 
-// A folder to which stage-outs copy is no store: no name in it follows a rename or a removal of the
+// A folder to which stage-outs copy is no store. No name in it follows a rename or a removal of the
 // buffer. A file of it is the copy of the last stage-out that is done, or of one that began since,
 // or ran beside it and was cut off:
 //

@@ -164,8 +164,8 @@ func (h *History) Fault(e Event) {
 	h.k.add(e)
 }
 
-// Over records that no operation of an unknown outcome can be carried out any more: their processes
-// are dead.
+// Over records that no operation of an unknown outcome can be carried out any more, since their
+// processes are dead.
 func (h *History) Over() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,7 +181,7 @@ func (h *History) Observe(o Observation) []Violation {
 	return h.k.judge(&o)
 }
 
-// Judge is Observe of a possible state: it does not count as known afterwards.
+// Judge is Observe of a possible state. It does not count as known afterwards.
 func (h *History) Judge(o Observation) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

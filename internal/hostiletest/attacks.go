@@ -24,7 +24,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// attacker is the user who attacks. No attack depends on time: each is made whole, with any answers
+// attacker is the user who attacks. No attack depends on time. Each is made whole, with any answers
 // of the daemon, and fails the test if it succeeds, or could not be made.
 type attacker struct {
 	*task
@@ -146,7 +146,7 @@ func attack(t *task) (r Result, err error) {
 	return r, nil
 }
 
-// isVoid reports whether an attack could not be made: the daemon had nothing for the attacker, an
+// isVoid reports whether an attack could not be made. The daemon had nothing for the attacker, an
 // earlier attack has cut the memory, or a restart came between.
 func isVoid(err error) bool {
 	for _, kind := range []error{errVoid, client.ErrBusy, client.ErrNoSpace, client.ErrLost, client.ErrUnavailable, client.ErrUnknownOutcome} {
@@ -220,7 +220,7 @@ func (a *attacker) ask(e event) error {
 	return err
 }
 
-// awaitVictim waits until the victim has begun a round and ended it: the victim can work despite
+// awaitVictim waits until the victim has begun a round and ended it. The victim can work despite
 // all that the attacker holds now.
 func (a *attacker) awaitVictim() error {
 	if !a.HasVictim {

@@ -117,7 +117,7 @@ func (r forgedRecord) write(segment []byte, top int, nonce uint64) (low int) {
 // polynomial is that of CRC-64/NVME, reflected.
 const polynomial = 0x9a6c9329ac4bc9b5
 
-// collide chooses the last 8 bytes of content so that its checksum is a wanted one: a checksum is
+// collide chooses the last 8 bytes of content so that its checksum is a wanted one. A checksum is
 // no proof of an author.
 func collide(content []byte, want uint64) {
 	var table [256]uint64

@@ -47,14 +47,14 @@ type Options struct {
 	// certificate and key, which the attacker has. Zero: there is no TLS.
 	TLS clustercert.Files
 
-	// Restart restarts the daemon: it is killed, or stopped in order. It is called on the
-	// test's goroutine. nil: attacks that need a restart are left out.
+	// Restart restarts the daemon. It is killed, or stopped in order. It is called on the test's
+	// goroutine. nil: attacks that need a restart are left out.
 	Restart func(kill bool)
 
 	// Alive fails the test where the daemon has ended by itself.
 	Alive func()
 
-	// Stuck fails the test, and shows the daemon's goroutines: the victim has made no round for two thirds
+	// Stuck fails the test, and shows the daemon's goroutines. The victim has made no round for two thirds
 	// of Patience, longer than any takes.
 	Stuck func()
 }

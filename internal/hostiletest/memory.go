@@ -99,7 +99,7 @@ func (a *attacker) leased(most int) (paths []string, err error) {
 	return paths, nil
 }
 
-// populated waits until the daemon has populated its memory: until then it refuses leases that do not
+// populated waits until the daemon has populated its memory. Until then it refuses leases that do not
 // wait, for any share of a user.
 func (a *attacker) populated() error {
 	ctx, cancel := a.within()

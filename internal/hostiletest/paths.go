@@ -73,7 +73,7 @@ func (a *attacker) fifos() error {
 	return a.refused(someObject+"&ca="+a.fifo, someObject+"&credentials="+a.fifo, fileURL(a.fifo), fileURL(pipe))
 }
 
-// namedFiles names files for the daemon to read that are too large, are endless, or are root's: the
+// namedFiles names files for the daemon to read that are too large, are endless, or are root's. The
 // error for these does not show whether they are there.
 func (a *attacker) namedFiles() error {
 	large := filepath.Join(a.Dir, "large.pem")

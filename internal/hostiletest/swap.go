@@ -16,13 +16,13 @@ import (
 
 // A check of a path and its use are two walks of it. Between two walks a user may replace a directory
 // of the path with a link. A race between them meets that moment now and then. Here it is met each
-// time: the directory lies in a file system that replaces it after so many lookups of its name, and
+// time. The directory lies in a file system that replaces it after so many lookups of its name, and
 // the attack is made with each number of them.
 
 // linkToRoots is the name of the link in that file system.
 const linkToRoots = "link"
 
-// swapAfter is the name whose lookup arms a directory: after so many lookups more, its name leads to
+// swapAfter is the name whose lookup arms a directory. After so many lookups more, its name leads to
 // the link.
 func swapAfter(dir string, lookups int) string { return fmt.Sprint(dir, "@", lookups) }
 

@@ -22,10 +22,10 @@
 // for an exclusive one, without acquiring it. Go clients use locks of open files (F_OFD_SETLK),
 // others may use those of a process (F_SETLK), which conflict with them alike. A client that locks
 // after its session has ended may come too late, so it checks the session once more when it has the
-// lock: the daemon ends a session before it frees its segments. Clients of earlier releases lock
+// lock. The daemon ends a session before it frees its segments. Clients of earlier releases lock
 // nothing. Their memory is free as before.
 //
-// A reader may lock its mapped and pinned segments, too: a daemon that starts again finds the lock,
+// A reader may lock its mapped and pinned segments, too. A daemon that starts again finds the lock,
 // as a writer's, and the segment stays as it is until the reader has left.
 package leaselock
 

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold is the process of TestEndOfProcess: it has a lock until it is killed.
+// hold is the process of TestEndOfProcess. It has a lock until it is killed.
 func hold(path string) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err == nil {

@@ -23,7 +23,7 @@ func (m *Mutex[R]) Lock() {
 	h.add(m, rankOf[R]())
 }
 
-// TryLock is checked too, though it cannot wait: its caller would wait elsewhere.
+// TryLock is checked too, though it cannot wait, since its caller would wait elsewhere.
 func (m *Mutex[R]) TryLock() bool {
 	h := ofGoroutine()
 	h.check(rankOf[R]())

@@ -28,7 +28,7 @@ const (
 	onMDT      = 0x100 // LOV_PATTERN_MDT
 )
 
-// parse reads and checks a new layout, as lod_verify_striping of lustre/lod/lod_lov.c does: the metadata server
+// parse reads and checks a new layout, as lod_verify_striping of lustre/lod/lod_lov.c does. The metadata server
 // refuses a layout by EINVAL. A component on the metadata target is made as short as the parameter dom_stripesize
 // (most) allows, or left out (lod_dom_stripesize_choose).
 func parse(v []byte, most int64) ([]component, syscall.Errno) {
@@ -120,7 +120,7 @@ func parseOne(v []byte) (c component, errno syscall.Errno) {
 	return c, 0
 }
 
-// attr is the result of getxattr for a file: the targets of each object are behind their component. One plain layout
+// attr is the result of getxattr for a file. The targets of each object are behind their component. One plain layout
 // has the number of its objects as its count (ll_getxattr_lov of lustre/llite/xattr.c).
 func attr(comps []component) []byte {
 	n := binary.NativeEndian

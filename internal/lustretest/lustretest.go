@@ -201,7 +201,7 @@ func (f *FS) Used(k Kind, id uint32) int64 {
 	return f.used[owner{k, id}]
 }
 
-// CheckServers prints the output of "lfs check servers" (do_target_check of lustre/utils/liblustreapi.c): a ping
+// CheckServers prints the output of "lfs check servers" (do_target_check of lustre/utils/liblustreapi.c). A ping
 // of a target whose server is away fails with EAGAIN.
 func (f *FS) CheckServers() string {
 	f.mu.Lock()

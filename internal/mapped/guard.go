@@ -10,11 +10,11 @@ import (
 	"forebay/internal/bb"
 )
 
-// Guard runs f, which reads or writes mapped memory, and turns a fault there into an
-// error of kind bb.Lost: a user can cut the file of a mapping short at any time, and an
-// access beyond its end is a signal that would otherwise end the process. f runs in the
-// calling goroutine, and the accesses of goroutines that it starts are not guarded. A
-// deferred call of f runs before Guard returns, as in any panic.
+// Guard runs f, which reads or writes mapped memory, and turns a fault there into an error of kind
+// bb.Lost. A user can cut the file of a mapping short at any time, and an access beyond its end is
+// a signal that would otherwise end the process. f runs in the calling goroutine, and the accesses
+// of goroutines that it starts are not guarded. A deferred call of f runs before Guard returns, as
+// in any panic.
 func Guard(op, path string, f func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)

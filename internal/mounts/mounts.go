@@ -35,8 +35,8 @@ func List() ([]Mount, error) {
 	return parse(string(text)), nil
 }
 
-// Resolve returns the path of a directory as the kernel lists it, without opening it:
-// a dead mount cannot be opened.
+// Resolve returns the path of a directory as the kernel lists it, without opening it. A dead mount
+// cannot be opened.
 func Resolve(name string) (string, error) {
 	dir, err := filepath.Abs(name)
 	if err != nil {
@@ -106,11 +106,11 @@ func Dead(dir string, limit time.Duration) bool {
 // deadLimit bounds the time in which Unmount finds out whether a busy mount is dead.
 const deadLimit = 2 * time.Second
 
-// Unmount removes a mount. It fails with Busy while programs have files open there, unless
-// the mount is dead: those files cannot be closed in order.
+// Unmount removes a mount. It fails with Busy while programs have files open there, unless the
+// mount is dead, since those files cannot be closed in order.
 func Unmount(dir string) error { return takeAway(dir, false) }
 
-// Detach takes a mount away while programs have files open there: it ends when these are closed.
+// Detach takes a mount away while programs have files open there. It ends when these are closed.
 func Detach(dir string) error { return takeAway(dir, true) }
 
 func takeAway(dir string, lazy bool) error {

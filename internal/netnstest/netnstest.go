@@ -290,8 +290,8 @@ func onThread(there *os.File, f func() error) error {
 	return err
 }
 
-// DialContext connects from the host. The address is a literal one: a name would be
-// looked up on other threads.
+// DialContext connects from the host. The address is a literal one. A name would be looked up on
+// other threads.
 func (h *Host) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	if _, err := netip.ParseAddrPort(address); err != nil && !strings.HasPrefix(network, "unix") {
 		return nil, err

@@ -307,7 +307,7 @@ func TestWire(t *testing.T) {
 	testLinks(t, slow, other, set, slow.ClearNetem)
 }
 
-// testLinks checks lower bounds of time alone: a busy machine makes links slower.
+// testLinks checks lower bounds of time alone. A busy machine makes links slower.
 func testLinks(t *testing.T, slow, other *Host, set func(string), reset func()) {
 	t.Helper()
 	in, out := connect(t, other, echo(t, slow)), connect(t, slow, echo(t, other))

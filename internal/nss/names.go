@@ -53,7 +53,7 @@ func (n *Names) Group(ctx context.Context, name string) (uint32, error) {
 }
 
 func (n *Names) number(ctx context.Context, q query) (uint32, error) {
-	// A number is never a name: else a user whose name is another's number would have the other's rights.
+	// A number is never a name. Otherwise a user whose name is another's number would have the other's rights.
 	if id, err := strconv.ParseUint(q.name, 10, 32); err == nil {
 		return uint32(id), nil
 	}

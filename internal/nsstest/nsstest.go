@@ -79,7 +79,7 @@ func (s *Source) replace(name, text string) {
 	}
 }
 
-// Hang makes the source answer nothing about users until they are replaced again: each request waits
+// Hang makes the source answer nothing about users until they are replaced again. Each request waits
 // for the other end of a FIFO.
 func (s *Source) Hang() {
 	s.t.Helper()

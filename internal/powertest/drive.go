@@ -120,7 +120,7 @@ func (d *Drive) accept() {
 	}
 }
 
-// Lose decides which cached writes a loss of power undoes: each may be there, or not, or be torn.
+// Lose decides which cached writes a loss of power undoes. Each may be there, or not, or be torn.
 // It waits until the machine is off. It returns how many writes were cached, and how many of them
 // are there as a whole.
 func (d *Drive) Lose(rng *rand.Rand) (cached, kept int) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is a mounted file system. The process that mounts it does not map files of it: the
-// garbage collector would wait for a page fault that only this process can answer.
+// FS is a mounted file system. The process that mounts it does not map files of it. The garbage
+// collector would wait for a page fault that only this process can answer.
 type FS struct {
 	Dir string // where it is mounted
 
@@ -31,8 +31,8 @@ func Mount(tb testing.TB, dir string) *FS {
 	return mountWith(tb, dir, 0, false)
 }
 
-// MountJournaled is Mount of a file system that keeps the order of names: a sync of anything
-// makes all of them durable that there were by then, and removes those that were removed.
+// MountJournaled is Mount of a file system that keeps the order of names. A sync of anything makes
+// all of them durable that there were by then, and removes those that were removed.
 func MountJournaled(tb testing.TB, dir string) *FS {
 	tb.Helper()
 	return mountWith(tb, dir, 0, true)
@@ -91,7 +91,7 @@ func (f *FS) Steps() []string {
 	return slices.Clone(f.disk.steps)
 }
 
-// SyncBytes does the certain part of syncfs(2) on a file system of disks: the bytes of all files are durable,
+// SyncBytes does the certain part of syncfs(2) on a file system of disks. The bytes of all files are durable,
 // their names are not.
 func (f *FS) SyncBytes() error {
 	f.disk.mu.Lock()
@@ -399,7 +399,7 @@ func (c *calls) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryLi
 		if errno != 0 {
 			return errno
 		}
-		// An entry's offset is its inode's number: it stays while others come and go.
+		// An entry's offset is its inode's number. It stays while others come and go.
 		type entry struct {
 			name string
 			id   uint64

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // fill returns bytes that are not zero.
 func fill(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n) }
 
-// do panics with an error: the steps of a case cannot fail.
+// do panics with an error. The steps of a case cannot fail.
 func do(err error) {
 	if err != nil {
 		panic(err)
@@ -203,9 +203,9 @@ var survivals = []struct {
 	},
 }
 
-// mapped writes to a file through memory, and syncs that. It is for a process of its own:
-// the garbage collector waits for a thread in a page fault, and the one that would answer
-// it waits for the garbage collector.
+// mapped writes to a file through memory, and syncs that. It is for a process of its own. The
+// garbage collector waits for a thread in a page fault, and the one that would answer it waits for
+// the garbage collector.
 func mapped(d string) {
 	f, err := os.OpenFile(d+"/f", os.O_RDWR, 0o644)
 	do(err)

@@ -47,8 +47,8 @@ func MountServed(tb testing.TB, dir string, s Servers) *FS {
 	return f
 }
 
-// addFor makes a caller's new inode. A bare file waits for its layout: it was opened with O_ASYNC, since the kernel does
-// not pass O_NOCTTY, the other flag of O_LOV_DELAY_CREATE, on.
+// addFor makes a caller's new inode. A bare file waits for its layout, since it was opened with O_ASYNC, since the
+// kernel does not pass O_NOCTTY, the other flag of O_LOV_DELAY_CREATE, on.
 func (d *disk) addFor(in *fuse.InHeader, name string, mode uint32, target string, bare bool) (*inode, syscall.Errno) {
 	if errno := d.refused(in.NodeId, &in.Caller); errno != 0 {
 		return nil, errno
@@ -85,7 +85,7 @@ func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 	return 0
 }
 
-// sameProject reports whether something may be moved from one directory into another: neither into one whose project is
+// sameProject reports whether something may be moved from one directory into another. Neither into one whose project is
 // inherited and not that of the moved one, nor out of one whose project is inherited into one of another project. mdd_rename
 // calls mdd_rename_sanity_check for it (lustre/mdd/mdd_dir.c). The check is the one that early releases with project quotas
 // make of everything. Later ones make it of directories alone, and give a file that is moved the project of its new

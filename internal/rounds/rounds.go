@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Group runs functions for its callers, one run at a time. A run that serves a caller began
-// after the call, unlike one of singleflight: so it has seen all that happened before. Calls
-// that come while a run is under way share the next one. The zero value is ready. Do is safe
-// for concurrent use.
+// Group runs functions for its callers, one run at a time. A run that serves a caller began after
+// the call, unlike one of singleflight. So it has seen all that happened before. Calls that come
+// while a run is under way share the next one. The zero value is ready. Do is safe for concurrent
+// use.
 type Group[T any] struct {
 	mu   sync.Mutex
 	next *round[T]     // has not begun: a call that comes now shares it

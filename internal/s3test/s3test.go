@@ -1,8 +1,8 @@
-// Package s3test starts a real S3 server for tests, on loopback, in a folder of
-// its own. A test that cannot have one fails: it is never skipped.
+// Package s3test starts a real S3 server for tests, on loopback, in a folder of its own. A test
+// that cannot have one fails. It is never skipped.
 //
 // The server is versitygw, over its posix backend. It was chosen after trials of the features that
-// we depend on: it computes the CRC-64/NVME of a single PUT and of a whole upload in parts, refuses
+// we depend on. It computes the CRC-64/NVME of a single PUT and of a whole upload in parts, refuses
 // both when the checksum sent does not match, returns it from PUT, HEAD and
 // CompleteMultipartUpload, and keeps objects as plain files, so that a test can damage one behind
 // the server's back. It builds in a minute and its licence is Apache-2.0. Its difference from AWS:
@@ -140,8 +140,8 @@ func (s *Server) start(binary string) error {
 	return s.waitReady()
 }
 
-// run starts the process and waits for it, on one thread: the kernel sends the
-// death signal when the thread that started the process ends.
+// run starts the process and waits for it, on one thread. The kernel sends the death signal when the thread that
+// started the process ends.
 func (s *Server) run(started chan<- error, ended chan<- struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -180,7 +180,7 @@ func (s *Server) waitReady() error {
 	}
 }
 
-// Pause stops the server's process: it keeps its connections, and answers nothing. The function
+// Pause stops the server's process. It keeps its connections, and answers nothing. The function
 // that it returns has it continue, which happens at the end of the test at the latest.
 func (s *Server) Pause(t testing.TB) (resume func()) {
 	t.Helper()

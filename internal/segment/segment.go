@@ -11,10 +11,10 @@ const Align = 64
 // AlignUp returns the first aligned offset at or behind n.
 func AlignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
 
-// ExtentSize is the longest run of bytes under one checksum that a client writes, ending
-// at multiples of it in the file. A reader of a part of an extent has to read
-// all of it to verify it: at this size that stays in the cache that it is copied
-// from next, and a reader in steps of 1 MiB gets whole ones.
+// ExtentSize is the longest run of bytes under one checksum that a client writes, ending at
+// multiples of it in the file. A reader of a part of an extent has to read all of it to verify it.
+// At this size that stays in the cache that it is copied from next, and a reader in steps of 1 MiB
+// gets whole ones.
 const ExtentSize = 1 << 20
 
 // The room that is owed for the record of a commit: for the first extent of a file in a segment,
@@ -36,9 +36,9 @@ func (s Span) Len() int64 { return s.End - s.Off }
 //	data_start             pos                    floor - owed        floor
 //	    ├── handed out, holes ──┤ never handed out ────┤ owed to records ┤ records written ─▶
 //
-// Data never crosses floor - owed: each commit's record takes wire.RecordCost of its
-// extents in this segment below the records before it, and that much is owed for
-// everything that was handed out and is not committed.
+// Data never crosses floor - owed. Each commit's record takes wire.RecordCost of its extents in
+// this segment below the records before it, and that much is owed for everything that was handed
+// out and is not committed.
 type Cursor struct {
 	pos   int64 // everything from here on was never handed out, or was given back
 	floor int64
@@ -101,7 +101,7 @@ func (c *Cursor) Take(want, least, cost int64) (Span, bool) {
 	return Span{off, off + n}, true
 }
 
-// TakeExtent is Take of one extent that will have a record of its own: its room is spent at once.
+// TakeExtent is Take of one extent that will have a record of its own. Its room is spent at once.
 func (c *Cursor) TakeExtent(want, least int64) (Span, bool) {
 	cost := wire.RecordCost(1)
 	s, ok := c.Take(want, least, cost)

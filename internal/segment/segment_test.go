@@ -7,8 +7,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// TestCursor drives a cursor with random requests beside a map of every byte: nothing
-// is handed out twice, and data and records never meet.
+// TestCursor drives a cursor with random requests beside a map of every byte. Nothing is handed out
+// twice, and data and records never meet.
 func TestCursor(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// MaxSize is the largest size of a file of credentials or certificates, in bytes: the certificates
+// MaxSize is the largest size of a file of credentials or certificates, in bytes. The certificates
 // of all public authorities are a quarter of it.
 const MaxSize = 1 << 20
 
@@ -135,7 +135,7 @@ func restore(groups []int) error {
 	return errors.Join(setIDs(os.Geteuid(), os.Getegid()), unix.Setgroups(groups))
 }
 
-// setIDs sets both and checks that they are set: the calls themselves report no failure.
+// setIDs sets both and checks that they are set. The calls themselves report no failure.
 func setIDs(uid, gid int) error {
 	for _, set := range []struct {
 		id   int

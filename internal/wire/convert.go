@@ -51,8 +51,8 @@ func FromError(err error) *Error {
 	return m
 }
 
-// maxText bounds each text of an error, in bytes: a request may be nearly as large
-// as a frame, and the reply that quotes it has to fit one too.
+// maxText bounds each text of an error, in bytes. A request may be nearly as large as a frame, and
+// the reply that quotes it has to fit one too.
 const maxText = 16 << 10
 
 // text makes a string one that a message can hold: short enough, and UTF-8, which

@@ -111,7 +111,7 @@ type Reader struct {
 	Resize func(from, to int) error
 }
 
-// readAhead is the size of one read from the connection: many pipelined small requests come with
+// readAhead is the size of one read from the connection. Many pipelined small requests come with
 // one system call.
 const readAhead = 64 << 10
 

@@ -1,7 +1,7 @@
 package wire
 
-// CapabilityPulse is named by daemons in Hello and in Welcome: where both name it, the
-// welcoming side sends Pulse.
+// CapabilityPulse is named by daemons in Hello and in Welcome. Where both name it, the welcoming
+// side sends Pulse.
 const CapabilityPulse = "pulse"
 
 // CapabilityParts is named by daemons in Welcome that take a Replicate in parts: see

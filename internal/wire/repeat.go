@@ -132,8 +132,8 @@ func saysOutcome(typ Type) bool {
 	return false
 }
 
-// mayBeDone reports whether a request may have been carried out whose answer is an error.
-// Where the answer has no mark, the kind decides: most kinds are refusals.
+// mayBeDone reports whether a request may have been carried out whose answer is an error. Where the
+// answer has no mark, the kind decides. Most kinds are refusals.
 func mayBeDone(typ Type, outcome uint32, kind bb.Kind) bool {
 	switch outcome {
 	case outcomeNone:

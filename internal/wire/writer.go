@@ -53,8 +53,8 @@ func (e *UnsentError) Error() string { return e.err.Error() }
 // Unwrap returns the connection's error.
 func (e *UnsentError) Unwrap() error { return e.err }
 
-// Queue is Send for a frame that another one follows at once: it leaves with that, or
-// with the next Flush.
+// Queue is Send for a frame that another one follows at once. It leaves with that, or with the next
+// Flush.
 func (w *Writer) Queue(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

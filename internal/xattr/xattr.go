@@ -20,7 +20,7 @@ const (
 )
 
 // Prefix begins the names of all attributes that entries have. The kernel's other namespaces (security, system,
-// trusted) grant rights: a buffer has none of them.
+// trusted) grant rights. A buffer has none of them.
 const Prefix = "user."
 
 // List are the extended attributes of a file or directory, encoded. The zero value is none. They never change:

@@ -22,7 +22,7 @@ import (
 // MinKey is the fewest bytes that a cluster key may have.
 const MinKey = 16
 
-// name is the subject of every certificate: a process with the key is a member, at any address.
+// name is the subject of every certificate. A process with the key is a member, at any address.
 const name = "forebay-namespace"
 
 // New returns a configuration for both ends of a connection between members. The key (HKDF-SHA256,
@@ -34,9 +34,9 @@ func New(key []byte) (*tls.Config, error) {
 	return Following(func() [][]byte { return [][]byte{key} })
 }
 
-// Following is New for keys that are replaced while the configuration is in use: the
-// first is shown, all are accepted, in connections that are made from then on. Keys is
-// called for each of these, concurrently.
+// Following is New for keys that are replaced while the configuration is in use. The first is
+// shown, all are accepted, in connections that are made from then on. Keys is called for each of
+// these, concurrently.
 func Following(keys func() [][]byte) (*tls.Config, error) {
 	m := &member{keys: keys}
 	if _, err := m.now(); err != nil {
@@ -48,8 +48,8 @@ func Following(keys func() [][]byte) (*tls.Config, error) {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return m.own()
 		},
-		// Both sides are checked by the same rule, against the keys of that moment: nothing
-		// is left unchecked.
+		// Both sides are checked by the same rule, against the keys of that moment. Nothing is left
+		// unchecked.
 		ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error { return m.check(s.PeerCertificates) },
 	}, nil

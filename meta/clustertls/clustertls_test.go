@@ -59,7 +59,7 @@ func TestMembersTalk(t *testing.T) {
 	if s, c := talk(t, config(key), config(other)); s == nil || c == nil {
 		t.Errorf("a server and a client with another key: %v, %v", s, c)
 	}
-	// Keys are replaced under a configuration that is in use: the file has both for a while.
+	// Keys are replaced under a configuration that is in use. The file has both for a while.
 	keys := [][]byte{key}
 	server, err := Following(func() [][]byte { return keys })
 	if err != nil {

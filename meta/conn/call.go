@@ -39,7 +39,7 @@ func (c *call) push(msg *nats.Msg) {
 	}
 }
 
-// failCalls fails every call in flight: its answer will not come.
+// failCalls fails every call in flight, since its answer will not come.
 func (c *Conn) failCalls() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -121,7 +121,7 @@ func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 // apiPrefix begins the subjects of requests that no stream stores.
 const apiPrefix = "$JS.API."
 
-// fullPatience is how long an answer is waited for of a server whose disk is full: it has none to a change.
+// fullPatience is how long an answer is waited for of a server whose disk is full, since it has none to a change.
 const fullPatience = time.Second
 
 // Answers sends a message that has up to n answers, and calls fn with each until fn reports

@@ -202,7 +202,7 @@ func (c *Conn) options(o Options) []nats.Option {
 	return options
 }
 
-// refusedFor is how long servers refuse a certificate before that counts as certain: one that is being
+// refusedFor is how long servers refuse a certificate before that counts as certain. One that is being
 // given another authority may refuse for a moment.
 const refusedFor = 5 * time.Second
 
@@ -345,8 +345,8 @@ func (c *Conn) Wait(ctx context.Context) error {
 	}
 }
 
-// Again returns when it makes sense to ask again, or why not. It pauses a little:
-// a broken connection is noticed a moment after requests begin to fail.
+// Again returns when it makes sense to ask again, or why not. It pauses a little. A broken
+// connection is noticed a moment after requests begin to fail.
 func (c *Conn) Again(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):

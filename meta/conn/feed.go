@@ -22,10 +22,10 @@ const (
 )
 
 // Feed passes on the messages of a stream under a subject, each as it is stored, in their order. It never
-// skips one: where one is missing, it passes on nothing more (see Gap). It costs a consumer on the server.
+// skips one. Where one is missing, it passes on nothing more (see Gap). It costs a consumer on the server.
 //
 // The ordered consumers of nats.go do the same and begin anew by themselves, but neither of its two kinds
-// fits: one belongs to its older API, the other cannot be stopped while the server is away.
+// fits. One belongs to its older API, the other cannot be stopped while the server is away.
 type Feed struct {
 	c        *Conn
 	stream   string
@@ -54,7 +54,7 @@ type From uint64
 const FromNow From = 0
 
 // Feed begins a feed. It waits for the server until ctx ends. Handle is called by one goroutine at a time, and
-// may block: the server sends no faster than it returns. It may be called once more after Stop has returned. The
+// may block. The server sends no faster than it returns. It may be called once more after Stop has returned. The
 // error is ErrNoStream if there is no such stream.
 func (c *Conn) Feed(ctx context.Context, stream, subject string, from From, handle func(Fed)) (*Feed, error) {
 	for {

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// A connection to a server proves little: a server without a majority of its cluster accepts
+// A connection to a server proves little. A server without a majority of its cluster accepts
 // connections and pings, and answers no change for as long as that lasts. So a prober sends
 // requests to the namespace itself from time to time, and again to every part that has left an
 // operation without an answer.
@@ -24,8 +24,8 @@ const (
 	probeEvery   = 3 * time.Second         // between probes of a namespace that answers
 	probeAgain   = 500 * time.Millisecond  // between those of one that does not
 	probeTimeout = 2500 * time.Millisecond // of one probe
-	// silentAfter is how long there must be no answer before that counts, so two probes: one
-	// that a server gets while it loses its leader is never answered.
+	// silentAfter is how long there must be no answer before that counts, so two probes. One that a
+	// server gets while it loses its leader is never answered.
 	silentAfter = 5 * time.Second
 	remindEvery = 5 * time.Minute // between lines in the log of a namespace that stays silent
 	maxProbes   = 8               // at a time

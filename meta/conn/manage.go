@@ -22,9 +22,9 @@ func (c *Conn) JetStream() jetstream.JetStream { return c.js }
 // Replicas returns how many copies a new stream gets.
 func (c *Conn) Replicas() int { return c.opts.Replicas }
 
-// manageTimeout bounds the wait for the first answer of the stream API, and twice as long the
-// next one, up to AttemptTimeout: a request before the servers have elected
-// a leader is never answered, and a daemon that starts with them sends one then.
+// manageTimeout bounds the wait for the first answer of the stream API, and twice as long the next
+// one, up to AttemptTimeout. A request before the servers have elected a leader is never answered,
+// and a daemon that starts with them sends one then.
 const manageTimeout = time.Second
 
 // Manage calls an idempotent function of the stream API until the server answers. Its

@@ -14,7 +14,7 @@ type InProcess interface {
 	InProcessConn() (net.Conn, error)
 }
 
-// filled is a server in this process that reports whether its disk is full: it does not answer changes then, and goes
+// filled is a server in this process that reports whether its disk is full. It does not answer changes then, and goes
 // on with reads.
 type filled interface{ Full() error }
 

@@ -70,7 +70,7 @@ type Options struct {
 	// BatchDir is a folder in memory (tmpfs) for batches that are on their way into a stream. If it
 	// is "", they are beside the stream, and the server syncs each of them, which takes most of an
 	// atomic change's time. There they survive the process, so that the next one finishes a batch
-	// that it had begun, but not the machine: one that dies may leave the last batch half done, as
+	// that it had begun, but not the machine. One that dies may leave the last batch half done, as
 	// it may lose all that was not synced. While there is no room, they are beside the stream. Not
 	// used with SyncAlways, nor by streams with copies, whose batches the server has in memory
 	// anyway.
@@ -367,7 +367,7 @@ func (e *Server) Sync() error {
 	return bb.Wrap("sync", e.o.Dir, unix.Syncfs(int(dir.Fd())))
 }
 
-// settle allows for a message that comes while its stream is being synced: that of the next
+// settle allows for a message that comes while its stream is being synced. That of the next
 // interval counts, and the disk may be slow.
 func (o *Options) settle() time.Duration {
 	if o.SyncAlways {

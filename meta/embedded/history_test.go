@@ -60,7 +60,7 @@ func (s files) step(a action, o outcome) (bool, files) {
 		s[a.from] = 0
 		return ok, s
 	default:
-		// If both are wrong, either may be reported: the two names are looked up in turn.
+		// If both are wrong, either may be reported. The two names are looked up in turn.
 		switch {
 		case o.kind == bb.NotFound || unknown && !taken:
 			return !taken, s

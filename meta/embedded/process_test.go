@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// natsServer repeats main of nats-server: this process is an external server.
+// natsServer repeats main of nats-server. This process is an external server.
 func natsServer() {
 	fs := flag.NewFlagSet("nats-server", flag.ExitOnError)
 	opts, err := server.ConfigureOptions(fs, os.Args[1:], server.PrintServerAndExit, fs.Usage, server.PrintTLSHelpAndDie)

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// delegate has the methods that memberlist calls. Most calls come with its lock held: they take
+// delegate has the methods that memberlist calls. Most calls come with its lock held. They take
 // g.mu and nothing else, and never call memberlist. Some come after Close.
 type delegate struct{ g *Gossip }
 

@@ -180,11 +180,10 @@ type Stats struct {
 // Start joins gossip until Close. It tries once and then returns. Joining continues until a member answers, and after
 // partitions.
 //
-// A daemon whose name another one has is refused: Start returns bb.Exists, or, where
-// that is found out later, Done is closed and Err returns it. It leaves without a
-// goodbye, which would be the other one's. If both were members already (two halves
-// that meet), neither is put out: each member keeps the one in its list, and every
-// meeting is counted and logged.
+// A daemon whose name another one has is refused: Start returns bb.Exists, or, where that is found
+// out later, Done is closed and Err returns it. It leaves without a goodbye, which would be the
+// other one's. If both were members already (two halves that meet), neither is put out. Each member
+// keeps the one in its list, and every meeting is counted and logged.
 func Start(ctx context.Context, o Options, self Member) (*Gossip, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -294,11 +293,10 @@ func (g *Gossip) announce() {
 	g.mu.changed = make(chan struct{})
 }
 
-// Update replaces our own record. Others receive a new state or address at
-// once, bytes in the pace that the cluster's size allows (see pace), and only
-// their 255ths of the capacity. It does not
-// block. An error means that nothing has changed: the record does not fit, or its
-// state is not one that a daemon may report of itself. After Leave the state stays leaving.
+// Update replaces our own record. Others receive a new state or address at once, bytes in the pace
+// that the cluster's size allows (see pace), and only their 255ths of the capacity. It does not
+// block. An error means that nothing has changed. The record does not fit, or its state is not one
+// that a daemon may report of itself. After Leave the state stays leaving.
 func (g *Gossip) Update(self Member) error {
 	if err := g.set(self); err != nil {
 		return err
@@ -310,8 +308,8 @@ func (g *Gossip) Update(self Member) error {
 	return nil
 }
 
-// Changed returns a channel that is closed at the next change of any member. Take it
-// before looking at the members: then no change is missed.
+// Changed returns a channel that is closed at the next change of any member. Take it before looking
+// at the members. Then no change is missed.
 func (g *Gossip) Changed() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

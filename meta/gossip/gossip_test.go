@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// memberlist does not wait for probes under way: they end with their interval.
+	// memberlist does not wait for probes under way. They end with their interval.
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		var err error
 		for range 100 {

@@ -155,7 +155,7 @@ func (g *Gossip) seeds() []string {
 }
 
 // join searches members until Close: any while there are none, and then, now and then, missing
-// ones. memberlist drops the dead: two halves of a cluster would never meet again, nor two clusters
+// ones. memberlist drops the dead. Two halves of a cluster would never meet again, nor two clusters
 // that began apart.
 func (g *Gossip) join() {
 	longest := g.options.retry
@@ -211,8 +211,7 @@ func (g *Gossip) exchange() {
 	}
 }
 
-// joinDead tries one of the dead: all members together try each of them about
-// once a round.
+// joinDead tries one of the dead. All members together try each of them about once a round.
 func (g *Gossip) joinDead(there int) {
 	var dead []string
 	g.mu.Lock()
@@ -249,8 +248,8 @@ func (g *Gossip) joinStray() (inVain bool) {
 	return len(numbers) > 0 && g.joinAny(numbers) == 0
 }
 
-// backoff skips more and more turns as long as they are in vain: many members may
-// have a seed in common that is no more.
+// backoff skips more and more turns as long as they are in vain. Many members may have a seed in
+// common that is no more.
 type backoff struct{ skip, left int }
 
 func (b *backoff) turn() bool {

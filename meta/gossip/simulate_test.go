@@ -161,7 +161,7 @@ func (s *simulation) kill(i int) {
 	s.known("a death", began, deathBound, s.all, knows(i, Dead))
 }
 
-// fewOf is one in how many may have to wait for the next full exchange with another member: in a
+// fewOf is one in how many may have to wait for the next full exchange with another member. In a
 // small cluster news is sent so few times that it misses a member every now and then.
 const fewOf = 20
 

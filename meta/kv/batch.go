@@ -44,8 +44,8 @@ type Change struct {
 // checkKey carries a batch's check of a key that the batch does not write.
 const checkKey = "x.check"
 
-// Check is a change of a key that no user of the bucket reads: it makes a batch expect the
-// revision of a key.
+// Check is a change of a key that no user of the bucket reads. It makes a batch expect the revision
+// of a key.
 func Check(key string, revision uint64) Change {
 	return Change{Key: checkKey, Data: []byte("-"), Check: key, Expected: revision}
 }

@@ -63,7 +63,7 @@ func (r *Record) Live() bool { return len(r.Data) > 0 }
 // BucketOptions are the special features of a bucket.
 type BucketOptions struct {
 	Age time.Duration // of its oldest record; 0: any
-	// Gone, if not nil, confirms that the bucket is no more: a server may report that before the
+	// Gone, if not nil, confirms that the bucket is no more. A server may report that before the
 	// bucket has reached it.
 	Gone func(context.Context) (bool, error)
 	// Absent: of a bucket that the server does not find, Gone need not be asked.
@@ -345,8 +345,8 @@ func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint6
 	return b.RemoveFile(ctx, key, expected, 0)
 }
 
-// RemoveFile is remove of a file's key: the marker names the file, so that a holder of
-// its bytes can distinguish its removal from a namespace that has forgotten it.
+// RemoveFile is remove of a file's key. The marker names the file, so that a holder of its bytes
+// can distinguish its removal from a namespace that has forgotten it.
 func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
 	id := b.c.Nonce()
 	h := nats.Header{
@@ -356,7 +356,7 @@ func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, fi
 	return b.publish(ctx, key, nil, h, expected, id)
 }
 
-// Discard is remove of a key that does no harm if it stays: it does not wait.
+// Discard is remove of a key that does no harm if it stays. It does not wait.
 func (b *Bucket) Discard(key string, expected uint64) {
 	b.c.Send(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"},
@@ -366,8 +366,8 @@ func (b *Bucket) Discard(key string, expected uint64) {
 // publish sends one change until the server reports its outcome. The change has
 // an id, by which its record can be distinguished from another writer's.
 //
-// A refusal decides nothing where there are several copies: it may come from a leader that is none
-// any more and has old revisions, or be owed to a change that was lost with its leader. So the
+// A refusal decides nothing where there are several copies, since it may come from a leader that is
+// none any more and has old revisions, or be owed to a change that was lost with its leader. So the
 // record is read then, by a read that is never old. If that still has the expected revision, the
 // change is sent again.
 func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {

@@ -25,16 +25,16 @@ import (
 // that nothing returns yet.
 //
 // So a read first puts a barrier, a message without meaning, under a key of the same bucket, and
-// waits until it is acknowledged: only a leader that a majority follows can do that, and the copies
+// waits until it is acknowledged. Only a leader that a majority follows can do that, and the copies
 // apply all changes in one order. Then it reads from any copy, in practice that of the server it is
 // connected to, for its key and the barrier's at one moment. If the barrier in the answer is at
 // least as new as its own, so is the rest. If not, it reads again. Waiting readers share the next
 // barrier, so that there is never more than one in flight for any number of readers.
 //
-// The same makes outcomes certain: that a record exists, or does not, is
-// always the answer of such a read or a compare-and-set that was accepted. (A new
-// leader answers only once it has applied the acknowledged changes of the one before: raft.go,
-// aflr.) With one copy, one server has it all and answers for itself.
+// The same makes outcomes certain. That a record exists, or does not, is always the answer of such
+// a read or a compare-and-set that was accepted. (A new leader answers only once it has applied the
+// acknowledged changes of the one before: raft.go, aflr.) With one copy, one server has it all and
+// answers for itself.
 type barriers struct{ rounds.Group[uint64] }
 
 // barrierToken is the last token of the keys of barriers. No name is encoded like that.

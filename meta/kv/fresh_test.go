@@ -68,7 +68,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// A server that refuses a change because of an outdated revision decides nothing: the stored record
+// A server that refuses a change because of an outdated revision decides nothing. The stored record
 // does.
 func TestRefusalIsChecked(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func (b *Bucket) probe(ctx context.Context) error {
 // ProbeAlways makes the connection's probe ask the bucket in every round.
 func (b *Bucket) ProbeAlways() { b.c.ProbeAlways("stream KV_"+b.name, b.probe) }
 
-// probeOrGone is probe of a bucket that may have been deleted since: then it counts as answered.
+// probeOrGone is probe of a bucket that may have been deleted since. Then it counts as answered.
 func (b *Bucket) probeOrGone(ctx context.Context) error {
 	err := b.probe(ctx)
 	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, ErrNoBucket) {

@@ -143,9 +143,9 @@ func (b *Bucket) fed(m *conn.Fed) (r Record, ok bool) {
 }
 
 // drain hands messages to fn until the consumer reports that it has caught up, or is silent, and
-// returns the sequence that follows them. The report of the consumer is not reliable:
-// its count of pending messages goes wrong when keys change while it is at work,
-// which moves their messages to the end.
+// returns the sequence that follows them. The report of the consumer is not reliable, since its
+// count of pending messages goes wrong when keys change while it is at work, which moves their
+// messages to the end.
 func (b *Bucket) drain(ctx context.Context, from uint64, msgs <-chan conn.Fed, fn func(*Record) error) (uint64, error) {
 	silence := time.NewTimer(scanSilence)
 	defer silence.Stop()
@@ -218,7 +218,7 @@ var ErrSetBack = errors.New("the server was set back")
 
 // ChangedSince calls fn with the newest record of each key that matches a filter and was changed at
 // a sequence or after it, deleted ones too, in the order of their changes. It requests one at a
-// time: an answer of several counts all keys that match, so that its cost grows with those that did
+// time. An answer of several counts all keys that match, so that its cost grows with those that did
 // not change (nats-server 2.15). errSetBack if the server uses sequences again.
 func (b *Bucket) ChangedSince(ctx context.Context, filter string, from uint64, fn func(*Record)) error {
 	barrier := uint64(0)

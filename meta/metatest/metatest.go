@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Forget removes the entries of names in a buffer's root from the server of a namespace: nothing is
+// Forget removes the entries of names in a buffer's root from the server of a namespace. Nothing is
 // left of them, no mark of a removal either. The names are of letters and digits.
 func Forget(ctx context.Context, server Server, buffer string, names ...string) error {
 	keys := make([]string, len(names))

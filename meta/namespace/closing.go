@@ -8,7 +8,7 @@ import (
 )
 
 // ClosingSum returns the sum that goes with the record of an entry whose revision is that of its close. A daemon of an
-// older release that changes the entry keeps the mark of the close as an unknown field, and raises the revision: the sum
+// older release that changes the entry keeps the mark of the close as an unknown field, and raises the revision. The sum
 // does not fit then.
 func ClosingSum(e *bb.Entry) uint64 {
 	le := binary.LittleEndian

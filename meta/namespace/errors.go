@@ -5,8 +5,8 @@ import (
 	"forebay/meta/kv"
 )
 
-// Unfolded is the error of a change that has to wait until a transaction, which is committed
-// into the same directory, is folded: the directory's entry names it.
+// Unfolded is the error of a change that has to wait until a transaction, which is committed into
+// the same directory, is folded. The directory's entry names it.
 type Unfolded struct{ ID bb.TxnID }
 
 // Error says so.

@@ -41,7 +41,7 @@ type Tree interface {
 	ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 	ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error
 
-	// Distrust drops the cache: the server has been found to have gone back behind it.
+	// Distrust drops the cache. The server has been found to have gone back behind it.
 	Distrust()
 
 	StoreLog

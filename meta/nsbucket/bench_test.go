@@ -41,7 +41,7 @@ func benchFile(i uint64) bb.Entry {
 	}
 }
 
-// BenchmarkPut is the limit of budgets row 8: the same bytes put without a namespace.
+// BenchmarkPut is the limit of budgets row 8. The same bytes put without a namespace.
 func BenchmarkPut(b *testing.B) {
 	ns := benchNamespace(b)
 	data := make([]byte, 100)

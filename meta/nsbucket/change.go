@@ -92,8 +92,8 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 	return seq, false, err
 }
 
-// withdraw deletes an entry from a directory that is gone: later writers of the entry
-// had it from its creator, and its directory is gone for them too.
+// withdraw deletes an entry from a directory that is gone. Later writers of the entry had it from
+// its creator, and its directory is gone for them too.
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 	key := record.EntryKey(id.dir, id.name)
 	for try := range retry.MaxTries {
@@ -119,8 +119,8 @@ func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint6
 	return err
 }
 
-// Put stores a new state of an existing entry and returns its revision. Busy with
-// ErrConflict if e.Revision is not the entry's: it was changed, renamed or removed.
+// Put stores a new state of an existing entry and returns its revision. Busy with ErrConflict if
+// e.Revision is not the entry's, since it was changed, renamed or removed.
 func (ns *Namespace) Put(ctx context.Context, e bb.Entry) (uint64, error) {
 	if e.Parent != 0 || e.Name != "" {
 		if err := checkPlace(e.Parent, e.Name); err != nil {

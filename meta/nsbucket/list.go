@@ -98,10 +98,10 @@ func (ns *Namespace) ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 	return ns.scanEntries(ctx, record.EntryPrefix+">", fn)
 }
 
-// ScanMarks is ScanAll that also calls gone with the id of each file of whose removal the
-// namespace still has a mark. There is one of each file that was removed, or replaced by
-// a rename, until the name under which it is kept is used again: the name of the removed
-// file, or the old name of the renamed one.
+// ScanMarks is ScanAll that also calls gone with the id of each file of whose removal the namespace
+// still has a mark. There is one of each file that was removed, or replaced by a rename, until the
+// name under which it is kept is used again. The name of the removed file, or the old name of the
+// renamed one.
 func (ns *Namespace) ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error {
 	return ns.scanRecords(ctx, record.EntryPrefix+">", fn, gone)
 }

@@ -208,14 +208,14 @@ func settle[K comparable, V any](c *cache.Cache[K, V], key K, known cache.Known[
 	}
 }
 
-// Distrust drops the cache: the server has been found to have gone back behind it.
+// Distrust drops the cache. The server has been found to have gone back behind it.
 func (ns *Namespace) Distrust() {
 	ns.ops.Distrust()
 	ns.entries.ForgetAll()
 	ns.dirs.ForgetAll()
 }
 
-// Root returns the root directory's entry: it has neither parent nor name.
+// Root returns the root directory's entry. It has neither parent nor name.
 func (ns *Namespace) Root(ctx context.Context) (bb.Entry, error) {
 	c, err := ns.load(ctx, 0, "")
 	if err == nil && !c.Live {

@@ -14,7 +14,7 @@ import (
 )
 
 // removals gathers the files that callers remove at one time, each with a StoreOp, into shared
-// atomic changes: one change of the server for many costs little more than one for two.
+// atomic changes. One change of the server for many costs little more than one for two.
 //
 //	queued ── a round begins ──▶ in a batch ──▶ removed, with all others of the batch
 //	   │                              │

@@ -68,7 +68,7 @@ func (e *Engine) create(ctx context.Context, op string, entry bb.Entry) (bb.Entr
 }
 
 // Put stores a new state of an existing entry and returns its revision. Busy with
-// namespace.ErrConflict if e.Revision is not the entry's: it was changed, renamed or removed.
+// namespace.ErrConflict if e.Revision is not the entry's, since it was changed, renamed or removed.
 func (e *Engine) Put(ctx context.Context, entry bb.Entry) (uint64, error) {
 	if entry.Parent != 0 || entry.Name != "" {
 		if err := checkPlace(entry.Parent, entry.Name); err != nil {

@@ -17,7 +17,7 @@ import (
 	"forebay/meta/nslog"
 )
 
-// merged is a model of MergeDir, on paths: it returns whether all below a path was moved.
+// merged is a model of MergeDir, on paths. It returns whether all below a path was moved.
 func merged(o namespacetest.Oracle, from, to string) bool {
 	whole := true
 	for _, p := range slices.Sorted(maps.Keys(o)) {
@@ -166,8 +166,8 @@ func TestMergeDirRefused(t *testing.T) {
 	}
 }
 
-// Many are merged at a time, while others create files in the merged directories and rename them:
-// each file is in one place, and many changes share a message.
+// Many are merged at a time, while others create files in the merged directories and rename them.
+// Each file is in one place, and many changes share a message.
 func TestMergeDirTogether(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)

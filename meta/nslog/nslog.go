@@ -8,7 +8,7 @@
 //	table    the result of the effects: directories, names in order, operations, outcomes
 //	record   how they are encoded; pages: where they lie in memory
 //
-// A change that comes with an ID is carried out once: its outcome is an effect of the same record,
+// A change that comes with an ID is carried out once. Its outcome is an effect of the same record,
 // and a repetition, to this owner or to the next, gets that. Outcomes go when the client has answered
 // for them, in batches.
 //
@@ -42,7 +42,7 @@ const changeBytes = 128 << 10
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that StoreOps of its changes name as theirs
-	// CheckpointBytes is by how much the log grows between checkpoints, about: a start reads so
+	// CheckpointBytes is by how much the log grows between checkpoints, about. A start reads so
 	// much besides the pages. Default 16 MiB.
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append to the log. A new owner waits so

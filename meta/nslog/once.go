@@ -83,7 +83,7 @@ func (r refusals) note(id ID, err error) {
 		s.answered = id.Answered
 		maps.DeleteFunc(s.errs, func(number uint64, _ error) bool { return number < id.Answered })
 	}
-	// A revision that was not the entry's never will be: that need not be remembered, and may be
+	// A revision that was not the entry's never will be. That need not be remembered, and may be
 	// another try of an Update. A record's may be, where the key has none.
 	if err != nil && (!errors.Is(err, kv.ErrRevision) || errors.Is(err, errRecordRevision)) {
 		s.errs[id.Number] = err
@@ -173,7 +173,7 @@ func outcome(t *table.Table, id ID) (r result, done bool, err error) {
 	return r, true, nil
 }
 
-// checkFloor refuses a change whose outcome was given up: it may have been carried out.
+// checkFloor refuses a change whose outcome was given up, since it may have been carried out.
 func checkFloor(t *table.Table, id ID) error {
 	item, ok := t.Get(record.OutcomeKey(id.Session, 0))
 	if !ok {

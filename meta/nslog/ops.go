@@ -57,8 +57,8 @@ func (e *Engine) StoreOpPending(ctx context.Context, revision uint64) (pending b
 	return pending, err
 }
 
-// DoneStoreOp deletes a pending operation at a revision, and reports whether it was there: it
-// is not if this was done before, or if another node has taken it over.
+// DoneStoreOp deletes a pending operation at a revision, and reports whether it was there. It is
+// not if this was done before, or if another node has taken it over.
 func (e *Engine) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
 	if err := isOp(revision); err != nil {
 		return false, err

@@ -95,7 +95,7 @@ func TestLossOfPower(t *testing.T) {
 	}
 }
 
-// Purges have a bound: two checkpoints stay, once they are settled.
+// Purges have a bound. Two checkpoints stay, once they are settled.
 func TestSettledCheckpointsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestTornCheckpoint(t *testing.T) {
 	}
 }
 
-// The first checkpoint has none before it: a start that cannot read it reads the whole log.
+// The first checkpoint has none before it. A start that cannot read it reads the whole log.
 func TestTornFirstCheckpoint(t *testing.T) {
 	t.Parallel()
 	for what, tear := range map[string]func(*simulated){

@@ -55,7 +55,7 @@ func notFound(op, path string) error {
 	return bb.E(bb.NotFound, op, path, "there is no such file or directory")
 }
 
-// Root returns the root directory's entry: it has neither parent nor name.
+// Root returns the root directory's entry. It has neither parent nor name.
 func (e *Engine) Root(ctx context.Context) (root bb.Entry, err error) {
 	err = e.owner.Read(ctx, "stat", e.address(), func(t *table.Table) (err error) {
 		var ok bool
@@ -114,8 +114,8 @@ func (e *Engine) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb
 	return e.Lookup(ctx, dir, name)
 }
 
-// Removed reports whether a name, under which a file was in a revision, is free since a change
-// that the namespace has: it was removed or renamed. It is false where the name is in use, and
+// Removed reports whether a name, under which a file was in a revision, is free since a change that
+// the namespace has, since it was removed or renamed. It is false where the name is in use, and
 // where the log has lost the revision.
 func (e *Engine) Removed(ctx context.Context, dir bb.DirID, name string, _ bb.FileID, revision uint64) (removed bool, err error) {
 	if err := checkPlace(dir, name); err != nil {
@@ -269,9 +269,9 @@ func page(t *table.Table, dir bb.DirID, after string, limit int, hidden func(nam
 }
 
 // ListLayers is List of several directories as one, all at one moment, of which the first has the
-// say: a name of a later one is left out if hidden reports so, or if an earlier one has it, unless
-// both are directories: then the attributes are the later one's. A directory that is gone is
-// empty, but for the last: then NotFound.
+// say. A name of a later one is left out if hidden reports so, or if an earlier one has it, unless
+// both are directories. Then the attributes are the later one's. A directory that is gone is empty,
+// but for the last: then NotFound.
 func (e *Engine) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, false, err
@@ -365,7 +365,7 @@ func (e *Engine) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error
 // ScanAll is Scan over all files and directories of the buffer but the root. An entry that
 // changes meanwhile may come again, with a newer revision.
 //
-// It goes from page to page. An entry that moves to another page meanwhile has a new revision: it
+// It goes from page to page. An entry that moves to another page meanwhile has a new revision. It
 // comes in one of the later passes, each over the changes since the one before began.
 func (e *Engine) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
 	from := uint64(0)
@@ -415,8 +415,8 @@ func (e *Engine) scanPass(ctx context.Context, from uint64, fn func(bb.Entry) er
 	}
 }
 
-// ScanPage is a part of ScanAll: it returns the entries of a page that have a revision from one
-// on, the first revision that was not used yet, and whether there is such a page.
+// ScanPage is a part of ScanAll. It returns the entries of a page that have a revision from one on,
+// the first revision that was not used yet, and whether there is such a page.
 func (e *Engine) ScanPage(ctx context.Context, number int, from uint64) (found []bb.Entry, next uint64, there bool, err error) {
 	err = e.owner.Read(ctx, "scan", e.o.Buffer, func(t *table.Table) (err error) {
 		next = t.Next()

@@ -127,7 +127,7 @@ func (r *Records) Unreadable(key string, err error) {
 	}
 }
 
-// errRecordRevision is kv.ErrRevision of a record: a key without one can have its revision again.
+// errRecordRevision is kv.ErrRevision of a record. A key without one can have its revision again.
 var errRecordRevision = fmt.Errorf("a record: %w", kv.ErrRevision)
 
 // changeRecords adds the effects of changes of records.

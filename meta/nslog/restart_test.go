@@ -199,7 +199,7 @@ func TestLostPart(t *testing.T) {
 		},
 		"a record": func(s *stream.Stream, last uint64) error { return s.PurgeBelow(ctx, "log", last-1) },
 		"a page and manifest": func(s *stream.Stream, last uint64) error {
-			// The log is cut as well: the checkpoint's purger may not have come so far.
+			// The log is cut as well. The checkpoint's purger may not have come so far.
 			return errors.Join(s.PurgeBelow(ctx, "page.0", last), s.PurgeBelow(ctx, "manifest", last), s.PurgeBelow(ctx, "log", last-1))
 		},
 	} {

@@ -10,7 +10,7 @@ import (
 // buffer was created: another buffer may get the name.
 const OptionCreated = "created"
 
-// ID makes an id for an operation or a task of the parts that it is about: the same parts make the same
+// ID makes an id for an operation or a task of the parts that it is about. The same parts make the same
 // id.
 func ID(parts ...string) string {
 	h := sha256.New()

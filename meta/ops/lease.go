@@ -126,8 +126,8 @@ func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *queue.Deliver
 		if err != nil {
 			return nil, err
 		}
-		// One that runs and was never delivered before is a second message of it: the
-		// first one stays in the queue until the task is done.
+		// One that runs and was never delivered before is a second message of it. The first one
+		// stays in the queue until the task is done.
 		if job == nil || t.state == taskRunning && deliveries == 1 {
 			msg.Ack(ctx)
 			return nil, nil
@@ -196,8 +196,8 @@ func putTask(ctx context.Context, b *kv.Bucket, job string, t *taskRecord) error
 	return err
 }
 
-// Context ends when the task is not this worker's any more: the operation was cancelled, or
-// the task went to another worker. context.Cause returns the reason.
+// Context ends when the task is not this worker's any more. The operation was cancelled, or the
+// task went to another worker. context.Cause returns the reason.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Progress records the progress of the task. Watchers see it within seconds, without names.

@@ -80,8 +80,8 @@ func (r *reader) take(m Message) error {
 }
 
 // consume reads through a feed, up to the end, or until that has a gap, or has been silent for long. A server's
-// consumers wait at an unreadable message: so the next one is requested by itself, which is answered. The ordered
-// consumers of nats.go would not do: one whose consumer is gone makes another, for ever and even after the end of ctx.
+// consumers wait at an unreadable message. So the next one is requested by itself, which is answered. The ordered
+// consumers of nats.go would not do. One whose consumer is gone makes another, for ever and even after the end of ctx.
 func (r *reader) consume(ctx context.Context) error {
 	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,7 +1,7 @@
-// Package stream is append-only logs over NATS JetStream: messages under subjects, each
-// appended only if there was no other append meanwhile, read in their order, and purged from
-// the front. A log is no bucket (meta/kv): its messages stay beside each other, and one fence
-// covers several subjects. It must never know the meaning of a message.
+// Package stream is append-only logs over NATS JetStream: messages under subjects, each appended
+// only if there was no other append meanwhile, read in their order, and purged from the front. A
+// log is no bucket (meta/kv). Its messages stay beside each other, and one fence covers several
+// subjects. It must never know the meaning of a message.
 //
 // An append whose answer was lost is read back and sent again until its outcome is known.
 // While the server is away, calls wait for it until their context ends. A message that a server lists
@@ -49,7 +49,7 @@ type Moved struct {
 // Error describes it.
 func (m *Moved) Error() string { return fmt.Sprintf("the log ends at %d", m.Last) }
 
-// Fence is the condition of an append: the newest message under a subject has a sequence.
+// Fence is the condition of an append. The newest message under a subject has a sequence.
 type Fence struct {
 	Subject string
 	Last    uint64 // 0: there is none
@@ -152,10 +152,10 @@ func (s *Stream) publish(ctx context.Context, subject string, data []byte, h nat
 	return conn.ParseAck(ack.Data)
 }
 
-// settle finds out why an append was refused: an earlier try of it was stored, the fence has
-// moved, or neither, since the refusal came from a server that leads no more, or since the server
-// cannot read the newest message. A message under the fence's own subject can only be stored as the next
-// one after the fence.
+// settle finds out why an append was refused. An earlier try of it was stored, the fence has moved, or
+// neither, since the refusal came from a server that leads no more, or since the server cannot read the
+// newest message. A message under the fence's own subject can only be stored as the next one after the
+// fence.
 func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fence, lost bool) (seq uint64, settled bool, err error) {
 	last, err := s.Last(ctx, f.Subject)
 	if err != nil || last.Seq == f.Last {

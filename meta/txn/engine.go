@@ -18,9 +18,9 @@ type Namespace interface {
 	Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry, found bool, err error)
 	// Sample returns some entries of a directory, or none if it is empty or gone.
 	Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error)
-	// ListLayers is List of several directories as one, of which the first has priority: a name of
-	// a later one is left out if hidden reports so, or if an earlier one has it, unless both are
-	// directories: then the attributes are the later one's. A directory that is gone is empty, but
+	// ListLayers is List of several directories as one, of which the first has priority. A name of a
+	// later one is left out if hidden reports so, or if an earlier one has it, unless both are
+	// directories. Then the attributes are the later one's. A directory that is gone is empty, but
 	// for the last: then NotFound. Entries that are renamed from an earlier directory to a later one
 	// meanwhile are listed.
 	ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error)

@@ -107,7 +107,7 @@ func (j *job) run(ctx context.Context, ns *process) error {
 			var dir bb.Entry
 			if dir, err = ns.MkdirAll(ctx, at, namespace.Owner{Mode: 0o700}); err == nil {
 				f := bb.Entry{Parent: dir.Dir, Name: fmt.Sprint("f", task), Type: bb.TypeFile, File: bb.FileID(100 + 10*task + part)}
-				// One that was merged is not written again: its task is adopted.
+				// One that was merged is not written again. Its task is adopted.
 				if now, terr := ns.TxnTask(ctx, x.ID, name); now == "" || terr != nil {
 					_, err = ns.Create(ctx, f)
 					err = errors.Join(terr, again(err))

@@ -1,6 +1,6 @@
 // Package txn has the transactions of a namespace: their records, the change that decides, the union that readers see until the output
 // has its final places, and the moves that give it those. It must never know how a namespace stores an entry, nor where a file's bytes
-// lie: it moves entries with a Mover, and needs of an engine Namespace and Records, whose conformance suite is txntest.
+// lie. It moves entries with a Mover, and needs of an engine Namespace and Records, whose conformance suite is txntest.
 //
 // internal/bb/txn.go draws the states of a transaction. Its files lie in the tree as all files do, below a hidden directory:
 //
@@ -119,7 +119,7 @@ type Tree struct {
 }
 
 // BeginTxn begins a transaction into t.Destination, a directory whose id is t.Dir, for the user and
-// with the key and lease of t, and returns it. The same user's same key is the same transaction: it
+// with the key and lease of t, and returns it. The same user's same key is the same transaction. It
 // is returned in any state. Exists if that has another destination.
 func (x *Transactions) BeginTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	const op = "begin transaction"
@@ -345,7 +345,7 @@ func aborted(op string, t *bb.Txn) error {
 	return bb.E(bb.Cancelled, op, t.ID.String(), why).WithRemedy("begin another one")
 }
 
-// AdoptTxn makes an attempt's files the output of a task, unless another attempt's are: the attempt
+// AdoptTxn makes an attempt's files the output of a task, unless another attempt's are. The attempt
 // whose files they are is returned. It returns Cancelled if the transaction was aborted, and Busy
 // if it is being committed, or was, without this task.
 func (x *Transactions) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt string) (winner string, err error) {
@@ -388,8 +388,8 @@ func (x *Transactions) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt 
 	return "", kv.Wrap(op, task, kv.ErrRevision)
 }
 
-// CommitTxn has no attempt adopted any more, if the transaction is open, and returns it.
-// Replace are paths below the destination, "." for itself: those of the first call count.
+// CommitTxn has no attempt adopted any more, if the transaction is open, and returns it. Replace
+// are paths below the destination, "." for itself. Those of the first call count.
 func (x *Transactions) CommitTxn(ctx context.Context, id bb.TxnID, replace []string) (bb.Txn, error) {
 	const op = "commit transaction"
 	if len(replace) > maxReplaced {
@@ -472,7 +472,7 @@ func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, ch
 	return bb.Txn{}, kv.Wrap(op, id.String(), kv.ErrRevision)
 }
 
-// DecideTxn is the step that commits: before it nothing of the transaction is to be seen, after it
+// DecideTxn is the step that commits. Before it nothing of the transaction is to be seen, after it
 // all. All that was adopted is in the output. It returns the transaction, decided by whomever. An
 // error of type *Unfolded names the transaction that is in the way. NotFound means that the
 // destination is gone, and Cancelled that it was aborted.

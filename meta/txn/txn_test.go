@@ -583,8 +583,8 @@ func testTxnRules(t *testing.T, s *space) {
 	metatest.WantKind(t, "a forgotten one", err, bb.NotFound)
 }
 
-// TestTxnFolders folds one transaction in several processes at once, while a destination changes:
-// none of them removes an entry that another one has folded.
+// TestTxnFolders folds one transaction in several processes at once, while a destination changes.
+// None of them removes an entry that another one has folded.
 func TestTxnFolders(t *testing.T) {
 	t.Parallel()
 	eachMode(t, []mode{modes[1], modes[3]}, testTxnFolders)

@@ -457,7 +457,7 @@ func (u *unanswered) one(f *fault, at int, clean error) {
 	u.goesOn(what, dir)
 }
 
-// settle waits for the unfinished work of a process: an owner of a log continues with a change
+// settle waits for the unfinished work of a process. An owner of a log continues with a change
 // whose caller has given up.
 func (u *unanswered) settle() {
 	if u.ns.bucket != nil {

@@ -49,7 +49,7 @@ type conn struct {
 	}
 }
 
-// newConn makes a connection around a socket, which it owns: the connection must be opened or
+// newConn makes a connection around a socket, which it owns. The connection must be opened or
 // failed.
 func newConn(f *Fabric, raw net.Conn, by *Admission, own *Dialer) (*conn, error) {
 	c := &conn{

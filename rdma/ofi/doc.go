@@ -10,9 +10,9 @@
 //	Conn A ─┤                                                                                  ├─ Conn B
 //	        └── endpoint: libfabric: one-sided operations ─────────────────────────────────────┘
 //
-// The lifeline carries private data, and the parts that libfabric leaves open: it authenticates
-// the peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's
-// own keys, and its end reports at once that the peer's process is gone. Nothing on the way of an
+// The lifeline carries private data, and the parts that libfabric leaves open. It authenticates the
+// peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's own
+// keys, and its end reports at once that the peer's process is gone. Nothing on the way of an
 // operation waits for it, but the first one on a region:
 //
 //	initiator                                 target
@@ -39,8 +39,8 @@
 //
 // # Isolation, and its limits
 //
-// Connections of a Fabric share its domain and its loop, and nothing else: the end of a peer ends
-// its own connection, and one that stands still keeps no other from its share of the buffers
+// Connections of a Fabric share its domain and its loop, and nothing else. The end of a peer ends its
+// own connection, and one that stands still keeps no other from its share of the buffers
 // (internal/local). The domain of a Fabric that registers no regions offers peers nothing, however many
 // have endpoints in it: buffers are registered without remote access. One that serves regions of
 // several users is shared by them all, which leaves the following.

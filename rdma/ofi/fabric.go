@@ -80,7 +80,7 @@ func (f *Fabric) Name() string { return "ofi" }
 // Offer is the way that was chosen.
 func (f *Fabric) Offer() fi.Offer { return f.dev.Offer }
 
-// Broken reports whether libfabric's own queues have failed: no connection can be made any more,
+// Broken reports whether libfabric's own queues have failed. No connection can be made any more,
 // and another Fabric may do better.
 func (f *Fabric) Broken() bool { return f.loop.Broken() }
 
@@ -118,7 +118,7 @@ func (f *Fabric) use() (done func(), err error) {
 	return f.life.RUnlock, nil
 }
 
-// Keep promises that memory stays mapped in its place until the returned closer is closed: where
+// Keep promises that memory stays mapped in its place until the returned closer is closed. Where
 // the fabric requires registered memory, operations on it need no copy. It is registered when it is
 // first used, and may be unregistered between uses when other memory needs room. It must not be of
 // the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on it
@@ -168,7 +168,7 @@ func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Conte
 
 // sight makes writes visible where a fabric does not promise that a completed write is visible to the
 // target's processor: a read of any of the target's memory behind the write does. See posts.
-// Connections share both pages: the bytes read are ignored.
+// Connections share both pages. The bytes read are ignored.
 type sight struct {
 	page local.Page // of zeros, which every peer may read
 	sink local.Page // where this side's reads go, which no peer reaches

@@ -22,13 +22,13 @@ import (
 //
 // The first failed piece, and a revoked grant, end the cutting. The operation ends when no piece of
 // it is under way. A piece is posted once, and only its completion, or the sweep after the endpoint
-// is closed, ends it: so no operation fails twice, and none hangs.
+// is closed, ends it. So no operation fails twice, and none hangs.
 //
 // Where the fabric has no delivery-complete writes (verbs), completed writes are unseen at first.
 // InfiniBand's acknowledgement of a write means that the target's adapter has it, not that the
 // target's processor sees it (InfiniBand Architecture Specification, volume 1, 9.7.5.1 and o9-20).
 // A read that is posted then reaches the adapter behind the writes, and PCI Express lets no read
-// request pass the posted writes in front of it (PCI Express Base Specification, 2.4.1): when the
+// request pass the posted writes in front of it (PCI Express Base Specification, 2.4.1). When the
 // read's answer is here, the writes are visible. One read serves all writes that completed before
 // it was posted. Where the fabric has them, delivery-complete means just that (fi_cq(3),
 // FI_DELIVERY_COMPLETE).
@@ -222,7 +222,7 @@ func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant, in *local.Reg
 	p.turn.push(slot)
 }
 
-// post cuts and posts until nothing is left, or libfabric has no room: then the error is one to
+// post cuts and posts until nothing is left, or libfabric has no room. Then the error is one to
 // retry.
 func (p *posts) post(c *conn) error {
 	for {

@@ -28,7 +28,7 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 // TestIdleUsesNoProcessor: sessions that do nothing, which share a loop, use next to no processor
-// time: a loop that polled would use all of a processor.
+// time. A loop that polled would use all of a processor.
 func TestIdleUsesNoProcessor(t *testing.T) {
 	for _, name := range []string{"tcp", "sockets", "hardware", "small"} {
 		t.Run(name, func(t *testing.T) { idleUsesNoProcessor(t, name) })

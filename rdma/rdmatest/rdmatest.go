@@ -29,7 +29,7 @@ type Provider struct {
 }
 
 // Suite runs all conformance tests. The calling package's TestMain must be Main, with the same
-// provider: some tests have their peer in a process of its own.
+// provider. Some tests have their peer in a process of its own.
 func Suite(t *testing.T, p Provider) {
 	SuiteInProcess(t, p)
 	t.Run("PeerKilled", func(t *testing.T) { checkLeaks(t, p, testPeerKilled) })
@@ -75,7 +75,7 @@ const (
 	childRegion   = 4 << 20
 )
 
-// Main is the TestMain of a package that calls Suite: some tests start the test binary again as
+// Main is the TestMain of a package that calls Suite. Some tests start the test binary again as
 // their peer.
 func Main(m *testing.M, p Provider) {
 	if addr := os.Getenv(childVariable); addr != "" {
@@ -88,7 +88,7 @@ func Main(m *testing.M, p Provider) {
 	goleak.VerifyTestMain(m)
 }
 
-// serveChild is the peer process: it registers a region, prints where it is, and accepts connections
+// serveChild is the peer process. It registers a region, prints where it is, and accepts connections
 // until its standard input ends or it is killed.
 func serveChild(p Provider, addr string) error {
 	ctx := context.Background()

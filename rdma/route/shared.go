@@ -18,7 +18,7 @@ import (
 // one progress loop for all sessions that go over the same fabric, however many peers they lead
 // to. Unused ones are closed.
 //
-// One domain for all of them removes no protection, because nothing in it is offered: no region is
+// One domain for all of them removes no protection, because nothing in it is offered. No region is
 // registered in a fabric that only dials, so a peer finds there only its own connection and the
 // page that every peer may read (ofi's sight), of zeros. Buffers are registered without remote
 // access, which the fabric itself enforces. A daemon serves its regions in a fabric of its own,
@@ -53,7 +53,7 @@ type use struct {
 	users  int // guarded by the lock of shared
 }
 
-// process is shared by all routes. A domain pins memory and a loop is a thread: both are the
+// process is shared by all routes. A domain pins memory and a loop is a thread, since both are the
 // process's, for all its callers.
 var process = &shared{open: openOFI}
 

@@ -21,6 +21,6 @@
 //	data reader    ─▶ region memory,     data writer    ◀─ replies, next chunk
 //	                  replies, completions
 //
-// Readers never wait for writers: a reply queue has room for all requests that the peer is
-// allowed to have unanswered, and a peer that exceeds this is disconnected.
+// Readers never wait for writers. A reply queue has room for all requests that the peer is allowed
+// to have unanswered, and a peer that exceeds this is disconnected.
 package tcp

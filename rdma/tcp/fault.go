@@ -9,7 +9,7 @@ import (
 )
 
 // guarded runs f, which copies to or from registered memory, in the calling goroutine. The owner of
-// that memory's file can cut it short at any time: the fault is an error then, and not the end of
+// that memory's file can cut it short at any time. The fault is an error then, and not the end of
 // the process. Most copies are system calls, which fail by themselves. Those of bufio and
 // crypto/tls are not.
 func guarded(f func() error) (err error) {

@@ -17,7 +17,7 @@ import (
 // pendingHandshakes bounds the sockets between arrival and Accept.
 const pendingHandshakes = 1024
 
-// listener implements rdma.Listener. A connection's streams arrive one by one: the control stream
+// listener implements rdma.Listener. A connection's streams arrive one by one. The control stream
 // opens a session, and its handshake waits for the data streams that quote the session.
 type listener struct {
 	*provider.Listener

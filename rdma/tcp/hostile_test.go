@@ -83,7 +83,7 @@ func (w lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// newRawTarget is the other way round: a fabric dials, and the far ends of its streams are ours.
+// newRawTarget is the other way round. A fabric dials, and the far ends of its streams are ours.
 func newRawTarget(t *testing.T, opts Options) *rawPeer {
 	t.Helper()
 	opts.Streams = 1

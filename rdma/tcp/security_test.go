@@ -39,7 +39,7 @@ func mutualTLS(t *testing.T) *tls.Config {
 	}
 }
 
-// password is a toy, to show that the hooks can talk: each side sends one byte and checks one.
+// password is a toy, to show that the hooks can talk. Each side sends one byte and checks one.
 func password(mine byte, opts Options) Options {
 	opts.Authenticate = func(_ context.Context, s net.Conn) error {
 		if _, err := s.Write([]byte{mine}); err != nil {

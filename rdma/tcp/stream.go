@@ -184,7 +184,7 @@ func (s *stream) rouse() {
 	}
 }
 
-// readReply is the initiator's side: the payload of a read goes straight to the caller's memory.
+// readReply is the initiator's side. The payload of a read goes straight to the caller's memory.
 func (s *stream) readReply(f *frame) error {
 	local, err := s.claim(f)
 	if err != nil {

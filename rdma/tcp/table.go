@@ -15,7 +15,7 @@ import (
 //
 // claim comes before a reply's payload is read into the caller's memory, finish after. So the
 // operation cannot complete while a reader fills its memory, however often a peer answers. The
-// first refused chunk sets total to sent: nothing further of the operation is sent.
+// first refused chunk sets total to sent. Nothing further of the operation is sent.
 type table struct {
 	chunk int
 	ops   []pending    // slots, made when first needed: most connections of a daemon post nothing

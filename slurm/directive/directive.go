@@ -19,10 +19,10 @@ import (
 //	        | "destroy_persistent" | "stage_in" | "copy_in" | "stage_out" | "copy_out"
 //	option  = key "=" value | "hurry"
 //
-// Slurm reads the same lines by rules of its own (burst_buffer_lua.c, 22.05): it reads
-// those above the first line that does not begin with "#", finds "capacity=" and
-// "pool=" anywhere in a line, reads a number with strtoull and ignores an unknown
-// unit. Text that it would read otherwise than it stands there is refused here.
+// Slurm reads the same lines by rules of its own (burst_buffer_lua.c, 22.05). It reads those above
+// the first line that does not begin with "#", finds "capacity=" and "pool=" anywhere in a line,
+// reads a number with strtoull and ignores an unknown unit. Text that it would read otherwise than
+// it stands there is refused here.
 //
 // burst_buffer.lua and job_submit.lua run inside slurmctld, where calls are forbidden, so
 // lua/directives.lua checks the same in the same words. A test compares the two.

@@ -145,7 +145,7 @@ func (r *Request) stages(list []Stage, v *Vars) ([]Stage, error) {
 }
 
 // storeURL replaces the symbols of a store's URL and returns it as file:///path or s3://bucket/prefix. Of a
-// file's, everything is its path: a question mark or a per cent sign there means itself. The short form
+// file's, everything is its path. A question mark or a per cent sign there means itself. The short form
 // file:/path is valid, too (RFC 8089, appendix B), and a scheme may be in capitals (RFC 3986, section 3.1).
 func storeURL(text string, v *Vars, expanded bool) (string, error) {
 	if !expanded {

@@ -86,10 +86,10 @@ func due(j *slurmctl.Job, warn string, now time.Time) time.Time {
 	return now.Add(j.TimeLimit - j.RunTime - w.Before).Round(0)
 }
 
-// hold keeps a job from running, with the reason where its user reads it: a batch job is held,
-// any other is cancelled, since it cannot be held.
+// hold keeps a job from running, with the reason where its user reads it. A batch job is held, any
+// other is cancelled, since it cannot be held.
 func hold(ctx context.Context, job string, batch bool, reason string) error {
-	// The field that 22.05 allows an administrator to set, and shows: the Reason is Slurm's own.
+	// The field that 22.05 allows an administrator to set, and shows. The Reason is Slurm's own.
 	_, err := scontrol(ctx, "update", "JobId="+job, "AdminComment="+slurmctl.OneLine("forebay: "+reason))
 	if bb.KindOf(err) == bb.Unavailable {
 		return err

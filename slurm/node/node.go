@@ -1,4 +1,4 @@
-// Package node is the way to buffers through Slurm's prolog and epilog: it carries out, on a
+// Package node is the way to buffers through Slurm's prolog and epilog. It carries out, on a
 // compute node, the requests of those scripts, as a client of the node's daemon. It must never
 // depend on how daemons keep bytes or the namespace, and never keep a node from its next job.
 package node

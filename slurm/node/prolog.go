@@ -20,9 +20,9 @@ import (
 // Dial connects to the node's daemon.
 type Dial func(ctx context.Context, retry time.Duration) (*client.Client, error)
 
-// Prolog opens the buffer that a job asks for, joins its stage-in, and writes the files of
-// its tasks. An error needs an administrator: it takes the node out of
-// service. A fault of the job itself, or of its store, holds the job, with the reason.
+// Prolog opens the buffer that a job asks for, joins its stage-in, and writes the files of its
+// tasks. An error needs an administrator. It takes the node out of service. A fault of the job
+// itself, or of its store, holds the job, with the reason.
 func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
 	if err := c.makeDir(); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive
 	if err != nil {
 		return c.holdJob(ctx, e, j, err)
 	}
-	// The note comes first: after any failure from here on, the epilog reports that the job left.
+	// The note comes first. After any failure from here on, the epilog reports that the job left.
 	if err := c.noteRun(e, l.Key); err != nil {
 		return err
 	}
@@ -207,8 +207,8 @@ func tokenLife(limit time.Duration) time.Duration {
 	return min(longestToken, limit+afterTheEnd)
 }
 
-// holdJob holds a job for a reason of its own. If Slurm cannot be reached, that is an error:
-// the job must not run without its buffer.
+// holdJob holds a job for a reason of its own. If Slurm cannot be reached, that is an error. The
+// job must not run without its buffer.
 func (c *Config) holdJob(ctx context.Context, e *Env, j *slurmctl.Job, why error) error {
 	c.Log("job %s is held: %v", e.Job, why)
 	return hold(ctx, e.Job, j.Batch, why.Error())

@@ -23,8 +23,8 @@ type site struct {
 	admin *client.Client
 }
 
-// ready is how long its prologs wait for a daemon: one that was killed may have to wait for
-// another server of the namespace to lead.
+// ready is how long its prologs wait for a daemon. One that was killed may have to wait for another
+// server of the namespace to lead.
 const ready = 20 * time.Second
 
 func newSite(t *testing.T) *site {

@@ -14,11 +14,10 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Watch keeps the daemons' records of jobs in step with slurmctld until ctx ends: it reports
-// the ends of jobs whose time limit was changed, warns jobs whose buffer will not be on
-// its store by then, and ends the lifetimes of jobs without a record. It may run on any number of nodes:
-// the one whose daemon is the first that is ready does it, and asks slurmctld only while
-// jobs have buffers.
+// Watch keeps the daemons' records of jobs in step with slurmctld until ctx ends. It reports the ends of
+// jobs whose time limit was changed, warns jobs whose buffer will not be on its store by then, and ends
+// the lifetimes of jobs without a record. It may run on any number of nodes: the one whose daemon is the
+// first that is ready does it, and asks slurmctld only while jobs have buffers.
 func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error {
 	w := watcher{c: c}
 	var failed error
@@ -42,8 +41,8 @@ type watcher struct {
 }
 
 const (
-	// A run is ended when it was over for Slurm in so many checks: an epilog may be about
-	// to report it, or slurmctld be starting.
+	// A run is ended when it was over for Slurm in so many checks. An epilog may be about to report
+	// it, or slurmctld be starting.
 	looksToEnd = 3
 	// slack bounds the apparent movement of a job's end: scontrol prints whole seconds.
 	slack = 3 * time.Second

@@ -33,7 +33,7 @@ type Job struct {
 	AdminComment string
 }
 
-// whole are the fields that are the last of their lines and hold text of the user's: a value may
+// whole are the fields that are the last of their lines and hold text of the user's. A value may
 // hold blanks, and text that resembles other fields.
 var whole = map[string]bool{
 	"JobName": true, "WorkDir": true, "Comment": true, "AdminComment": true, "SystemComment": true, "BurstBuffer": true,
@@ -183,7 +183,7 @@ func (j *Job) Succeeded() bool {
 	return j.ExitCode == "0:0" && (j.TimeLimit == 0 || j.RunTime < j.TimeLimit)
 }
 
-// Ref is the name by which Slurm's commands take this job alone: the id of one task of an array is
+// Ref is the name by which Slurm's commands take this job alone. The id of one task of an array is
 // that of the array too.
 func (j *Job) Ref() string {
 	if _, err := strconv.Atoi(j.ArrayTask); err == nil {

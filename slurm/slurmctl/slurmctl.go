@@ -1,5 +1,5 @@
-// Package slurmctl reads and changes jobs in slurmctld by Slurm's own commands: it runs them,
-// reads their output, and classifies their failures. It must never know the purpose of a job's buffers.
+// Package slurmctl reads and changes jobs in slurmctld by Slurm's own commands. It runs them, reads
+// their output, and classifies their failures. It must never know the purpose of a job's buffers.
 package slurmctl
 
 import (
@@ -14,7 +14,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// commandTime bounds how long one command may take: it tries again itself.
+// commandTime bounds how long one command may take, since it tries again itself.
 const commandTime = 30 * time.Second
 
 // Run runs a command of Slurm (scontrol, scancel) and returns its output. Its errors:
@@ -81,7 +81,7 @@ func Retry(ctx context.Context, limit time.Duration, args ...string) (string, er
 }
 
 // Find returns the job with an id from the output of "scontrol show job ID": the id of an array
-// stands for all of its tasks. bb.NotFound: it is not there.
+// stands for all of its tasks. It returns bb.NotFound if it is not there.
 func Find(text, id string) (Job, error) {
 	for _, j := range ParseJobs(text) {
 		if j.ID == id {

@@ -1,6 +1,6 @@
-// Command genproto regenerates the Go code of every .proto file in a tree, and the Python
-// code of some, or checks that it is current. It needs no protoc: the files are compiled by a Go
-// library and handed to the protoc-gen-go that this module pins.
+// Command genproto regenerates the Go code of every .proto file in a tree, and the Python code of
+// some, or checks that it is current. It needs no protoc. The files are compiled by a Go library
+// and handed to the protoc-gen-go that this module pins.
 //
 //	genproto [-check] ROOT
 //

@@ -1,6 +1,6 @@
 // Command testrun runs `go test -json` with the arguments it is given, prints one line a package
 // and the output of failed tests, and ends with a plain summary. It fails when a test fails, and
-// when a test was skipped that the allow-list does not name: a test that quietly did not run proves
+// when a test was skipped that the allow-list does not name. A test that quietly did not run proves
 // nothing.
 //
 // With -again N, tests that failed run once more, each by itself, if they are N or
@@ -8,9 +8,9 @@
 // machine too busy for it, or has a race that somebody has to find. A broken promise of
 // the durability oracle, a data race, and a program that ended early are never repeated.
 //
-// With -only FILE, the tests that the file names run and no others, of the packages that it
-// names, in the file's order: what takes longest ends last, so it begins first. It fails when one of them did
-// not pass: a name that is gone is no test that passed.
+// With -only FILE, the tests that the file names run and no others, of the packages that it names, in the
+// file's order. What takes longest ends last, so it begins first. It fails when one of them did not pass: a
+// name that is gone is no test that passed.
 //
 //	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
 //	testrun -only FILE [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST…
@@ -171,7 +171,7 @@ type timed struct {
 	seconds float64
 }
 
-// A run ends with a list of its longest tests: its time is mostly theirs.
+// A run ends with a list of its longest tests, since its time is mostly theirs.
 const (
 	longest = 20 // so many are listed,
 	isLong  = 5  // of those that took longer than this, in seconds

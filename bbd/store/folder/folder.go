@@ -50,8 +50,8 @@ func TmpfsRoot(dir string) (bool, int64, error) {
 	return fs.Type == unix.TMPFS_MAGIC && at.Dev != above.Dev, int64(fs.Blocks) * fs.Bsize, nil
 }
 
-// Private makes a missing folder, and makes sure that it is this user's: every user can
-// write to /dev/shm. bb.Permission if it is another user's.
+// Private makes a missing folder, and makes sure that it is this user's. Every user can write to
+// /dev/shm. bb.Permission if it is another user's.
 func Private(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return bb.Wrap("open store", dir, err)

@@ -15,11 +15,11 @@ import (
 
 // The format of regions, version 3. All numbers are little-endian.
 //
-// A region is two files of the same size, of whole units of 1 MiB: its pages, which its user
-// maps and writes, and its journal, which is the store's own and which no client ever has.
-// Nothing in the pages is trusted: they are bytes, and the journal has their checksums. An
-// offset means the same place of the region in both. Units of data are used in the pages, and
-// records in the journal, so that neither is used in full:
+// A region is two files of the same size, of whole units of 1 MiB: its pages, which its user maps
+// and writes, and its journal, which is the store's own and which no client ever has. Nothing in
+// the pages is trusted, since they are bytes, and the journal has their checksums. An offset means
+// the same place of the region in both. Units of data are used in the pages, and records in the
+// journal, so that neither is used in full:
 //
 //	            0            1 MiB                                       size
 //	            ┌────────────┬──────────────────────┬──────────────────────┐
@@ -71,11 +71,10 @@ import (
 // have drained. So a record whose word is there is whole, and one whose word is missing does not
 // exist. On disk nothing is trusted before fsync: see Store.Spill.
 //
-// A daemon that is upgraded adopts the regions of its predecessor. So any change in a
-// journal, a slot or a record, new flags too, is a new version: a release reads its version
-// and those before, and refuses to start on others before it touches anything. Only the
-// slot's tier came without one: it was 0, memory, and a release that does not read it loses
-// no more than that wish.
+// A daemon that is upgraded adopts the regions of its predecessor. So any change in a journal, a
+// slot or a record, new flags too, is a new version. A release reads its version and those before,
+// and refuses to start on others before it touches anything. Only the slot's tier came without one:
+// it was 0, memory, and a release that does not read it loses no more than that wish.
 //
 // Versions 1 and 2 had no journal: header, slots and records lay in the pages, each at its
 // offset of today, and the copy of a slot at the beginning of its segment. A region of theirs
@@ -375,8 +374,8 @@ func DecodeRecord(seg []byte, bottom, top int64, nonce uint64) (r Record, low in
 	return r, top - cost, true, r.Check(top - cost)
 }
 
-// Check refuses a record whose checksum is right and whose content cannot be: in a region
-// of an older version its user could have made one.
+// Check refuses a record whose checksum is right and whose content cannot be. In a region of an
+// older version its user could have made one.
 func (r *Record) Check(floor int64) error {
 	if r.Generation == 0 || r.Origin == 0 || r.Origin > r.Generation || r.Base >= r.Generation || r.Part >= r.Parts {
 		return fmt.Errorf("generation %d, base %d, origin %d, part %d of %d", r.Generation, r.Base, r.Origin, r.Part, r.Parts)

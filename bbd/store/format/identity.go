@@ -49,8 +49,8 @@ const (
 	identityRevision = 1 + 8     // bytes of a revision
 )
 
-// AppendIdentity appends an identity's encoding to p. Texts that are too long are cut:
-// a path is a hint, and names have a smaller bound of their own.
+// AppendIdentity appends an identity's encoding to p. Texts that are too long are cut. A path is a
+// hint, and names have a smaller bound of their own.
 func AppendIdentity(p []byte, id *Identity) []byte {
 	h := [identityHead]byte{identityVersion}
 	le := binary.LittleEndian

@@ -64,10 +64,10 @@ func (r *Files) WriteSlot(unit int64, h format.SegmentHeader) {
 	}
 }
 
-// Create makes a region's files under temporary names, maps them and renames them to
-// their names once the header is whole: the pages last, since pages without a journal
-// would be set aside. Pages on disk get their blocks at once: a store into a mapped hole
-// of a full disk would be a signal, not an error.
+// Create makes a region's files under temporary names, maps them and renames them to their names
+// once the header is whole: the pages last, since pages without a journal would be set aside. Pages
+// on disk get their blocks at once. A store into a mapped hole of a full disk would be a signal,
+// not an error.
 func Create(dir string, h format.RegionHeader) (r Files, err error) {
 	path, tier, size := filepath.Join(dir, Prefix+h.ID.String()), h.Tier, h.Size
 	f, err := os.OpenFile(path+Unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -117,8 +117,8 @@ func Create(dir string, h format.RegionHeader) (r Files, err error) {
 	return r, nil
 }
 
-// Remove deletes a region's files. The journal goes last: without pages it is found to
-// be empty, where pages without a journal would be set aside.
+// Remove deletes a region's files. The journal goes last. Without pages it is found to be empty,
+// where pages without a journal would be set aside.
 func Remove(path string) error {
 	err := os.Remove(path)
 	if jerr := os.Remove(JournalOf(path)); !errors.Is(jerr, fs.ErrNotExist) {

@@ -41,10 +41,9 @@ func (r *Files) UsedSlots() ([]bool, error) {
 	return used, nil
 }
 
-// Find reads the headers of all regions in dir and changes nothing. It fails if a
-// journal has a version that is not known here: another release wrote it. Pages without a
-// journal whose header is not one of an older version are set aside: their user may have
-// written it.
+// Find reads the headers of all regions in dir and changes nothing. It fails if a journal has a
+// version that is not known here: another release wrote it. Pages without a journal whose header is
+// not one of an older version are set aside, since their user may have written it.
 func Find(dir string, tier bb.Tier) ([]Found, error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {

@@ -111,8 +111,8 @@ func (r *Files) populateTails(from, to int64) error {
 	return nil
 }
 
-// WrittenFrom returns the offset from which the journal has memory up to another one: a
-// read below it would allocate some. The search goes no further down than from.
+// WrittenFrom returns the offset from which the journal has memory up to another one. A read below
+// it would allocate some. The search goes no further down than from.
 func (r *Files) WrittenFrom(from, to int64) int64 {
 	if r.Books == nil {
 		return from

@@ -37,7 +37,7 @@ func (m *Memory) Claim(want, least int64) (Claim, bool) {
 // Leased reports whether the memory is a leased segment, and no chunk.
 func (m *Memory) Leased() bool { return m.lease != nil }
 
-// Of reports whether the memory may be committed from in a session: a lease is void in any other
+// Of reports whether the memory may be committed from in a session. A lease is void in any other
 // than its own.
 func (m *Memory) Of(s *session.Session) bool { return m.lease == nil || m.lease.session == s }
 
@@ -75,7 +75,7 @@ func (m *Memory) Enter() {
 	m.cursor.MustOwe(segment.RecordBase)
 }
 
-// Leave ends a file's use of the memory: the file's bytes there are committed, or void.
+// Leave ends a file's use of the memory. The file's bytes there are committed, or void.
 func (m *Memory) Leave() {
 	if m.lease == nil {
 		return
@@ -125,7 +125,7 @@ func (m *Memory) Forgive(extents int64) {
 	m.cursor.Forgive(extents * segment.RecordItem)
 }
 
-// Tight reports whether there is no room for the records that are owed: nothing may be committed
+// Tight reports whether there is no room for the records that are owed. Nothing may be committed
 // from the memory.
 func (m *Memory) Tight() bool {
 	m.mu.Lock()

@@ -29,13 +29,13 @@ import (
 const (
 	minLease = 1 << 20
 	maxLease = 32 << 20
-	// MaxRemote bounds leases that are filled from here: each takes as much of this
-	// process's memory, which the next one finds in the caches still if it is not much.
+	// MaxRemote bounds leases that are filled from here. Each takes as much of this process's
+	// memory, which the next one finds in the caches still if it is not much.
 	MaxRemote = 8 << 20
 	// WorthKeeping is the room below which a lease is returned rather than looked at again.
 	WorthKeeping = 64 << 10
-	// KeepIdle is the largest leased segment that is kept while there is no writer,
-	// and idleFor the time for which it is: a region with a leased segment cannot go to another user.
+	// KeepIdle is the largest leased segment that is kept while there is no writer, and idleFor the
+	// time for which it is. A region with a leased segment cannot go to another user.
 	KeepIdle = 4 << 20
 	IdleFor  = time.Second
 	// leaseOverhead is the part of a segment that one large reservation cannot use.
@@ -78,8 +78,8 @@ type lease struct {
 	at      int64          // in the region: of bytes
 	locked  bool           // in the region's file, until release
 
-	// Of a segment that is far: the memory is this process's own, and holds the segment's
-	// bytes from base on until they are transferred and committed.
+	// Of a segment that is far. The memory is this process's own, and holds the segment's bytes
+	// from base on until they are transferred and committed.
 	key  rdma.RemoteKey
 	base int64  // in the segment
 	own  []byte // all of the memory
@@ -583,7 +583,7 @@ func (sp *Pool) RetireFull() {
 	}
 }
 
-// leave ends a file's use of a lease: the file's bytes there are committed, or void.
+// leave ends a file's use of a lease. The file's bytes there are committed, or void.
 func (l *lease) leave() {
 	l.space.mu.Lock()
 	done := l.users.Leave()

@@ -8,9 +8,9 @@ import (
 	"forebay/rdma"
 )
 
-// maxAhead bounds the bytes that a reader fetches before they are requested, at least one
-// extent: so much is in flight while the caller copies the part that has arrived. A caller that
-// requests as much at once gets it straight into its own memory.
+// maxAhead bounds the bytes that a reader fetches before they are requested, at least one extent.
+// So much is in flight while the caller copies the part that has arrived. A caller that requests as
+// much at once gets it straight into its own memory.
 const maxAhead = 4 << 20
 
 // ahead is the readahead of far memory, while a file is read from front

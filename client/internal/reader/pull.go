@@ -23,8 +23,8 @@ type place struct {
 	length int64 // of it
 	cut    int64 // bytes of it before the visible part
 
-	// All of it, verified, while the reader keeps it: a read of a part of an extent
-	// has to fetch all of it to verify it, and the next part may be read soon.
+	// All of it, verified, while the reader keeps it. A read of a part of an extent has to fetch
+	// all of it to verify it, and the next part may be read soon.
 	held atomic.Pointer[[]byte]
 }
 
@@ -243,8 +243,8 @@ func (r *Reader) releaseOldest(n int) {
 	r.held = append(r.held[:0], r.held[n:]...)
 }
 
-// elsewhere reports whether the error of a window of far memory means that
-// the bytes have to be requested again: its session broke, or they have to come in messages.
+// elsewhere reports whether the error of a window of far memory means that the bytes have to be
+// requested again, since its session broke, or they have to come in messages.
 func (r *Reader) elsewhere(w *window, err error) bool {
 	if err == nil {
 		return false

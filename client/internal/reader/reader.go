@@ -447,8 +447,8 @@ func (r *Reader) Close() {
 	}
 }
 
-// closeHandle closes the handle of a closed reader of which nothing is in use: with a handle,
-// the daemon ends all its pins.
+// closeHandle closes the handle of a closed reader of which nothing is in use. With a handle, the
+// daemon ends all its pins.
 func (r *Reader) closeHandle() {
 	if !r.session.Broken() {
 		r.session.CloseHandle(r.handle)

@@ -151,7 +151,7 @@ func (p *part) copyTo(dst []byte, off int64, check bool) error {
 		clear(dst)
 		return nil
 	case len(dst) == len(p.whole) && !p.verified.Load():
-		// All of the extent is requested: it is copied, and the copy is checked.
+		// All of the extent is requested. It is copied, and the copy is checked.
 		if checksum.CopyOut(dst, p.mem, 0) != p.sum {
 			return p.mismatch()
 		}

@@ -137,8 +137,8 @@ func (r *Region) retire() {
 	}
 }
 
-// Sweep retires regions whose files are gone or are others now: their pages would
-// stay in memory for as long as they are mapped.
+// Sweep retires regions whose files are gone or are others now, since their pages would stay in
+// memory for as long as they are mapped.
 func (a *Map) Sweep() {
 	a.mu.Lock()
 	all := make([]*Region, 0, len(a.mu.maps))

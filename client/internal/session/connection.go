@@ -151,9 +151,9 @@ func (c *Connection) Repeat(ctx context.Context, op func() error) error {
 	return c.Retry(ctx, func(*Session) error { return op() })
 }
 
-// Ask sends a request and waits for the reply. If the connection breaks meanwhile, it sends
-// the request again, unless that may have been sent before and must not be carried out
-// twice: then the error's outcome is unknown.
+// Ask sends a request and waits for the reply. If the connection breaks meanwhile, it sends the
+// request again, unless that may have been sent before and must not be carried out twice. Then the
+// error's outcome is unknown.
 func (c *Connection) Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
 	if !wire.MayRepeat(typ, m) {
 		return c.change(ctx, typ, m, reply)

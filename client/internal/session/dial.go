@@ -167,7 +167,7 @@ func splitAddress(a string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// succession names the sessions that a connection has one after the other: the daemon carries no request of
+// succession names the sessions that a connection has one after the other. The daemon carries no request of
 // one out once the next one has begun. Its holder alone dials.
 type succession struct {
 	connection [wire.ConnectionSize]byte
@@ -204,9 +204,9 @@ func (d *dialer) dial(ctx context.Context, n *succession) (*Session, string, err
 	return nil, "", noDaemon(d.addresses, errs)
 }
 
-// elsewhere reports whether a daemon is looked for at the next of several addresses. Not if
-// there is one, and it refused, or if the address is wrong. But a socket that this user may
-// not use is another user's: the user's own daemon may be about to start.
+// elsewhere reports whether a daemon is looked for at the next of several addresses. Not if there
+// is one, and it refused, or if the address is wrong. But a socket that this user may not use is
+// another user's. The user's own daemon may be about to start.
 func elsewhere(err error, addresses int) bool {
 	var e *bb.Error
 	return !errors.As(err, &e) || e.Kind == bb.Unavailable || errors.Is(err, syscall.EACCES) && addresses > 1

@@ -17,10 +17,10 @@ import (
 	"forebay/rdma/route"
 )
 
-// Remote is the way of a session over TCP to the daemon's memory: a connection of the
-// one-sided fabric, dialled when it is first needed. It ends with the
-// session. When it breaks, so does the session: its transfers may arrive until the
-// daemon has closed its end, which it does before it leases the memory to others.
+// Remote is the way of a session over TCP to the daemon's memory: a connection of the one-sided
+// fabric, dialled when it is first needed. It ends with the session. When it breaks, so does the
+// session. Its transfers may arrive until the daemon has closed its end, which it does before it
+// leases the memory to others.
 //
 // A nil far, or one that cannot be dialled, means that bytes travel in messages.
 type Remote struct {
@@ -123,8 +123,8 @@ func (f *Remote) Dialled() rdma.Conn {
 // Worked records that a transfer has completed.
 func (f *Remote) Worked() { f.health.worked() }
 
-// Close ends the connection. When it returns, nothing touches the memory of transfers
-// that were under way: they have all completed.
+// Close ends the connection. When it returns, nothing touches the memory of transfers that were
+// under way, since they have all completed.
 func (f *Remote) Close() {
 	if f != nil {
 		_ = f.Route.Close() // a connection that failed to end well has ended all the same

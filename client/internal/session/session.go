@@ -1,6 +1,6 @@
-// Package session keeps the connection to one daemon: it dials it and proves the client's identity,
-// keeps many requests in flight, detects the daemon's end, and dials again. Over TCP the
-// one-sided way to the daemon's memory belongs to it. It must never know files and buffers.
+// Package session keeps the connection to one daemon. It dials it and proves the client's identity,
+// keeps many requests in flight, detects the daemon's end, and dials again. Over TCP the one-sided
+// way to the daemon's memory belongs to it. It must never know files and buffers.
 package session
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 // Session is one connection to a daemon, with many requests in flight. It has no goroutine of its
-// own: a call that waits for a reply, while no other reads, reads the connection itself and hands
+// own. A call that waits for a reply, while no other reads, reads the connection itself and hands
 // replies to the other calls, until its own reply is there. Then the next waiting call reads. So a
 // lone request costs no switch between goroutines.
 //
@@ -230,7 +230,7 @@ func (s *Session) readOne(ctx context.Context) error {
 }
 
 // read reads replies until enough reports true. The caller has the turn. A session that breaks is
-// no error: all calls are finished then.
+// no error. All calls are finished then.
 func (s *Session) read(ctx context.Context, enough func() bool) error {
 	defer s.interrupt(ctx)()
 	for !enough() {
@@ -369,7 +369,7 @@ func (s *Session) InFlight() int { return s.calls.InFlight() }
 // Broken reports whether the session has ended.
 func (s *Session) Broken() bool { return s.calls.Broken() }
 
-// fail ends the session: every call in flight fails, and so does every later one.
+// fail ends the session. Every call in flight fails, and so does every later one.
 func (s *Session) fail(err error) {
 	calls := s.calls.Break(err)
 	s.conn.Close()

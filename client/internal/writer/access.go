@@ -71,9 +71,8 @@ func (w *Writer) placed(ctx context.Context) error {
 
 func (leased) committed(*Writer) {}
 
-// inlined is access through messages: bytes wait in this process's own memory and
-// travel with the commit. It serves files that are too small for a lease, and
-// clients that cannot reach regions.
+// inlined is access through messages. Bytes wait in this process's own memory and travel with the
+// commit. It serves files that are too small for a lease, and clients that cannot reach regions.
 type inlined struct {
 	limit  int64 // bytes that may wait for one commit
 	chunks []*lease.Memory

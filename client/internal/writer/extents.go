@@ -46,9 +46,9 @@ type backlog struct {
 	asides   []*aside
 }
 
-// aside is the part of pending that is being written again elsewhere. All of it waits for a
-// commit until the last of it is pending again. The connection may break meanwhile: then
-// everything pending by then is put aside, too.
+// aside is the part of pending that is being written again elsewhere. All of it waits for a commit
+// until the last of it is pending again. The connection may break meanwhile. Then everything
+// pending by then is put aside, too.
 type aside struct {
 	extents []extent
 	copies  [][]byte // of the bytes of the extents; nil: not made yet, or not needed any more
@@ -56,10 +56,10 @@ type aside struct {
 	landed  bool     // all of it is committed: nothing is left to be written again
 }
 
-// comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie
-// over something pending in another one that came later: a commit is recorded segment by
-// segment, in the order in which it first names them, and for a second record of a
-// segment, which would keep the order, no room is set aside.
+// comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie over
+// something pending in another one that came later. A commit is recorded segment by segment, in the
+// order in which it first names them, and for a second record of a segment, which would keep the
+// order, no room is set aside.
 func (b *backlog) comesTooEarly(mem *lease.Memory, off, n int64) bool {
 	if h := b.hold(mem); b.newest == nil || b.newest == mem || h == nil || h.extents == 0 {
 		return false
@@ -166,9 +166,9 @@ func (b *backlog) committed() {
 	}
 }
 
-// mayBeWritten charges a commit of everything pending that failed, or whose outcome is
-// unknown: the room of its records may be used, and is counted as used. It reports
-// whether there is room for them again.
+// mayBeWritten charges a commit of everything pending that failed, or whose outcome is unknown. The
+// room of its records may be used, and is counted as used. It reports whether there is room for
+// them again.
 func (b *backlog) mayBeWritten() (again bool) {
 	again = true
 	for i := range b.holds {
@@ -256,8 +256,7 @@ func (b *backlog) uncommitted() iter.Seq[*extent] {
 	}
 }
 
-// forget drops everything. Pending memory stays unused: a commit of it may be
-// in progress.
+// forget drops everything. Pending memory stays unused. A commit of it may be in progress.
 func (b *backlog) forget() {
 	b.drop(&b.claim)
 	b.drop(&b.reserved)

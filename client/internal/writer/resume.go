@@ -58,8 +58,8 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 
 // goesOn reports whether a commit that was not answered may be sent again to the generation that
 // was opened in a new session. It may if that is the generation that it was sent to, whose owner
-// carries it out once. It may too if no commit by others is known since the file was first opened:
-// then the commit was not carried out. (If the answer to the first open was lost too, and there is
+// carries it out once. It may too if no commit by others is known since the file was first opened.
+// Then the commit was not carried out. (If the answer to the first open was lost too, and there is
 // no file, the commit is sent again: a file that was committed, and removed by another client at
 // once, comes back.)
 func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
@@ -72,8 +72,8 @@ func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	return known && before.GetFile() == now.GetFile() && before.GetGeneration() == now.GetGeneration()
 }
 
-// resolve finds out the outcome of a commit that was not answered, after the file got
-// another content: it is that content, or unknown. Size is the file's size with the commit.
+// resolve finds out the outcome of a commit that was not answered, after the file got another
+// content. It is that content, or unknown. Size is the file's size with the commit.
 func (w *Writer) resolve(ctx context.Context, size int64) error {
 	r, err := reader.Open(ctx, w.Source, w.path)
 	if err != nil && bb.KindOf(err) != bb.NotFound {
@@ -128,9 +128,8 @@ func (w *Writer) settleDoubt() {
 	w.access.committed(w)
 }
 
-// opensOnce reports whether the open that was not answered must not be sent again: an
-// exclusive create makes the name, and a fence ends the writing of all other writers of
-// that time.
+// opensOnce reports whether the open that was not answered must not be sent again. An exclusive
+// create makes the name, and a fence ends the writing of all other writers of that time.
 func (w *Writer) opensOnce() bool { return w.file.id == 0 && (w.o.Exclusive || w.o.Fence) }
 
 // unknown is the error of an open that cannot be repeated.
@@ -193,9 +192,9 @@ func (w *Writer) anew(ctx context.Context, s *session.Session) error {
 	return w.settle(ctx)
 }
 
-// hasLanded reports whether everything uncommitted has landed: the daemon has recorded the
-// last commit, or the file of now has all of it. It fails if that is unknown. While
-// something is aside, the last commit may have been of a part: then the content decides.
+// hasLanded reports whether everything uncommitted has landed. The daemon has recorded the last
+// commit, or the file of now has all of it. It fails if that is unknown. While something is aside,
+// the last commit may have been of a part: then the content decides.
 func (w *Writer) hasLanded(ctx context.Context) (bool, error) {
 	if len(w.asides) == 0 && w.commits.number != 0 && w.commits.sent == w.written && w.opening.reply.Committed >= w.commits.number {
 		return true, nil

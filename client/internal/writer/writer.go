@@ -242,8 +242,8 @@ func (w *Writer) Write(ctx context.Context, p []byte, off int64) (n int, err err
 	return n, nil
 }
 
-// stringStep is how much of a string is copied before its checksum is taken: it is in
-// the cache still.
+// stringStep is how much of a string is copied before its checksum is taken, since it is in the
+// cache still.
 const stringStep = 64 << 10
 
 // WriteString is write of a string.
@@ -367,8 +367,8 @@ func (w *Writer) claimRoom(ctx context.Context, n, off int64) error {
 	return nil
 }
 
-// slack is how much more than n bytes is worth claiming: a stream of small writes gets
-// runs of its own among other files', a small file takes no more than it needs.
+// slack is how much more than n bytes is worth claiming. A stream of small writes gets runs of its
+// own among other files', a small file takes no more than it needs.
 func (w *Writer) slack(n int64) int64 {
 	return max(0, min(w.written/4, maxSlack)-n)
 }

@@ -213,8 +213,8 @@ type mappings struct {
 	same      bool // two mappings were the same memory
 }
 
-// still reports whether the observations rule out that the file's bytes were moved: both
-// mappings were one memory, and nothing of the file's size was allocated.
+// still reports whether the observations rule out that the file's bytes were moved. Both mappings
+// were one memory, and nothing of the file's size was allocated.
 func (m mappings) still(size int64) bool { return m.same && m.allocated < float64(size)/100 }
 
 func (p *localPair) timeMappings(ctx context.Context, size int64) (m mappings, err error) {

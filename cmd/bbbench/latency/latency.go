@@ -238,7 +238,7 @@ func createFiles(ctx context.Context, b *client.Buffer, dir string, n, parallel 
 	})
 }
 
-// putter measures puts into JetStream with `bbd bench-put`: only the daemon's program may use NATS.
+// putter measures puts into JetStream with `bbd bench-put`. Only the daemon's program may use NATS.
 type putter struct {
 	binary string
 	url    string

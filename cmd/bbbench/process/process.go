@@ -47,8 +47,8 @@ func StartProcess(cmd *exec.Cmd, env []string) (*Process, error) {
 	return p, <-started
 }
 
-// run keeps the thread that starts the child until the child is gone: the kernel
-// sends the death signal when that thread ends (prctl(2)).
+// run keeps the thread that starts the child until the child is gone. The kernel sends the death
+// signal when that thread ends (prctl(2)).
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -150,8 +150,8 @@ type watch struct {
 	err     error
 }
 
-// watchFlushed subscribes to a buffer's events and returns once they come: it writes
-// files until one of them has its event.
+// watchFlushed subscribes to a buffer's events and returns once they come. It writes files until
+// one of them has its event.
 func watchFlushed(ctx context.Context, e *testbed.Env, b *client.Buffer) (*watch, error) {
 	w := &watch{heard: make(chan struct{}), flushed: map[string]time.Time{}}
 	var watching context.Context

@@ -65,7 +65,7 @@ func (a *App) Progress(what string) *Progress {
 	return p
 }
 
-// newBar returns a bar that is drawn when it is set, and only then: the goroutine with which the library turns
+// newBar returns a bar that is drawn when it is set, and only then. The goroutine with which the library turns
 // a bar of unknown length reads the bar's start without its lock.
 func newBar(w io.Writer, what string) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(

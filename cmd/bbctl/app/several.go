@@ -66,8 +66,8 @@ func (s *Several) Finish(a *App) error {
 }
 
 // outcome is the error of several attempts of which some succeeded and some failed. A single
-// failure, or failures of one kind of all attempts, keep their kind: a script can
-// distinguish a daemon that is away from a name that is mistyped.
+// failure, or failures of one kind of all attempts, keep their kind. A script can distinguish a
+// daemon that is away from a name that is mistyped.
 func outcome(what string, done, count int, failed []error, ended error) error {
 	switch {
 	case ended != nil:

@@ -22,7 +22,7 @@ import (
 	"forebay/cmd/bbctl/app"
 )
 
-// transfer is one put or get: files are copied by several workers.
+// transfer is one put or get. Files are copied by several workers.
 type transfer struct {
 	*app.Several
 	a      *app.App
@@ -278,7 +278,7 @@ func (t *transfer) putAs(from io.Reader, target string, mode fs.FileMode, when t
 	return err
 }
 
-// putFrom writes a file, which has its time from the start: it may be flushed as soon as it is closed.
+// putFrom writes a file, which has its time from the start, since it may be flushed as soon as it is closed.
 func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode, when time.Time) error {
 	if dir := path.Dir(target); dir != "." {
 		if err := t.buffer.MkdirAll(t.ctx, dir, 0o755); err != nil {

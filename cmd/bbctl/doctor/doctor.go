@@ -234,8 +234,8 @@ func statusFindings(s *status.Daemon) []finding {
 	return all
 }
 
-// memoryFinding compares the daemon's memory with the machine's: it is mapped, shared memory, which
-// swaps or is killed for like any other.
+// memoryFinding compares the daemon's memory with the machine's, since it is mapped, shared memory,
+// which swaps or is killed for like any other.
 func memoryFinding(tier, machine int64) finding {
 	what := fmt.Sprintf("%s of the machine's %s", app.Size(tier), app.Size(machine))
 	if machine > 0 && tier > machine*8/10 {

@@ -53,7 +53,7 @@ lose what is in one: bbctl buffer destroy NAME --discard.`,
 	}
 }
 
-// Orphans joins the two lists: a lifetime has the reason, and a buffer may be an orphan without
+// Orphans joins the two lists. A lifetime has the reason, and a buffer may be an orphan without
 // one.
 func Orphans(lives []admin.Lifetime, buffers []admin.BufferSpec) []orphan {
 	list, known := []orphan{}, map[string]bool{}
@@ -220,7 +220,7 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 	}
 }
 
-// printSuperseded prints the steps that were not flushed, since newer ones were complete: they are no loss.
+// printSuperseded prints the steps that were not flushed, since newer ones were complete. They are no loss.
 func printSuperseded(a *app.App, l *admin.Lifetime) {
 	if f := l.Total(); f.Dropped > 0 {
 		fmt.Fprintf(a.Out, "%s of %s dropped from memory: newer steps have superseded them\n", bb.Count(f.Dropped, "file"), app.Size(f.DroppedBytes))

@@ -149,7 +149,7 @@ func newDeliverCommand(a *app.App) *cobra.Command {
 		Use: "deliver", Short: "Report jobs that ended while the daemon did not answer", Args: cobra.NoArgs,
 		Long: "Continues until the daemon has all reports. Epilogs start it; by hand it does no harm.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// One at a time is enough: it finds new ones itself.
+			// One at a time is enough, since it finds new ones itself.
 			lock, err := os.OpenFile(filepath.Join(n.c.Dir, ".deliver"), os.O_CREATE|os.O_RDWR, 0o600)
 			if err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 	"forebay/cmd/bbctl/layout"
 )
 
-// A daemon of an older release reports neither the cluster nor stores: its figures are shown, and
+// A daemon of an older release reports neither the cluster nor stores. Its figures are shown, and
 // so are the nodes of gossip.
 func TestStatusOfOlderDaemon(t *testing.T) {
 	const text = `{"node":"n1","version":"1.0","state":"ready","memory":{"capacity":1048576},"nats":{"connected":true},

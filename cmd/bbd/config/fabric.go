@@ -8,8 +8,8 @@ import (
 // FabricOff is the value of listen.fabric for no fabric.
 const FabricOff = "off"
 
-// FabricAddress returns the address of one-sided transfers, "" for none, and
-// whether another port will do where that one is in use: it was not set by the operator.
+// FabricAddress returns the address of one-sided transfers, "" for none, and whether another port
+// will do where that one is in use, since it was not set by the operator.
 func (l *Listen) FabricAddress() (address string, anyPort bool) {
 	switch {
 	case l.Fabric == FabricOff || l.TCP == "":

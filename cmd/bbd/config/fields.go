@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A field describes one value of Config: the table below is the source of the
-// file's keys, the environment's names, the flags and the reference page.
+// A field describes one value of Config. The table below is the source of the file's keys, the environment's names, the
+// flags and the reference page.
 type field struct {
 	key   string // in the file, sections separated by dots
 	usage string

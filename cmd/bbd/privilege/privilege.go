@@ -24,11 +24,10 @@ const kept = uint64(1<<unix.CAP_CHOWN | // regions belong to the users who map t
 	1<<unix.CAP_IPC_LOCK | // a fabric pins the memory of regions
 	1<<unix.CAP_NET_BIND_SERVICE) // ports below 1024
 
-// Shed drops all other capabilities, and the right to gain any, and executes the binary
-// again: a property of the thread is then one of the process, before it opens anything. A device
-// (RDMA) refuses requests with other capabilities than those that opened it.
-// Prepare runs before that, with all rights. In a process that has shed, or is not root's, Shed
-// does nothing.
+// Shed drops all other capabilities, and the right to gain any, and executes the binary again. A
+// property of the thread is then one of the process, before it opens anything. A device (RDMA)
+// refuses requests with other capabilities than those that opened it. Prepare runs before that,
+// with all rights. In a process that has shed, or is not root's, Shed does nothing.
 func Shed(prepare func() error) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -44,7 +44,7 @@ func (o *openFile) abort() {
 	o.Abort()
 }
 
-// copied is a content that the client library carries: bytes are copied between the kernel's
+// copied is a content that the client library carries. Bytes are copied between the kernel's
 // requests and the daemon's memory.
 //
 //	idle ──read──▶ r is open ──write──▶ w is open ──release──▶ idle
@@ -155,8 +155,8 @@ func (c *copied) dropReader() {
 	}
 }
 
-// readTries is how often a read opens the file again that it lost hold of: the connection
-// broke, and the file has another name since, or another generation.
+// readTries is how often a read opens the file again that it lost hold of. The connection broke,
+// and the file has another name since, or another generation.
 const readTries = 3
 
 func (c *copied) readAt(ctx context.Context, p []byte, off int64) (int, error) {

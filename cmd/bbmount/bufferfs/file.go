@@ -206,7 +206,7 @@ func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint3
 	return h, 0, fusefs.OK
 }
 
-// open requests the file's state from the daemon: an opener sees earlier closes, anywhere. ESTALE
+// open requests the file's state from the daemon. An opener sees earlier closes, anywhere. ESTALE
 // makes the kernel look the path up again and retry.
 func (n *node) open(ctx context.Context, flags uint32) (h *handle, keep bool, err error) {
 	unlock, err := n.lock(ctx, exclusively)

@@ -30,7 +30,7 @@ func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
 	return []byte(e.Target), n.fsys.errno(err)
 }
 
-// Mknod implements mkfifo, bind of a socket, and mknod of a file. Device nodes are refused: a buffer
+// Mknod implements mkfifo, bind of a socket, and mknod of a file. Device nodes are refused. A buffer
 // has none.
 func (n *node) Mknod(ctx context.Context, name string, mode, _ uint32, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
 	caller, perm := callerOf(ctx), fs.FileMode(mode).Perm()

@@ -13,9 +13,9 @@ import (
 )
 
 // Context returns the context of one request of the kernel. It ends with base, and when the process that
-// waits for the request is being killed, not when it has another signal to handle: a handler
-// runs when the call has returned, as on any disk, and no program sees EINTR from open or
-// stat. Call the returned function when the request is answered.
+// waits for the request is being killed, not when it has another signal to handle. A handler runs when
+// the call has returned, as on any disk, and no program sees EINTR from open or stat. Call the returned
+// function when the request is answered.
 func Context(base, ctx context.Context) (context.Context, func()) {
 	inner, cancel := context.WithCancel(base)
 	caller, ok := fuse.FromContext(ctx)
@@ -34,7 +34,7 @@ func Context(base, ctx context.Context) (context.Context, func()) {
 }
 
 // Settle carries out a change of names until its outcome is known. When the connection to the
-// daemon breaks, do is called again with repeated set: the change may have been carried out by
+// daemon breaks, do is called again with repeated set. The change may have been carried out by
 // then, which do checks.
 func Settle(ctx context.Context, do func(repeated bool) error) error {
 	for repeated := false; ; repeated = true {

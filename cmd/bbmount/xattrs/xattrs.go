@@ -29,7 +29,7 @@ var (
 	_ fusefs.NodeRemovexattrer = (*Requests)(nil)
 )
 
-// supported reports whether files have attributes of a name's namespace. Others need no daemon: the kernel asks for the
+// supported reports whether files have attributes of a name's namespace. Others need no daemon. The kernel asks for the
 // capabilities of a file before it writes.
 func supported(name string) bool { return strings.HasPrefix(name, xattr.Prefix) }
 

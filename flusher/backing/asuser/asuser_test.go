@@ -414,7 +414,7 @@ func TestRootReplaced(t *testing.T) {
 	put()
 }
 
-// A put that was cancelled is not carried out later: it returns when it has ended.
+// A put that was cancelled is not carried out later. It returns when it has ended.
 func TestCancelledPutEnds(t *testing.T) {
 	uid := users()[0]
 	s := open(t, workers(t, Options{}), uid, home(t, int(uid)))

@@ -17,5 +17,5 @@
 //
 // This package is the daemon's side. The worker's is package serve, their messages package protocol, and a
 // worker's confinement package confine. It must never know a buffer. A worker's messages are bounded and
-// checked: a user may get hold of its own.
+// checked. A user may get hold of its own.
 package asuser

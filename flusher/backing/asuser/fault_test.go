@@ -11,7 +11,7 @@ import (
 	"forebay/flusher/backing/posix"
 )
 
-// settle ends the workers, and waits for their processes: no call of theirs is in a file system then.
+// settle ends the workers, and waits for their processes. No call of theirs is in a file system then.
 func settle(w *Workers) {
 	w.mu.Lock()
 	for _, p := range w.pools {
@@ -53,7 +53,7 @@ func TestErrnos(t *testing.T) {
 	backingtest.Errnos(t, faultHarness(t))
 }
 
-// TestFaults is that of package posix with a process between: it is killed in each call once, too.
+// TestFaults is that of package posix with a process between. It is killed in each call once, too.
 func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of calls through FUSE, of a process each")

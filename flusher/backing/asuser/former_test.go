@@ -58,7 +58,7 @@ func mountOf(t *testing.T, uid int) *powertest.FS {
 	return fs
 }
 
-// ended reports whether a process has done all that it ever does: none of its threads is left, but
+// ended reports whether a process has done all that it ever does. None of its threads is left, but
 // for one without a waiting caller.
 func ended(pid int) bool {
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -218,7 +218,7 @@ func TestCloseWhileFormerHangs(t *testing.T) {
 }
 
 // A worker is killed while it renames a file. The rename fails when it cannot be carried out any
-// more: a second try is not overtaken. The store continues meanwhile.
+// more. A second try is not overtaken. The store continues meanwhile.
 func TestChangeOfKilledWorker(t *testing.T) {
 	needRoot(t)
 	fs := mountOf(t, alice)

@@ -17,7 +17,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes on XFS alone: files that it had
+// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes on XFS alone. Files that it had
 // confirmed are there as a whole, and under no other name is a part. Put again all are there, and the next run removes the
 // remains.
 func TestKilledInAGroup(t *testing.T) {

@@ -58,7 +58,7 @@ func lustreWorkers(t *testing.T) *Workers {
 	return workers(t, Options{Env: []string{fuseIsLustre + "=1"}})
 }
 
-// A root daemon's own calls fail on a Lustre that squashes root, where those of the user's worker succeed: no step of
+// A root daemon's own calls fail on a Lustre that squashes root, where those of the user's worker succeed. No step of
 // a flush, a rename or a removal needs root.
 func TestRootIsSquashed(t *testing.T) {
 	_, dir := mountLustre(t, 2)

@@ -14,7 +14,7 @@ import (
 const ahead = 4
 
 // reader reads an object piece by piece. It requests the next ones while one is read, as long as
-// slots are free. Without a slot it requests few bytes at a time, which come in messages: a reader
+// slots are free. Without a slot it requests few bytes at a time, which come in messages. A reader
 // that stops must not keep others from reading.
 type reader struct {
 	ctx  context.Context

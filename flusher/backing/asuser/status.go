@@ -116,7 +116,7 @@ func earlier(a, b time.Time) time.Time {
 // maxLost bounds the records of workers that are to be started again.
 const maxLost = 1024
 
-// lose notes that a worker ended which should not have: the next one of its user and root is a restart.
+// lose notes that a worker ended which should not have. The next one of its user and root is a restart.
 func (w *Workers) lose(k key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

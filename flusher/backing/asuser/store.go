@@ -50,7 +50,7 @@ func (s *Store) Identity() string {
 	return s.root
 }
 
-// Close need not end the worker: it ends by itself when it has been idle.
+// Close need not end the worker, since it ends by itself when it has been idle.
 func (s *Store) Close() error {
 	s.w.forget(s)
 	return nil

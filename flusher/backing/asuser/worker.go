@@ -113,7 +113,7 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 	return w, nil
 }
 
-// command is the process to be started: it is the user from its first instruction on.
+// command is the process to be started. It is the user from its first instruction on.
 func (p *pool) command(groups []uint32, stderr *os.File, files ...*os.File) *exec.Cmd {
 	program := p.w.o.Command
 	if len(program) == 0 {
@@ -237,7 +237,7 @@ func (w *worker) call(ctx context.Context, m *protocol.Message, late func(*proto
 	return w.await(ctx, c, m, late)
 }
 
-// finalCall is call for a request that gives a file its name: it returns when the request has ended.
+// finalCall is call for a request that gives a file its name. It returns when the request has ended.
 // The canceller is about to remove or rename the file, and nothing late may be put in its place.
 // Only a daemon that stops does not wait.
 func (w *worker) finalCall(ctx context.Context, m *protocol.Message, late func(*protocol.Message)) (*protocol.Message, error) {
@@ -298,7 +298,7 @@ func (w *worker) begin(ctx context.Context, m *protocol.Message) (*call, error) 
 	return c, nil
 }
 
-// drop handles a late reply: a handle that it has opened is closed.
+// drop handles a late reply. A handle that it has opened is closed.
 func (w *worker) drop(late *protocol.Message) {
 	if late != nil {
 		w.close(late.Handle)
@@ -311,7 +311,7 @@ func (w *worker) forget(id uint64) {
 	delete(w.calls, id)
 }
 
-// sendWithin is how long a worker may take no request before it counts as one that hangs: its
+// sendWithin is how long a worker may take no request before it counts as one that hangs, since its
 // user may have stopped it.
 const sendWithin = time.Second
 
@@ -349,8 +349,8 @@ func (w *worker) await(ctx context.Context, c *call, m *protocol.Message, late f
 	}
 }
 
-// settled waits until a worker that answers no more carries out no change any more: a caller
-// that tries again may else be overtaken by the first try, which hangs in the file system.
+// settled waits until a worker that answers no more carries out no change any more. A caller that
+// tries again may else be overtaken by the first try, which hangs in the file system.
 func (w *worker) settled(ctx context.Context, m *protocol.Message) {
 	if !m.Op.Changes() {
 		return

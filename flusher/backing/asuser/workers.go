@@ -31,7 +31,7 @@ type Options struct {
 	// Grace is how long a call that nobody waits for any more may take before its worker is killed.
 	// 0 means 30 s.
 	Grace time.Duration
-	// Dir is a directory of the daemon's, in which each worker holds a file until it ends: none is
+	// Dir is a directory of the daemon's, in which each worker holds a file until it ends. None is
 	// started for a user and root while one of an earlier run of the daemon, which the kernel has killed
 	// with it, has not ended (see former). "": nobody waits.
 	Dir string
@@ -373,8 +373,8 @@ func (p *pool) close() {
 	}
 }
 
-// starter starts processes on a thread that lives as long as itself: the kernel ends a process
-// with PR_SET_PDEATHSIG when the thread that has started it ends.
+// starter starts processes on a thread that lives as long as itself. The kernel ends a process with
+// PR_SET_PDEATHSIG when the thread that has started it ends.
 type starter struct {
 	jobs chan func()
 	done chan struct{}

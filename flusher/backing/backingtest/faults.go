@@ -26,7 +26,7 @@ import (
 type FaultHarness struct {
 	// Dir makes the directory that is mounted on, which the user of stores may pass. nil means t.TempDir.
 	Dir func(t *testing.T) string
-	// Open opens the store of a directory anew: it keeps no state of it.
+	// Open opens the store of a directory anew. It keeps no state of it.
 	Open func(ctx context.Context, dir string, owner backing.Owner) (backing.Store, error)
 	// UID is the owner of a store's directory, and of the files that are put into it.
 	UID uint32
@@ -39,7 +39,7 @@ type FaultHarness struct {
 	Waits bool
 	// Settle returns when no call of an operation that has returned is in the file system any more.
 	Settle func()
-	// Kill ends the process that calls the file system, if that is not this one: each call is met by it once. Nil: it is this one.
+	// Kill ends the process that calls the file system, if that is not this one. Each call is met by it once. Nil: it is this one.
 	Kill func(t *testing.T, s backing.Store)
 	// More are operations of this store alone, which change nothing.
 	More []FaultRead
@@ -519,7 +519,7 @@ func (h *FaultHarness) callsOf(t *testing.T, mount *powertest.FS, op faultOp) []
 }
 
 // Errnos fails each system call of a put once with each errno of a file system whose servers are away, and has each
-// write carried out in part: the error is one that is tried again, and the put done again succeeds.
+// write carried out in part. The error is one that is tried again, and the put done again succeeds.
 func Errnos(t *testing.T, h FaultHarness) {
 	mount := h.mount(t)
 	op := putOp("put over an object", tree{"d/f": other}, tree{"d/f": some}, h.Attrs)

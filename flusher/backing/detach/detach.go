@@ -1,6 +1,6 @@
-// Package detach wraps a store whose calls may hang in the kernel, as those of a network
-// file system whose server is away: each call returns when its context ends, and continues
-// by itself. It bounds the calls that are left behind. It must never know why a call hangs.
+// Package detach wraps a store whose calls may hang in the kernel, as those of a network file
+// system whose server is away. Each call returns when its context ends, and continues by itself. It
+// bounds the calls that are left behind. It must never know why a call hangs.
 package detach
 
 import (
@@ -39,8 +39,8 @@ type call[T any] struct {
 	left  bool
 }
 
-// Do returns the results of fn, or an error when ctx ends before: then fn continues alone, and
-// its result goes to drop in the end, unless it is an error.
+// Do returns the results of fn, or an error when ctx ends before. Then fn continues alone, and its
+// result goes to drop in the end, unless it is an error.
 func Do[T any](ctx context.Context, c *Calls, op, name string, fn func(context.Context) (T, error), drop func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -85,8 +85,8 @@ func do(ctx context.Context, c *Calls, op, name string, fn func(context.Context)
 	return err
 }
 
-// Wrap returns a store whose calls end with their context, but for two: a Put returns when
-// its source is not needed any more, and so does the reader that Get returned.
+// Wrap returns a store whose calls end with their context, but for two. A Put returns when its
+// source is not needed any more, and so does the reader that Get returned.
 func Wrap(inner backing.Store, calls *Calls) backing.Store { return &store{inner, calls} }
 
 type store struct {

@@ -176,8 +176,8 @@ func (s *store) Put(ctx context.Context, name string, src backing.Source, opts b
 	return o, err
 }
 
-// inTransit takes the blame off the source: the fault is meant to be on the way,
-// where another attempt may go well.
+// inTransit takes the blame off the source. The fault is meant to be on the way, where another
+// attempt may go well.
 func inTransit(r Rule, name string, err error) error {
 	switch {
 	case err == nil || r.Kind != WrongChecksum && r.Kind != Truncated:

@@ -100,7 +100,7 @@ func (h *Health) begin(c class, op, name string) *call {
 	return one
 }
 
-// callback runs fn, which is the caller's: the store cannot get on meanwhile. End is how far a
+// callback runs fn, which is the caller's. The store cannot get on meanwhile. End is how far a
 // source was read, or 0 if the callback reads none.
 func (c *call) callback(end int64, fn func() error) error {
 	c.h.mu.Lock()

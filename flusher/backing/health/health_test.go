@@ -186,7 +186,7 @@ func TestCallerIsSlow(t *testing.T) {
 	})
 }
 
-// A listing of other entries than objects is a read like others: it fails, is answered, and waits for its caller.
+// A listing of other entries than objects is a read like others. It fails, is answered, and waits for its caller.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(nil)

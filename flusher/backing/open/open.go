@@ -40,7 +40,7 @@ type Options struct {
 	Calls *detach.Calls
 	// Health, if not nil, watches the calls.
 	Health *health.Health
-	// Workers, if not nil, reach file systems as User. Nil, or if this process is that user: it
+	// Workers, if not nil, reach file systems as User. Nil, or if this process is that user. It
 	// does so itself.
 	Workers *asuser.Workers
 	User    asuser.User

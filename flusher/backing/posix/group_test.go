@@ -152,7 +152,7 @@ func TestPowerCutOfGroups(t *testing.T) {
 	}
 }
 
-// A syncfs that fails proves nothing about any file: each is synced by itself, and the one that cannot be is not
+// A syncfs that fails proves nothing about any file. Each is synced by itself, and the one that cannot be is not
 // put.
 func TestGroupThatFails(t *testing.T) {
 	f := powertest.Mount(t, t.TempDir())

@@ -245,7 +245,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 	return cause.Wrap("rename", old, s.syncMove(root, old, newName))
 }
 
-// endRename ends a rename that a crash has cut: the new name has the file already. The old one has
+// endRename ends a rename that a crash has cut. The new name has the file already. The old one has
 // a second link of the same file, or the replaced file, or one that nobody may remove.
 func (s *Store) endRename(root *os.Root, old, newName string, from, is, replaces backing.Version) error {
 	var err error

@@ -408,7 +408,7 @@ func TestProjects(t *testing.T) {
 	}
 	l.Limit(lustretest.Project, 4711, 1<<30)
 	l.has(s, "p/a/b/g", 100, "-c 1 -S 1M")
-	// A file is not moved into another project: the error passes once the directories have the same one.
+	// A file is not moved into another project. The error passes once the directories have the same one.
 	if err := s.Rename(t.Context(), "p/a/b/g", "q/g"); bb.KindOf(err) != bb.Unavailable || !strings.Contains(err.Error(), "lfs project") {
 		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
 	}

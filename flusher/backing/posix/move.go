@@ -47,8 +47,8 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	return cause.Wrap("rename", old, s.syncMove(root, old, newName))
 }
 
-// syncMove makes a move durable. The new entry comes first, and the old one only if that is
-// done: a crash in between leaves both rather than none.
+// syncMove makes a move durable. The new entry comes first, and the old one only if that is done. A
+// crash in between leaves both rather than none.
 func (s *Store) syncMove(root *os.Root, old, newName string) error {
 	if err := s.syncDirIfThere(root, path.Dir(newName)); err != nil {
 		return err

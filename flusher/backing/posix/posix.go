@@ -180,9 +180,9 @@ func (s *Store) root(ctx context.Context) (*os.Root, error) {
 	return root, nil
 }
 
-// stillThere is asked before a file gets its name: it makes sure that the path still leads
-// to the directory that was opened. To hand a file over to a file system that has been
-// unmounted, or covered by another, is no success.
+// stillThere is asked before a file gets its name. It makes sure that the path still leads to the
+// directory that was opened. To hand a file over to a file system that has been unmounted, or
+// covered by another, is no success.
 func (s *Store) stillThere(root *os.Root) error {
 	opened, err := root.Stat(".")
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Store) stillThere(root *os.Root) error {
 	return nil
 }
 
-// rootGone reports a root that once was there as unavailable: it may come back.
+// rootGone reports a root that once was there as unavailable, since it may come back.
 func (s *Store) rootGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ENOTCONN) {
 		return (&bb.Error{Kind: bb.Unavailable, Op: "open backing", Path: s.dir, Err: err}).
@@ -224,7 +224,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n), left: n}, nil
 }
 
-// Object opens a file for reading. All but files are refused: the open of a pipe would wait for its
+// Object opens a file for reading. All but files are refused. The open of a pipe would wait for its
 // writer.
 func (s *Store) Object(ctx context.Context, name string) (*os.File, error) {
 	if err := backing.CheckName("get", name); err != nil {
@@ -363,7 +363,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 }
 
 // Close has no connection to close. It does not wait for a syncfs(2) for which no file waits any more
-// (syncgroup.Files.Wait): nothing interrupts the kernel's call, and it may last for minutes.
+// (syncgroup.Files.Wait). Nothing interrupts the kernel's call, and it may last for minutes.
 func (s *Store) Close() error { return nil }
 
 // Check writes, syncs, reads back and removes a small file.

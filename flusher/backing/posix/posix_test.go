@@ -161,8 +161,8 @@ func TestDirectoriesBelongToUsers(t *testing.T) {
 	}
 }
 
-// TestSourceIsGone shows that a source that is missing is not taken for a directory that
-// is: the second attempt would find the first one's temporary file.
+// TestSourceIsGone shows that a source that is missing is not taken for a directory that is. The
+// second attempt would find the first one's temporary file.
 func TestSourceIsGone(t *testing.T) {
 	s := open(t, t.TempDir(), options())
 	src := goneSource{backing.NewBytes([]byte("x"))}
@@ -279,7 +279,7 @@ func TestSweepSparesOthers(t *testing.T) {
 	}
 }
 
-// A Put that fails again and again gives the same message each time: nothing of its temporary
+// A Put that fails again and again gives the same message each time. Nothing of its temporary
 // file's name is in it.
 func TestFailureIsStable(t *testing.T) {
 	s := open(t, t.TempDir(), options())
@@ -318,7 +318,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// A directory that another program moves while a file is put into it does not get the file under its new path: the put
+// A directory that another program moves while a file is put into it does not get the file under its new path. The put
 // fails with a passing error, and the next one makes the directory again. Overlapping puts share open directories.
 func TestDirectoryMovedMeanwhile(t *testing.T) {
 	dir := t.TempDir()

@@ -65,8 +65,8 @@ func (s *Store) create(dir *opendir.Dir, temp, name string, size int64) (*os.Fil
 	}
 	f, err := dir.Create(temp, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		// Nobody else has this name: the kernel or the server has made the file, lost the
-		// answer and tried again (ESTALE, NFS).
+		// Nobody else has this name. The kernel or the server has made the file, lost the answer
+		// and tried again (ESTALE, NFS).
 		return nil, nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
 	}
 	if err == nil && layout != nil {

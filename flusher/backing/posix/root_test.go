@@ -58,8 +58,8 @@ func TestAnotherRoot(t *testing.T) {
 	}
 }
 
-// TestRootReplacedDuringPut puts another directory in the place of the root while a file is
-// on its way: it gets no name, neither here nor there.
+// TestRootReplacedDuringPut puts another directory in the place of the root while a file is on its
+// way. It gets no name, neither here nor there.
 func TestRootReplacedDuringPut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "root")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -34,8 +34,8 @@ type Options struct {
 	Failed func(Failure)
 }
 
-// Delay returns how long to wait after the nth failure (n from 1): it doubles from
-// shortest to longest, and random in [0, 1) takes away up to half of it.
+// Delay returns how long to wait after the nth failure (n from 1). It doubles from shortest to
+// longest, and random in [0, 1) takes away up to half of it.
 func Delay(shortest, longest time.Duration, n int, random float64) time.Duration {
 	d := longest
 	if n < 32 && shortest<<(n-1) > 0 && shortest<<(n-1) < longest {
@@ -44,9 +44,8 @@ func Delay(shortest, longest time.Duration, n int, random float64) time.Duration
 	return d - time.Duration(float64(d/2)*random)
 }
 
-// Wrap returns a store that retries. Closing it closes the inner store. List
-// does not repeat objects to its caller: a listing that failed after its
-// first object is not retried, and neither are reads from an opened reader.
+// Wrap returns a store that retries. Closing it closes the inner store. List does not repeat objects to its caller. A
+// listing that failed after its first object is not retried, and neither are reads from an opened reader.
 func Wrap(inner backing.Store, opts Options) backing.Store {
 	if opts.Min <= 0 {
 		opts.Min = 100 * time.Millisecond
@@ -139,8 +138,8 @@ func listed[T any](ctx context.Context, s *store, prefix string, list func(conte
 	return err
 }
 
-// Rename is retried as a whole. If the answer to an attempt that succeeded was
-// lost, the next one finds nothing under the old name: then the new one is asked.
+// Rename is retried as a whole. If the answer to an attempt that succeeded was lost, the next one
+// finds nothing under the old name. Then the new one is asked.
 func (s *store) Rename(ctx context.Context, old, newName string) error {
 	return s.moved(ctx, old, newName, func() error { return s.Store.Rename(ctx, old, newName) })
 }

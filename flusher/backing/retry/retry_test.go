@@ -115,7 +115,7 @@ func (d *dirs) Others(_ context.Context, dir string, fn func(backing.Other) erro
 	return nil
 }
 
-// TestOthersThroughWrappers lists entries that are no objects: none is reported twice.
+// TestOthersThroughWrappers lists entries that are no objects. None is reported twice.
 func TestOthersThroughWrappers(t *testing.T) {
 	own := errors.New("the caller's own")
 	for _, c := range []struct {

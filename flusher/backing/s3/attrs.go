@@ -13,7 +13,7 @@ import (
 )
 
 // A file's mode and time are kept as metadata of its object, under the names and in forms that both s3fs and rclone
-// read. A symbolic link is an object whose mode is that of a link and whose bytes are its target: that is the form of
+// read. A symbolic link is an object whose mode is that of a link and whose bytes are its target. That is the form of
 // s3fs (s3fs_symlink, s3fs_readlink). rclone recognizes links by their names alone (file.rclonelink), and has the target
 // as a file. A name of its own would keep a link from replacing a file in one step.
 //

@@ -14,9 +14,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A request whose connection broke may still be carried out: it waits in a proxy, in a
-// gateway or in the store, and arrives after others that were sent later and confirmed. Three
-// things are done about that.
+// A request whose connection broke may still be carried out. It waits in a proxy, in a gateway or
+// in the store, and arrives after others that were sent later and confirmed. Three things are done
+// about that.
 //
 //   - A PUT names the object that it replaces (If-None-Match: *, or If-Match with the entity tag of the present one), if the store compares that, which is tried out and never assumed. A late one
 //     finds something else there and is refused.

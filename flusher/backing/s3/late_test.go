@@ -259,7 +259,7 @@ func TestLateCompletion(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Its answer proves nothing: a store may take it for one that was carried out before.
+		// Its answer proves nothing. A store may take it for one that was carried out before.
 		if _, err := d.arrive(); err != nil {
 			t.Fatal(err)
 		}

@@ -134,7 +134,7 @@ func TestStoreThatComparesNoTags(t *testing.T) {
 }
 
 // TestCopiesThatCompare: the condition of a copy is sent to a store that compares it. versitygw
-// does not: its answers to the two that are to be refused are made up.
+// does not. Its answers to the two that are to be refused are made up.
 func TestCopiesThatCompare(t *testing.T) {
 	var sent []string
 	server := start(t)

@@ -125,7 +125,7 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A parameter without a value leaves the site's: a user whom the rules let use that one gets no other.
+// A parameter without a value leaves the site's. A user whom the rules let use that one gets no other.
 func TestEmptyParameters(t *testing.T) {
 	where, err := bb.ParseBacking("s3://bucket?endpoint=&endpoint&region=&ca=&profile=")
 	if err != nil {

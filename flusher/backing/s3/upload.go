@@ -251,7 +251,7 @@ type failedUploads struct {
 	uploads map[string][]*upload // by key
 }
 
-// fence aborts uploads that failed, and could not be aborted, under a key: they might still
+// fence aborts uploads that failed, and could not be aborted, under a key, since they might still
 // be completed. Below includes keys below it.
 func (s *Store) fence(ctx context.Context, key string, below bool) error {
 	f := &s.failed

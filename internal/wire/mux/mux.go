@@ -1,6 +1,6 @@
 // Package mux keeps the requests of one connection that are in flight: it numbers and sends them,
 // finds the request that a frame answers, and hands all of them out when the connection breaks. It
-// must never know the content of requests, nor the reader: each owner reads frames in its own way
+// must never know the content of requests, nor the reader. Each owner reads frames in its own way
 // and finds their requests by Answered.
 package mux
 
@@ -32,7 +32,7 @@ type Mux[C any] struct {
 }
 
 // New returns a table without requests, of a connection on which the handshake is done. Broke is
-// called, without locks, when a frame cannot be sent: it calls Break, and closes the connection.
+// called, without locks, when a frame cannot be sent. It calls Break, and closes the connection.
 func New[C any](out *wire.Writer, welcome *wire.Welcome, broke func(error)) *Mux[C] {
 	m := &Mux[C]{out: out, welcome: welcome, broke: broke}
 	m.mu.calls = make(map[uint64]C)
@@ -125,14 +125,14 @@ func (m *Mux[C]) Answered(head wire.Header) (call C, ok bool) {
 	return call, ok
 }
 
-// Forget takes a request out of the table: its answers are dropped.
+// Forget takes a request out of the table. Its answers are dropped.
 func (m *Mux[C]) Forget(id uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.mu.calls, id)
 }
 
-// Break ends the connection for a reason, of which the first one counts: no request is started any
+// Break ends the connection for a reason, of which the first one counts. No request is started any
 // more. It returns the calls that are in flight, which are the caller's to finish.
 func (m *Mux[C]) Break(reason error) (calls map[uint64]C) {
 	m.mu.Lock()

@@ -147,7 +147,7 @@ func (m *Mover) hold() bool {
 	return err == nil
 }
 
-// Restore is called before the server starts. The server then finds every store that it left: all are
+// Restore is called before the server starts. The server then finds every store that it left. All are
 // brought to the disk, since memory may be full by now, and may lie elsewhere than it did.
 func (m *Mover) Restore() error {
 	var errs []error
@@ -218,7 +218,7 @@ func copyStores(from, to string) error {
 const every = 250 * time.Millisecond
 
 // Run calls Look every now and then until ctx ends. Look has been called, which is when the server has
-// started: it has finished older batches then.
+// started, since it has finished older batches then.
 func (m *Mover) Run(ctx context.Context) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -285,7 +285,7 @@ func (m *Mover) failed(s *stream, err error) {
 	}
 }
 
-// room returns the free bytes of the file system of Memory, zero where it refuses a small file: a quota,
+// room returns the free bytes of the file system of Memory, zero where it refuses a small file. A quota,
 // or the limit of committed memory, may do so.
 func (m *Mover) room() Room {
 	if m.o.Room != nil {
@@ -383,8 +383,8 @@ func (s *stream) find() {
 	s.stores = s.known && config.Atomic && config.Replicas == 1
 }
 
-// begin makes the link. The content of the folders is unreachable: it is of an earlier life of the
-// server or of a stream of that name.
+// begin makes the link. The content of the folders is unreachable, since it is of an earlier life
+// of the server or of a stream of that name.
 func (s *stream) begin(to string) error {
 	if err := errors.Join(s.clear(), mkdir(to)); err != nil {
 		return err
@@ -481,9 +481,9 @@ func link(from, to string) error {
 	return errors.Join(errs...)
 }
 
-// tend brings the folder to which the stream's link leads, and the other one, in order: the first has
-// links to all whole stores of the other one, which has nothing else. If both have a store of a batch, that
-// in the other one is of an attempt that was refused. pending: the other one may have something yet.
+// tend brings the folder to which the stream's link leads, and the other one, in order. The first has links
+// to all whole stores of the other one, which has nothing else. If both have a store of a batch, that in
+// the other one is of an attempt that was refused. pending. The other one may have something yet.
 //
 // The link to a store that is not whole is removed first, and made again if the store has become whole
 // meanwhile. Nothing becomes whole without a link, so that no store is removed that a batch is in.

@@ -308,7 +308,7 @@ func TestMemoryLost(t *testing.T) {
 	s.want("before the server starts")
 }
 
-// A file system that cannot exchange a folder for a link: the first moment without a batch is waited for.
+// A file system that cannot exchange a folder for a link. The first moment without a batch is waited for.
 func TestNoExchange(t *testing.T) {
 	s, r := newServer(t), &room{}
 	m := s.mover(filepath.Join(t.TempDir(), "memory"), r, nil)

@@ -67,8 +67,8 @@ func testConcurrentUpdate(t *testing.T, factory Factory) {
 	})
 }
 
-// Two directories are moved into each other at the same time, over and over: one of
-// the two must be refused, and nothing may be cut off from the root.
+// Two directories are moved into each other at the same time, over and over. One of the two must be
+// refused, and nothing may be cut off from the root.
 func testConcurrentRenameIntoEachOther(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
 		ctx := metatest.Context(t)
@@ -233,8 +233,8 @@ func checkScan(t *testing.T, ns namespace.Tree, stay int) {
 	}
 }
 
-// Files are renamed from one directory to another and back while all of the buffer is scanned:
-// each file is seen in each scan.
+// Files are renamed from one directory to another and back while all of the buffer is scanned. Each
+// file is seen in each scan.
 func testScanAllDuringRenames(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
 		const files = 1200

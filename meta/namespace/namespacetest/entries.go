@@ -45,7 +45,7 @@ func testCreateLookupPut(t *testing.T, factory Factory) {
 	})
 }
 
-// testSpecial: symbolic links, FIFOs and sockets are entries like files: they are stored as they are,
+// testSpecial: symbolic links, FIFOs and sockets are entries like files. They are stored as they are,
 // replace each other and files, and are removed with trees.
 func testSpecial(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, ns, other namespace.Tree) {

@@ -12,7 +12,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// testXattrs: extended attributes belong to the file or directory: they are with it wherever it goes, and whatever else
+// testXattrs: extended attributes belong to the file or directory. They are with it wherever it goes, and whatever else
 // of it changes.
 func testXattrs(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, ns, other namespace.Tree) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// DoubtTime is how long a key is not cached after a change of it whose outcome
-// is unknown: the server might still be about to carry it out.
+// DoubtTime is how long a key is not cached after a change of it whose outcome is unknown. The server might still be
+// about to carry it out.
 const DoubtTime = time.Minute
 
 const shardCount = 64
@@ -24,9 +24,9 @@ type Known[V any] struct {
 // Cache holds the newest known revision of a bounded number of keys, for a process
 // that makes all changes itself. A nil cache holds nothing.
 //
-// Answers of the server arrive here in any order, so the known state only moves
-// forward: an older revision never replaces a newer one, nor a key
-// that was forgotten since the request began (the ticket shows that).
+// Answers of the server arrive here in any order, so the known state only moves forward. An older
+// revision never replaces a newer one, nor a key that was forgotten since the request began (the
+// ticket shows that).
 type Cache[K comparable, V any] struct {
 	seed   maphash.Seed
 	limit  int // keys in one shard

@@ -73,9 +73,9 @@ func Read(dir bb.DirID, unreadable func(key string, err error), scan func(func(*
 // Len returns how many entries there are.
 func (l *Listing) Len() int { return len(l.names) }
 
-// Union is the listing of several directories as one, of which the first has priority: a name
-// of a later one is left out if hidden reports so, or if an earlier one has it, unless both are
-// directories: then the attributes are the later one's. A nil listing is empty.
+// Union is the listing of several directories as one, of which the first has priority. A name of a
+// later one is left out if hidden reports so, or if an earlier one has it, unless both are
+// directories. Then the attributes are the later one's. A nil listing is empty.
 func Union(dir bb.DirID, lists []*Listing, hidden func(list int, name string) bool) *Listing {
 	all := &Listing{dir: dir}
 	byName := map[string]int{}

@@ -12,9 +12,9 @@ import (
 	"forebay/meta/nsbucket/record"
 )
 
-// follower follows the operations of a namespace that are pending (StoreOp): its reads
-// grow with the changes, not with the pending operations. A server that may have been set back is
-// read from the start. It is used by one goroutine at a time.
+// follower follows the operations of a namespace that are pending (StoreOp). Its reads grow with
+// the changes, not with the pending operations. A server that may have been set back is read from
+// the start. It is used by one goroutine at a time.
 type follower struct {
 	log   *Log
 	valid trust
@@ -38,10 +38,10 @@ func (l *Log) follow() *follower {
 	return &follower{log: l, byKey: map[string]namespace.StoreOp{}}
 }
 
-// Read returns the operations that became pending since the last call, in the
-// order in which they happened, and those that are not pending any more. One that another node
-// has taken over went at its old revision and came at its new one. Changes acknowledged before
-// the call are read. Nothing is lost by an error: the next call returns it.
+// Read returns the operations that became pending since the last call, in the order in which they
+// happened, and those that are not pending any more. One that another node has taken over went at
+// its old revision and came at its new one. Changes acknowledged before the call are read. Nothing
+// is lost by an error. The next call returns it.
 func (p *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
 	now := p.log.trust()
 	read := p.changes

@@ -31,12 +31,12 @@ func New(b *kv.Bucket, ids namespace.IDs, buffer string, node bb.NodeID) *Log {
 	return &Log{b: b, ids: ids, buffer: buffer, node: node}
 }
 
-// Distrust makes followers read everything again: the server has been found to have gone back.
+// Distrust makes followers read everything again. The server has been found to have gone back.
 func (l *Log) Distrust() { l.distrusted.Add(1) }
 
-// opKeys hands out the keys of operations. A key that was deleted leaves a marker for
-// good, so keys are used again once their operations are done: there are as many as
-// were ever pending at a time. They begin with an id of this process's own.
+// opKeys hands out the keys of operations. A key that was deleted leaves a marker for good, so keys
+// are used again once their operations are done. There are as many as were ever pending at a time.
+// They begin with an id of this process's own.
 type opKeys struct {
 	sync.Mutex
 	prefix string
@@ -165,7 +165,7 @@ func (l *Log) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, 
 	return taken, nil
 }
 
-// StoreOpPending reports whether an operation is still pending at a revision: it was neither
+// StoreOpPending reports whether an operation is still pending at a revision. It was neither
 // carried out nor taken over.
 func (l *Log) StoreOpPending(ctx context.Context, revision uint64) (bool, error) {
 	r, err := l.opAt(ctx, revision)
@@ -180,8 +180,8 @@ func (l *Log) opAt(ctx context.Context, revision uint64) (kv.Record, error) {
 	return r, kv.Wrap("store operation", strconv.FormatUint(revision, 10), err)
 }
 
-// DoneStoreOp deletes a pending operation at a revision, and reports whether it was
-// there: it is not if this was done before, or if another node has taken it over.
+// DoneStoreOp deletes a pending operation at a revision, and reports whether it was there. It is
+// not if this was done before, or if another node has taken it over.
 func (l *Log) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
 	r, err := l.opAt(ctx, revision)
 	if err != nil || !r.Live() {

@@ -35,8 +35,8 @@ func (w *Owner) Checkpoint(ctx context.Context) error {
 	}
 }
 
-// checkpoint does the next step of a checkpoint, if one is being made or due: it writes one
-// page, or the manifest. Changes wait for that long. Its error ends the ownership.
+// checkpoint does the next step of a checkpoint, if one is being made or due. It writes one page,
+// or the manifest. Changes wait for that long. Its error ends the ownership.
 func (w *Owner) checkpoint() error {
 	o := &w.at
 	if o.behind {
@@ -150,7 +150,7 @@ func (w *Owner) writeManifest() error {
 }
 
 // restore stores all that the table has in a log that was found to end too early, unless somebody else
-// has claimed that. It is tried until the owner is closed: no other process has the lost records.
+// has claimed that. It is tried until the owner is closed. No other process has the lost records.
 func (w *Owner) restore() error {
 	for try := 0; ; try++ {
 		err := w.restoreOnce()

@@ -37,8 +37,8 @@ func (p *wholePages) see(m stream.Message) error {
 	return nil
 }
 
-// damaged returns the pages of which a message that cannot be read is the newest one: it has to be
-// replaced.
+// damaged returns the pages of which a message that cannot be read is the newest one, since it has
+// to be replaced.
 func (p *wholePages) damaged() (numbers []int) {
 	for number, seq := range p.broken {
 		if p.newest[number].Seq < seq {

@@ -28,7 +28,7 @@ const (
 //	   └──── Close, MarkDestroyed ───┴──▶ over
 //
 // A change that no round of the ended owner had taken is carried out by the next one. One that was
-// appended without an answer fails as one of unknown outcome: the next owner reads from the log
+// appended without an answer fails as one of unknown outcome. The next owner reads from the log
 // whether it was carried out.
 type Keeper struct {
 	log    Log
@@ -106,7 +106,7 @@ func (k *Keeper) serving(ctx context.Context, op, path string) (*Owner, error) {
 }
 
 // begin returns the try to open the log in the place of an owner that has ended, or nil if there is another
-// owner, or is to be none. It goes on when its callers give up: a log takes as long to read as it takes.
+// owner, or is to be none. It goes on when its callers give up. A log takes as long to read as it takes.
 func (k *Keeper) begin(old *Owner) *try {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -43,8 +43,8 @@ func (w *Owner) holds() bool {
 
 func (w *Owner) age() time.Duration { return now().since(*w.held.Load()) }
 
-// hold notes that an append that began at a time was stored: until then nobody else had claimed
-// the log.
+// hold notes that an append that began at a time was stored. Until then nobody else had claimed the
+// log.
 func (w *Owner) hold(began moment) { w.held.Store(&began) }
 
 // Read calls fn with the table, and returns its error if the table was the namespace all the time
@@ -91,7 +91,7 @@ func (w *Owner) look(fn func(*table.Table) error) (ran bool, err error) {
 	return true, fn(w.table)
 }
 
-// Release ends the ownership so that the next owner need not wait for the end of the lease: nothing
+// Release ends the ownership so that the next owner need not wait for the end of the lease. Nothing
 // is answered any more when the log has it. Its error is that of the append. The ownership has
 // ended in any case, unless the context ended first.
 func (w *Owner) Release(ctx context.Context) error {

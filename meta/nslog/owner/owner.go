@@ -1,4 +1,4 @@
-// Package owner owns the log of a namespace: it claims it, makes a table of it, carries out changes by appending
+// Package owner owns the log of a namespace. It claims it, makes a table of it, carries out changes by appending
 // them, and makes checkpoints. Its callers decide about the checks and the effects of a change. It does not
 // depend on files, renames or operations.
 //
@@ -40,8 +40,8 @@
 //
 // # Rounds
 //
-// Changes of one round must not depend on each other, since each is checked against the table before any of them:
-// the round's footprint has the keys and directories that they touch, and a change that touches one of them waits
+// Changes of one round must not depend on each other, since each is checked against the table before any of them.
+// The round's footprint has the keys and directories that they touch, and a change that touches one of them waits
 // for the next round (ErrPostponed). Reads in the meantime see the state before the round.
 //
 // # Checkpoints
@@ -50,7 +50,7 @@
 // subject of its own, then a manifest. Package record draws the messages, and explains why any page that was
 // written since the last manifest is good enough. A removed name leaves nothing.
 //
-// Messages that a checkpoint replaces are purged at a later one: a loss of power costs the messages that the
+// Messages that a checkpoint replaces are purged at a later one. A loss of power costs the messages that the
 // server had not synced yet, and those may be the newest checkpoint, or a part of it. So the messages of a
 // checkpoint are purged when the next one is complete and has been stored for Options.Settle.
 //
@@ -65,10 +65,10 @@
 // # A server that has forgotten
 //
 // If the log is found to end before the last acknowledged record, or gives out a sequence again, its owner writes
-// all pages from its table, claims the log again, and writes a manifest: nothing is lost while the owner runs. It
+// all pages from its table, claims the log again, and writes a manifest. Nothing is lost while the owner runs. It
 // detects this at its next append. The claim names the record before that was acknowledged, and not the last one
 // of the log. So a reader of the log across the claim finds a record missing. From the manifest on, it is not
-// read. Entries that a log has lost, and nobody had in memory, differ from removed ones by their revisions: those
+// read. Entries that a log has lost, and nobody had in memory, differ from removed ones by their revisions. Those
 // begin at the clock's time when a log is claimed, and above Options.Floor, at any time of the clock. So they are
 // not used twice, and the table records the spans that it has seen (table.Covers).
 package owner
@@ -111,8 +111,8 @@ const (
 // ErrReplaced is in the chain of the errors of an owner after another one has claimed its log.
 var ErrReplaced = errors.New("another process owns the namespace now")
 
-// errUntaken is in the chain of the errors of changes that no round had taken when their owner ended:
-// they were not carried out.
+// errUntaken is in the chain of the errors of changes that no round had taken when their owner ended.
+// They were not carried out.
 var errUntaken = errors.New("the owner of the namespace's log had ended before")
 
 var errClosed = errors.New("the namespace was closed")
@@ -121,7 +121,7 @@ var errClosed = errors.New("the namespace was closed")
 type Options struct {
 	Buffer string    // its name
 	Node   bb.NodeID // that claims it
-	// CheckpointBytes is by how much the log grows between checkpoints, about: a start reads so
+	// CheckpointBytes is by how much the log grows between checkpoints, about. A start reads so
 	// much besides the pages. Default 16 MiB.
 	CheckpointBytes int
 	// Lease is for how long reads are answered without an append, in whole milliseconds, at most an

@@ -274,8 +274,8 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 	return left, err
 }
 
-// answerPlain answers commands without effects: they read the table, which an append has shown
-// to be the namespace, or has not.
+// answerPlain answers commands without effects. They read the table, which an append has shown to
+// be the namespace, or has not.
 func answerPlain(plain []outcome, err error) []outcome {
 	for _, p := range plain {
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"forebay/meta/stream"
 )
 
-// Salvage makes a table of the readable records of a damaged log, across the gaps: so it may have removed entries,
+// Salvage makes a table of the readable records of a damaged log, across the gaps. So it may have removed entries,
 // and lack new ones. The caller closes it.
 func Salvage(ctx context.Context, log Log) (*table.Table, error) {
 	last, err := log.Last(ctx, logSubject)

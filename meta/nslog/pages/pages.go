@@ -39,7 +39,7 @@ const (
 	MaxItem = 300 << 10
 )
 
-// Slot is the place of an item: it stays until the item is removed, or moved by Put.
+// Slot is the place of an item. It stays until the item is removed, or moved by Put.
 type Slot uint32
 
 // NoSlot is no item's.
@@ -60,7 +60,7 @@ type Map struct {
 	items int
 }
 
-// page is a page: its items begin at offset-1, 0 stands for a free place.
+// page is a page. Its items begin at offset-1, 0 stands for a free place.
 type page struct {
 	mem     []byte
 	used    int // bytes

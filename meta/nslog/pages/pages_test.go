@@ -113,8 +113,8 @@ func load(t *testing.T, written map[int][]byte) *Map {
 	return m
 }
 
-// Of two items of a key, the newer one is kept, and the page of the other has changes: it would
-// bring the item back.
+// Of two items of a key, the newer one is kept, and the page of the other has changes, since it
+// would bring the item back.
 func TestLoadKeepsTheNewer(t *testing.T) {
 	t.Parallel()
 	older := encode(nil, []byte("k"), 1, []byte("old"))

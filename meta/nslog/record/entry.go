@@ -14,7 +14,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// Entries are encoded by hand, since there are millions of them: the bytes are those of the message
+// Entries are encoded by hand, since there are millions of them. The bytes are those of the message
 // Entry of metapb, with fields of newer releases behind.
 
 // AppendEntry appends the value of an entry, whose place and revision are not part of it. An

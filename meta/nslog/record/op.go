@@ -7,7 +7,7 @@ import (
 	"forebay/meta/namespace"
 )
 
-// OpValue encodes an operation: the bytes are those of the message StoreOp of metapb.
+// OpValue encodes an operation. The bytes are those of the message StoreOp of metapb.
 func OpValue(op *namespace.StoreOp) []byte {
 	b := number(nil, 1, uint64(op.Op))
 	b = text(b, 2, op.OldPath)

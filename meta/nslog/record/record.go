@@ -34,7 +34,7 @@
 // they are a chain, which only the last claimer can make longer. The lease is for how long after a
 // record reads may be answered without another one, by its owner or, after a claim, by those
 // before: in milliseconds, 0 if by nobody. The n-th effect of a record has the revision first + 2n,
-// and one more if it is about an operation: the lowest bit of a revision shows its kind.
+// and one more if it is about an operation. The lowest bit of a revision shows its kind.
 //
 // Pages have a subject each, of which the newest message counts. The pages together, and then
 // the changes from the manifest's sequence on, in their order and each only where nothing newer

@@ -113,7 +113,7 @@ func (s *look) records() {
 }
 
 // prefer reports whether a decided transaction goes on. Of two into one directory it is the one that the directory
-// names, or else the newer one: the older one has ended.
+// names, or else the newer one. The older one has ended.
 func (s *look) prefer(t *bb.Txn) bool {
 	to, err := s.t.Path(t.Dir)
 	output, outputErr := s.t.Path(t.Output)
@@ -129,7 +129,7 @@ func (s *look) prefer(t *bb.Txn) bool {
 	return true
 }
 
-// shown reports whether entries at a path are kept: those of a transaction's tree are its output's alone, if the
+// shown reports whether entries at a path are kept. Those of a transaction's tree are its output's alone, if the
 // transaction is decided.
 func (s *look) shown(path string) bool {
 	return !bb.Hidden(path) || slices.ContainsFunc(s.outputs, func(output string) bool { return bb.Overlaps(path, output) })

@@ -74,7 +74,7 @@ func (c *Call) check() error {
 	return nil
 }
 
-// inVain is after how many tries calls wait in vain: the first finds the owner.
+// inVain is after how many tries calls wait in vain. The first finds the owner.
 const inVain = 1
 
 // heard notes whether the owner has answered a call.

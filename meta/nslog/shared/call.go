@@ -21,7 +21,7 @@ type Caller interface {
 // Op is the operation of a call: a method of namespace.Tree, or a part of one.
 type Op uint8
 
-// Its number is on the wire: it keeps its meaning, and is not used twice.
+// Its number is on the wire. It keeps its meaning, and is not used twice.
 const (
 	opRoot Op = iota + 1
 	opLookup

@@ -327,7 +327,7 @@ func (c *cluster) start(node bb.NodeID, i int) *daemon {
 	return d
 }
 
-// kill ends a daemon: nothing leaves it any more.
+// kill ends a daemon. Nothing leaves it any more.
 func (c *cluster) kill(d *daemon) {
 	c.net.mu.Lock()
 	if c.net.daemons[d.node] == d {

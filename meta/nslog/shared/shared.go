@@ -1,4 +1,4 @@
-// Package shared is the namespace of a buffer as one of several daemons has it: the Tree of each
+// Package shared is the namespace of a buffer as one of several daemons has it. The Tree of each
 // carries calls to the daemon that owns the namespace's log, which may be itself, and waits for the
 // next owner while there is none. It decides when its daemon claims the log. The log decides who
 // owns it. It must never know how calls travel, nor what gossip is.
@@ -31,10 +31,10 @@
 //
 // # State
 //
-// All calls go to the owner: no daemon follows the log, and a namespace has one log. Outcomes of the sessions
-// of daemons that were killed stay until these sessions are ended. An owner that dies together with a
-// server that has forgotten the end of the log takes that end with it: other daemons restore only what
-// they hold files of, at their next start.
+// All calls go to the owner. No daemon follows the log, and a namespace has one log. Outcomes of the sessions
+// of daemons that were killed stay until these sessions are ended. An owner that dies together with a server
+// that has forgotten the end of the log takes that end with it. Other daemons restore only what they hold
+// files of, at their next start.
 package shared
 
 import (
@@ -184,7 +184,7 @@ func (t *Tree) replace(e *nslog.Engine) error {
 	return nil
 }
 
-// Release gives the log up, if this daemon owns it: the next owner need not wait. Calls go on to
+// Release gives the log up, if this daemon owns it. The next owner need not wait. Calls go on to
 // that one.
 func (t *Tree) Release(ctx context.Context) error {
 	if err := t.claiming.Acquire(ctx, 1); err != nil {

@@ -156,7 +156,7 @@ func (t *Tree) step(ctx context.Context, members []Member) (again time.Duration,
 	return 0, owner.Holder{Node: t.o.Node}, nil
 }
 
-// End ends the part of this daemon in order: the next owner need not wait.
+// End ends the part of this daemon in order. The next owner need not wait.
 func (t *Tree) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()

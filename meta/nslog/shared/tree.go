@@ -414,7 +414,7 @@ func (s *scan) came(e *bb.Entry) error {
 	return s.fn(*e)
 }
 
-// ScanMarks is ScanAll of a namespace that the log is found to have: nothing is left of what was removed.
+// ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of what was removed.
 func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
 	if _, err := t.ask(ctx, &Call{Op: opConfirm}); err != nil {
 		return err

@@ -14,7 +14,7 @@ const (
 	turnEvery = 500 * time.Millisecond
 	lastTurn  = 8 // places in line: all that follow have one turn
 	// startingIdle is for how long the owner of a log, which starts as this daemon does, has to append nothing
-	// before it counts as missing: it may wait for the log of this daemon.
+	// before it counts as missing, since it may wait for the log of this daemon.
 	startingIdle = 10 * time.Second
 	// silentFor is for how long the owner of a log may leave the calls of this daemon without an answer, whatever
 	// gossip says of it, before it counts as missing.
@@ -90,7 +90,7 @@ func (v *view) line(buffer string) []Member {
 }
 
 // turn decides whether this daemon claims the log of a buffer now, and if not, after how long to
-// decide again. 0 means when something has changed. It is about when somebody tries: the log
+// decide again. 0 means when something has changed. It is about when somebody tries. The log
 // decides who owns it, so that views that differ cost a claim and no more.
 func (v *view) turn(buffer string) (claim bool, again time.Duration) {
 	if !v.needsOwner() {

@@ -16,8 +16,8 @@ type list struct {
 	n      int
 }
 
-// find returns where the slot of a key is, or belongs. The item of the slot moved is not read:
-// its key is the one that is looked for.
+// find returns where the slot of a key is, or belongs. The item of the slot moved is not read,
+// since its key is the one that is looked for.
 func (l *list) find(m *pages.Map, key []byte, moved pages.Slot) (leaf, at int, found bool) {
 	compare := func(s pages.Slot) int {
 		if s == moved {

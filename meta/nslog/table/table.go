@@ -85,8 +85,8 @@ func (t *Table) Covers(revision uint64) bool {
 	return slices.ContainsFunc(t.spans, func(s record.Span) bool { return revision >= s.First && revision-s.First < s.Length })
 }
 
-// Apply carries out an effect of the record of a sequence, unless its key has a newer revision:
-// then it was carried out before.
+// Apply carries out an effect of the record of a sequence, unless its key has a newer revision.
+// Then it was carried out before.
 func (t *Table) Apply(e record.Effect, seq uint64) error {
 	s := t.m.Find(e.Key)
 	if s != pages.NoSlot && t.m.At(s).Revision >= e.Revision {
@@ -206,7 +206,7 @@ func (t *Table) forgetDir(id bb.DirID) {
 	}
 }
 
-// Check returns an error of kind Checksum if an entry lies in a directory that is not there: the
+// Check returns an error of kind Checksum if an entry lies in a directory that is not there. The
 // loaded table is incomplete.
 func (t *Table) Check() error {
 	for id, d := range t.dirs {
@@ -339,7 +339,7 @@ func (t *Table) Others(from []byte, fn func(pages.Item) bool) {
 	t.others.from(t.m, from, func(s pages.Slot) bool { return fn(t.m.At(s)) })
 }
 
-// Pages returns how many pages there are: their numbers begin with 0.
+// Pages returns how many pages there are. Their numbers begin with 0.
 func (t *Table) Pages() int { return t.m.Pages() }
 
 // Since returns the sequence of the first change of a page that was not written, or 0 if all were.

@@ -24,7 +24,7 @@ func NewAdmission(conns int) *Admission { return &Admission{limit: conns} }
 // come later. It is idempotent.
 func (a *Admission) End() { _ = a.conns.Close() } // closing a connection cannot fail
 
-// Admit is for providers: it takes in a connection whose threads have not started.
+// Admit is for providers. It takes in a connection whose threads have not started.
 func (a *Admission) Admit(c rdma.Conn) error {
 	if a == nil {
 		return nil
@@ -37,7 +37,7 @@ func (a *Admission) Admit(c rdma.Conn) error {
 	return a.conns.Add(c)
 }
 
-// Leave is for providers: the connection has ended.
+// Leave is for providers. The connection has ended.
 func (a *Admission) Leave(c rdma.Conn) {
 	if a != nil {
 		a.conns.Remove(c)

@@ -534,7 +534,7 @@ func (e *Endpoint) SetPeer(address []byte) error {
 	return check("fi_av_insert", C.fb_insert(&e.e, unsafe.Pointer(&address[0])))
 }
 
-// Close ends operations in flight: when it returns, the endpoint touches no memory.
+// Close ends operations in flight. When it returns, the endpoint touches no memory.
 func (e *Endpoint) Close() error { return check("fi_close", C.fb_endpoint_close(&e.e)) }
 
 // Piece is a one-sided operation, or a part of one.

@@ -16,8 +16,8 @@ import (
 // Fence is the directory that a worker is confined to, or nil if it is not confined.
 type Fence struct{ dev, ino uint64 }
 
-// Moved reports whether another directory lies at the path by now: a file system was mounted
-// again. The worker cannot reach it, a new one can.
+// Moved reports whether another directory lies at the path by now. A file system was mounted again.
+// The worker cannot reach it, a new one can.
 func (f *Fence) Moved(dir string) bool {
 	if f == nil {
 		return false

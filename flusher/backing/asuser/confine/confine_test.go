@@ -303,7 +303,7 @@ func errnos(t *testing.T, uid uint32, how string) map[uint32]syscall.Errno {
 	return got
 }
 
-// In a worker each call that the filter has fails with EPERM, for root's too, and the filter is why: without
+// In a worker each call that the filter has fails with EPERM, for root's too, and the filter is why. Without
 // it most fail with something else, as the arguments are wrong.
 func TestCallsRefused(t *testing.T) {
 	for _, uid := range users() {

@@ -10,7 +10,7 @@ import (
 )
 
 // The filter of a worker's system calls (seccomp(2)) lets a worker work on files, and run threads. All other
-// system calls are refused, among them most of those that have made users root: none of them is needed, and a
+// system calls are refused, among them most of those that have made users root. None of them is needed, and a
 // worker whose adaptor has a fault that its user exploits is no way into the kernel. It is a list of refused
 // calls, as a list of allowed ones would have to follow each release of Go. No call newer than this file is
 // allowed.
@@ -49,7 +49,7 @@ var refused = append([]uint32{
 	unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET,
 }, refusedHere...)
 
-// never are calls that no program makes by mistake, and only root may: the process ends (SIGSYS).
+// never are calls that no program makes by mistake, and only root may. The process ends (SIGSYS).
 var never = append([]uint32{
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT,
 	unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_PIVOT_ROOT, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,

@@ -16,10 +16,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A killed daemon takes its workers along, but not at once: the kernel carries the system call that a
-// worker is in to its end, and a network file system may take as long over a rename as its
-// server is away. By then the next daemon may have written a newer file, which the old rename
-// would replace:
+// A killed daemon takes its workers along, but not at once. The kernel carries the system call that a
+// worker is in to its end, and a network file system may take as long over a rename as its server is
+// away. By then the next daemon may have written a newer file, which the old rename would replace:
 //
 //	daemon 1   worker 1: rename(temporary, f) ─ ─ ─ ─ ─ ─ ─ ─ ─ ─▶ f is old
 //	   ✗ killed

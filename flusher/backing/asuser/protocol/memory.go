@@ -11,7 +11,7 @@ const (
 	SlotSize   = 1 << 20
 	WriteSlots = 8 // bytes on their way to the store
 	ReadSlots  = 8 // bytes that were read; readers without one get their bytes in messages
-	// Small files have slots of their own, of which only the first SmallSize bytes are ever touched: each waits in its
+	// Small files have slots of their own, of which only the first SmallSize bytes are ever touched. Each waits in its
 	// slot for a sync, and many may be synced at a time.
 	SmallSlots = 192
 	SmallSize  = 64 << 10

@@ -120,7 +120,7 @@ func (n *New) Make(root *os.Root, temp string) (fs.FileInfo, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
-		// No other process has this name: the kernel or the server has made the link, lost the answer and tried again.
+		// No other process has this name. The kernel or the server has made the link, lost the answer and tried again.
 		err = &bb.Error{Kind: bb.Unavailable, Op: "put", Err: unix.EEXIST}
 	}
 	if err != nil {
@@ -132,7 +132,7 @@ func (n *New) Make(root *os.Root, temp string) (fs.FileInfo, error) {
 	return n.setAttrs(root, temp)
 }
 
-// setAttrs sets the owner and the time of the link that was made, by a descriptor of it: the owner of the directory may
+// setAttrs sets the owner and the time of the link that was made, by a descriptor of it. The owner of the directory may
 // have put a file of others under its name meanwhile.
 func (n *New) setAttrs(root *os.Root, temp string) (fs.FileInfo, error) {
 	dir, err := openPath(root, path.Dir(temp))

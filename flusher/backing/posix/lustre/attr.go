@@ -195,7 +195,7 @@ func (l Layout) Set(f *os.File) error {
 	}
 }
 
-// Of returns the layout of an open file, which the client has with the file, as a rule: the server is not asked. None
+// Of returns the layout of an open file, which the client has with the file, as a rule. The server is not asked. None
 // is that of a file system that has no layouts, of a file without objects, and of a layout that is not known.
 func Of(f *os.File) Layout {
 	var small [1 << 10]byte

@@ -127,11 +127,11 @@ func (l Layout) at(off int64) (Component, bool) {
 	return Component{}, false
 }
 
-// PartSize returns how many bytes of a file of that size one worker writes at a time, at most as many as most, a
-// multiple of 64 KiB: whole stripes, or parts of which a stripe is made, so that no part begins or ends within
-// a stripe that another worker writes, and none waits for a lock that another one has. Stripes count from
-// the start of the file, in each component (lov_stripe_offset in lustre/lov/lov_offset.c). The component counts in which the
-// file ends: it is the largest, as a rule.
+// PartSize returns how many bytes of a file of that size one worker writes at a time, at most as many as most, a multiple of
+// 64 KiB: whole stripes, or parts of which a stripe is made, so that no part begins or ends within a stripe that another
+// worker writes, and none waits for a lock that another one has. Stripes count from the start of the file, in each component
+// (lov_stripe_offset in lustre/lov/lov_offset.c). The component counts in which the file ends, since it is the largest, as a
+// rule.
 func PartSize(most int64, l Layout, size int64) int64 {
 	c, ok := l.at(max(size-1, 0))
 	stripe := c.StripeSize

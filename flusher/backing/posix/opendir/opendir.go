@@ -1,4 +1,4 @@
-// Package opendir keeps directories open while files are put into them: those put at about the same time share one
+// Package opendir keeps directories open while files are put into them. Those put at about the same time share one
 // descriptor, and the checks of it. It must never know the files' content, nor their names.
 package opendir
 
@@ -19,8 +19,8 @@ import (
 // shared is how long after it was opened a directory is handed to others. Its path may lead elsewhere by then.
 const shared = time.Second
 
-// Cache has the directories that are open now. One that nobody uses is closed: it would keep its file system from being
-// unmounted. The zero value is ready for use. Its methods may be called concurrently.
+// Cache has the directories that are open now. One that nobody uses is closed, since it would keep its file system from
+// being unmounted. The zero value is ready for use. Its methods may be called concurrently.
 type Cache struct {
 	mu   sync.Mutex
 	open map[string]*Dir

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the size in bytes up to which a file shares a sync: most of the sync of a larger one is its own bytes.
+// Small is the size in bytes up to which a file shares a sync. Most of the sync of a larger one is its own bytes.
 const Small = 64 << 10
 
 const (
@@ -42,7 +42,7 @@ type Options struct {
 //	41st to 90th file            wait ────▶ syncfs ──▶ done
 //
 // Each file's own bytes are handed to the device before it waits, as the first half of an fsync does it, and their errors are
-// asked for after the syncfs (sync_file_range(2)): both are errors of that file alone, which syncfs does not report in every case.
+// asked for after the syncfs (sync_file_range(2)). Both are errors of that file alone, which syncfs does not report in every case.
 //
 // syncfs writes all dirty data of the file system, also of other users, and nothing interrupts it. It therefore runs in a
 // goroutine of Files, and each file, also the one that began it, waits no longer than patience and then has an fsync of its
@@ -161,7 +161,7 @@ func (s *Files) wait(fs *fileSystem, g *group, first bool) bool {
 	}
 }
 
-// of returns the file system of a file, or nil where nothing is shared. That is found out for each file: a file system of
+// of returns the file system of a file, or nil where nothing is shared. That is found out for each file. A file system of
 // another type may be mounted on the same device by now.
 func (s *Files) of(f *os.File) (*fileSystem, error) {
 	var stat unix.Stat_t
@@ -217,7 +217,7 @@ func (s *Files) hand(fs *fileSystem) {
 	}
 }
 
-// late is called when a member's patience has ended. A group that has not begun by then is disbanded: each of its files is
+// late is called when a member's patience has ended. A group that has not begun by then is disbanded. Each of its files is
 // synced by itself. It returns whether the group's turn has come and not ended.
 func (s *Files) late(fs *fileSystem, g *group) bool {
 	s.mu.Lock()

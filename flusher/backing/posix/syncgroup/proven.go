@@ -53,7 +53,7 @@ func provenOn(dev uint64, kind int64, release string) bool {
 }
 
 // hasJournal reports whether the ext4 on a device has a journal on the same device, whose inode is 8 then (EXT4_JOURNAL_INO). What
-// cannot be found out counts as none. It is asked each time: a file system may be mounted without its journal later.
+// cannot be found out counts as none. It is asked each time. A file system may be mounted without its journal later.
 func hasJournal(dev uint64) bool {
 	device, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev)))
 	return err == nil && unix.Access("/proc/fs/jbd2/"+path.Base(device)+"-8/info", unix.F_OK) == nil

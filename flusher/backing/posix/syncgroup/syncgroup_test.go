@@ -409,7 +409,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Below one root, another file system may be mounted: a sync of one is none of the other.
+// Below one root, another file system may be mounted. A sync of one is none of the other.
 func TestFileSystemsAreApart(t *testing.T) {
 	w := newWorld(t)
 	first := w.begin()

@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // Client returns a client of minio-go, and a function that closes its idle connections. It sends no
-// request but those for credentials: those of a file of the user's are read at once, so that the
+// request but those for credentials. Those of a file of the user's are read at once, so that the
 // error is of this call. An endpoint that is no URL of a host is invalid.
 func (o *Options) Client() (*minio.Core, func(), error) {
 	u, err := url.Parse(o.Endpoint)

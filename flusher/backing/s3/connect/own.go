@@ -64,7 +64,7 @@ func (o *ownFile) IsExpired() bool {
 //	aws_session_token = …      with those of a limited life
 //
 // Other keys are refused. The reader of minio-go supports credential_process, a command that it
-// runs: one of a user's would run with the rights of the daemon. No error holds a line of the file.
+// runs. One of a user's would run with the rights of the daemon. No error holds a line of the file.
 func ParseCredentials(text, profile string) (credentials.Value, error) {
 	if profile == "" {
 		profile = "default"

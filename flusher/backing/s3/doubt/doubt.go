@@ -1,6 +1,6 @@
 // Package doubt watches the names of a store under which a request may still be carried out
 // although its answer was lost. It decides the meaning of a check of such a name. It has no
-// protocol, and sends nothing: the check is its user's.
+// protocol, and sends nothing. The check is its user's.
 package doubt
 
 import (
@@ -59,7 +59,7 @@ func (d *Doubt) Find(o *backing.Object) Finding {
 	return AsItShould
 }
 
-// Confirmed reports whether anything was confirmed of the name since the request: without that,
+// Confirmed reports whether anything was confirmed of the name since the request. Without that,
 // there is nothing to compare with.
 func (d *Doubt) Confirmed() bool { return d.Gone || d.ETag != "" }
 
@@ -207,8 +207,8 @@ func (w *Watch) run() {
 	}
 }
 
-// due returns the names to check, and drops those whose requests can no longer be in flight: this
-// check is their last. Without any it returns nil, and the goroutine has to end.
+// due returns the names to check, and drops those whose requests can no longer be in flight, since
+// this check is their last. Without any it returns nil, and the goroutine has to end.
 func (w *Watch) due() map[string]Doubt {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 )
 
 // Handler is a connection, which receives its peer's frames. Its methods run in the reader's thread, but
-// Fail: they must not wait for the peer.
+// Fail. They must not wait for the peer.
 type Handler interface {
 	// Open answers the peer, which asks for a region, with Tell.
 	Open(ask Frame)

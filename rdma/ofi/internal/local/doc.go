@@ -1,5 +1,5 @@
 // Package local has the memory that a fabric's operations use on this side, where the fabric requires
-// registered memory: it is registered as long as its region lives, or while it is kept and used, or it is
+// registered memory. It is registered as long as its region lives, or while it is kept and used, or it is
 // copied through stages. It must never know peers, nor the purpose of an operation.
 package local
 

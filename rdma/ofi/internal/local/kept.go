@@ -21,7 +21,7 @@ import (
 //
 // # Why no registration is ever stale
 //
-// A registration pins pages, not addresses: where memory is unmapped and other memory comes to lie
+// A registration pins pages, not addresses. Where memory is unmapped and other memory comes to lie
 // at the same address, a registration of the first one reaches pages without any user. Caches that
 // register all memory that they meet must track every munmap, and cannot here: libfabric's own one
 // relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
@@ -92,7 +92,7 @@ func (h *cache) unpin(r *Region) {
 	r.kept.users--
 }
 
-// register is pin for memory that is not registered: it is now, unless there is no room for it, or
+// register is pin for memory that is not registered. It is now, unless there is no room for it, or
 // the kernel allows no more. It takes as long as that takes.
 func (h *cache) register(r *Region) bool {
 	h.making.Lock()

@@ -80,7 +80,7 @@ func (r *Region) Grant() fi.Place {
 func (r *Region) Registration() *fi.Registration { return r.reg }
 
 // Find begins the use of a region that holds all of b: nil if there is none. If it is not ready, its memory
-// is kept and not registered now: the caller either makes it Ready, or abandons it with Release.
+// is kept and not registered now. The caller either makes it Ready, or abandons it with Release.
 func (m *Memory) Find(b []byte) (r *Region, ready bool) {
 	r = m.index.find(b)
 	return r, r == nil || r.kept == nil || m.cache.pin(r)

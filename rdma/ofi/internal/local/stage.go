@@ -24,15 +24,15 @@ const (
 
 // Stages are registered buffers for operations on memory that is not in a region, on fabrics that
 // touch registered memory alone. A copy costs less than a registration does at these sizes, and
-// memory of the Go heap cannot be registered for long: it may move to other pages when it is
+// memory of the Go heap cannot be registered for long, since it may move to other pages when it is
 // unused. The memory is mapped and registered when it is first needed, and kept.
 //
-// A caller may reserve one for itself, with Buffer, and spare the copy: bytes in a stage are
+// A caller may reserve one for itself, with Buffer, and spare the copy. Bytes in a stage are
 // registered.
 //
 // All connections share them, and one whose peer stands still may hold as many as its window is
 // wide for as long as Options.PeerTimeout. So that the others do not stand still with it, each is
-// owed a share: where none is free, a connection that holds less has more memory mapped. No
+// owed a share. Where none is free, a connection that holds less has more memory mapped. No
 // connection holds more than its window, which bounds the whole.
 type Stages struct {
 	dev     *fi.Device

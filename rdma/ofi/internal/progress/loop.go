@@ -13,7 +13,7 @@ import (
 	"forebay/rdma/ofi/fi"
 )
 
-// Conn is a connection as the loop sees it. Its methods run in the loop's thread: they must not wait for
+// Conn is a connection as the loop sees it. Its methods run in the loop's thread. They must not wait for
 // the peer, nor for the loop.
 type Conn interface {
 	// Complete takes the completion of one operation.
@@ -82,7 +82,7 @@ func New(d *fi.Device, spin time.Duration, log *slog.Logger) *Loop {
 // Start starts the thread.
 func (l *Loop) Start() { go l.run() }
 
-// Broken reports whether one of libfabric's queues has failed: no connection can be made any more.
+// Broken reports whether one of libfabric's queues has failed. No connection can be made any more.
 func (l *Loop) Broken() bool { return l.broken.Load() }
 
 // Idle reports whether the loop sleeps, and how often it has looked for something to do.
