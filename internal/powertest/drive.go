@@ -7,11 +7,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 )
 
 // Drive is a disk with a volatile write cache. It serves a virtual machine over the NBD protocol,
-// and loses some unflushed writes when the machine loses power.
+// and loses some unflushed writes when the machine loses power. A Device is one for this machine.
 type Drive struct {
 	Path string // of the unix socket
 
@@ -67,12 +68,26 @@ func (b blocks) write(p []byte, off int64) {
 
 // NewDrive serves an image file, which it does not change, on a unix socket.
 func NewDrive(image, socket string) (*Drive, error) {
+	d, err := load(image)
+	if err != nil {
+		return nil, err
+	}
+	d.Path = socket
+	if d.listener, err = net.Listen("unix", socket); err != nil {
+		return nil, err
+	}
+	d.served.Go(d.accept)
+	return d, nil
+}
+
+// load returns a drive with the content of an image file.
+func load(image string) (*Drive, error) {
 	f, err := os.Open(image)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	d := &Drive{Path: socket, now: blocks{}, durable: blocks{}}
+	d := &Drive{now: blocks{}, durable: blocks{}}
 	for p, zero := make([]byte, blockSize), [blockSize]byte{}; ; d.size += blockSize {
 		if _, err := io.ReadFull(f, p); err == io.EOF {
 			break
@@ -84,10 +99,6 @@ func NewDrive(image, socket string) (*Drive, error) {
 			d.durable.write(p, d.size)
 		}
 	}
-	if d.listener, err = net.Listen("unix", socket); err != nil {
-		return nil, err
-	}
-	d.served.Go(d.accept)
 	return d, nil
 }
 
@@ -132,28 +143,62 @@ func (d *Drive) Lose(rng *rand.Rand) (cached, kept int) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, w := range d.cached {
+	kept = d.durable.survive(d.cached, rng)
+	cached = len(d.cached)
+	d.cached = nil
+	d.now = d.durable.clone()
+	return cached, kept
+}
+
+// survive writes the cached writes that survive a loss of power, and returns how many of them are there as a whole.
+func (b blocks) survive(cached []cachedWrite, rng *rand.Rand) (kept int) {
+	for _, w := range cached {
 		switch rng.IntN(4) {
 		case 0:
 		case 1:
 			for at := 0; at < len(w.p); at += sectorSize {
 				if rng.IntN(2) == 0 {
-					d.durable.write(w.p[at:min(at+sectorSize, len(w.p))], w.off+int64(at))
+					b.write(w.p[at:min(at+sectorSize, len(w.p))], w.off+int64(at))
 				}
 			}
 		default:
-			d.durable.write(w.p, w.off)
+			b.write(w.p, w.off)
 			kept++
 		}
 	}
-	cached = len(d.cached)
-	d.cached = nil
-	d.now = blocks{}
-	for n, b := range d.durable {
-		same := *b
-		d.now[n] = &same
+	return kept
+}
+
+func (b blocks) clone() blocks {
+	other := make(blocks, len(b))
+	for n, one := range b {
+		same := *one
+		other[n] = &same
 	}
-	return cached, kept
+	return other
+}
+
+// Survivors writes an image file of the drive's content after a loss of power at this moment, which does not happen. A nil rng
+// draws nothing: no cached write survives.
+func (d *Drive) Survivors(image string, rng *rand.Rand) error {
+	d.mu.Lock()
+	left, cached, size := d.durable.clone(), slices.Clone(d.cached), d.size
+	d.mu.Unlock()
+	if rng != nil {
+		left.survive(cached, rng)
+	}
+	f, err := os.Create(image)
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(size)
+	for n, b := range left {
+		if _, writeErr := f.WriteAt(b[:], n*blockSize); writeErr != nil {
+			err = errors.Join(err, writeErr)
+			break
+		}
+	}
+	return errors.Join(err, f.Close())
 }
 
 func (d *Drive) read(p []byte, off int64) {

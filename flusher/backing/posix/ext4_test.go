@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"forebay/flusher/backing/posix/syncgroup"
 )
 
 // run runs a program of the system, which needs root.
@@ -78,8 +80,8 @@ func damagedExt4(t *testing.T) (dir string) {
 }
 
 // sharing opens a store on a real file system. If its small files share syncs, the first one of a burst waits for the others,
-// which so are a group.
-func sharing(t *testing.T, dir string, shared bool) *grouped {
+// which so are a group. change, if there is one, replaces calls.
+func sharing(t *testing.T, dir string, shared bool, change ...func(*syncgroup.Options)) *grouped {
 	t.Helper()
 	g, opts := &grouped{}, options()
 	opts.sync.Patience = time.Hour
@@ -102,6 +104,9 @@ func sharing(t *testing.T, dir string, shared bool) *grouped {
 		}
 		inner := error(nil)
 		return errors.Join(conn.Control(func(fd uintptr) { inner = unix.Syncfs(int(fd)) }), inner)
+	}
+	for _, f := range change {
+		f(&opts.sync)
 	}
 	g.Store = open(t, dir, opts)
 	return g
