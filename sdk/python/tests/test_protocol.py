@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,25 @@ def test_tables_agree_with_instructions(n: int) -> None:
 def test_known_checksums() -> None:
     assert _crc.table_crc64(b"123456789") == 0xAE8B14860A799888
     assert _crc.table_crc32c(b"123456789") == 0xE3069283
+
+
+def test_tables_warn() -> None:
+    """A program without awscrt gets one warning, when it moves much."""
+    program = (
+        "import sys, warnings; sys.modules['awscrt'] = None\n"
+        "from forebay import _crc\n"
+        "small = _crc.crc64(b'123456789', 0)\n"
+        "with warnings.catch_warnings(record=True) as got:\n"
+        "    for _ in range(3): _crc.crc64(bytes(1 << 20), 0)\n"
+        "print(hex(small), _crc.ACCELERATED, [str(w.message) for w in got])"
+    )
+    p = subprocess.run(
+        [sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=True
+    )
+    number, accelerated, rest = p.stdout.split(" ", 2)
+    assert (number, accelerated) == ("0xae8b14860a799888", "False")
+    assert rest.count("pip install 'forebay[crt]'") == 1
+    assert not p.stderr
 
 
 class Source:
@@ -75,6 +96,40 @@ def test_versions_are_the_daemons() -> None:
         found = re.search(rf"\b{name} += (\d+)", text)
         assert found is not None
         assert int(found[1]) == ours
+
+
+def test_requests_came_when_the_daemon_says() -> None:
+    """The package refuses the requests of newer versions that Go's clients refuse, by the same names."""
+    text = (ROOT / "internal/wire/version.go").read_text()
+    switch = text[text.index("func Since(") :]
+    versions = {name: int(n) for name, n in re.findall(r"\b(Version\w+) += (\d+)", text)}
+    whole = re.findall(r"\tcase ([^:]*):\n\t\treturn (Version\w+), \"(.*)\"", switch)
+    want = {
+        vars(w)[name]: (versions[version], what)
+        for names, version, what in whole
+        for name in re.findall(r"Type_(TYPE_\w+)", names)
+    }
+    assert len(want) > 10
+    asked = _repeat.READING | _repeat.KEYED | _repeat.RESUMED | _repeat.ONCE
+    for typ in asked - ADMINISTRATION:
+        assert _repeat.since(typ, None) == want.get(typ, (1, "")), typ
+    given = re.findall(r"\bok && (?:len\()?\w+\.(\w+)\)?.* \{\n\t\t\treturn (Version\w+), \"(.*)\"", switch)
+    messages = {
+        "Below": (w.TYPE_DRAIN, w.Drain(below="d")),
+        "Replicas": (w.TYPE_BUFFER_CREATE, w.Buffer(replicas=2)),
+        "Fence": (w.TYPE_OPEN, w.Open(fence=True)),
+    }
+    assert {name for name, _, _ in given} == messages.keys() | {"To", "Replica"}  # those are not sent
+    for name, version, what in given:
+        if name in messages:
+            assert _repeat.since(*messages[name]) == (versions[version], what)
+
+
+#: Requests of bbctl and of batch systems, which this package does not send.
+ADMINISTRATION = frozenset({
+    w.TYPE_BUFFER_REBUILD, w.TYPE_LIFETIME_OPEN, w.TYPE_LIFETIME_LEAVE, w.TYPE_LIFETIME_END,
+    w.TYPE_LIFETIME_DUE, w.TYPE_LIFETIMES,
+})  # fmt: skip
 
 
 def serve(path: Path, answer: Callable[[_frames.Reader, socket.socket], None]) -> str:

@@ -1,11 +1,13 @@
 """CRC-64/NVME, the checksum of every extent, and CRC-32C, that of every frame.
 
 CRC-64/NVME is defined in the NVM Express NVM Command Set Specification (64b CRC), CRC-32C in
-RFC 3720. Where awscrt is installed the processor's instructions compute them; tables do otherwise.
+RFC 3720. Where awscrt is installed the processor's instructions compute them; tables do otherwise,
+with a warning.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ Buffer = Any  # an object with the buffer protocol
 
 _LANES = 1024  # how many parts of a buffer the table's code works on at the same time
 _MIN_LANE = 64  # bytes
+_LARGE = 1 << 20
 
 
 class TableCRC:
@@ -93,6 +96,15 @@ class TableCRC:
 table_crc64 = TableCRC(0x9A6C9329AC4BC9B5, 64)
 table_crc32c = TableCRC(0x82F63B78, 32)
 
+
+def slow_crc64(data: Buffer, crc: int = 0) -> int:
+    """Return what table_crc64 does. Of a large buffer, it warns of the time that it takes."""
+    if len(data) >= _LARGE:
+        text = "checksums are computed by tables, some hundred times slower than by awscrt"
+        warnings.warn(f"{text}: pip install 'forebay[crt]'", RuntimeWarning, stacklevel=1)
+    return table_crc64(data, crc)
+
+
 crc64: Callable[[Buffer, int], int]
 crc32c: Callable[[Buffer, int], int]
 
@@ -102,5 +114,5 @@ try:
     crc64, crc32c = _crt.crc64nvme, _crt.crc32c
     ACCELERATED = True
 except (ImportError, AttributeError):
-    crc64, crc32c = table_crc64, table_crc32c
+    crc64, crc32c = slow_crc64, table_crc32c
     ACCELERATED = False

@@ -81,6 +81,7 @@ _SINCE: dict[int, tuple[int, str]] = {
     w.TYPE_TXN_RENEW: (2, "transactions"),
     w.TYPE_TXN_GET: (2, "transactions"),
     w.TYPE_TXN_LIST: (2, "transactions"),
+    w.TYPE_MKNOD: (2, "symbolic links, FIFOs and sockets"),
     w.TYPE_TOKEN: (2, "tokens"),
     w.TYPE_SET_XATTR: (2, "extended attributes"),
     w.TYPE_XATTRS: (2, "extended attributes"),

@@ -327,9 +327,9 @@ class Session:
 
     def follow(self, typ: int, m: Message, reply: type[M], data: Any = None) -> Iterator[tuple[M, bytes]]:
         """Send a request on a session that nobody else uses, and yield its replies and their data."""
-        check_version(self.welcome.version, self.welcome.server, typ, m)
-        request = next(self._ids)
         try:
+            check_version(self.welcome.version, self.welcome.server, typ, m)
+            request = next(self._ids)
             self._write(_frames.encode(typ, request, m, 0 if data is None else len(data)), data)
             more = True
             while more:
