@@ -82,11 +82,14 @@ def test_dask(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's own
-def test_dask_parquet(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_dask_parquet(buffer: forebay.Buffer, options: dict[str, Any], scheduler: str) -> None:
+    """Written by threads, and by processes that are spawned: each has a session of its own."""
     url = f"bb://{buffer.name}/frames"
-    with dask.config.set(scheduler="threads", num_workers=2):
-        frames = dd.from_pandas(frame(), npartitions=4)  # type: ignore[no-untyped-call]
+    frames = dd.from_pandas(frame(), npartitions=4)  # type: ignore[no-untyped-call]
+    with dask.config.set(scheduler=scheduler, num_workers=2):
         frames.to_parquet(url, storage_options=options)
+    with dask.config.set(scheduler="threads", num_workers=2):
         got = dd.read_parquet(url, storage_options=options)
         assert got.npartitions == 4
         pd.testing.assert_frame_equal(got.compute(), frame(), check_dtype=False)

@@ -52,6 +52,15 @@ class TestPipe(abstract.AbstractPipeTests, Fixtures):  # type: ignore[misc]
     pass
 
 
+def test_suite_is_complete() -> None:
+    """The suite has no other tests for file systems than those that are run here."""
+    ours = {base for c in (TestCopy, TestGet, TestPut, TestOpen, TestPipe) for base in c.__bases__}
+    theirs = {
+        c for name, c in vars(abstract).items() if name.startswith("Abstract") and name.endswith("Tests")
+    }
+    assert theirs == ours - {Fixtures}
+
+
 @pytest.fixture
 def fs(daemon: Daemon) -> Iterator[ForebayFileSystem]:
     fs: ForebayFileSystem = fsspec.filesystem("bb", address=daemon.socket)
