@@ -7,11 +7,13 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog/shared"
+	"forebay/meta/nslog/shared/calls"
+	"forebay/meta/nslog/shared/turn"
 	"forebay/meta/txn"
 )
 
 // Peer is a daemon as gossip has it.
-type Peer = shared.Member
+type Peer = turn.Member
 
 // Peers are the daemons of a cluster, which share the namespaces that are logs. It is safe for concurrent use.
 type Peers interface {
@@ -33,15 +35,15 @@ type carrier struct {
 }
 
 // Call implements shared.Caller.
-func (c carrier) Call(ctx context.Context, to bb.NodeID, call *shared.Call) (*shared.Answer, error) {
-	b, err := shared.EncodeCall(call)
+func (c carrier) Call(ctx context.Context, to bb.NodeID, call *calls.Call) (*calls.Answer, error) {
+	b, err := calls.EncodeCall(call)
 	if err != nil {
 		return nil, err
 	}
 	if b, err = c.peers.Carry(ctx, to, c.buffer, b); err != nil {
 		return nil, err
 	}
-	return shared.DecodeAnswer(b)
+	return calls.DecodeAnswer(b)
 }
 
 // AnswerCall answers a call that another daemon has sent: Peers.Carry. NotFound if the namespace is not in use
@@ -54,11 +56,11 @@ func (m *Meta) AnswerCall(ctx context.Context, buffer string, call []byte) (answ
 	if s == nil || s.shared == nil {
 		return nil, bb.E(bb.NotFound, op, buffer, "the namespace is not in use here")
 	}
-	c, err := shared.DecodeCall(call)
+	c, err := calls.DecodeCall(call)
 	if err != nil {
 		return nil, bb.Wrap(op, buffer, err)
 	}
-	return shared.EncodeAnswer(s.shared.Handle(ctx, c))
+	return calls.EncodeAnswer(s.shared.Handle(ctx, c))
 }
 
 // sharedNamespace is Namespace of a log that daemons share.
@@ -112,11 +114,16 @@ func (m *Meta) swapShared(b *bb.Buffer, in keptIn) (s, old *space) {
 	return s, old
 }
 
+// holdFactor is how much longer than the log's servers may forget a record other daemons hold it: a server that has
+// lost power has to come back first, and a daemon has to claim the log.
+const holdFactor = 4
+
 // newShared opens a namespace.
 func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
 	o := m.logOptions(&b)
 	tree := shared.New(m.logOf(b.Name, in), m.ids, carrier{m.opts.Peers, b.Name}, shared.Options{
 		Buffer: b.Name, Node: m.opts.Node, Floor: o.Floor, Settle: o.Settle, Unreadable: o.Unreadable, Logger: m.log,
+		Log: logPrefix + bucketName(b.Name, in.id), Members: m.opts.Peers.All, Hold: holdFactor * o.Settle,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

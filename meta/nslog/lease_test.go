@@ -189,3 +189,35 @@ func TestLeaseOfTheOneBeforeLast(t *testing.T) {
 		}
 	})
 }
+
+// A new owner that has seen the log end for a while waits that much less. It waits from then on only if nothing was
+// appended since.
+func TestEndSeenBefore(t *testing.T) {
+	for _, appended := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := metatest.Context(t)
+			log := &simulated{}
+			a := leased(t, log, lease)
+			namespacetest.Create(t, a, bb.RootDir, "f")
+			seen, err := owner.Newest(ctx, &process{simulated: log})
+			if err != nil {
+				t.Fatal(err)
+			}
+			since := time.Now()
+			time.Sleep(3 * lease / 4)
+			if appended {
+				namespacetest.Create(t, a, bb.RootDir, "g")
+			}
+			began := time.Now()
+			openOn(t, &process{simulated: log}, nslog.Options{Node: "b", Lease: lease, Ended: func(h owner.Holder) time.Time {
+				if h.Seq == seen.Seq && h.Owner == seen.Owner {
+					return since
+				}
+				return time.Time{}
+			}})
+			if waited := time.Since(began); appended != (waited >= lease) || time.Since(since) < lease {
+				t.Errorf("appended since: %v; the next owner waited for %v", appended, waited)
+			}
+		})
+	}
+}

@@ -33,6 +33,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog/journal"
 	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/tail"
 )
 
 // changeBytes bounds the effects of a change that can be done in parts.
@@ -48,6 +49,11 @@ type Options struct {
 	// Lease is for how long reads are answered without an append to the log. A new owner waits so
 	// long before it answers anything. 0: no other process claims the log.
 	Lease time.Duration
+	// Ended is that of owner.Options: it shortens the wait of a new owner.
+	Ended func(owner.Holder) time.Time
+	// Held and Keep are those of owner.Options: other daemons hold the end of the log.
+	Held  func(ctx context.Context, from uint64) owner.Held
+	Keep  func(context.Context, tail.Record)
 	Floor func() uint64 // the highest revision that is remembered outside of the log; nil: none is
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
@@ -83,7 +89,7 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Keep(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Floor: o.Floor, Settle: o.Settle, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Ended: o.Ended, Held: o.Held, Keep: o.Keep, Floor: o.Floor, Settle: o.Settle, Reopen: o.Reopen, Logger: o.Logger, Applied: e.note,
 	})
 	if err != nil {
 		return nil, err

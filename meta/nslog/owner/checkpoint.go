@@ -187,6 +187,7 @@ func (w *Owner) restoreOnce() error {
 	if err := w.claimAfter(w.ctx, last.Seq, o.acked, 0); err != nil {
 		return err
 	}
+	w.keepClaim(w.ctx)
 	if err := w.writeManifest(); err != nil {
 		return err
 	}

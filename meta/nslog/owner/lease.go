@@ -117,9 +117,10 @@ func (w *Owner) release() error {
 
 // Holder is the owner of a log as the log's newest record has it.
 type Holder struct {
-	Seq      uint64    // of the record; 0: the log was never claimed
-	Node     bb.NodeID // that has appended it
-	Released bool      // the log has no owner any more
+	Seq      uint64       // of the record; 0: the log was never claimed
+	Node     bb.NodeID    // that has appended it
+	Owner    record.Owner // that has appended it
+	Released bool         // the log has no owner any more
 	lease    time.Duration
 }
 
@@ -134,15 +135,15 @@ func Newest(ctx context.Context, log Log) (Holder, error) {
 		return Holder{}, err
 	}
 	h, _, err := record.OpenHead(kind, body)
-	return Holder{Seq: m.Seq, Node: h.Node, Released: kind == record.Changes && h.Lease == 0, lease: h.Lease}, err
+	return Holder{Seq: m.Seq, Node: h.Node, Owner: h.Owner, Released: kind == record.Changes && h.Lease == 0, lease: h.Lease}, err
 }
 
-// outlast waits until a lease is over of which a claim was stored at a time, or before.
-func outlast(ctx context.Context, claimed time.Time, lease time.Duration) error {
+// outlast waits until the leases are over that began at a time, or before.
+func outlast(ctx context.Context, began time.Time, lease time.Duration) error {
 	if lease == 0 {
 		return nil
 	}
-	timer := time.NewTimer(lease + lease/driftShare - time.Since(claimed))
+	timer := time.NewTimer(lease + lease/driftShare - time.Since(began))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

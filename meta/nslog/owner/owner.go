@@ -21,8 +21,9 @@
 // lease. An owner answers calls that need no append (reads, and refusals of changes) only until that long after
 // the beginning of an append of its own that was stored, and checks that after it has read. A new owner
 // acknowledges nothing, and answers nothing, until the lease that it found is over, counted from the time when
-// its claim was stored. Both are durations by clocks that need not agree. The next owner waits a sixteenth
-// longer, for their rates.
+// this process first saw the log end where the claim is (Options.Ended). The claim is stored only if nothing was
+// appended since. Both are durations by clocks that need not agree. The next owner waits a sixteenth longer, for
+// their rates.
 //
 //	        claim is stored            table is loaded, lease found is over
 //	nobody ─────────────────▶ claimed ────────────────────────────────────▶ serving ◀─┐
@@ -66,7 +67,10 @@
 //
 // If the log is found to end before the last acknowledged record, or gives out a sequence again, its owner writes
 // all pages from its table, claims the log again, and writes a manifest. Nothing is lost while the owner runs. It
-// detects this at its next append. The claim names the record before that was acknowledged, and not the last one
+// detects this at its next append. If its owner ends at the same time, the next one stores again what other daemons
+// hold (Options.Held), since the owner has one of them hold each record before it answers (Options.Keep). A change
+// is lost only if its server, its owner and that daemon lose it. This is logged if any daemon was answered with
+// a later revision. The claim names the record before that was acknowledged, and not the last one
 // of the log. So a reader of the log across the claim finds a record missing. From the manifest on, it is not
 // read. Entries that a log has lost, and nobody had in memory, differ from removed ones by their revisions. Those
 // begin at the clock's time when a log is claimed, and above Options.Floor, at any time of the clock. So they are
@@ -88,6 +92,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
+	"forebay/meta/nslog/tail"
 	"forebay/meta/stream"
 )
 
@@ -127,6 +132,14 @@ type Options struct {
 	// Lease is for how long reads are answered without an append, in whole milliseconds, at most an
 	// hour. 0 means that no other owner claims the log.
 	Lease time.Duration
+	// Ended returns since when this process has seen the log end in a record. Zero means that it has not; nil, that
+	// no time is known.
+	Ended func(Holder) time.Time
+	// Held returns what daemons hold of the log from a revision on. nil means nothing.
+	Held func(ctx context.Context, from uint64) Held
+	// Keep is called with each record that was stored, before a change in it is answered. It returns when another
+	// daemon holds the record, or none can. It keeps the message. nil means that none holds any.
+	Keep func(context.Context, tail.Record)
 	// Floor returns the highest revision of the namespace that is recorded outside of its log. An
 	// owner gives out higher ones. nil: none is.
 	Floor func() uint64
@@ -174,9 +187,10 @@ type position struct {
 	logged     int    // bytes since the last manifest
 	pages      []uint64
 	round      Round
-	old        replaced // messages to be purged
-	broken     []int    // pages of which a start has found the newest message damaged
-	todo       []int    // pages of the checkpoint that is being made
+	old        replaced    // messages to be purged
+	broken     []int       // pages of which a start has found the newest message damaged
+	claim      tail.Record // until it is kept
+	todo       []int       // pages of the checkpoint that is being made
 	making     bool
 	asked      []chan error // of Checkpoint: those who wait for the next one
 	ending     []chan error // those who wait for this one
@@ -240,11 +254,10 @@ func (w *Owner) load(ctx context.Context) error {
 		w.at.remembered = w.o.Floor()
 		w.at.floor = (w.at.remembered + 3) &^ 1
 	}
-	lease, err := w.claim(ctx)
+	before, ended, err := w.claim(ctx)
 	if err != nil {
 		return err
 	}
-	claimed := time.Now()
 	err = w.loadNewest(ctx)
 	if kind := bb.KindOf(err); kind == bb.Lost || kind == bb.Checksum {
 		err = w.loadOlder(ctx, err)
@@ -252,11 +265,15 @@ func (w *Owner) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.keepClaim(ctx)
+	if err := w.feed(ctx, before); err != nil {
+		return err
+	}
 	if err := w.checkRemembered(); err != nil {
 		return err
 	}
 	w.at.floor = max(w.at.floor, w.table.Next())
-	return outlast(ctx, claimed, lease)
+	return outlast(ctx, ended, before.lease)
 }
 
 // checkRemembered compares the loaded table with the highest revision that is recorded of the namespace. A log that
@@ -347,17 +364,24 @@ func lost(what string) error {
 		WithRemedy("put a copy of the namespace server's folder back")
 }
 
-// claim makes this process the owner of the log, and returns the lease of those before.
-func (w *Owner) claim(ctx context.Context) (time.Duration, error) {
+// claim makes this process the owner of the log. It returns the record before the claim, and a time since when
+// the log had ended in it: no append of owners before began later.
+func (w *Owner) claim(ctx context.Context) (last Holder, ended time.Time, err error) {
 	for {
-		last, err := Newest(ctx, w.log)
+		last, err = Newest(ctx, w.log)
 		if err != nil {
-			return 0, err
+			return last, ended, err
+		}
+		ended = time.Now()
+		if w.o.Ended != nil {
+			if seen := w.o.Ended(last); !seen.IsZero() {
+				ended = seen
+			}
 		}
 		err = w.claimAfter(ctx, last.Seq, last.Seq, last.lease)
 		var moved *stream.Moved
 		if !errors.As(err, &moved) {
-			return last.lease, err
+			return last, ended, err
 		}
 		// Its owner appended meanwhile, or another one has claimed it.
 	}
@@ -371,10 +395,12 @@ func (w *Owner) claimAfter(ctx context.Context, last, previous uint64, lease tim
 	_, _ = rand.Read(o.id[:])
 	o.floor = max(o.floor, w.table.Next(), uint64(time.Now().UnixMicro())*2)
 	h := record.Head{Owner: o.id, Previous: previous, First: o.floor, Lease: max(lease, w.o.Lease), Node: w.o.Node}
-	seq, err := w.log.Append(ctx, logSubject, h.ClaimMessage(), stream.Fence{Subject: logSubject, Last: last})
+	message := h.ClaimMessage()
+	seq, err := w.log.Append(ctx, logSubject, message, stream.Fence{Subject: logSubject, Last: last})
 	if err != nil {
 		return err
 	}
+	o.claim = tail.Record{Seq: seq, Data: message}
 	o.last, o.top, o.behind = seq, seq, false
 	w.hold(began)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +12,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/table"
+	"forebay/meta/nslog/tail"
 	"forebay/meta/stream"
 )
 
@@ -290,7 +292,8 @@ func answerPlain(plain []outcome, err error) []outcome {
 // fatal, nothing was appended, or the next append finds it.
 func (w *Owner) append(b *Round) (fatal bool, err error) {
 	began := now()
-	seq, err := w.log.Append(w.ctx, logSubject, record.Seal(b.buf), stream.Fence{Subject: logSubject, Last: w.at.last})
+	message := record.Seal(b.buf)
+	seq, err := w.log.Append(w.ctx, logSubject, message, stream.Fence{Subject: logSubject, Last: w.at.last})
 	if err != nil {
 		return w.refused(err)
 	}
@@ -298,6 +301,9 @@ func (w *Owner) append(b *Round) (fatal bool, err error) {
 	w.at.last = seq
 	w.at.appended(seq)
 	w.at.logged += len(b.buf)
+	if w.o.Keep != nil {
+		w.keep(w.ctx, tail.Record{Seq: seq, Data: slices.Clone(message)})
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return true, w.apply(b.buf[b.effects:], b.first, seq)

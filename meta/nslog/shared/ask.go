@@ -9,13 +9,13 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog"
-	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/retry"
 )
 
 // ask sends a call until an owner answers, or the context ends.
-func (t *Tree) ask(ctx context.Context, c *Call) (*Answer, error) {
-	if err := c.check(); err != nil {
+func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
+	if err := checkNames(c); err != nil {
 		return nil, err
 	}
 	c.From = t.o.Node
@@ -34,9 +34,10 @@ func (t *Tree) ask(ctx context.Context, c *Call) (*Answer, error) {
 				t.heard(to, err == nil)
 			}
 			switch {
-			case err == nil && a.Status == Served:
-				return a, a.Failure.err()
-			case err == nil && a.Status == OtherIncarnation:
+			case err == nil && a.Status == calls.Served:
+				t.saw(c, a)
+				return a, a.Failure.Err()
+			case err == nil && a.Status == calls.OtherIncarnation:
 				t.learn(to, route{to.node, a.Owner})
 				if try < 2 && ctx.Err() == nil {
 					continue
@@ -53,7 +54,7 @@ func (t *Tree) ask(ctx context.Context, c *Call) (*Answer, error) {
 		}
 		retry.Pause(ctx, try)
 		if ctx.Err() != nil {
-			return nil, t.gaveUp(ctx, sent && c.Op >= opPrepare)
+			return nil, t.gaveUp(ctx, sent && c.Op >= calls.OpPrepare)
 		}
 	}
 }
@@ -64,8 +65,8 @@ func refused(err error) bool {
 	return err != nil && (kind == bb.Invalid || kind == bb.Unsupported)
 }
 
-// check refuses names that no message can have.
-func (c *Call) check() error {
+// checkNames refuses names that no message can have.
+func checkNames(c *calls.Call) error {
 	for _, name := range []string{c.Name, c.ToName, c.Entry.Name} {
 		if !utf8.ValidString(name) {
 			return bb.E(bb.Invalid, "name", name, "is not UTF-8")
@@ -115,7 +116,7 @@ func (t *Tree) gone() error {
 }
 
 // send carries a call to a daemon and waits for the answer, not for ever.
-func (t *Tree) send(ctx context.Context, to route, c *Call) (*Answer, error) {
+func (t *Tree) send(ctx context.Context, to route, c *calls.Call) (*calls.Answer, error) {
 	message := *c
 	message.Owner = to.owner
 	ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
@@ -148,7 +149,7 @@ func (t *Tree) learn(old, now route) {
 func (t *Tree) find(ctx context.Context, old route) route {
 	ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
 	defer cancel()
-	h, err := owner.Newest(ctx, t.log)
+	h, err := t.newest(ctx)
 	if err == nil && h.Node != old.node {
 		t.learn(old, route{node: h.Node})
 	}
@@ -169,7 +170,7 @@ func (t *Tree) gaveUp(ctx context.Context, unknown bool) error {
 var errNoOwner = errors.New("no daemon that owns the namespace has answered in time")
 
 // change is ask for a change: with the client's ID, or one of this daemon's.
-func (t *Tree) change(ctx context.Context, c *Call) (*Answer, error) {
+func (t *Tree) change(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	var ours bool
 	if c.ID, ours = nslog.IDOf(ctx); !ours {
 		c.ID = t.changes.Begin()

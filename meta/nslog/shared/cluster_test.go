@@ -21,6 +21,8 @@ import (
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
 	"forebay/meta/nslog/shared"
+	"forebay/meta/nslog/shared/calls"
+	"forebay/meta/nslog/shared/turn"
 	"forebay/meta/stream"
 )
 
@@ -35,7 +37,8 @@ type network struct {
 	odds    int // one message of so many is disturbed; 0: none
 	daemons map[bb.NodeID]*daemon
 	late    sync.WaitGroup
-	served  atomic.Int64 // calls that arrived
+	served  atomic.Int64                            // calls to owners that arrived
+	holds   func(to bb.NodeID, records []kv.Change) // of tests, with what daemons are to hold; nil: nothing
 }
 
 func newNetwork(seed uint64, odds int) *network {
@@ -51,12 +54,23 @@ func (n *network) find(node bb.NodeID) (d *daemon, fault int) {
 	return n.daemons[node], fault
 }
 
-func (n *network) Call(ctx context.Context, to bb.NodeID, c *shared.Call) (*shared.Answer, error) {
+func (n *network) daemon(node bb.NodeID) *daemon {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.daemons[node]
+}
+
+func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls.Answer, error) {
 	d, fault := n.find(to)
 	if d == nil {
 		return nil, errLost
 	}
-	n.served.Add(1)
+	if c.Op != calls.OpHold && c.Op != calls.OpHeld {
+		n.served.Add(1)
+	}
+	if c.Op == calls.OpHold && n.holds != nil {
+		n.holds(to, c.Changes)
+	}
 	message := callCopy(c)
 	switch fault {
 	case 1: // the call is lost
@@ -81,12 +95,12 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *shared.Call) (*shar
 }
 
 // callCopy returns what arrives of a call.
-func callCopy(c *shared.Call) *shared.Call {
-	b, err := shared.EncodeCall(c)
+func callCopy(c *calls.Call) *calls.Call {
+	b, err := calls.EncodeCall(c)
 	if err != nil {
 		panic(err)
 	}
-	got, err := shared.DecodeCall(b)
+	got, err := calls.DecodeCall(b)
 	if err != nil {
 		panic(err)
 	}
@@ -94,12 +108,12 @@ func callCopy(c *shared.Call) *shared.Call {
 }
 
 // answerCopy returns what arrives of an answer.
-func answerCopy(a *shared.Answer) *shared.Answer {
-	b, err := shared.EncodeAnswer(a)
+func answerCopy(a *calls.Answer) *calls.Answer {
+	b, err := calls.EncodeAnswer(a)
 	if err != nil {
 		panic(err)
 	}
-	got, err := shared.DecodeAnswer(b)
+	got, err := calls.DecodeAnswer(b)
 	if err != nil {
 		panic(err)
 	}
@@ -115,7 +129,7 @@ type daemon struct {
 	dead  chan struct{}
 }
 
-func (d *daemon) handle(ctx context.Context, c *shared.Call) (*shared.Answer, error) {
+func (d *daemon) handle(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	select {
 	case <-d.calls.opened():
 	case <-d.dead:
@@ -319,6 +333,7 @@ func (c *cluster) start(node bb.NodeID, i int) *daemon {
 	d := &daemon{node: node, log: &faulty{Log: s, fault: c.fault}, dead: make(chan struct{})}
 	o := c.o
 	o.Buffer, o.Node, o.Logger = "buf", node, nil
+	o.Log, o.Members, o.Hold = "NS_buf", c.members, time.Minute
 	d.tree = shared.New(d.log, c.ids, c.net, o)
 	c.net.mu.Lock()
 	c.net.daemons[node] = d
@@ -345,12 +360,12 @@ func (c *cluster) kill(d *daemon) {
 }
 
 // nodes returns the daemons that are up.
-func (c *cluster) members() []shared.Member {
+func (c *cluster) members() []turn.Member {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
-	var all []shared.Member
+	var all []turn.Member
 	for _, node := range slices.Sorted(maps.Keys(c.net.daemons)) {
-		all = append(all, shared.Member{Node: node})
+		all = append(all, turn.Member{Node: node})
 	}
 	return all
 }

@@ -9,63 +9,67 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/shared/calls"
 )
 
 // Handle answers a call that was carried to this daemon, or was made by it.
-func (t *Tree) Handle(ctx context.Context, c *Call) *Answer {
+func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
+	if c.Op == calls.OpHold || c.Op == calls.OpHeld {
+		return t.handleHeld(c)
+	}
 	e := t.serving()
 	if e == nil {
-		return &Answer{Status: NotOwner}
+		return &calls.Answer{Status: calls.NotOwner}
 	}
 	if c.Owner != e.Incarnation() {
-		return &Answer{Status: OtherIncarnation, Owner: e.Incarnation()}
+		return &calls.Answer{Status: calls.OtherIncarnation, Owner: e.Incarnation()}
 	}
 	if c.ID.Number != 0 {
 		ctx = nslog.WithID(ctx, c.ID)
 	}
-	a := &Answer{Status: Served, Owner: e.Incarnation()}
+	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
 	err := perform(ctx, e.As(c.From), c, a)
 	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
-		return &Answer{Status: NotOwner} // it may have been carried out: its ID shows it
+		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out: its ID shows it
 	}
-	a.Failure = failureOf(err)
+	a.Failure = calls.FailureOf(err)
 	return a
 }
 
 // perform carries out a call at the owner.
-func perform(ctx context.Context, e *nslog.Engine, c *Call, a *Answer) (err error) {
+func perform(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) (err error) {
 	switch c.Op {
-	case opPrepare:
+	case calls.OpPrepare:
 		err = e.Prepare(ctx, &bb.Buffer{Mode: c.Directory.Mode, UID: c.Directory.UID, GID: c.Directory.GID, Created: c.Directory.MTime})
-	case opCreate:
+	case calls.OpCreate:
 		a.Revision, err = e.Create(ctx, c.Entry)
-	case opPut:
+	case calls.OpPut:
 		a.Revision, err = e.Put(ctx, c.Entry)
-	case opSetAttr:
+	case calls.OpSetAttr:
 		a.Entry, err = e.SetAttr(ctx, c.Dir, c.Name, c.Attr)
-	case opMkdir:
+	case calls.OpMkdir:
 		a.Entry, err = e.Mkdir(ctx, c.Dir, c.Name, c.Directory.Owner)
-	case opMkdirAll:
+	case calls.OpMkdirAll:
 		a.Entry, err = e.MkdirAll(ctx, c.Name, c.Directory.Owner)
-	case opRename:
+	case calls.OpRename:
 		r, rerr := e.Rename(ctx, c.Dir, c.Name, c.ToDir, c.ToName, namespace.RenameOptions{Replace: c.Options.Replace, StoreOp: c.Options.StoreOp})
 		a.Entry, a.Replaced, err = r.Entry, r.Replaced, rerr
-	case opRemove:
+	case calls.OpRemove:
 		a.Entry, err = e.Remove(ctx, c.Dir, c.Name, namespace.RemoveOptions{StoreOp: c.Options.StoreOp, Revision: c.Options.Revision})
-	case opDoneStoreOp:
+	case calls.OpDoneStoreOp:
 		a.Yes, err = e.DoneStoreOp(ctx, c.Revision)
-	case opTakeOverStoreOps:
+	case calls.OpTakeOverStoreOps:
 		a.Count, err = e.TakeOverStoreOps(ctx, c.Node)
-	case opEndSession:
+	case calls.OpEndSession:
 		err = e.EndSession(ctx, c.ID.Session)
-	case opConfirm:
+	case calls.OpConfirm:
 		err = e.Confirm(ctx)
-	case opCommit:
+	case calls.OpCommit:
 		err = checkChanges(c)
 		if err == nil {
 			a.Revised, err = e.Records().Commit(ctx, c.Changes)
 		}
-	case opPutWith:
+	case calls.OpPutWith:
 		entry := c.Entry
 		err = e.PutWith(ctx, &entry, c.Changes...)
 		a.Revision = entry.Revision
@@ -76,50 +80,50 @@ func perform(ctx context.Context, e *nslog.Engine, c *Call, a *Answer) (err erro
 }
 
 // read is perform of calls that change nothing.
-func read(ctx context.Context, e *nslog.Engine, c *Call, a *Answer) (err error) {
+func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) (err error) {
 	switch c.Op {
-	case opRoot:
+	case calls.OpRoot:
 		a.Entry, err = e.Root(ctx)
-	case opLookup:
+	case calls.OpLookup:
 		a.Entry, err = e.Lookup(ctx, c.Dir, c.Name)
-	case opResolve:
+	case calls.OpResolve:
 		a.Entry, err = e.Resolve(ctx, c.Name)
-	case opResolveParent:
+	case calls.OpResolveParent:
 		a.Dir, a.Name, err = e.ResolveParent(ctx, c.Name)
-	case opEntryOf:
+	case calls.OpEntryOf:
 		a.Entry, err = e.EntryOf(ctx, c.Dir)
-	case opPathOf:
+	case calls.OpPathOf:
 		a.Name, err = e.PathOf(ctx, c.Dir)
-	case opRemoved:
+	case calls.OpRemoved:
 		a.Yes, err = e.Removed(ctx, c.Dir, c.Name, c.File, c.Revision)
-	case opList:
+	case calls.OpList:
 		a.Entries, a.Yes, err = e.List(ctx, c.Dir, c.Name, c.Number)
-		a.fit()
-	case opListAll:
+		fit(a)
+	case calls.OpListAll:
 		a.Entries, a.Yes, err = e.ListAll(ctx, c.Dir, c.Name, c.Number)
-		a.fit()
-	case opScanPage:
+		fit(a)
+	case calls.OpScanPage:
 		a.Entries, a.Revision, a.Yes, err = e.ScanPage(ctx, c.Number, c.Revision)
-	case opStoreOps:
+	case calls.OpStoreOps:
 		a.Ops, err = e.StoreOps(ctx)
 		a.Ops, a.Yes = pageOfOps(a.Ops, c.Revision)
-	case opStoreOpPending:
+	case calls.OpStoreOpPending:
 		a.Yes, err = e.StoreOpPending(ctx, c.Revision)
-	case opOutcome:
+	case calls.OpOutcome:
 		a.Entry, a.Yes, err = e.Outcome(ctx)
-	case opSample:
+	case calls.OpSample:
 		a.Entries, err = e.Sample(ctx, c.Dir)
 		a.Entries = a.Entries[:fitting(a.Entries)]
-	case opDirGone:
+	case calls.OpDirGone:
 		a.Yes, err = e.DirGone(ctx, c.Dir)
-	case opCovers:
+	case calls.OpCovers:
 		a.Yes, err = e.Covers(ctx, c.Revision)
-	case opRecord:
+	case calls.OpRecord:
 		var r kv.Record
 		if r, err = e.Records().Get(ctx, c.Name); err == nil {
 			a.Records = []kv.Record{r}
 		}
-	case opRecords:
+	case calls.OpRecords:
 		a.Records, a.Yes, err = pageOfRecords(ctx, e, c.Name, c.ToName)
 	default:
 		err = bb.E(bb.Unsupported, "call", e.Buffer(), "this release does not know it").WithRemedy("use one release on all nodes")
@@ -152,7 +156,7 @@ func sizeOf(e *bb.Entry) int {
 }
 
 // fit leaves out the end of a page that is too large for an answer.
-func (a *Answer) fit() {
+func fit(a *calls.Answer) {
 	if n := fitting(a.Entries); n < len(a.Entries) {
 		a.Entries, a.Yes = a.Entries[:n], true
 	}
@@ -192,7 +196,7 @@ func pageOfRecords(ctx context.Context, e *nslog.Engine, filter, after string) (
 }
 
 // checkChanges refuses changes of no record.
-func checkChanges(c *Call) error {
+func checkChanges(c *calls.Call) error {
 	if len(c.Changes) == 0 {
 		return bb.E(bb.Invalid, "change records", "", "there are none")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/retry"
 )
 
@@ -23,7 +24,7 @@ func (t *Tree) Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry,
 
 // Sample returns some entries of a directory, or none if it is empty or gone.
 func (t *Tree) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
-	a, err := t.ask(ctx, &Call{Op: opSample, Dir: dir})
+	a, err := t.ask(ctx, &calls.Call{Op: calls.OpSample, Dir: dir})
 	if err != nil {
 		return nil, err
 	}
@@ -32,12 +33,12 @@ func (t *Tree) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
 
 // DirGone reports whether a directory has been removed.
 func (t *Tree) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
-	return t.yes(ctx, &Call{Op: opDirGone, Dir: dir})
+	return t.yes(ctx, &calls.Call{Op: calls.OpDirGone, Dir: dir})
 }
 
 // Covers reports whether all changes are known since a revision of an entry.
 func (t *Tree) Covers(ctx context.Context, revision uint64) (bool, error) {
-	return t.yes(ctx, &Call{Op: opCovers, Revision: revision})
+	return t.yes(ctx, &calls.Call{Op: calls.OpCovers, Revision: revision})
 }
 
 // Refresh does nothing: no answer is cached.
@@ -96,7 +97,7 @@ func (t *Tree) shown(ctx context.Context, dir bb.DirID, after string, limit int,
 // PutWith is Put that also changes records in the same change, and sets the entry's revision. A conflict is
 // kv.ErrRevision.
 func (t *Tree) PutWith(ctx context.Context, e *bb.Entry, records ...kv.Change) error {
-	a, err := t.store(ctx, &Call{Op: opPutWith, Entry: *e, Changes: records})
+	a, err := t.store(ctx, &calls.Call{Op: calls.OpPutWith, Entry: *e, Changes: records})
 	if err != nil {
 		return ofRecords(err)
 	}
@@ -124,12 +125,12 @@ func (t *Tree) Records() *Records { return &Records{t} }
 
 // Get returns the record of a key, or one without data if there is none.
 func (r *Records) Get(ctx context.Context, key string) (kv.Record, error) {
-	a, err := r.t.ask(ctx, &Call{Op: opRecord, Name: key})
+	a, err := r.t.ask(ctx, &calls.Call{Op: calls.OpRecord, Name: key})
 	if err != nil {
 		return kv.Record{}, err
 	}
 	if len(a.Records) != 1 {
-		return kv.Record{}, malformed(fmt.Errorf("%s of one key", bb.Count(len(a.Records), "record")))
+		return kv.Record{}, calls.Malformed(fmt.Errorf("%s of one key", bb.Count(len(a.Records), "record")))
 	}
 	found := a.Records[0]
 	if found.Seq == 0 {
@@ -141,7 +142,7 @@ func (r *Records) Get(ctx context.Context, key string) (kv.Record, error) {
 // Scan calls fn with the records whose keys match a filter. One that exists throughout comes.
 func (r *Records) Scan(ctx context.Context, filter string, fn func(*kv.Record) error) error {
 	for after, more := "", true; more; {
-		a, err := r.t.ask(ctx, &Call{Op: opRecords, Name: filter, ToName: after})
+		a, err := r.t.ask(ctx, &calls.Call{Op: calls.OpRecords, Name: filter, ToName: after})
 		if err != nil {
 			return err
 		}
@@ -194,12 +195,12 @@ func (r *Records) one(ctx context.Context, c kv.Change) (uint64, error) {
 // Commit carries out all changes, of which no two are of one key, or none, and returns the revision of
 // each, and 0 for a removal or a check.
 func (r *Records) Commit(ctx context.Context, changes []kv.Change) ([]uint64, error) {
-	a, err := r.t.change(ctx, &Call{Op: opCommit, Changes: changes})
+	a, err := r.t.change(ctx, &calls.Call{Op: calls.OpCommit, Changes: changes})
 	if err != nil {
 		return nil, ofRecords(err)
 	}
 	if len(a.Revised) != len(changes) {
-		return nil, malformed(fmt.Errorf("%s of %s", bb.Count(len(a.Revised), "revision"), bb.Count(len(changes), "change")))
+		return nil, calls.Malformed(fmt.Errorf("%s of %s", bb.Count(len(a.Revised), "revision"), bb.Count(len(changes), "change")))
 	}
 	return a.Revised, nil
 }

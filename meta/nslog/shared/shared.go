@@ -22,19 +22,26 @@
 //
 // # Who claims a log
 //
-// Tend does, when gossip or the log has something new, or calls wait in vain: see view.turn. Release
-// gives the log up, so that the next owner need not wait for the end of the lease.
+// Tend does, when gossip or the log has something new, or calls wait in vain: see turn.View. Release
+// gives the log up, so that the next owner need not wait for the end of the lease. A daemon that others take
+// the log from again and again claims it later and later (turn.Backoff).
 //
 // A daemon that starts cannot be called yet, so that the others take its logs over, and it carries its
 // own calls to them. Where all daemons start, each may wait for the log of another one: a log whose owner
 // starts, and has appended nothing for a while, is claimed by those that wait for it.
 //
+// # A server that forgets
+//
+// The owner has the next daemon in line hold each record, in memory, before it answers (hold.go), for as long as a
+// server that loses power may forget it (Options.Hold). A daemon that claims the log asks all others for
+// what they hold, and stores again what the log has lost. So names are lost only with the server's memory, the
+// owner and that daemon, all within that time. Then the next owner logs it if any daemon was answered with a later
+// revision. While the owner has no other daemon that answers, it goes on without, and logs that.
+//
 // # State
 //
 // All calls go to the owner. No daemon follows the log, and a namespace has one log. Outcomes of the sessions
-// of daemons that were killed stay until these sessions are ended. An owner that dies together with a server
-// that has forgotten the end of the log takes that end with it. Other daemons restore only what they hold
-// files of, at their next start.
+// of daemons that were killed stay until these sessions are ended.
 package shared
 
 import (
@@ -52,8 +59,19 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/nslog/shared/session"
+	"forebay/meta/nslog/shared/turn"
+	"forebay/meta/nslog/tail"
 )
+
+// Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive several
+// times, late, or never. After an error it may have arrived or not. The other daemon answers with
+// its Tree's Handle. Neither side changes a call or an answer.
+type Caller interface {
+	Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls.Answer, error)
+}
 
 // Options are the identity and the environment of a namespace.
 type Options struct {
@@ -64,7 +82,14 @@ type Options struct {
 	Lease time.Duration
 	// Patience is how long an answer is waited for before it is seen whether there is another
 	// owner. Default 2 s.
-	Patience        time.Duration
+	Patience time.Duration
+	// Log is the name of the log. Of two buffers that have one name, one after the other, each has its own.
+	Log string
+	// Members returns the daemons as gossip has them. nil means that this one is alone.
+	Members func() []turn.Member
+	// Hold is for how long records are held in the memory of another daemon besides the owner's, since the log's
+	// servers may forget them. 0 means that they are not.
+	Hold            time.Duration
 	CheckpointBytes int // see nslog.Options, as the next two
 	Floor           func() uint64
 	Settle          time.Duration
@@ -82,13 +107,19 @@ type Tree struct {
 	claiming *semaphore.Weighted // of one: Claim, Release, Close
 	prepared atomic.Bool
 	vain     chan struct{} // has an element when calls wait in vain
+	tail     *tail.Tail    // of the log, for the next owner
+	seen     atomic.Uint64 // the highest revision that an owner has answered with
+	holder   holder        // of this daemon's engine
 
 	mu struct {
 		sync.Mutex
 		engine *nslog.Engine // of this daemon, if it owns the log, or did
 		route  route
 		missed map[uint64]time.Time // since when the owner of a claim was seen to be missing
-		silent time.Time            // since when calls to the owner, on their route, are not answered; zero: they are
+		end    ended                // of the log, as it was seen last
+		taken  *nslog.Engine        // of this daemon, the last one that another daemon's claim has ended
+		pauses turn.Backoff
+		silent time.Time // since when calls to the owner, on their route, are not answered; zero: they are
 		closed bool
 		over   error // why calls fail without an owner: the namespace is destroyed, or its log damaged; nil: they wait
 	}
@@ -102,6 +133,13 @@ type route struct {
 	owner nslog.Incarnation
 }
 
+// ended is the record that a log was seen to end in.
+type ended struct {
+	seq   uint64
+	owner record.Owner
+	since time.Time
+}
+
 // New returns the namespace of a log, which must exist. Close ends it.
 func New(log owner.Log, ids namespace.IDs, caller Caller, o Options) *Tree {
 	if o.Lease <= 0 {
@@ -113,7 +151,7 @@ func New(log owner.Log, ids namespace.IDs, caller Caller, o Options) *Tree {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Tree{log: log, ids: ids, caller: caller, o: o, claiming: semaphore.NewWeighted(1), vain: make(chan struct{}, 1), changes: session.New()}
+	t := &Tree{log: log, ids: ids, caller: caller, o: o, claiming: semaphore.NewWeighted(1), vain: make(chan struct{}, 1), changes: session.New(), tail: tail.New(tail.Limits{Age: o.Hold})}
 	return t
 }
 
@@ -144,7 +182,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 	defer t.claiming.Release(1)
 	if t.serving() != nil {
 		// It may have been replaced without notice.
-		if h, err := owner.Newest(ctx, t.log); err != nil || h.Node == t.o.Node {
+		if h, err := t.newest(ctx); err != nil || h.Node == t.o.Node {
 			return bb.Wrap("claim", t.o.Buffer, err)
 		}
 	}
@@ -152,7 +190,7 @@ func (t *Tree) Claim(ctx context.Context) error {
 		return err
 	}
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
-		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger,
+		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep,
 		Floor: t.o.Floor, Settle: t.o.Settle, Unreadable: t.o.Unreadable,
 	})
 	if err != nil {
@@ -208,6 +246,42 @@ func (t *Tree) Close() {
 	_ = t.claiming.Acquire(context.Background(), 1)
 	defer t.claiming.Release(1)
 	_ = t.replace(nil)
+}
+
+// pause returns how much later this daemon claims the log, since others have taken it.
+func (t *Tree) pause() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if e := t.mu.engine; e != nil && e != t.mu.taken && errors.Is(e.Err(), owner.ErrReplaced) {
+		t.mu.taken = e
+		t.mu.pauses.Taken(now)
+	}
+	return t.mu.pauses.Pause(now)
+}
+
+// newest returns the owner of the log, and notes that the log ends in its record.
+func (t *Tree) newest(ctx context.Context) (owner.Holder, error) {
+	h, err := owner.Newest(ctx, t.log)
+	if err != nil {
+		return h, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.end.seq != h.Seq || t.mu.end.owner != h.Owner {
+		t.mu.end = ended{h.Seq, h.Owner, time.Now()}
+	}
+	return h, nil
+}
+
+// endedSince returns since when the log was seen to end in a record.
+func (t *Tree) endedSince(h owner.Holder) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.end.seq == h.Seq && t.mu.end.owner == h.Owner {
+		return t.mu.end.since
+	}
+	return time.Time{}
 }
 
 // missing returns for how long the owner of a log that ends at a sequence has been missing.

@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/shared"
+	"forebay/meta/stream"
 )
 
 func prepare(t *testing.T, d *daemon) {
@@ -177,5 +180,65 @@ func TestStep(t *testing.T) {
 		if _, err := daemons[0].tree.Root(ctx); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Another daemon holds all that the owner has appended, before it answers: the next one if that daemon ends, and all
+// again if it was restarted.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond})
+	var mu sync.Mutex
+	held := map[bb.NodeID]map[uint64]bool{}
+	var holder bb.NodeID
+	c.net.holds = func(to bb.NodeID, records []kv.Change) {
+		mu.Lock()
+		defer mu.Unlock()
+		if holder = to; held[to] == nil {
+			held[to] = map[uint64]bool{}
+		}
+		for i := range records {
+			held[to][records[i].Expected] = true
+		}
+	}
+	a := c.start("a", 0)
+	c.start("b", 1)
+	c.start("c", 2)
+	claim(t, a)
+	prepare(t, a)
+	want := func(what, name string) bb.NodeID {
+		t.Helper()
+		namespacetest.Create(t, a.tree, bb.RootDir, name)
+		mu.Lock()
+		defer mu.Unlock()
+		last, err := owner.Newest(metatest.Context(t), a.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.log.Read(metatest.Context(t), "log", 1, last.Seq, func(m stream.Message) error {
+			if !held[holder][m.Seq] {
+				t.Errorf("%s: %q does not hold record %d", what, holder, m.Seq)
+			}
+			return nil
+		})
+		if err != nil || holder == "" || holder == "a" {
+			t.Errorf("%s: %q holds records (%v)", what, holder, err)
+		}
+		return holder
+	}
+	first := want("at first", "f")
+	want("after some changes", "g")
+	c.kill(c.net.daemon(first))
+	second := want("when that daemon has ended", "h")
+	if second == first {
+		t.Errorf("%s is dead, and holds records", first)
+	}
+	c.kill(c.net.daemon(second))
+	mu.Lock()
+	delete(held, second)
+	mu.Unlock()
+	c.start(second, 3)
+	if again := want("when that daemon was restarted", "i"); again != second {
+		t.Errorf("%s holds records, want %s", again, second)
 	}
 }

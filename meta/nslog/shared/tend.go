@@ -8,6 +8,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/shared/turn"
 	"forebay/meta/stream"
 )
 
@@ -23,7 +24,7 @@ const (
 // Surroundings are what a Tree has to know of the world to decide when to claim its log.
 type Surroundings struct {
 	// Members returns the daemons as gossip has them.
-	Members func() []Member
+	Members func() []turn.Member
 	// Destroyed reports whether the namespace, whose log is not there, was destroyed.
 	Destroyed func(context.Context) (bool, error)
 }
@@ -35,9 +36,9 @@ func (t *Tree) Tend(ctx context.Context, s Surroundings) {
 	look := true // at the log, whatever gossip says
 	for ctx.Err() == nil && !errors.Is(t.gone(), kv.ErrNoBucket) {
 		wait := lookEvery
-		v := view{self: t.o.Node, serving: t.serving() != nil, members: s.Members(), owner: ownerOf(known), silent: t.silence()}
-		if look || v.needsOwner() {
-			again, h, err := t.step(ctx, v.members)
+		v := turn.View{Self: t.o.Node, Serving: t.serving() != nil, Members: s.Members(), Owner: ownerOf(known), Silent: t.silence()}
+		if look || v.NeedsOwner() {
+			again, h, err := t.step(ctx, v.Members)
 			if err == nil {
 				known = h
 			}
@@ -133,20 +134,20 @@ func (t *Tree) setOver(err error) {
 
 // Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of the members. It
 // returns after how long to call it again. 0 means when a member has changed, or when calls wait in vain.
-func (t *Tree) Step(ctx context.Context, members []Member) (again time.Duration, err error) {
+func (t *Tree) Step(ctx context.Context, members []turn.Member) (again time.Duration, err error) {
 	again, _, err = t.step(ctx, members)
 	return again, err
 }
 
 // step is Step that returns the owner that it has found as well.
-func (t *Tree) step(ctx context.Context, members []Member) (again time.Duration, h owner.Holder, err error) {
-	h, err = owner.Newest(ctx, t.log)
+func (t *Tree) step(ctx context.Context, members []turn.Member) (again time.Duration, h owner.Holder, err error) {
+	h, err = t.newest(ctx)
 	if err != nil {
 		return 0, h, bb.Wrap("claim", t.o.Buffer, err)
 	}
-	v := view{self: t.o.Node, serving: t.serving() != nil, members: members, owner: ownerOf(h), silent: t.silence()}
-	v.missed = t.missing(h.Seq, v.needsOwner())
-	claim, again := v.turn(t.o.Buffer)
+	v := turn.View{Self: t.o.Node, Serving: t.serving() != nil, Members: members, Owner: ownerOf(h), Silent: t.silence(), Pause: t.pause()}
+	v.Missed = t.missing(h.Seq, v.NeedsOwner())
+	claim, again := v.Turn(t.o.Buffer)
 	if !claim {
 		return again, h, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"forebay/meta/kv"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog"
+	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/retry"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // entry sends a call that an entry answers.
-func (t *Tree) entry(ctx context.Context, c *Call) (bb.Entry, error) {
+func (t *Tree) entry(ctx context.Context, c *calls.Call) (bb.Entry, error) {
 	a, err := t.ask(ctx, c)
 	if err != nil {
 		return bb.Entry{}, err
@@ -33,11 +34,13 @@ func (t *Tree) entry(ctx context.Context, c *Call) (bb.Entry, error) {
 }
 
 // Root is that of the owner's engine, as are all that follow.
-func (t *Tree) Root(ctx context.Context) (bb.Entry, error) { return t.entry(ctx, &Call{Op: opRoot}) }
+func (t *Tree) Root(ctx context.Context) (bb.Entry, error) {
+	return t.entry(ctx, &calls.Call{Op: calls.OpRoot})
+}
 
 // Prepare makes the root directory, with the attributes of a buffer, where it is not there.
 func (t *Tree) Prepare(ctx context.Context, b *bb.Buffer) error {
-	_, err := t.ask(ctx, &Call{Op: opPrepare, Directory: Directory{namespace.Owner{UID: b.UID, GID: b.GID, Mode: b.Mode}, b.Created}})
+	_, err := t.ask(ctx, &calls.Call{Op: calls.OpPrepare, Directory: calls.Directory{Owner: namespace.Owner{UID: b.UID, GID: b.GID, Mode: b.Mode}, MTime: b.Created}})
 	return err
 }
 
@@ -55,7 +58,7 @@ func (t *Tree) PrepareOnce(ctx context.Context, b *bb.Buffer) error {
 
 // Lookup returns the entry of a name in a directory.
 func (t *Tree) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
-	return t.entry(ctx, &Call{Op: opLookup, Dir: dir, Name: name})
+	return t.entry(ctx, &calls.Call{Op: calls.OpLookup, Dir: dir, Name: name})
 }
 
 // LookupAgain is Lookup: no answer is cached.
@@ -65,12 +68,12 @@ func (t *Tree) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.E
 
 // Resolve follows a path from the root.
 func (t *Tree) Resolve(ctx context.Context, path string) (bb.Entry, error) {
-	return t.entry(ctx, &Call{Op: opResolve, Name: path})
+	return t.entry(ctx, &calls.Call{Op: calls.OpResolve, Name: path})
 }
 
 // ResolveParent follows a path to the directory of its last name.
 func (t *Tree) ResolveParent(ctx context.Context, path string) (bb.DirID, string, error) {
-	a, err := t.ask(ctx, &Call{Op: opResolveParent, Name: path})
+	a, err := t.ask(ctx, &calls.Call{Op: calls.OpResolveParent, Name: path})
 	if err != nil {
 		return 0, "", err
 	}
@@ -79,12 +82,12 @@ func (t *Tree) ResolveParent(ctx context.Context, path string) (bb.DirID, string
 
 // EntryOf returns the entry of a directory.
 func (t *Tree) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error) {
-	return t.entry(ctx, &Call{Op: opEntryOf, Dir: dir})
+	return t.entry(ctx, &calls.Call{Op: calls.OpEntryOf, Dir: dir})
 }
 
 // PathOf returns the path of a directory.
 func (t *Tree) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
-	a, err := t.ask(ctx, &Call{Op: opPathOf, Dir: dir})
+	a, err := t.ask(ctx, &calls.Call{Op: calls.OpPathOf, Dir: dir})
 	if err != nil {
 		return "", err
 	}
@@ -92,18 +95,18 @@ func (t *Tree) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 }
 
 // yes sends a call that is answered by yes or no.
-func (t *Tree) yes(ctx context.Context, c *Call) (bool, error) {
+func (t *Tree) yes(ctx context.Context, c *calls.Call) (bool, error) {
 	a, err := t.ask(ctx, c)
 	return err == nil && a.Yes, err
 }
 
 // Removed reports whether a name is free since a change that the namespace has.
 func (t *Tree) Removed(ctx context.Context, dir bb.DirID, name string, file bb.FileID, revision uint64) (bool, error) {
-	return t.yes(ctx, &Call{Op: opRemoved, Dir: dir, Name: name, File: file, Revision: revision})
+	return t.yes(ctx, &calls.Call{Op: calls.OpRemoved, Dir: dir, Name: name, File: file, Revision: revision})
 }
 
 // store is change of a call with an entry. One that may not be stored reaches no owner.
-func (t *Tree) store(ctx context.Context, c *Call) (*Answer, error) {
+func (t *Tree) store(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	if err := namespace.CheckEntry(&c.Entry); err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func (t *Tree) store(ctx context.Context, c *Call) (*Answer, error) {
 
 // Create stores an entry whose name must not be taken.
 func (t *Tree) Create(ctx context.Context, e bb.Entry) (uint64, error) {
-	a, err := t.store(ctx, &Call{Op: opCreate, Entry: e})
+	a, err := t.store(ctx, &calls.Call{Op: calls.OpCreate, Entry: e})
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +124,7 @@ func (t *Tree) Create(ctx context.Context, e bb.Entry) (uint64, error) {
 
 // Put stores a new state of an existing entry.
 func (t *Tree) Put(ctx context.Context, e bb.Entry) (uint64, error) {
-	a, err := t.store(ctx, &Call{Op: opPut, Entry: e})
+	a, err := t.store(ctx, &calls.Call{Op: calls.OpPut, Entry: e})
 	if err != nil {
 		return 0, err
 	}
@@ -166,7 +169,7 @@ func (t *Tree) outcome(ctx context.Context) (e bb.Entry, done bool, err error) {
 	if !has {
 		return e, false, nil
 	}
-	a, err := t.ask(ctx, &Call{Op: opOutcome, ID: id})
+	a, err := t.ask(ctx, &calls.Call{Op: calls.OpOutcome, ID: id})
 	if err != nil {
 		return e, false, err
 	}
@@ -175,7 +178,7 @@ func (t *Tree) outcome(ctx context.Context) (e bb.Entry, done bool, err error) {
 
 // SetAttr changes attributes of an entry.
 func (t *Tree) SetAttr(ctx context.Context, dir bb.DirID, name string, attr namespace.Attr) (bb.Entry, error) {
-	a, err := t.change(ctx, &Call{Op: opSetAttr, Dir: dir, Name: name, Attr: attr})
+	a, err := t.change(ctx, &calls.Call{Op: calls.OpSetAttr, Dir: dir, Name: name, Attr: attr})
 	if err != nil {
 		return bb.Entry{}, err
 	}
@@ -184,7 +187,7 @@ func (t *Tree) SetAttr(ctx context.Context, dir bb.DirID, name string, attr name
 
 // Mkdir makes a directory.
 func (t *Tree) Mkdir(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error) {
-	a, err := t.change(ctx, &Call{Op: opMkdir, Dir: parent, Name: name, Directory: Directory{Owner: o}})
+	a, err := t.change(ctx, &calls.Call{Op: calls.OpMkdir, Dir: parent, Name: name, Directory: calls.Directory{Owner: o}})
 	if err != nil {
 		return bb.Entry{}, err
 	}
@@ -193,12 +196,12 @@ func (t *Tree) Mkdir(ctx context.Context, parent bb.DirID, name string, o namesp
 
 // MkdirAll makes a directory and its missing ancestors. Sent again, it makes the missing ones.
 func (t *Tree) MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error) {
-	return t.entry(ctx, &Call{Op: opMkdirAll, Name: path, Directory: Directory{Owner: o}})
+	return t.entry(ctx, &calls.Call{Op: calls.OpMkdirAll, Name: path, Directory: calls.Directory{Owner: o}})
 }
 
 // Rename moves a file or a directory to a new name.
 func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
-	a, err := t.change(ctx, &Call{Op: opRename, Dir: srcDir, Name: srcName, ToDir: dstDir, ToName: dstName, Options: CallOptions{Replace: o.Replace, StoreOp: o.StoreOp}})
+	a, err := t.change(ctx, &calls.Call{Op: calls.OpRename, Dir: srcDir, Name: srcName, ToDir: dstDir, ToName: dstName, Options: calls.CallOptions{Replace: o.Replace, StoreOp: o.StoreOp}})
 	if err != nil {
 		return namespace.Renamed{}, err
 	}
@@ -207,7 +210,7 @@ func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstD
 
 // Remove removes a file or an empty directory.
 func (t *Tree) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
-	a, err := t.change(ctx, &Call{Op: opRemove, Dir: parent, Name: name, Options: CallOptions{StoreOp: o.StoreOp, Revision: o.Revision}})
+	a, err := t.change(ctx, &calls.Call{Op: calls.OpRemove, Dir: parent, Name: name, Options: calls.CallOptions{StoreOp: o.StoreOp, Revision: o.Revision}})
 	if err != nil {
 		return bb.Entry{}, err
 	}
@@ -306,11 +309,11 @@ func (t *Tree) removeEach(ctx context.Context, dir bb.DirID, page []bb.Entry, o 
 // List returns entries of a directory. It asks for parts, each of a size that fits into a message.
 func (t *Tree) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	if limit < 1 || limit > bb.MaxPageSize {
-		_, err := t.ask(ctx, &Call{Op: opList, Dir: dir, Name: after, Number: limit})
+		_, err := t.ask(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Name: after, Number: limit})
 		return nil, false, err
 	}
 	for more = true; more && len(entries) < limit; {
-		a, err := t.ask(ctx, &Call{Op: opList, Dir: dir, Name: after, Number: min(limit-len(entries), scanPage)})
+		a, err := t.ask(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Name: after, Number: min(limit-len(entries), scanPage)})
 		if err != nil {
 			return nil, false, err
 		}
@@ -325,7 +328,7 @@ func (t *Tree) List(ctx context.Context, dir bb.DirID, after string, limit int) 
 // Scan calls fn with every entry of a directory that exists throughout.
 func (t *Tree) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
 	for after, more := "", true; more; {
-		a, err := t.ask(ctx, &Call{Op: opListAll, Dir: dir, Name: after, Number: scanPage})
+		a, err := t.ask(ctx, &calls.Call{Op: calls.OpListAll, Dir: dir, Name: after, Number: scanPage})
 		if err != nil {
 			return err
 		}
@@ -367,7 +370,7 @@ type scan struct {
 // pass goes over all pages. It is done if nothing has changed since the one before began.
 func (s *scan) pass(ctx context.Context, t *Tree) (done bool, err error) {
 	for number := 0; ; number++ {
-		a, err := t.ask(ctx, &Call{Op: opScanPage, Number: number, Revision: s.from})
+		a, err := t.ask(ctx, &calls.Call{Op: calls.OpScanPage, Number: number, Revision: s.from})
 		switch {
 		case err != nil:
 			return false, err
@@ -416,7 +419,7 @@ func (s *scan) came(e *bb.Entry) error {
 
 // ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of what was removed.
 func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
-	if _, err := t.ask(ctx, &Call{Op: opConfirm}); err != nil {
+	if _, err := t.ask(ctx, &calls.Call{Op: calls.OpConfirm}); err != nil {
 		return err
 	}
 	return t.ScanAll(ctx, fn)
@@ -426,7 +429,7 @@ func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb
 // meanwhile may have its older revision.
 func (t *Tree) StoreOps(ctx context.Context) (all []namespace.StoreOp, err error) {
 	for after, more := uint64(0), true; more; {
-		a, err := t.ask(ctx, &Call{Op: opStoreOps, Revision: after})
+		a, err := t.ask(ctx, &calls.Call{Op: calls.OpStoreOps, Revision: after})
 		if err != nil {
 			return nil, err
 		}
@@ -440,18 +443,18 @@ func (t *Tree) StoreOps(ctx context.Context) (all []namespace.StoreOp, err error
 
 // StoreOpPending reports whether an operation is still pending at a revision.
 func (t *Tree) StoreOpPending(ctx context.Context, revision uint64) (bool, error) {
-	return t.yes(ctx, &Call{Op: opStoreOpPending, Revision: revision})
+	return t.yes(ctx, &calls.Call{Op: calls.OpStoreOpPending, Revision: revision})
 }
 
 // DoneStoreOp deletes a pending operation at a revision, and reports whether it was there. Sent
 // again after an answer that was lost, it was not.
 func (t *Tree) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
-	return t.yes(ctx, &Call{Op: opDoneStoreOp, Revision: revision})
+	return t.yes(ctx, &calls.Call{Op: calls.OpDoneStoreOp, Revision: revision})
 }
 
 // TakeOverStoreOps makes the pending operations of another node this node's own.
 func (t *Tree) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
-	a, err := t.ask(ctx, &Call{Op: opTakeOverStoreOps, Node: from})
+	a, err := t.ask(ctx, &calls.Call{Op: calls.OpTakeOverStoreOps, Node: from})
 	if err != nil {
 		return 0, err
 	}

@@ -15,6 +15,7 @@ import (
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/nslog/shared"
+	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/stream"
 )
 
@@ -51,24 +52,24 @@ func (d *Daemons) Start(t testing.TB, node bb.NodeID) *shared.Tree {
 }
 
 // Call carries a call to a daemon.
-func (d *Daemons) Call(ctx context.Context, to bb.NodeID, c *shared.Call) (*shared.Answer, error) {
+func (d *Daemons) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls.Answer, error) {
 	d.mu.Lock()
 	tree := d.all[to]
 	d.mu.Unlock()
 	if tree == nil {
 		return nil, errors.New("there is no such daemon")
 	}
-	call, err := shared.EncodeCall(c)
+	call, err := calls.EncodeCall(c)
 	if err != nil {
 		return nil, err
 	}
-	arrived, err := shared.DecodeCall(call)
+	arrived, err := calls.DecodeCall(call)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := shared.EncodeAnswer(tree.Handle(ctx, arrived))
+	answer, err := calls.EncodeAnswer(tree.Handle(ctx, arrived))
 	if err != nil {
 		return nil, err
 	}
-	return shared.DecodeAnswer(answer)
+	return calls.DecodeAnswer(answer)
 }

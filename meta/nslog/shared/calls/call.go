@@ -1,7 +1,7 @@
-package shared
+// Package calls is the calls between daemons that share a namespace, and their encoding.
+package calls
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -11,53 +11,49 @@ import (
 	"forebay/meta/nslog"
 )
 
-// Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive several
-// times, late, or never. After an error it may have arrived or not. The other daemon answers with
-// its Tree's Handle. Neither side changes a call or an answer.
-type Caller interface {
-	Call(ctx context.Context, to bb.NodeID, c *Call) (*Answer, error)
-}
-
 // Op is the operation of a call: a method of namespace.Tree, or a part of one.
 type Op uint8
 
-// Its number is on the wire. It keeps its meaning, and is not used twice.
+// The operations that change nothing. A number is on the wire. It keeps its meaning, and is not used twice.
 const (
-	opRoot Op = iota + 1
-	opLookup
-	opResolve
-	opResolveParent
-	opEntryOf
-	opPathOf
-	opRemoved
-	opList
-	opListAll
-	opScanPage // a page of the owner's table
-	opStoreOps
-	opStoreOpPending
-	opOutcome // of a change that was carried out before
-	opSample
-	opDirGone
-	opCovers
-	opRecord
-	opRecords // a page of them, by their keys
+	OpRoot Op = iota + 1
+	OpLookup
+	OpResolve
+	OpResolveParent
+	OpEntryOf
+	OpPathOf
+	OpRemoved
+	OpList
+	OpListAll
+	OpScanPage // a page of the owner's table
+	OpStoreOps
+	OpStoreOpPending
+	OpOutcome // of a change that was carried out before
+	OpSample
+	OpDirGone
+	OpCovers
+	OpRecord
+	OpRecords // a page of them, by their keys
+	OpHeld    // a page of the log's end: what any daemon holds
+	OpHold    // records, at any daemon
 )
 
+// The operations that change something.
 const (
-	opPrepare Op = iota + 64 // changes from here on
-	opCreate
-	opPut
-	opSetAttr
-	opMkdir
-	opMkdirAll
-	opRename
-	opRemove
-	opDoneStoreOp
-	opTakeOverStoreOps
-	opEndSession
-	opConfirm
-	opCommit  // of records
-	opPutWith // an entry, and records
+	OpPrepare Op = iota + 64
+	OpCreate
+	OpPut
+	OpSetAttr
+	OpMkdir
+	OpMkdirAll
+	OpRename
+	OpRemove
+	OpDoneStoreOp
+	OpTakeOverStoreOps
+	OpEndSession
+	OpConfirm
+	OpCommit  // of records
+	OpPutWith // an entry, and records
 )
 
 // Call is a daemon's request to the owner. The fields that count depend on Op.
@@ -132,7 +128,8 @@ type Failure struct {
 	Unfolded          bb.TxnID
 }
 
-func failureOf(err error) *Failure {
+// FailureOf returns what is carried of an error; nil: nil.
+func FailureOf(err error) *Failure {
 	if err == nil {
 		return nil
 	}
@@ -149,7 +146,8 @@ func failureOf(err error) *Failure {
 	return f
 }
 
-func (f *Failure) err() error {
+// Err returns the error.
+func (f *Failure) Err() error {
 	if f == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package shared
+package calls
 
 import (
 	"io/fs"
@@ -114,7 +114,7 @@ func TestEncode(t *testing.T) {
 			t.Fatalf("an answer arrives as\n%+v (%v), want\n%+v", got, err, a)
 		}
 	}
-	for _, c := range []Call{{Op: opLookup, Name: "f"}, {Op: opSetAttr, Attr: namespace.Attr{}}} {
+	for _, c := range []Call{{Op: OpLookup, Name: "f"}, {Op: OpSetAttr, Attr: namespace.Attr{}}} {
 		b, err := EncodeCall(&c)
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package shared
+package calls
 
 import (
 	"io/fs"
@@ -20,7 +20,7 @@ func EncodeCall(c *Call) ([]byte, error) {
 		Op: uint32(c.Op), Owner: c.Owner[:], From: string(c.From), Dir: uint64(c.Dir), Name: c.Name, ToDir: uint64(c.ToDir), ToName: c.ToName,
 		File: uint64(c.File), Revision: c.Revision, Number: int64(c.Number), Node: string(c.Node),
 	}
-	if c.ID.Number != 0 || c.Op == opEndSession {
+	if c.ID.Number != 0 || c.Op == OpEndSession {
 		m.Id = &callpb.ChangeID{Session: c.ID.Session[:], Number: c.ID.Number, Answered: c.ID.Answered}
 	}
 	var err error
@@ -66,7 +66,7 @@ func marshal(m proto.Message) ([]byte, error) {
 func DecodeCall(b []byte) (*Call, error) {
 	m := &callpb.Call{}
 	if err := proto.Unmarshal(b, m); err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	c := &Call{
 		Op: Op(m.GetOp()), From: bb.NodeID(m.GetFrom()), Dir: bb.DirID(m.GetDir()), Name: m.GetName(), ToDir: bb.DirID(m.GetToDir()), ToName: m.GetToName(),
@@ -108,7 +108,8 @@ func DecodeCall(b []byte) (*Call, error) {
 	return c, nil
 }
 
-func malformed(err error) error {
+// Malformed is the error of a message that cannot be decoded.
+func Malformed(err error) error {
 	return &bb.Error{Kind: bb.Checksum, Op: "decode", Path: "a message between owners of a namespace", Err: err}
 }
 
@@ -171,7 +172,7 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 func DecodeAnswer(b []byte) (*Answer, error) {
 	m := &callpb.Answer{}
 	if err := proto.Unmarshal(b, m); err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	a := &Answer{
 		Status: Status(m.GetStatus()), Revised: m.GetRevised(), Dir: bb.DirID(m.GetDir()), Name: m.GetName(), Revision: m.GetRevision(),

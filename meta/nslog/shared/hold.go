@@ -1,0 +1,214 @@
+package shared
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/shared/calls"
+	"forebay/meta/nslog/shared/turn"
+	"forebay/meta/nslog/tail"
+)
+
+const (
+	// holdPatience is how long the owner waits for the daemon that holds the log's end, before it asks another one.
+	holdPatience = 500 * time.Millisecond
+	// holdAgain is after which time a daemon that did not hold a record is asked again, and the next try if none did.
+	holdAgain = 5 * time.Second
+	// asked is how many daemons are asked at a time for what they hold.
+	asked = 64
+)
+
+// holder is the daemon that holds the log's end for the owner. It is used by one engine at a time.
+type holder struct {
+	node   bb.NodeID // "": none
+	tail   [16]byte  // of that daemon
+	failed map[bb.NodeID]time.Time
+	alone  time.Time // since when no daemon holds records, as was logged; zero: one does
+	again  time.Time // before, none is asked
+}
+
+// keep has another daemon hold a record, unless there is none. While there is none, or it does not answer, changes
+// are answered without: their names are as safe as the log is.
+func (t *Tree) keep(ctx context.Context, r tail.Record) {
+	now := time.Now()
+	t.tail.Add(now, r)
+	h := &t.holder
+	if !t.tail.Holds() || now.Before(h.again) {
+		return
+	}
+	if h.node != "" {
+		if at, err := t.hold(ctx, h.node, []tail.Record{r}); err == nil && at == h.tail {
+			return
+		} else if err != nil {
+			t.failed(h.node, err)
+		}
+	}
+	for ctx.Err() == nil {
+		to := t.nextHolder(now)
+		if to == "" {
+			break
+		}
+		at, err := t.holdAll(ctx, to)
+		if err == nil {
+			h.node, h.tail, h.alone = to, at, time.Time{}
+			return
+		}
+		t.failed(to, err)
+	}
+	h.node, h.again = "", now.Add(holdAgain)
+	if h.alone.IsZero() {
+		h.alone = now
+		t.o.Logger.Warn("no other daemon holds the end of the namespace's log: if this one ends while the namespace server forgets changes, they are lost", "buffer", t.o.Buffer)
+	}
+}
+
+// failed notes that a daemon does not hold records.
+func (t *Tree) failed(node bb.NodeID, err error) {
+	h := &t.holder
+	t.o.Logger.Debug("a daemon does not hold the end of the namespace's log", "buffer", t.o.Buffer, "node", node, "err", err)
+	if h.failed == nil {
+		h.failed = map[bb.NodeID]time.Time{}
+	}
+	h.failed[node], h.node = time.Now(), ""
+}
+
+// nextHolder returns the daemon that is next in line to claim the log, and has not failed lately.
+func (t *Tree) nextHolder(now time.Time) bb.NodeID {
+	v := turn.View{Self: t.o.Node, Owner: t.o.Node, Members: t.members()}
+	for _, m := range v.Line(t.o.Buffer) {
+		if m.Node != t.o.Node && now.Sub(t.holder.failed[m.Node]) > holdAgain {
+			return m.Node
+		}
+	}
+	return ""
+}
+
+func (t *Tree) members() []turn.Member {
+	if t.o.Members == nil {
+		return nil
+	}
+	return t.o.Members()
+}
+
+// holdAll has a daemon hold all that this one holds.
+func (t *Tree) holdAll(ctx context.Context, to bb.NodeID) (at [16]byte, err error) {
+	for after, more := uint64(0), true; more && err == nil; {
+		var page []tail.Record
+		page, after, more = t.tail.Page(after, answerBytes, func(*tail.Record) bool { return true })
+		at, err = t.hold(ctx, to, page)
+	}
+	return at, err
+}
+
+// hold has a daemon hold records, and returns the identity of its tail.
+func (t *Tree) hold(ctx context.Context, to bb.NodeID, records []tail.Record) ([16]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, holdPatience)
+	defer cancel()
+	c := &calls.Call{Op: calls.OpHold, From: t.o.Node, Name: t.o.Log}
+	for _, r := range records {
+		c.Changes = append(c.Changes, kv.Change{Key: strconv.FormatUint(r.After, 10), Data: r.Data, Expected: r.Seq})
+	}
+	a, err := t.caller.Call(ctx, to, c)
+	if err == nil {
+		err = a.Failure.Err()
+	}
+	if err != nil {
+		return [16]byte{}, err
+	}
+	return a.Owner, nil
+}
+
+// held returns what the daemons hold of the log from a revision on, this one among them.
+func (t *Tree) held(ctx context.Context, from uint64) owner.Held {
+	var mu sync.Mutex
+	all := owner.Held{Seen: t.seen.Load()}
+	all.Records, _, _ = t.tail.Page(0, 1<<62, since(from))
+	var g errgroup.Group
+	g.SetLimit(asked)
+	for _, m := range t.members() {
+		if m.Node == t.o.Node || m.Away {
+			continue
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
+			defer cancel()
+			records, seen, err := t.heldBy(ctx, m.Node, from)
+			if err != nil && bb.KindOf(err) != bb.NotFound {
+				t.o.Logger.Warn("a daemon does not answer what it holds of the namespace's log", "buffer", t.o.Buffer, "node", m.Node, "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all.Records, all.Seen = append(all.Records, records...), max(all.Seen, seen)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return all
+}
+
+// since selects the records that may have given out a revision, or a later one.
+func since(from uint64) func(*tail.Record) bool {
+	return func(r *tail.Record) bool { return owner.FirstOf(r.Data) >= from }
+}
+
+// heldBy returns what another daemon holds.
+func (t *Tree) heldBy(ctx context.Context, node bb.NodeID, from uint64) (all []tail.Record, seen uint64, err error) {
+	for after, more := uint64(0), true; more; {
+		a, err := t.caller.Call(ctx, node, &calls.Call{Op: calls.OpHeld, From: t.o.Node, Name: t.o.Log, Revision: from, File: bb.FileID(after)})
+		if err == nil {
+			err = a.Failure.Err()
+		}
+		if err != nil {
+			return all, seen, err
+		}
+		for i := range a.Records {
+			r := &a.Records[i]
+			claimed, _ := strconv.ParseUint(r.Key, 10, 64)
+			all = append(all, tail.Record{Seq: r.Seq, After: claimed, Data: r.Data})
+		}
+		seen = max(seen, a.Revision)
+		after, more = uint64(a.Dir), a.Yes
+	}
+	return all, seen, nil
+}
+
+// handleHeld answers calls about what this daemon holds, whether it owns the log or not.
+func (t *Tree) handleHeld(c *calls.Call) *calls.Answer {
+	a := &calls.Answer{Status: calls.Served, Owner: t.tail.ID()}
+	switch {
+	case c.Name != t.o.Log:
+		a.Failure = calls.FailureOf(bb.E(bb.NotFound, "hold", t.o.Buffer, "this daemon has another log of that buffer"))
+	case c.Op == calls.OpHold:
+		records := make([]tail.Record, 0, len(c.Changes))
+		for i := range c.Changes {
+			claimed, _ := strconv.ParseUint(c.Changes[i].Key, 10, 64)
+			records = append(records, tail.Record{Seq: c.Changes[i].Expected, After: claimed, Data: slices.Clone(c.Changes[i].Data)})
+		}
+		t.tail.Add(time.Now(), records...)
+	default:
+		page, last, more := t.tail.Page(uint64(c.File), answerBytes, since(c.Revision))
+		for _, r := range page {
+			a.Records = append(a.Records, kv.Record{Key: strconv.FormatUint(r.After, 10), Data: r.Data, Seq: r.Seq})
+		}
+		a.Revision, a.Dir, a.Yes = t.seen.Load(), bb.DirID(last), more
+	}
+	return a
+}
+
+// saw notes the revisions of an answer: the log had them.
+func (t *Tree) saw(c *calls.Call, a *calls.Answer) {
+	if c.Op == calls.OpScanPage {
+		return
+	}
+	now := max(a.Revision, a.Entry.Revision)
+	for old := t.seen.Load(); now > old && !t.seen.CompareAndSwap(old, now); old = t.seen.Load() {
+	}
+}
