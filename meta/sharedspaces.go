@@ -47,20 +47,34 @@ func (c carrier) Call(ctx context.Context, to bb.NodeID, call *calls.Call) (*cal
 }
 
 // AnswerCall answers a call that another daemon has sent: Peers.Carry. NotFound if the namespace is not in use
-// here, so that this daemon does not own its log.
+// here, so that this daemon does not own its log. The end of the log is held all the same.
 func (m *Meta) AnswerCall(ctx context.Context, buffer string, call []byte) (answer []byte, err error) {
 	const op = "answer a call"
-	m.mu.Lock()
-	s := m.mu.spaces[buffer]
-	m.mu.Unlock()
-	if s == nil || s.shared == nil {
-		return nil, bb.E(bb.NotFound, op, buffer, "the namespace is not in use here")
-	}
 	c, err := calls.DecodeCall(call)
 	if err != nil {
 		return nil, bb.Wrap(op, buffer, err)
 	}
+	m.mu.Lock()
+	s := m.mu.spaces[buffer]
+	m.mu.Unlock()
+	if s == nil && c.Op == calls.OpHold {
+		if s, err = m.toHold(ctx, buffer); err != nil {
+			return nil, err
+		}
+	}
+	if s == nil || s.shared == nil {
+		return nil, bb.E(bb.NotFound, op, buffer, "the namespace is not in use here")
+	}
 	return calls.EncodeAnswer(s.shared.Handle(ctx, c))
+}
+
+// toHold opens a namespace whose log's end another daemon has this one hold; nil where it is no shared log.
+func (m *Meta) toHold(ctx context.Context, buffer string) (*space, error) {
+	b, in, err := m.buffer(ctx, "hold", buffer)
+	if err != nil || !m.sharesLogs() || in.engine != EngineLog || b.State == bb.BufferDestroying {
+		return nil, err
+	}
+	return m.openShared(&b, in), nil
 }
 
 // sharedNamespace is Namespace of a log that daemons share.

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,7 +21,9 @@ import (
 const (
 	// holdPatience is how long the owner waits for the daemon that holds the log's end, before it asks another one.
 	holdPatience = 500 * time.Millisecond
-	// holdAgain is after which time a daemon that did not hold a record is asked again, and the next try if none did.
+	// A daemon that did not hold a record is asked again after a pause that grows from holdSoon to holdAgain, and
+	// after holdAgain if it did not answer in time.
+	holdSoon  = 50 * time.Millisecond
 	holdAgain = 5 * time.Second
 	// asked is how many daemons are asked at a time for what they hold.
 	asked = 64
@@ -28,27 +31,29 @@ const (
 
 // holder is the daemon that holds the log's end for the owner. It is used by one engine at a time.
 type holder struct {
-	node   bb.NodeID // "": none
-	tail   [16]byte  // of that daemon
-	failed map[bb.NodeID]time.Time
-	alone  time.Time // since when no daemon holds records, as was logged; zero: one does
-	again  time.Time // before, none is asked
+	node     bb.NodeID // "" where there is none
+	tail     [16]byte  // of that daemon
+	later    map[bb.NodeID]time.Time
+	failures int
+	warned   bool
 }
 
 // keep has another daemon hold a record, unless there is none. While there is none, or it does not answer, changes
-// are answered without: their names are as safe as the log is.
+// are answered without it. Their names are as safe as the log is.
 func (t *Tree) keep(ctx context.Context, r tail.Record) {
 	now := time.Now()
 	t.tail.Add(now, r)
 	h := &t.holder
-	if !t.tail.Holds() || now.Before(h.again) {
+	if !t.tail.Holds() {
 		return
 	}
 	if h.node != "" {
-		if at, err := t.hold(ctx, h.node, []tail.Record{r}); err == nil && at == h.tail {
+		at, err := t.hold(ctx, h.node, []tail.Record{r})
+		if err == nil && at == h.tail {
 			return
-		} else if err != nil {
-			t.failed(h.node, err)
+		}
+		if err != nil {
+			h.failed(h.node, err)
 		}
 	}
 	for ctx.Err() == nil {
@@ -58,33 +63,56 @@ func (t *Tree) keep(ctx context.Context, r tail.Record) {
 		}
 		at, err := t.holdAll(ctx, to)
 		if err == nil {
-			h.node, h.tail, h.alone = to, at, time.Time{}
+			*h = holder{node: to, tail: at}
+			t.unheld.Store(0)
 			return
 		}
-		t.failed(to, err)
+		h.failed(to, err)
+		t.o.Logger.Debug("a daemon does not hold the end of the namespace's log", "buffer", t.o.Buffer, "node", to, "err", err)
 	}
-	h.node, h.again = "", now.Add(holdAgain)
-	if h.alone.IsZero() {
-		h.alone = now
+	h.node = ""
+	t.unheld.Store(now.Add(h.pause()).UnixNano())
+	if !h.warned && h.failures > 3 {
+		h.warned = true
 		t.o.Logger.Warn("no other daemon holds the end of the namespace's log: if this one ends while the namespace server forgets changes, they are lost", "buffer", t.o.Buffer)
 	}
 }
 
+func (h *holder) pause() time.Duration { return min(holdSoon<<min(h.failures, 10), holdAgain) }
+
 // failed notes that a daemon does not hold records.
-func (t *Tree) failed(node bb.NodeID, err error) {
-	h := &t.holder
-	t.o.Logger.Debug("a daemon does not hold the end of the namespace's log", "buffer", t.o.Buffer, "node", node, "err", err)
-	if h.failed == nil {
-		h.failed = map[bb.NodeID]time.Time{}
+func (h *holder) failed(node bb.NodeID, err error) {
+	pause := h.pause()
+	if errors.Is(err, context.DeadlineExceeded) {
+		pause = holdAgain
 	}
-	h.failed[node], h.node = time.Now(), ""
+	if h.later == nil {
+		h.later = map[bb.NodeID]time.Time{}
+	}
+	h.node = ""
+	h.later[node] = time.Now().Add(pause)
+	h.failures++
+}
+
+// findHolder has another daemon hold what none holds, if there is one.
+func (t *Tree) findHolder(ctx context.Context, members []turn.Member) {
+	e, at := t.serving(), t.unheld.Load()
+	others := slices.ContainsFunc(members, func(m turn.Member) bool { return m.Node != t.o.Node && !m.Away })
+	if e == nil || at == 0 || time.Now().UnixNano() < at || !others {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
+	defer cancel()
+	if err := e.Confirm(ctx); err != nil && ctx.Err() == nil {
+		t.o.Logger.Debug("the end of the namespace's log is held by no other daemon", "buffer", t.o.Buffer, "err", err)
+	}
 }
 
 // nextHolder returns the daemon that is next in line to claim the log, and has not failed lately.
 func (t *Tree) nextHolder(now time.Time) bb.NodeID {
 	v := turn.View{Self: t.o.Node, Owner: t.o.Node, Members: t.members()}
 	for _, m := range v.Line(t.o.Buffer) {
-		if m.Node != t.o.Node && now.Sub(t.holder.failed[m.Node]) > holdAgain {
+		if m.Node != t.o.Node && !now.Before(t.holder.later[m.Node]) {
 			return m.Node
 		}
 	}

@@ -110,6 +110,7 @@ type Tree struct {
 	tail     *tail.Tail    // of the log, for the next owner
 	seen     atomic.Uint64 // the highest revision that an owner has answered with
 	holder   holder        // of this daemon's engine
+	unheld   atomic.Int64  // when to look for a daemon to hold the end of the log, in nanoseconds; 0 while one does
 
 	mu struct {
 		sync.Mutex
