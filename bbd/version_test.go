@@ -54,7 +54,7 @@ func TestOlderMember(t *testing.T) {
 		write(t, n.dial().Buffer("b"), "f"+string(n.name), random(100_000))
 	}
 	_, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "two", Replicas: 2})
-	wantSaid(t, "second copies", err, bb.Unsupported, "came with protocol version 2", "bbd test of node n2 speaks version 1", "upgrade", "bbctl nodes")
+	wantSaid(t, "second copies", err, bb.Unsupported, "came with protocol version 2", "bbd test of node n2 uses version 1", "upgrade", "bbctl nodes")
 	r, err := admin.Drain(t.Context(), c, "b", time.Minute, nil)
 	if err != nil || r.FilesDone != r.FilesTotal {
 		t.Errorf("drained %+v %v", r, err)
@@ -120,7 +120,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[1].speaking(wire.Versions{Min: 7, Max: 9})
-	said := []string{"bbd test of node n2 speaks protocol versions 7 to 9", "bbd test of node n1 speaks protocol versions 1 to 2", "upgrade bbd test of node n1 to a release that speaks version 7"}
+	said := []string{"bbd test of node n2 supports protocol versions 7 to 9", "bbd test of node n1 supports protocol versions 1 to 2", "upgrade bbd test of node n1 to a release that supports version 7"}
 	_, err := b.ReadFile(t.Context(), "theirs")
 	wantSaid(t, "reading its file", err, bb.Unsupported, said...)
 	wantSaid(t, "renaming its file", b.Rename(t.Context(), "theirs", "ours"), bb.Unsupported, said...)
@@ -151,7 +151,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 	nodes[2].stop()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	wantSaid(t, "starting beside it", nodes[2].tryStart(ctx), bb.Unsupported, said[0], "bbd test of node n3 speaks protocol versions 1 to 2")
+	wantSaid(t, "starting beside it", nodes[2].tryStart(ctx), bb.Unsupported, said[0], "bbd test of node n3 supports protocol versions 1 to 2")
 	nodes[1].members.set("n2", func() gossip.Member {
 		return gossip.Member{Node: "n2", State: gossip.Starting, MinVersion: 7, MaxVersion: 9}
 	})
@@ -170,7 +170,7 @@ func TestClientOfThePreviousVersion(t *testing.T) {
 	var welcome wire.Welcome
 	r.ok(wire.Type_TYPE_HELLO, &wire.Hello{MinVersion: 1, MaxVersion: 1, Client: "bbctl 0.9"}, nil, &welcome)
 	if welcome.Version != 1 {
-		t.Fatalf("the session speaks version %d", welcome.Version)
+		t.Fatalf("the session has version %d", welcome.Version)
 	}
 	content := random(1000)
 	commit := &wire.Commit{Handle: 1, Close: true, Extents: []*wire.NewExtent{{Length: 1000, Checksum: checksum.Sum(content)}}}
@@ -180,7 +180,7 @@ func TestClientOfThePreviousVersion(t *testing.T) {
 	for typ, m := range map[wire.Type]proto.Message{
 		wire.Type_TYPE_JOBS: &wire.Empty{}, wire.Type_TYPE_TOKEN: &wire.TokenRequest{Buffer: "b", LifetimeNs: 1}, wire.Type_TYPE_BUFFER_CREATE: &wire.Buffer{Name: "two", Replicas: 2},
 	} {
-		wantSaid(t, typ.String(), r.call(typ, m, nil).error(t), bb.Unsupported, "came with protocol version 2, and bbctl 0.9 speaks version 1 here", "upgrade")
+		wantSaid(t, typ.String(), r.call(typ, m, nil).error(t), bb.Unsupported, "came with protocol version 2, and bbctl 0.9 uses version 1 here", "upgrade")
 	}
 }
 

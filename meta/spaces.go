@@ -91,7 +91,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*txn.Tree, error) 
 }
 
 // errLogLost: the server does not have the log of a buffer's namespace.
-var errLogLost = errors.New("the namespace's server does not have the log, nor what it would not read at its start")
+var errLogLost = errors.New("the namespace's server has neither the log nor records that it refused to read at its start")
 
 // logDamaged is an error of opening a log of which a needed part is missing or damaged.
 type logDamaged struct{ error }

@@ -17,7 +17,7 @@ import (
 	"forebay/internal/unixsocket"
 )
 
-// The admin server speaks HTTP at two places:
+// The admin server serves HTTP at two places:
 //
 //	Address  host:port    /metrics, /healthz, /readyz: for everybody who reaches it
 //	Socket   unix socket  the same, /status and /debug/pprof/: for root and the daemon's user

@@ -73,7 +73,7 @@ func (c *Cluster) Refusal(m *gossip.Member) *bb.Error {
 	case m.Node == c.o.Node:
 		return nil
 	case m.State == gossip.Unknown:
-		return bb.E(bb.Unsupported, "reach", "", "node "+string(m.Node)+" speaks a gossip that this release, "+c.side().Name+", cannot read").
+		return bb.E(bb.Unsupported, "reach", "", "node "+string(m.Node)+" uses a gossip format that this release, "+c.side().Name+", cannot read").
 			WithRemedy("upgrade " + c.side().Name)
 	case Compatible(m):
 		return nil

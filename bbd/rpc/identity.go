@@ -115,7 +115,7 @@ func (s *Session) secure() error {
 	err := conn.HandshakeContext(s.ctx)
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil {
-		s.turnAway(plain.Conn, bb.E(bb.Permission, "handshake", conn.RemoteAddr().String(), "this daemon speaks TLS alone").
+		s.turnAway(plain.Conn, bb.E(bb.Permission, "handshake", conn.RemoteAddr().String(), "this daemon accepts TLS alone").
 			WithRemedy("give the client certificates: --tls-ca, --tls-cert, --tls-key"))
 	}
 	return err

@@ -21,7 +21,7 @@ func memoryDir(o *Options) (dir string, mounted bool, err error) {
 		}
 		if has, size, _ := folder.TmpfsRoot(target); has {
 			return "", false, &bb.Error{
-				Kind: bb.KindOf(err), Op: "mount", Path: target, Err: fmt.Errorf("it has %d bytes and cannot be made as large as memory.size asks for: %w", size, err),
+				Kind: bb.KindOf(err), Op: "mount", Path: target, Err: fmt.Errorf("it has %d bytes and cannot be made as large as memory.size: %w", size, err),
 				Remedy: "run bbd mount with the daemon's configuration and flags, as root",
 			}
 		}

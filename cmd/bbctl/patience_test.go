@@ -64,7 +64,7 @@ func TestTimeoutOfHangingStore(t *testing.T) {
 	if err := cmd.ExecuteContext(t.Context()); err == nil || app.ExitCode(err) != cli.ExitCancelled {
 		t.Fatalf("a hanging store: %v, want exit code %d", err, cli.ExitCancelled)
 	}
-	if !strings.Contains(errs.String(), "no answer after 2s: waiting for the daemon, which asks "+store) {
+	if !strings.Contains(errs.String(), "no answer after 2s: waiting for the daemon, which uses "+store) {
 		t.Errorf("the wait is not explained: %q", errs.String())
 	}
 }

@@ -61,7 +61,7 @@ func TestStoppedServer(t *testing.T) {
 			if took := time.Since(began); took < 5*time.Second {
 				t.Errorf("%s ended after %v", strings.Join(args, " "), took)
 			}
-			if n := strings.Count(errs, "no answer after 2s: waiting for the daemon, which asks "+url); n != 1 {
+			if n := strings.Count(errs, "no answer after 2s: waiting for the daemon, which uses "+url); n != 1 {
 				t.Errorf("%s: %d lines of the wait, want 1: %q", strings.Join(args, " "), n, errs)
 			}
 		})

@@ -110,6 +110,6 @@ func rssBeyondRegions(t *testing.T, pid int) int64 {
 			return kib << 10
 		}
 	}
-	t.Fatal("the kernel does not tell the resident pages")
+	t.Fatal("the kernel does not report the resident pages")
 	return 0
 }

@@ -112,7 +112,7 @@ func TestLogWithoutItsEnd(t *testing.T) {
 			t.Errorf("the bytes of %s are nowhere", path)
 		}
 	}
-	if !strings.Contains(r.Log(), "ends before what is remembered of it") {
+	if !strings.Contains(r.Log(), "ends before revisions that are on record") {
 		t.Errorf("the daemon does not say so:\n%s", r.Log())
 	}
 }

@@ -209,7 +209,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	for i, c := range clients {
 		if v := c.Server().Protocol; v != previous.Max {
-			t.Fatalf("a session with %s speaks version %d", c.Server().Node, v)
+			t.Fatalf("a session with %s has version %d", c.Server().Node, v)
 		}
 		for k := range daemons {
 			m.seen(c, fmt.Sprintf("n%d", k+1), ready(previous.Max))
@@ -252,10 +252,10 @@ func TestRollingUpgrade(t *testing.T) {
 		}))
 	}
 	_, err := admin.Jobs(ctx, clients[0])
-	wantUnsupported(t, "jobs of the previous version", err, "came with protocol version 2", "of node n1 speaks version 1", "upgrade")
+	wantUnsupported(t, "jobs of the previous version", err, "came with protocol version 2", "of node n1 uses version 1", "upgrade")
 	two := admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}}
 	_, err = admin.CreateBuffer(ctx, clients[0], two)
-	wantUnsupported(t, "second copies asked of the previous version", err, "of node n1 speaks version 1")
+	wantUnsupported(t, "second copies asked of the previous version", err, "of node n1 uses version 1")
 
 	// The first is stopped and started.
 	daemons[0].Stop()
@@ -265,7 +265,7 @@ func TestRollingUpgrade(t *testing.T) {
 		m.seen(clients[0], fmt.Sprintf("n%d", i+2), ready(previous.Max))
 	}
 	if v := clients[0].Server().Protocol; v != wire.MaxVersion {
-		t.Errorf("the session with the upgraded daemon speaks version %d", v)
+		t.Errorf("the session with the upgraded daemon has version %d", v)
 	}
 	exchange(t, "mixed", clients[0], clients[1])
 	for i, c := range clients[:2] {
@@ -274,7 +274,7 @@ func TestRollingUpgrade(t *testing.T) {
 		drains(t, fmt.Sprintf("by%d", i+1), c, store)
 	}
 	_, err = admin.CreateBuffer(ctx, clients[0], two)
-	wantUnsupported(t, "second copies in a mixed cluster", err, "came with protocol version 2", "speaks version 1", "upgrade")
+	wantUnsupported(t, "second copies in a mixed cluster", err, "came with protocol version 2", "uses version 1", "upgrade")
 	want(0, "scratch", "f1", 1, 2<<20)
 	want(1, "scratch", "f0", 0, 2<<20)
 
@@ -413,9 +413,9 @@ func TestStranger(t *testing.T) {
 		}
 	}
 	started := starts(n9)
-	waits(n9, "of node n9 speaks protocol version 7", "of node n1 speaks protocol versions 1 to 2", "upgrade bbd", "to a release that speaks version 7")
+	waits(n9, "of node n9 supports protocol version 7", "of node n1 supports protocol versions 1 to 2", "upgrade bbd", "to a release that supports version 7")
 	n := m.seen(c, "n9", func(n admin.Node) bool { return n.State == "starting" && n.MaxVersion == stranger.Max })
-	if !strings.Contains(n.Refused, "speaks protocol version 7") || !strings.Contains(n.Refused, "of node n1 to a release that speaks version 7") {
+	if !strings.Contains(n.Refused, "supports protocol version 7") || !strings.Contains(n.Refused, "of node n1 to a release that supports version 7") {
 		t.Errorf("n1 says of it: %q", n.Refused)
 	}
 	// Work of all daemons continues without it.
@@ -444,9 +444,9 @@ func TestStranger(t *testing.T) {
 		t.Fatalf("%v\n%s", err, n9.Log())
 	}
 	_, err := client.Dial(ctx, client.Options{Address: "unix://" + n9.Socket, Name: "old client"})
-	wantUnsupported(t, "a client of another version", err, "old client speaks protocol versions 1 to 2", "of node n9 speaks protocol version 7", "upgrade old client to a release that speaks version 7")
+	wantUnsupported(t, "a client of another version", err, "old client supports protocol versions 1 to 2", "of node n9 supports protocol version 7", "upgrade old client to a release that supports version 7")
 	started = starts(n1)
-	waits(n1, "of node n1 speaks protocol versions 1 to 2", "of node n9 speaks protocol version 7", "upgrade bbd")
+	waits(n1, "of node n1 supports protocol versions 1 to 2", "of node n9 supports protocol version 7", "upgrade bbd")
 	n9.Stop()
 	if err := <-started; err != nil {
 		t.Fatalf("%v\n%s", err, n1.Log())
@@ -478,7 +478,7 @@ memory: {size: 128MiB, region_size: 64MiB}
 	if !errors.As(err, &e) || e.Kind != bb.Unsupported || e.Node != "n9" {
 		t.Fatalf("%v", err)
 	}
-	for _, part := range []string{"bbd 1.2 of node n1 speaks protocol versions 1 to 2", "of node n9 speaks protocol version 7", "upgrade bbd 1.2 of node n1 to a release that speaks version 7"} {
+	for _, part := range []string{"bbd 1.2 of node n1 supports protocol versions 1 to 2", "of node n9 supports protocol version 7", "upgrade bbd 1.2 of node n1 to a release that supports version 7"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}

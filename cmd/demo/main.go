@@ -64,7 +64,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if d.burst, err = newBurst(ctx, d.tree); err != nil {
 		return err
 	}
-	say("The burst: %d files from 1 KiB to 512 MiB, %s together, made of what is in %s.", len(d.burst.files), gib(d.burst.bytes), d.burst.tree)
+	say("The burst: %d files from 1 KiB to 512 MiB, %s together, copied from %s.", len(d.burst.files), gib(d.burst.bytes), d.burst.tree)
 
 	straight, err := d.straight(ctx)
 	if err != nil {

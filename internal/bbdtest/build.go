@@ -116,7 +116,7 @@ var (
 	other   = map[wire.Versions]*binary{}
 )
 
-// versionBinary is bbd built to speak other versions of the control protocol, and with no newer
+// versionBinary is bbd built to support other versions of the control protocol, and with no newer
 // records than a release of that time. So its whole behaviour is tested beside others, and the
 // product has no switch for it.
 func versionBinary(tb testing.TB, v wire.Versions) string {

@@ -212,7 +212,7 @@ func (c *Credentials) Secure(ctx context.Context, conn net.Conn) (net.Conn, erro
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.As(err, &plain):
-		return nil, bb.E(bb.Permission, "dial", address, "the daemon does not speak TLS").
+		return nil, bb.E(bb.Permission, "dial", address, "the daemon does not use TLS").
 			WithRemedy("set tls.ca, tls.cert and tls.key for the daemon, or leave out the certificates here")
 	case isOfConnection(err):
 		return nil, err

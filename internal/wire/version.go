@@ -89,9 +89,9 @@ func NoCommon(op, path string, a, b Side) *bb.Error {
 	if older.Max > newer.Max {
 		older, newer = newer, older
 	}
-	why := fmt.Sprintf("%s speaks protocol %v, and %s speaks protocol %v: they have none in common", a.Name, a.Versions, b.Name, b.Versions)
+	why := fmt.Sprintf("%s supports protocol %v, and %s supports protocol %v: they have none in common", a.Name, a.Versions, b.Name, b.Versions)
 	return bb.E(bb.Unsupported, op, path, why).
-		WithRemedy(fmt.Sprintf("upgrade %s to a release that speaks version %d", older.Name, newer.Min))
+		WithRemedy(fmt.Sprintf("upgrade %s to a release that supports version %d", older.Name, newer.Min))
 }
 
 // Since returns the version that a request came with, and the request's name.
@@ -152,6 +152,6 @@ func Speakable(version uint32, other string, typ Type, m proto.Message) error {
 
 // Lacks is the error of a request of a version that the other daemon or client does not have yet.
 func Lacks(what string, since uint32, other string, version uint32) *bb.Error {
-	return bb.E(bb.Unsupported, "request", what, fmt.Sprintf("came with protocol version %d, and %s speaks version %d here", since, other, version)).
+	return bb.E(bb.Unsupported, "request", what, fmt.Sprintf("came with protocol version %d, and %s uses version %d here", since, other, version)).
 		WithRemedy(fmt.Sprintf("upgrade the side below version %d: see bbctl nodes", since))
 }

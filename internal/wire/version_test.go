@@ -36,7 +36,7 @@ func TestCommonVersion(t *testing.T) {
 // The rule of version.go: this version and the one before.
 func TestPreviousVersionIsSpoken(t *testing.T) {
 	if MaxVersion > 1 && MinVersion > MaxVersion-1 || MinVersion < 1 {
-		t.Errorf("the release speaks %v", Own())
+		t.Errorf("the release supports %v", Own())
 	}
 	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens, VersionRechecks, VersionTxns, VersionFences} {
 		if since > MaxVersion {
@@ -49,7 +49,7 @@ func TestNoCommonSaysWhatToUpgrade(t *testing.T) {
 	old, young := Side{"bbctl 1.0", Versions{1, 1}}, Side{"bbd 3.0 of node n1", Versions{2, 3}}
 	for _, e := range []*bb.Error{NoCommon("handshake", "", old, young), NoCommon("handshake", "", young, old)} {
 		text := e.Error()
-		for _, part := range []string{"bbctl 1.0 speaks protocol version 1", "bbd 3.0 of node n1 speaks protocol versions 2 to 3", "upgrade bbctl 1.0 to a release that speaks version 2"} {
+		for _, part := range []string{"bbctl 1.0 supports protocol version 1", "bbd 3.0 of node n1 supports protocol versions 2 to 3", "upgrade bbctl 1.0 to a release that supports version 2"} {
 			if !strings.Contains(text, part) {
 				t.Errorf("%q lacks %q", text, part)
 			}
@@ -93,7 +93,7 @@ func TestSpeakable(t *testing.T) {
 			if (err == nil) != (version >= x.since) || err != nil && bb.KindOf(err) != bb.Unsupported {
 				t.Errorf("%v in a session of version %d: %v", x.typ, version, err)
 			}
-			if err != nil && (!strings.Contains(err.Error(), "bbd 0.9 of node n1 speaks version 1") || !strings.Contains(err.Error(), "upgrade")) {
+			if err != nil && (!strings.Contains(err.Error(), "bbd 0.9 of node n1 uses version 1") || !strings.Contains(err.Error(), "upgrade")) {
 				t.Errorf("it says %v", err)
 			}
 		}

@@ -198,7 +198,7 @@ func (x List) Apply(c *Change) (List, error) {
 	_, there := x.Get(c.Name)
 	switch {
 	case c.Op > Remove:
-		return x, bb.E(bb.Unsupported, "xattr", bb.Printable(c.Name), "this release does not know the change")
+		return x, bb.E(bb.Unsupported, "xattr", bb.Printable(c.Name), "this release does not support the change")
 	case c.Op == Create && there:
 		return x, bb.E(bb.Exists, "xattr", bb.Printable(c.Name), "the attribute exists")
 	case !there && (c.Op == Replace || c.Op == Remove):

@@ -111,7 +111,7 @@ func (o *Options) Validate() error {
 			errs = append(errs, err)
 		} else if !secure && !loopback(host) {
 			add(addr, "is not a loopback address, and has no authentication").
-				WithRemedy("give a cluster key, or TLS that asks for certificates")
+				WithRemedy("give a cluster key, or TLS that requires certificates")
 		}
 	}
 	if o.Listen != "" {

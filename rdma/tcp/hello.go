@@ -55,7 +55,7 @@ func decodeHello(b []byte) (hello, error) {
 		return hello{}, fmt.Errorf("not a Forebay fabric stream: %w", rdma.ErrProtocol)
 	}
 	if v := binary.BigEndian.Uint16(b[8:]); v != version {
-		return hello{}, fmt.Errorf("peer speaks version %d, this side %d: %w", v, version, rdma.ErrProtocol)
+		return hello{}, fmt.Errorf("peer has version %d, this side %d: %w", v, version, rdma.ErrProtocol)
 	}
 	h := hello{
 		index:   binary.BigEndian.Uint16(b[10:]),

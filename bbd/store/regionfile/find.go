@@ -110,7 +110,7 @@ func (c *Found) read() {
 	case c.Err == nil && !c.Older && c.Header.Version != format.Version:
 		c.Err = fmt.Errorf("its journal is of version %d, which has none", c.Header.Version)
 	case c.Err == nil && journalSize != c.Header.Size:
-		c.Err = fmt.Errorf("its journal has %d bytes, and says %d", journalSize, c.Header.Size)
+		c.Err = fmt.Errorf("its journal has %d bytes, and %d by its header", journalSize, c.Header.Size)
 	case c.Err == nil:
 		c.Err = c.check(size)
 	}
@@ -143,7 +143,7 @@ func (c *Found) check(size int64) error {
 	h, shared := &c.Header, os.Geteuid() == 0 // only root can make regions other users' files
 	switch {
 	case size != h.Size:
-		return fmt.Errorf("has %d bytes, its header says %d", size, h.Size)
+		return fmt.Errorf("has %d bytes, and %d by its header", size, h.Size)
 	case h.Tier != c.Tier:
 		return fmt.Errorf("is of the %s tier and lies in the folder of the %s tier", h.Tier, c.Tier)
 	case filepath.Base(c.Path) != Prefix+h.ID.String():
@@ -153,7 +153,7 @@ func (c *Found) check(size int64) error {
 	}
 	if !c.Older && shared && h.Flags&format.RegionOwned != 0 && h.UID != c.FileUID {
 		if c.FileUID != ownUID() {
-			return fmt.Errorf("belongs to user %d, its journal says %d", c.FileUID, h.UID)
+			return fmt.Errorf("belongs to user %d, and to user %d by its journal", c.FileUID, h.UID)
 		}
 		return nil // a loss of power undid the change of owner: adopt makes it again
 	}

@@ -212,7 +212,7 @@ func (w *watch) waits(ctx context.Context, b *client.Buffer, closed []time.Time)
 		waits = append(waits, flushed.Sub(at).Seconds())
 	}
 	if i := slices.IndexFunc(waits, func(s float64) bool { return s <= 0 }); i >= 0 {
-		return nil, 0, fmt.Errorf("%s was durable before it was closed, says its event", testbed.FileName(i))
+		return nil, 0, fmt.Errorf("%s was durable before it was closed, by its event", testbed.FileName(i))
 	}
 	return waits, late, nil
 }

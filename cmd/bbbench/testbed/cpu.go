@@ -27,7 +27,7 @@ func OwnTime() (time.Duration, error) {
 func ProcessTime(pid int) (time.Duration, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {
-		return 0, measure.Cannot("the kernel does not tell the processor time of process %d's threads (schedstat)", pid)
+		return 0, measure.Cannot("the kernel does not report the processor time of process %d's threads (schedstat)", pid)
 	}
 	var total time.Duration
 	for _, file := range files {

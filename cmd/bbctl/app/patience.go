@@ -99,7 +99,7 @@ func waitLine(path string, args []string) string {
 		case arg == "-":
 			return "" // standard input may be the slow part
 		case scheme != arg && scheme != "bb":
-			on = "the daemon, which asks " + bb.Printable(arg)
+			on = "the daemon, which uses " + bb.Printable(arg)
 		}
 	}
 	return fmt.Sprintf("%s: no answer after %v: waiting for %s (--timeout limits it)", path, SaysAfter, on)

@@ -45,7 +45,7 @@ func (n *nodeApp) flags(f *pflag.FlagSet) {
 	f.StringVar(&n.c.Socket, "job-socket", "", "FOREBAY_SOCKET of jobs (default: the daemon's that the prolog finds)")
 	f.StringVar(&n.c.Feature, "feature", n.c.Feature, `feature of nodes whose --constraint gives a job a buffer; "": none`)
 	f.StringVar(&n.c.Default, "default", n.c.Default, "options of that buffer, as in #BB jobbb")
-	f.BoolVar(&n.c.Hinted, "hinted", false, "ask slurmctld only about jobs with that feature, which job_submit.lua may add")
+	f.BoolVar(&n.c.Hinted, "hinted", false, "query slurmctld only for jobs with that feature, which job_submit.lua may add")
 	f.StringVar(&n.directive, "directive", "BB", "lines that begin with # and this are directives: BB, DW or BB,DW")
 	f.DurationVar(&n.c.Ready, "ready", n.c.Ready, "how long the daemon may take until it serves")
 	f.DurationVar(&n.c.Epilog, "epilog-limit", n.c.Epilog, "how long an epilog may take")
@@ -67,7 +67,7 @@ func (n *nodeApp) config() (*node.Config, error) {
 func newPrologCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
-		Use: "prolog", Short: "Open the buffer that a job asks for, and stage in (Slurm's Prolog)", Args: cobra.NoArgs,
+		Use: "prolog", Short: "Open the buffer that a job requests, and stage in (Slurm's Prolog)", Args: cobra.NoArgs,
 		Long: `Runs as root on each node of a job, with the environment that Slurm gives a Prolog. Makes
 sure that the node's daemon is ready, opens the job's buffers, waits for its stage-ins,
 and leaves the job's variables and token where only its user can read them.

@@ -251,7 +251,7 @@ daemon does not answer, its last status stays, with since when.`,
 	}
 	cmd.Flags().StringVar(&job, "job", "", "show a batch job instead: its buffers, nodes, remaining data and figures")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it until q is pressed, on a terminal")
-	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch asks")
+	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch updates")
 	cmd.Flags().StringVar(&node, "node", "", "show only the daemon of this node")
 	return cmd
 }

@@ -95,7 +95,7 @@ func (c *Config) validateCluster(p *Problems) {
 	case c.KeyFile == "":
 		clients, _, _, err := c.NATSServers()
 		p.check(err != nil || !slices.ContainsFunc(clients, beyondLoopback), "nats.servers", c.NATS.Servers,
-			"servers beyond loopback ask for the cluster key", "set key_file")
+			"servers beyond loopback require the cluster key", "set key_file")
 	}
 	p.check(c.NATS.Replicas == 0 || c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas", c.NATS.Replicas,
 		"that many copies are not kept", "1, 3 or 5; 0 for as many as there are servers")

@@ -70,7 +70,7 @@ var fields = []field{
 	{"listen.admin", "host:port for HTTP, for everybody who reaches it: /metrics, /healthz, /readyz.", func(c *Config) any { return &c.Listen.Admin }},
 	{"listen.admin_socket", "Unix socket for HTTP, for root and the daemon's user alone: also /status and /debug/pprof/. Empty: beside listen.socket (bbd.sock: bbd-admin.sock); off: none.", func(c *Config) any { return &c.Listen.AdminSocket }},
 
-	{"fabric.ofi", "Whether libfabric is used: auto (where hardware moves the bytes, and tls does not ask for their encryption), on (whatever there is, unencrypted; fail where there is nothing), or off.", func(c *Config) any { return &c.Fabric.OFI }},
+	{"fabric.ofi", "Whether libfabric is used: auto (where hardware moves the bytes, and tls does not require their encryption), on (whatever there is, unencrypted; fail where there is nothing), or off.", func(c *Config) any { return &c.Fabric.OFI }},
 	{"fabric.provider", "libfabric's provider, such as verbs. Empty: the best.", func(c *Config) any { return &c.Fabric.Provider }},
 	{"fabric.domain", "Device, such as mlx5_0. Empty: the best.", func(c *Config) any { return &c.Fabric.Domain }},
 	{"fabric.address", "Address of this machine on the fabric's network, or a prefix such as 10.1.0.0/16 that holds it. Empty: any.", func(c *Config) any { return &c.Fabric.Address }},

@@ -220,7 +220,7 @@ func (w *worker) log(said *os.File) {
 	defer said.Close()
 	lines := bufio.NewScanner(said)
 	for n := 0; n < maxLines && lines.Scan(); n++ {
-		w.p.w.o.Logger.Warn("store worker", "uid", w.p.key.uid, "root", w.p.key.dir, "says", lines.Text())
+		w.p.w.o.Logger.Warn("store worker", "uid", w.p.key.uid, "root", w.p.key.dir, "stderr", lines.Text())
 	}
 	_, _ = io.Copy(io.Discard, said)
 }

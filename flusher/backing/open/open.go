@@ -141,6 +141,6 @@ func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store
 		opts.S3.Owner, opts.S3.Mark, opts.S3.Changed = opts.Owner, opts.Mark, opts.Changed
 		return s3.Open(where, opts.S3)
 	default:
-		return nil, bb.E(bb.Unsupported, "open backing", where.Scheme, "no adaptor knows this scheme")
+		return nil, bb.E(bb.Unsupported, "open backing", where.Scheme, "no adaptor supports this scheme")
 	}
 }

@@ -26,5 +26,5 @@ func (p *Pending) fullTarget(err error) error {
 	return (&bb.Error{
 		Kind: bb.NoSpace, Op: "put", Path: p.name,
 		Err: fmt.Errorf("one of the file's storage targets is full, and the file system has %d bytes free: %w", free, err),
-	}).WithRemedy("none is needed at once: the next attempt asks for other targets; see lfs df")
+	}).WithRemedy("none is needed at once: the next attempt requests other targets; see lfs df")
 }

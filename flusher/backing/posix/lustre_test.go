@@ -220,7 +220,7 @@ func TestTooManyTargetsToldOnce(t *testing.T) {
 		l.has(s, fmt.Sprint("pool", i), 2<<20, "-c 1 -S 1M")
 		l.has(s, fmt.Sprint("all", i), 4<<20, "-c 2 -S 1M")
 	}
-	for _, want := range []string{"asks for 5 targets, and files are put on 2", "asks for pool none2"} {
+	for _, want := range []string{"requests 5 targets, and files are put on 2", "requests pool none2"} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("%q is in the log %d times:\n%s", want, n, log.String())
 		}

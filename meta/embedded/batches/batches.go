@@ -243,7 +243,7 @@ func (m *Mover) Look(now time.Time) {
 	m.place = was.next(room, now)
 	switch {
 	case m.place.onDisk && !was.onDisk && !held:
-		m.o.Log.Warn("the folder in memory is gone: atomic changes pass through the disk, and are slow", "folder", m.o.Memory, "remedy", "remove what is in its place")
+		m.o.Log.Warn("the folder in memory is gone: atomic changes pass through the disk, and are slow", "folder", m.o.Memory, "remedy", "remove the entry in its place")
 	case m.place.onDisk && !was.onDisk:
 		m.o.Log.Warn("memory is full: atomic changes pass through the disk, and are slow", "folder", m.o.Memory, "remedy", "make room there")
 	case was.onDisk && !m.place.onDisk:

@@ -127,7 +127,7 @@ func failed(op, path string, why error) error {
 	case bb.Lost, bb.Checksum, bb.Unsupported: // no later call changes that
 		return bb.Wrap(op, path, why)
 	}
-	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: why, Remedy: "the namespace is opened again by a later call; see the daemon's log for what ended it"}
+	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: why, Remedy: "the namespace is opened again by a later call; see the daemon's log for the reason"}
 }
 
 // pause waits before a try.

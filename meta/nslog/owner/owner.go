@@ -287,7 +287,7 @@ func (w *Owner) checkRemembered() error {
 	case !prepared:
 		return lost("all that it had")
 	default:
-		w.o.Logger.Error("the log of a namespace ends before what is remembered of it: files that were made since come back; what was renamed or removed since may be as it was before",
+		w.o.Logger.Error("the log of a namespace ends before revisions that are on record. Files that were made since come back. Names that were renamed or removed since may be as they were before",
 			"buffer", w.o.Buffer, "ends", w.table.Next(), "remembered", w.at.remembered)
 	}
 	return nil

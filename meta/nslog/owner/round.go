@@ -320,7 +320,7 @@ func (w *Owner) refused(err error) (fatal bool, _ error) {
 	var moved *stream.Moved
 	switch {
 	case errors.As(err, &moved) && moved.Last < w.at.last:
-		w.o.Logger.Error("the namespace server has forgotten what it had acknowledged: it is stored again",
+		w.o.Logger.Error("the namespace server has lost acknowledged changes: they are stored again",
 			"buffer", w.o.Buffer, "acknowledged", w.at.last, "found", moved.Last)
 		if err := w.restore(); err != nil {
 			return true, err

@@ -126,7 +126,7 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 	case calls.OpRecords:
 		a.Records, a.Yes, err = pageOfRecords(ctx, e, c.Name, c.ToName)
 	default:
-		err = bb.E(bb.Unsupported, "call", e.Buffer(), "this release does not know it").WithRemedy("use one release on all nodes")
+		err = bb.E(bb.Unsupported, "call", e.Buffer(), "this release does not support it").WithRemedy("use one release on all nodes")
 	}
 	return err
 }

@@ -163,8 +163,8 @@ def test_daemon_without_a_common_version(tmp_path: Path) -> None:
     def refuse(r: _frames.Reader, conn: socket.socket) -> None:
         e = w.Error(
             kind=forebay.Kind.UNSUPPORTED,
-            reason="bbd 0.1 speaks protocol version 1, and python speaks protocol version 3",
-            remedy="upgrade bbd 0.1 to a release that speaks version 3",
+            reason="bbd 0.1 supports protocol version 1, and python supports protocol version 3",
+            remedy="upgrade bbd 0.1 to a release that supports version 3",
         )
         conn.sendall(reply(r.request, _frames.REPLY | _frames.ERROR, e))
 

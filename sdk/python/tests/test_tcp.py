@@ -1,4 +1,4 @@
-"""Over TCP bytes travel in messages, and the client proves that it knows a secret."""
+"""Over TCP bytes travel in messages, and the client proves that it has a secret."""
 
 from __future__ import annotations
 

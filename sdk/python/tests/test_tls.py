@@ -82,7 +82,7 @@ def test_without_a_certificate(secure: Daemon, certs: Path) -> None:
     with pytest.raises(forebay.Unsupported, match="RFC 9266"):
         forebay.connect(secure.tcp, tls=alone, key_file=secure.key_file)
     with pytest.raises(forebay.Error):
-        forebay.connect(secure.tcp, key_file=secure.key_file, retry_for=0)  # it speaks TLS alone
+        forebay.connect(secure.tcp, key_file=secure.key_file, retry_for=0)  # it accepts TLS alone
     no_authority = forebay.TLSFiles("", str(certs / "client.pem"), str(certs / "client.key"))
     with pytest.raises(ValueError, match="authority"):
         forebay.connect(secure.tcp, tls=no_authority)

@@ -155,19 +155,19 @@ func Fewer(asked, got Layout) string {
 	if asked.onMDT() && len(got) > 0 {
 		switch {
 		case !got.onMDT():
-			return "the layout asks for data on the metadata server, and files have none there (lctl get_param lod.*.dom_stripesize)"
+			return "the layout requests data on the metadata server, and files have none there (lctl get_param lod.*.dom_stripesize)"
 		case got[0].End != 0 && got[0].End < asked[0].End:
-			return fmt.Sprintf("the layout asks for %s on the metadata server, and files have %s there (lctl get_param lod.*.dom_stripesize)",
+			return fmt.Sprintf("the layout requests %s on the metadata server, and files have %s there (lctl get_param lod.*.dom_stripesize)",
 				bytesText(asked[0].End), bytesText(got[0].End))
 		}
 	}
 	for i := range min(len(asked), len(got)) {
 		a, g := &asked[i], &got[i]
 		if a.Pool != "" && g.Pool != a.Pool {
-			return fmt.Sprintf("the layout asks for pool %s, and files are not put there", a.Pool)
+			return fmt.Sprintf("the layout requests pool %s, and files are not put there", a.Pool)
 		}
 		if a.Count > 0 && g.Made && g.Count < a.Count {
-			return fmt.Sprintf("the layout asks for %d targets, and files are put on %d", a.Count, g.Count)
+			return fmt.Sprintf("the layout requests %d targets, and files are put on %d", a.Count, g.Count)
 		}
 	}
 	return ""

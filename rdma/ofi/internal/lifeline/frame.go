@@ -72,7 +72,7 @@ func ReadHello(r io.Reader) (Hello, error) {
 		return Hello{}, fmt.Errorf("not a lifeline of rdma/ofi: %w", rdma.ErrProtocol)
 	}
 	if v := binary.LittleEndian.Uint16(b[8:]); v != version {
-		return Hello{}, fmt.Errorf("peer speaks version %d, this side %d: %w", v, version, rdma.ErrProtocol)
+		return Hello{}, fmt.Errorf("peer has version %d, this side %d: %w", v, version, rdma.ErrProtocol)
 	}
 	h := Hello{
 		Datagram: b[10] == 2,

@@ -231,7 +231,7 @@ class Dialer:
                 "dial",
                 address,
                 f"the daemon, {welcome.server}, chose protocol version {welcome.version}, and this "
-                f"package speaks versions {MIN_VERSION} to {MAX_VERSION}",
+                f"package supports versions {MIN_VERSION} to {MAX_VERSION}",
                 "install releases with a version in common on both sides",
             )
         return Session(conn, reader, welcome, address)

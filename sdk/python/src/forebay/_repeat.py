@@ -66,7 +66,7 @@ def may_be_done(typ: int, outcome: int, kind: int) -> bool:
     return doubtful and (typ in ONCE or typ in RESUMED)
 
 
-#: The versions of the control protocol that this package speaks: see internal/wire/version.go.
+#: The versions of the control protocol that this package supports: see internal/wire/version.go.
 MIN_VERSION = 1
 MAX_VERSION = 2
 
@@ -106,6 +106,6 @@ def check_version(version: int, server: str, typ: int, m: Message | None) -> Non
         raise Unsupported(
             "request",
             what,
-            f"{what} came with protocol version {needed}, and {server} speaks version {version} here",
-            f"upgrade the daemon to a release that speaks version {needed}: see bbctl nodes",
+            f"{what} came with protocol version {needed}, and {server} uses version {version} here",
+            f"upgrade the daemon to a release that supports version {needed}: see bbctl nodes",
         )

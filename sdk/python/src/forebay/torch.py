@@ -182,7 +182,7 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuse saves without collectives: no rank would see when all ranks have written."""
         if not kwargs.get("use_collectives", True):
-            reason = "without collectives no rank knows when a checkpoint is whole"
+            reason = "without collectives no rank can determine when a checkpoint is whole"
             raise Unsupported("save", self.path, reason, "save with use_collectives=True")
         self.abort()
 

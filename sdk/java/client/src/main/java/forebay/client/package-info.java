@@ -4,8 +4,8 @@
  *
  * <p>On the node of a daemon, bytes move through mapped regions: a write copies them once, a read
  * once, a {@link forebay.client.Mapping} not at all. Elsewhere, over TCP, they travel in messages.
- * All operations continue after a daemon was killed and started again. The package knows the control
- * protocol (internal/wire/forebay.proto) and nothing of Hadoop.
+ * All operations continue after a daemon was killed and started again. The package depends on the control
+ * protocol (internal/wire/forebay.proto) and not on Hadoop.
  *
  * <p>Checksums are CRC-64/NVME: by aws-crt, if it is on the class path, else from tables. Measured on
  * JDK 17, 1 MiB at a time, on two cores that others used too: aws-crt 29 GiB/s from an array and 12

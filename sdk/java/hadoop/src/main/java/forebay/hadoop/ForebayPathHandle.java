@@ -37,7 +37,7 @@ record ForebayPathHandle(String uri, long file, long generation, boolean exact)
     }
     ByteBuffer b = h.bytes().duplicate();
     if (b.remaining() < FIXED || b.get() != VERSION) {
-      throw new InvalidPathHandleException("the handle is not one that this release knows");
+      throw new InvalidPathHandleException("this release does not support this handle");
     }
     byte exact = b.get();
     long file = b.getLong();
