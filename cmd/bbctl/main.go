@@ -58,7 +58,7 @@ func newCommand(a *app.App) *cobra.Command {
 		Short: "Put files into a Forebay burst buffer, get them, drain and watch it",
 		Long: `bbctl works with Forebay buffers. Files in buffers are addressed bb://BUFFER/path.
 
-It talks to the daemon of this node: --socket, else $FOREBAY_SOCKET, else the
+It uses the daemon of this node: --socket, else $FOREBAY_SOCKET, else the
 well-known places that bbd uses; bbctl context names daemons elsewhere. Errors are one line on standard error, with --json
 a JSON object. Names are printed as ls -b prints them, but for spaces.
 

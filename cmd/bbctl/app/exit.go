@@ -87,7 +87,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 // ExitCodesHelp describes the exit codes. They are promised.
 const ExitCodesHelp = `Exit codes:
-   0  everything that was asked for was done
+   0  everything requested was done
    1  another error
    2  the command line or a value in it is wrong
    3  not found

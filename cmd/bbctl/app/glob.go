@@ -12,8 +12,8 @@ import (
 )
 
 const GlobHelp = `A path may be a pattern: *, ?, [a-z] and {a,b} match within a name, ** across
-directories; a backslash takes the character after it as it is, --no-glob all of them. A file that
-has just that name is meant before what the pattern matches.`
+directories; a backslash makes the next character literal, and --no-glob all of them. A file of
+exactly that name comes before the matches of the pattern.`
 
 // Found is an entry of a buffer that an argument stands for.
 type Found struct {

@@ -68,7 +68,7 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 	f.StringVar(&o.capacity, "capacity", "", "most dirty bytes it may hold (default: no limit of its own)")
 	f.StringVar(&o.durability, "durability", "resident", "state that Close waits for: resident (memory) or flushed (the store)")
 	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
-	f.StringArrayVar(&o.keep, "keep", nil, "pattern of names that are only passing and are not flushed (default _temporary/, .spark-staging*/, *.tmp)")
+	f.StringArrayVar(&o.keep, "keep", nil, "pattern of temporary names, which are not flushed (default _temporary/, .spark-staging*/, *.tmp)")
 	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")
 	f.StringArrayVar(&o.flush, "flush", nil, "PATTERN/=every N: of the directories that fit and end with a number, flush those with a multiple of N, and the newest when the buffer is drained; or PATTERN/=last at end of job, PATTERN/=when a second copy is gone")
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")

@@ -57,7 +57,7 @@ func newClusterInitCommand(a *app.App) *cobra.Command {
 		Use: "init DIR", Short: "Make the cluster key, and certificates of an authority, daemons and clients", Args: cobra.ExactArgs(1),
 		Long: `Writes into DIR, which nobody else may read: cluster.key, 32 random bytes; ca.pem and
 ca.key, an authority for ten years; daemon.pem, daemon.key, client.pem and client.key,
-which it has signed. It uses no daemon, and overwrites nothing unless told. Keep
+which it has signed. It uses no daemon, and overwrites nothing without --force. Keep
 ca.key where no daemon runs.`,
 		Example: "  bbctl cluster init ~/forebay-secrets --hosts node1,node2,10.0.0.3",
 		RunE: func(_ *cobra.Command, args []string) error {

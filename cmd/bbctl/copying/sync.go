@@ -25,8 +25,8 @@ func newSyncCommand(a *app.App) *cobra.Command {
 	var o syncOptions
 	cmd := &cobra.Command{
 		Use: "sync FILE|bb://BUFFER[/PATH] FILE|bb://BUFFER[/PATH]", Short: "Make one directory like another", Args: cobra.ExactArgs(2),
-		Long: `Copies from the first directory to the second what is not there, or differs in size or time, with modes
-and times; with --delete, files that the first one lacks are removed from the second. One of them or both are
+		Long: `Copies files from the first directory to the second that are not there, or differ in size or time, with
+modes and times; with --delete, files that the first one lacks are removed from the second. One of them or both are
 in a buffer. Excluded files are neither copied nor removed.
 
 ` + filterHelp,

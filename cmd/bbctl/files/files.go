@@ -308,8 +308,8 @@ func newRmCommand(a *app.App) *cobra.Command {
 	var recursive, dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "rm bb://BUFFER/PATH…", Short: "Remove files, and their copies on the store", Args: cobra.MinimumNArgs(1),
-		Long: "Removes files, and with -r directories. On a terminal, -r asks before files go that the store has not.\n" +
-			"Interrupted, -r ends after at most a thousand entries more, and reports how many are gone.\n\n" + app.GlobHelp,
+		Long: "Removes files, and with -r directories. On a terminal, -r asks before it removes files that are not on the store.\n" +
+			"If -r is interrupted, it ends after at most a thousand entries more, and reports how many are gone.\n\n" + app.GlobHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.EachMatch(cmd.Context(), "rm", args, func(at app.Found, _ bool) error {
 				switch {
@@ -331,7 +331,7 @@ func newRmCommand(a *app.App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list the files to remove")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files go that the store has not")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files are removed that are not on the store")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	return cmd
 }

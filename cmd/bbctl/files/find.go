@@ -86,7 +86,7 @@ func newFindCommand(a *app.App) *cobra.Command {
 	var l lister
 	cmd := &cobra.Command{
 		Use: "find bb://BUFFER[/PATH]…", Short: "Find files and directories by name, size, age or state", Args: cobra.MinimumNArgs(1),
-		Long: `Prints the addresses of what lies at and below each path and has all that is asked for. Of several
+		Long: `Prints the addresses of the entries at and below each path that meet all conditions. Of several
 --name, --path or --state one is enough. In a pattern, *, ?, [a-z] and {a,b} match within a name, ** across
 directories.`,
 		Example: "  bbctl find bb://ckpt --name '*.tmp' --older 1h\n  bbctl find bb://ckpt --state dirty --over 1GiB\n  bbctl find -0 bb://ckpt --name 'step-*' | xargs -0 bbctl rm --no-glob",

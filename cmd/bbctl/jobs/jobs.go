@@ -22,8 +22,8 @@ func newJobsCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "jobs", Short: "List, watch and cancel stage-ins, stage-outs and drains of a cluster", Args: cobra.NoArgs,
 		Long: `In a cluster, stage-in, stage-out and drain are jobs that all daemons do together. A job
-goes on when who asked for it is interrupted, or any daemon dies; asked of any daemon,
-these commands tell of all. Jobs that have ended are listed for a day.`,
+goes on when its bbctl is interrupted, or when any daemon dies. Every daemon lists all
+jobs. Jobs that have ended are listed for a day.`,
 		RunE: list.RunE,
 	}
 	cmd.AddCommand(list, newJobsShowCommand(a), newJobsWatchCommand(a), newJobsCancelCommand(a))
@@ -120,8 +120,8 @@ func printSome(a *app.App, n int64, what string) {
 
 func newJobsWatchCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "watch ID", Short: "Show how far a job is until it has ended", Args: cobra.ExactArgs(1),
-		Long: `Shows how far a job is until it has ended, and then what came of it; with --json a line
+		Use: "watch ID", Short: "Show the progress of a job until it has ended", Args: cobra.ExactArgs(1),
+		Long: `Shows the progress of a job until it has ended, and then its result, with --json a line
 for each change. The exit code is that of the job: 7 if something was not done, 8 if it
 was cancelled.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {

@@ -30,8 +30,8 @@ func newOrphansCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "orphans", Short: "List data of finished jobs that cannot be saved yet, with the reasons", Args: cobra.NoArgs,
 		Long: `Lists buffers whose job is gone and that could not be drained and destroyed, or whose
-stage-outs failed. Nothing of them is dropped: they go on being tried. Who would rather
-lose what is in one: bbctl buffer destroy NAME --discard.`,
+stage-outs failed. Nothing of them is dropped, and saving them is retried for ever. To
+give one up with its data: bbctl buffer destroy NAME --discard.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			lives, err := admin.Lifetimes(ctx, c, "")
 			if err != nil {

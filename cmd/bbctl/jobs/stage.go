@@ -192,7 +192,7 @@ func newStageInCommand(a *app.App) *cobra.Command {
 		Use: "stage-in URL bb://BUFFER[/PATH]", Short: "Copy a file or a tree from a store into a buffer",
 		Long: `Copies a file, or everything below a directory or prefix, from a store into a buffer.
 URL is file:///path, /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true.
-What is there already and equal is skipped, so that it can be repeated. Files and
+Files that are there already and equal are skipped, so that it can be repeated. Files and
 directories get the mode and time that they have on a POSIX store, or that S3 keeps with an
 object (see docs/durability.md), equal ones too; empty directories are made. Symbolic links
 become links, and are not followed, unless URL is one that leads to a directory. Pipes,
@@ -206,8 +206,8 @@ func newStageOutCommand(a *app.App) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-out bb://BUFFER[/PATH] URL", Short: "Copy a file or a tree of a buffer to a store",
 		Long: `Copies a file or a tree of a buffer to a store. URL is file:///path, /path or
-s3://bucket/prefix?endpoint=…&region=…&path_style=true. What is there already and equal is
-skipped; nothing at the destination is deleted. Files and directories keep their mode and
+s3://bucket/prefix?endpoint=…&region=…&path_style=true. Files that are there already and
+equal are skipped, and nothing at the destination is deleted. Files and directories keep their mode and
 time, links are made as links, and so are empty directories (S3: see docs/durability.md). On a
 POSIX store, equal files that are there get the mode too; directories of other users stay as
 they are. Pipes and sockets are listed, and make the exit code 7.`,
@@ -256,8 +256,8 @@ func newVerifyCommand(a *app.App) *cobra.Command {
 	var deep bool
 	cmd := &cobra.Command{
 		Use: "verify RECEIPT", Short: "Check a store against a receipt", Args: cobra.ExactArgs(1),
-		Long: `Checks that the store still holds what a receipt says: sizes and the store's own
-checksums or entity tags, or with --deep every byte. It needs neither the buffer nor
+		Long: `Checks a store against a receipt: sizes and the store's own checksums or entity
+tags, or with --deep every byte. It needs neither the buffer nor
 the daemon that flushed the files. "-" reads the receipt from standard input.`,
 		Example: "  bbctl verify ckpt.jsonl --deep",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,8 +25,8 @@ func newMountCommand(a *app.App) *cobra.Command {
 		Use: "mount bb://BUFFER DIR", Short: "Mount a buffer as a file system, for programs that link no library", Args: cobra.ExactArgs(2),
 		Long: `Mounts a buffer on a directory: bbmount does so, a program of its own that lies beside bbctl
 or in $PATH. Returns when the mount serves, which goes on in the background, also while the
-daemon restarts: programs wait meanwhile. docs/mount.md says what programs may rely on, and
-what is refused.
+daemon restarts: programs wait meanwhile. docs/mount.md has the guarantees for programs, and
+the calls that are refused.
 
 Run by root, all users may enter, with the rights that owners and modes of the files give
 them; run by somebody else, who needs fusermount3, that user alone.`,
@@ -99,8 +99,8 @@ func newUmountCommand(a *app.App) *cobra.Command {
 	var lazy bool
 	cmd := &cobra.Command{
 		Use: "umount DIR", Short: "Unmount a buffer", Args: cobra.ExactArgs(1),
-		Long: `Takes the mount of a buffer away, also one whose process was killed. What programs have
-closed or synced is in the buffer. While programs have files open there it fails, unless
+		Long: `Unmounts a buffer, also if the process of the mount was killed. Files that programs have
+closed or synced are in the buffer. While programs have files open there it fails, unless
 --lazy: then the mount is not seen any more, and ends when they have closed them.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir, err := mountedAt(args[0])

@@ -269,9 +269,9 @@ func (l *luaApp) newTend() *cobra.Command {
 	var pools, reap, quiet, figures time.Duration
 	cmd := &cobra.Command{
 		Use: "tend", Short: "Do pools and reap again and again, beside slurmctld", Args: cobra.NoArgs,
-		Long: `Counts the pools, looks for what is left of jobs that Slurm has forgotten, and writes into
-the records of jobs that run what their buffers have done for them, again and again, as
-the user that slurmctld runs as. What fails is said, and tried again.`,
+		Long: `Counts the pools, ends jobs that Slurm has forgotten, and writes the figures of their buffers
+into the records of running jobs, again and again, as the user that slurmctld runs
+as. Failures are printed, and retried.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if pools <= 0 || reap <= 0 || figures < 0 {
 				return app.Usage("--pools and --reap must be longer than nothing")
@@ -390,7 +390,7 @@ commas, and the cluster key or a client's certificate, since hooks act for jobs'
 	f.StringVar(&s.Cluster, "cluster", "", "Slurm's ClusterName")
 	f.StringVar(&word, "directive", "BB", "lines that begin with # and this are directives: BB or DW")
 	f.StringSliceVar(&s.Pools, "pool", []string{"memory"}, "pools that jobs may request: memory, disk")
-	f.StringVar(&s.Default, "default-pool", "memory", `pool of a capacity that is given without one; "": jobs must say`)
+	f.StringVar(&s.Default, "default-pool", "memory", `pool of a capacity that is given without one; "": jobs must name one`)
 	f.StringArrayVar(&profiles, "profile", nil, "NAME:OPTIONS that jobs get with profile=NAME")
 	f.StringArrayVar(&s.Env, "env", nil, "NAME=value for every job with a buffer, such as FOREBAY_SOCKET=/run/forebay/bbd.sock")
 	f.Int64Var(&s.Granule, "granularity", 64<<20, "bytes to which capacities are rounded up")

@@ -72,8 +72,8 @@ func newPrologCommand(a *app.App) *cobra.Command {
 sure that the node's daemon is ready, opens the job's buffers, waits for its stage-ins,
 and leaves the job's variables and token where only its user can read them.
 
-It fails, so that Slurm takes the node out of service, only for what an administrator has
-to mend. A job whose directives are wrong, or whose stage-in fails, is held (or cancelled,
+It fails, so that Slurm takes the node out of service, only for faults that an administrator
+has to mend. A job whose directives are wrong, or whose stage-in fails, is held (or cancelled,
 if it is interactive), with the reason in its AdminComment.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := n.config()
@@ -95,11 +95,11 @@ func newEpilogCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
 		Use: "epilog", Short: "Report the end of a job on the node (Slurm's Epilog)", Args: cobra.NoArgs,
-		Long: `Runs as root on each node of a job, with the environment that Slurm gives an Epilog. Tells
-the daemon that the job has left and takes its token away. It waits for no data: what is
-dirty is drained, and what is to be copied out is, when the job has left all its nodes. If
-the daemon does not answer within --epilog-limit, a process in the background goes on
-telling it. It always succeeds.`,
+		Long: `Runs as root on each node of a job, with the environment that Slurm gives an Epilog. Reports
+to the daemon that the job has left and removes its token. It waits for no data: when
+the job has left all its nodes, dirty files are drained, and outputs are copied out. If the
+daemon does not answer within --epilog-limit, a process in the background repeats the
+report. It always succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := n.config()
 			if err != nil {
@@ -171,9 +171,9 @@ func newSweepCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	return &cobra.Command{
 		Use: "sweep", Short: "End jobs in the daemons that Slurm does not list any more", Args: cobra.NoArgs,
-		Long: `Compares the jobs that seem to be on nodes with those that slurmctld knows, and ends those
-that are over without an epilog having said so: a node was down, or slurmctld has lost its
-state. What they left is drained then, as after any job. For root, on one node, from time
+		Long: `Compares the jobs that seem to be on nodes with those of slurmctld, and ends those that are
+over without the report of an epilog: a node was down, or slurmctld has lost its state.
+Their files are drained then, as after any job. For root, on one node, from time
 to time.`,
 		RunE: a.WithDaemon(func(ctx context.Context, d *client.Client, _ []string) error {
 			ended, err := node.Sweep(ctx, &n.c, d)
@@ -190,12 +190,12 @@ func newWatchCommand(a *app.App) *cobra.Command {
 	every := 10 * time.Second
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Keep the daemons' records of jobs in step with Slurm, as long as it runs", Args: cobra.NoArgs,
-		Long: `Tells the daemons when jobs end whose time limit was changed, so that they flush in time.
-Sends jobs that asked for it (warn=) their signal if what they have written will not be on
-its store when they end. Ends what is left of jobs that Slurm has forgotten, as sweep does.
+		Long: `Reports to the daemons the new ends of jobs whose time limit was changed, so that they
+flush in time. Sends jobs with warn= their signal if their files will not be on the store when
+they end. Ends jobs that Slurm has forgotten, as sweep does.
 
-For root, as a service on all nodes, or on some: where the first daemon is that is ready,
-it works, elsewhere it waits. slurmctld is asked once each --every, and only while jobs
+For root, as a service on all nodes, or on some: it works on the node of the first ready
+daemon, and waits elsewhere. It queries slurmctld once each --every, and only while jobs
 have buffers.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every <= 0 {
@@ -215,11 +215,11 @@ func newEmptyCommand(a *app.App) *cobra.Command {
 	limit := 10 * time.Minute
 	cmd := &cobra.Command{
 		Use: "empty [NODES]", Short: "Empty nodes before they stop, and run the command that stops them (Slurm's SuspendProgram, RebootProgram)", Args: cobra.MaximumNArgs(1),
-		Long: `Drains nodes, by a list as Slurm writes it (n[1-3],n7), or the daemon's own: what they hold
-that is on no store is moved to the nodes in --to, as far as these have room, and else
-flushed, or moved elsewhere. Then runs the program in --then, with the nodes that are empty
+		Long: `Drains nodes, by a list as Slurm writes it (n[1-3],n7), or the daemon's own. Bytes that are
+on no store are moved to the nodes in --to, as far as these have room, and else flushed,
+or moved elsewhere. Then runs the program in --then, with the nodes that are empty
 by now as its argument (none, if none were named). A node that could not be emptied within
---limit is not among them; it works on, and why is said.`,
+--limit is not among them; it works on, and the reason is printed.`,
 		Example: "  bbctl slurm empty --to io1,io2 --then /usr/local/sbin/power-off 'n[1-3]'\n  bbctl slurm empty --to io1,io2 --then /sbin/reboot",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
@@ -255,8 +255,8 @@ func newTaskPrologCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
 		Use: "task-prolog", Short: "Print the variables of the job's tasks (Slurm's TaskProlog)", Args: cobra.NoArgs,
-		Long: `Runs as the job's user before each task. Prints "export NAME=value" lines for what the
-prolog has left: BB_JOB_STRIPED and the other addresses of the job's buffers,
+		Long: `Runs as the job's user before each task. Prints "export NAME=value" lines for the
+variables from the prolog: BB_JOB_STRIPED and the other addresses of the job's buffers,
 FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := node.TaskProlog(cmd.Context(), &n.c, os.Getenv("SLURM_JOB_ID"))
@@ -272,11 +272,11 @@ func newTaskEpilogCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
 		Use: "task-epilog", Short: "Report a job's use of its buffer, and its problems (Slurm's TaskEpilog)", Args: cobra.NoArgs,
-		Long: `Runs as the job's user after each task; the first task of a step says it for all. What it
-prints appears in the job's output: that files of the job's buffer are lost, will not be on
+		Long: `Runs as the job's user after each task; the first task of a step reports for all. Its lines
+appear in the job's output: that files of the job's buffer are lost, will not be on
 their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
-nothing. When the job's script ends, or its first step, it notes in the job's Comment what the
-buffer has done for it, unless there is a comment already. It always succeeds.`,
+nothing. When the job's script ends, or its first step, it notes the buffer's figures in the
+job's Comment, unless there is a comment already. It always succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Only the task has got the variables that TaskProlog exports.
 			for name, value := range node.TaskEnv(&n.c, os.Getenv("SLURM_JOB_ID")) {

@@ -25,11 +25,11 @@ func newPlanCommand(a *app.App) *cobra.Command {
 	var word string
 	cmd := &cobra.Command{
 		Use: "plan SCRIPT", Short: "Predict whether a job's buffer fits, and how long its data takes", Args: cobra.ExactArgs(1),
-		Long: `Reads the directives of a job script, as Slurm's hooks would, and says what is wrong
-with them; whether the capacity is there; and how long copying in, copying out and
-draining will take, at the rates that the daemons have measured with the same store: in
-stages and drains of the last day, or in what is flushed now. What was not measured is
-said to be so. Pipes, sockets and devices that a stage-in would leave out are listed.
+		Long: `Reads the directives of a job script, as Slurm's hooks would, and prints their faults,
+whether the capacity is there, and how long copying in, copying out and draining
+will take. The rates are those that the daemons have measured with the same store, in
+stages and drains of the last day or in flushes of now. Rates that were not measured are
+named. Pipes, sockets and devices that a stage-in would leave out are listed.
 It changes nothing.`,
 		Example: "  bbctl plan job.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
