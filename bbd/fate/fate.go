@@ -144,7 +144,10 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 // A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, is true. A rename
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may
 // have the file under another name. The object under this one is the file's own if the content is the same.
-func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
+//
+// A dirty file of which memory has nothing left was flushed, since nothing else is evicted: the record of the flush is
+// among the missing changes. It counts as clean, with the buffer's codec, and has to be compared with the store.
+func Salvage(e *bb.Entry, h *Held, codec string, whole func(*bb.Entry) bool) bool {
 	if h == nil {
 		return e.Lost
 	}
@@ -155,6 +158,9 @@ func Salvage(e *bb.Entry, h *Held, whole func(*bb.Entry) bool) bool {
 	if e.State() == bb.StateClean && h.Newest == e.Generation && h.Evicted == 0 && whole(e) {
 		e.SetBefore(e.Replaced(), bb.AddContents(e.Attempts(), bb.Content{Size: e.Size, Checksum: e.Checksum}))
 		e.Flushed = bb.Flushed{}
+	}
+	if e.State() == bb.StateDirty && e.Type == bb.TypeFile && h.Newest == e.Generation && h.Evicted > 0 && h.Resident == 0 {
+		e.SetFlushed(bb.Flushed{Generation: e.Generation, Codec: codec})
 	}
 	return true
 }

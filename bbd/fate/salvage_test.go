@@ -17,6 +17,8 @@ func TestSalvage(t *testing.T) {
 	dirty.Before, dirty.Flushed = &bb.Before{Attempts: []bb.Content{{Size: 9, Checksum: 3}}}, bb.Flushed{}
 	older := clean
 	older.Flushed.Generation = 4
+	evicted := clean
+	evicted.Flushed = bb.Flushed{Generation: 5, Codec: "zstd"}
 	lost := clean
 	lost.Lost = true
 	moved := dirty
@@ -39,11 +41,14 @@ func TestSalvage(t *testing.T) {
 		"clean, and half of it evicted":    {entry: clean, h: &Held{Newest: 5, Resident: 4, Evicted: 5}, keep: true, want: clean},
 		"memory has a newer generation":    {entry: clean, h: &Held{Newest: 6, Resident: 9}, keep: true, want: clean},
 		"the store has an older one":       {entry: older, h: &Held{Newest: 5, Resident: 9}, keep: true, want: older},
+		"flushed and evicted since":        {entry: older, h: &Held{Newest: 5, Evicted: 9}, keep: true, want: evicted},
+		"evicted but for a part":           {entry: older, h: &Held{Newest: 5, Resident: 4, Evicted: 5}, keep: true, want: older},
+		"an older generation is evicted":   {entry: older, h: &Held{Newest: 4, Evicted: 9}, keep: true, want: older},
 		"renamed since":                    {entry: clean, h: &Held{Newest: 5, Resident: 9, Identity: id}, keep: true, want: moved},
 		"the entry is newer than the name": {entry: clean, h: &Held{Newest: 5, Resident: 9, Identity: &before}, keep: true, want: dirty},
 	} {
 		e := c.entry
-		if keep := Salvage(&e, c.h, func(*bb.Entry) bool { return !c.broken }); keep != c.keep || !reflect.DeepEqual(e, c.want) {
+		if keep := Salvage(&e, c.h, "zstd", func(*bb.Entry) bool { return !c.broken }); keep != c.keep || !reflect.DeepEqual(e, c.want) {
 			t.Errorf("%s: %v, %+v, want %v, %+v", name, keep, e, c.keep, c.want)
 		}
 	}

@@ -65,7 +65,7 @@ func (s *Service[B]) rebuild(ctx context.Context, kept *aside.Buffer) (*wire.Buf
 		return nil, bb.E(bb.NotFound, "rebuild", kept.Spec.Name, "the buffer was destroyed meanwhile")
 	}
 	held := s.o.Held(kept.Spec.Name)
-	has, err := s.o.Records.BeginAnew(ctx, kept.Spec, func(e *bb.Entry) bool { return fate.Salvage(e, held[e.File], s.whole) })
+	has, err := s.o.Records.BeginAnew(ctx, kept.Spec, func(e *bb.Entry) bool { return fate.Salvage(e, held[e.File], kept.Spec.Codec, s.whole) })
 	if err != nil {
 		return nil, err
 	}
