@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from snakemake_interface_storage_plugins.tests import TestStorageBase
 from snakemake_storage_plugin_forebay import StorageProvider, StorageProviderSettings
 
 import forebay
-from tests.daemon import Daemon
+from tests.daemon import ROOT, Daemon
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,17 +76,38 @@ rule sum:
 """
 
 
+def snakemake(folder: Path, *targets: str) -> str:
+    """Run the workflow of a folder; return what Snakemake wrote."""
+    line = [sys.executable, "-m", "snakemake", "--cores", "2", *targets]
+    env = {**os.environ, "HOME": str(folder), "PATH": f"{folder}:{os.environ['PATH']}"}
+    p = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert p.returncode == 0, p.stdout + p.stderr
+    return p.stdout + p.stderr
+
+
+def test_page(tmp_path: Path) -> None:
+    """The example of docs/python.md runs."""
+    page = (ROOT / "docs" / "python.md").read_text()
+    (example,) = re.findall(r"^```\n(storage:\n.*?)^```", page, re.M | re.S)
+    wanted = 'rule all:\n    input: storage.forebay("bb://scratch/one/reads.bam")\n'
+    (tmp_path / "Snakefile").write_text(f"{example}\n{wanted}")
+    align = tmp_path / "align"
+    align.write_text("#!/bin/sh\ntr acgt ACGT <$1\n")
+    align.chmod(0o755)
+    with forebay.connect() as c:
+        c.create_buffer("scratch")
+        buffer = c.buffer("scratch")
+        buffer.makedirs("one")
+        buffer.write_bytes("one/reads.fq", b"gattaca\n")
+        snakemake(tmp_path, "all")
+        assert buffer.read_bytes("one/reads.bam") == b"GATTACA\n"
+
+
 def test_workflow(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(WORKFLOW)
-    line = [sys.executable, "-m", "snakemake", "--cores", "2"]
-    env = {**os.environ, "HOME": str(tmp_path)}
 
     def run() -> str:
-        p = subprocess.run(
-            line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert p.returncode == 0, p.stdout + p.stderr
-        return p.stdout + p.stderr
+        return snakemake(tmp_path)
 
     run()
     with forebay.connect() as c:
