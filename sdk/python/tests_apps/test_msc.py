@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from multistorageclient.types import PreconditionFailedError, Range
 
 import forebay
-from tests.daemon import Daemon
+from tests.daemon import ROOT, Daemon
 
 
 @pytest.fixture
@@ -197,3 +198,18 @@ def test_configuration() -> None:
 
     with pytest.raises(ValueError, match="names no buffer"):
         ForebayStorageProvider("/")
+
+
+def test_page(
+    daemon: Daemon, client: forebay.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profile of docs/python.md works with the package's own functions."""
+    (profile,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
+    (tmp_path / "msc.yaml").write_text(profile)
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.yaml"))
+    monkeypatch.setenv("FOREBAY_SOCKET", daemon.socket)
+    client.create_buffer("ckpt")
+    with msc.open("msc://ckpt/step-1/part-0", "wb") as f:
+        f.write(b"part")
+    assert client.buffer("ckpt").read_bytes("run1/step-1/part-0") == b"part"
+    client.destroy_buffer("ckpt", discard=True)

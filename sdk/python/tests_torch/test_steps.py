@@ -31,22 +31,39 @@ def run_dir(daemon: Daemon, buffer: forebay.Buffer, monkeypatch: pytest.MonkeyPa
 
 # Kills.
 
-STEPS = [
-    (ft.ForebayWriter, "prepare_global_plan"),
-    (ft.ForebayWriter, "write_data"),
-    (checkpoint.Part, "close"),
-    (ft.ForebayWriter, "finish"),
-    (checkpoint.Saving, "commit"),
-]
-
 
 def saves(rank: int, run_dir: str, step: int) -> None:
     ft.save(state(step), f"{run_dir}/step-{step}")
 
 
+def saves_on_a_thread(rank: int, run_dir: str, step: int) -> None:
+    ft.async_save(state(step), f"{run_dir}/step-{step}").resident.result(PATIENCE)
+
+
+def saves_and_keeps(rank: int, run_dir: str, step: int) -> None:
+    saves(rank, run_dir, step)
+    if rank == 0:
+        ft.keep(run_dir, last=1, state="resident")
+
+
+#: What is carried out, and the step of it that something dies before or after.
+STEPS: list[tuple[Callable[[int, str, int], None], Any, str]] = [
+    (saves, ft.ForebayWriter, "prepare_global_plan"),
+    (saves, ft.ForebayWriter, "write_data"),
+    (saves, checkpoint.Part, "close"),
+    (saves, ft.ForebayWriter, "finish"),
+    (saves, checkpoint.Saving, "commit"),
+    (saves_on_a_thread, ft.ForebayStager, "stage"),
+    (saves_on_a_thread, ft.ForebayWriter, "write_data"),
+    (saves_on_a_thread, checkpoint.Saving, "commit"),
+    (saves_and_keeps, forebay.Buffer, "rmtree"),
+]
+OF_ALL_RANKS = [n for n, (_, _, name) in enumerate(STEPS) if name in ("write_data", "close", "stage")]
+
+
 def at_step(step: int, when: str, action: Callable[[], object]) -> None:
     """Have this process carry something out before or after a step of its saves."""
-    of, name = STEPS[step]
+    _, of, name = STEPS[step]
     was = getattr(of, name)
 
     def instead(*args: Any, **options: Any) -> Any:
@@ -64,7 +81,7 @@ def dies(rank: int, run_dir: str, victim: int, step: int, when: str) -> None:
     """Save, in which one rank kills itself before or after a step."""
     if rank == victim:
         at_step(step, when, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    ft.save(state(2), f"{run_dir}/step-2")
+    STEPS[step][0](rank, run_dir, 2)
 
 
 def restores(run_dir: str, step: int) -> None:
@@ -107,12 +124,15 @@ def wait_until(there: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.kills
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("victim", "step"), [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("victim", "step"), [*((0, n) for n in range(len(STEPS))), *((1, n) for n in OF_ALL_RANKS)]
+)
 def test_rank_dies_at_a_step(
     buffer: forebay.Buffer, run_dir: str, tmp_path: Path, victim: int, step: int, when: str
 ) -> None:
     """The checkpoint is there whole once it is committed, and before that the one before is."""
-    committed = when == "after" and step >= 3
+    does, _, name = STEPS[step]
+    committed = does is saves_and_keeps or (when == "after" and name in ("finish", "commit"))
     with loader(run_dir, tmp_path) as log:
         run(2, saves, run_dir, 1)
         acknowledge(log, 1)
@@ -135,7 +155,7 @@ def outlives(rank: int, run_dir: str, step: int, when: str, reached: Path, resta
 
     if rank == 0:
         at_step(step, when, wait)
-    ft.save(state(2), f"{run_dir}/step-2")
+    STEPS[step][0](rank, run_dir, 2)
     restores(run_dir, 2)
 
 

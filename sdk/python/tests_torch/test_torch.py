@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 import forebay
 import forebay.torch as ft
 from forebay import checkpoint
-from tests.daemon import Daemon
+from tests.daemon import Daemon, cluster
 from tests.memory import flip_in_file, flip_in_memory
 from tests_torch.ranks import PATIENCE, assert_is, full, loads, run, running, state
 
@@ -61,21 +61,22 @@ def test_save_and_load(buffer: forebay.Buffer, run_dir: str, ranks: int, kind: s
         assert full(1, "whole").numpy().tobytes() in parts
 
 
-def save_for_others(rank: int, path: str) -> None:
-    ft.save(state(3), path)
+def save_for_others(rank: int, kind: str, path: str) -> None:
+    dcp.save(state(3), storage_writer=storage(kind, path)[0])
 
 
-def load_of_others(rank: int, path: str, dim: int) -> None:
+def load_of_others(rank: int, kind: str, path: str, dim: int) -> None:
     got = state(4, dim)
-    ft.load(got, path)
+    dcp.load(got, storage_reader=storage(kind, path)[1])
     assert_is(got, 3, dim)
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 2), (2, 3)])
-def test_resharded(run_dir: str, before: int, after: int) -> None:
-    run(before, save_for_others, f"{run_dir}/step-3")
+@pytest.mark.parametrize("kind", ["fsspec", "forebay"])
+def test_resharded(run_dir: str, kind: str, before: int, after: int) -> None:
+    run(before, save_for_others, kind, f"{run_dir}/step-3")
     for dim in (0, 1):
-        run(after, load_of_others, f"{run_dir}/step-3", dim)
+        run(after, load_of_others, kind, f"{run_dir}/step-3", dim)
 
 
 def test_one_process(buffer: forebay.Buffer, run_dir: str) -> None:
@@ -127,25 +128,28 @@ def test_by_thread(buffer: forebay.Buffer, run_dir: str, store: Path) -> None:
     assert os.listdir(store / "run") == ["step-3"]
 
 
-def by_process(rank: int, run_dir: str, kind: str) -> None:
+def by_torch(rank: int, run_dir: str, kind: str, how: AsyncCheckpointerType) -> None:
+    """By torch's own functions, with its own stager."""
     for step in (1, 2):
         s = state(step)
         writer, _ = storage(kind, f"{run_dir}/step-{step}")
-        done = dcp.async_save(s, storage_writer=writer, async_checkpointer_type=AsyncCheckpointerType.PROCESS)
+        done = dcp.async_save(s, storage_writer=writer, async_checkpointer_type=how)
         change(s)
         done.result(PATIENCE)
     for step in (1, 2):
         got = state(4)
         dcp.load(got, storage_reader=storage(kind, f"{run_dir}/step-{step}")[1])
         assert_is(got, step)
-    from torch.distributed.checkpoint import _async_process_executor as executor
+    if how is AsyncCheckpointerType.PROCESS:
+        from torch.distributed.checkpoint import _async_process_executor as executor
 
-    executor._CHECKPOINT_PROCESS = None  # ends the process
+        executor._CHECKPOINT_PROCESS = None  # ends the process
 
 
+@pytest.mark.parametrize("how", list(AsyncCheckpointerType))
 @pytest.mark.parametrize("kind", ["fsspec", "forebay"])
-def test_by_process(run_dir: str, kind: str) -> None:
-    run(2, by_process, run_dir, kind)
+def test_by_torch(run_dir: str, kind: str, how: AsyncCheckpointerType) -> None:
+    run(2, by_torch, run_dir, kind, how)
 
 
 def stage(rank: int, path: str) -> None:
@@ -255,6 +259,34 @@ def test_ladder(daemon: Daemon, buffer: forebay.Buffer, run_dir: str, store: Pat
     run(2, restores, run_dir, 2, "own memory")
     flip_in_file(store / "run/step-2/part-1", at)
     run(2, restores, run_dir, 1, "own memory,store")
+
+
+def restores_with(rank: int, run_dir: str, other: str, rungs: str) -> None:
+    """Restore with the help of another node's daemon."""
+    with forebay.connect(other) as client:
+        got = state(9)
+        restored = ft.restore(got, run_dir, second=[client.buffer("twice")])
+        assert restored is not None
+        assert restored.step == 1
+        assert_is(got, 1)
+        mine = [a.rung for a in restored.record.attempts if a.part == "part-1"]
+        assert mine == rungs.split(","), str(restored.record)
+
+
+def save_once(rank: int, path: str) -> None:
+    ft.save(state(1), path)
+
+
+def test_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bit flips in this node's memory: the bytes of that part come from another node's."""
+    with cluster("near", "far") as (near, far), forebay.connect(near.socket) as client:
+        monkeypatch.setenv("FOREBAY_SOCKET", near.socket)
+        client.create_buffer("twice", replicas=2)
+        run(2, save_once, "bb://twice/run/step-1")
+        run(2, restores_with, "bb://twice/run", far.socket, "own memory")
+        part = client.buffer("twice").read_bytes("run/step-1/part-1")
+        flip_in_memory(near, part[len(part) // 2 :][:64])
+        run(2, restores_with, "bb://twice/run", far.socket, "own memory,second copy")
 
 
 # Kills.
