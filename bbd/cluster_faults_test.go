@@ -74,7 +74,7 @@ func (n *node) dead() {
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
 }
 
-// TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its home is replaced by a rename
+// TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its owner is replaced by a rename
 // at another node. That writer fails. A later open of the name does not.
 func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func TestClusterCopyOfMovedFile(t *testing.T) {
 	nodes[0].away()
 	got, err = there.ReadFile(ctx, "f")
 	if err != nil || !bytes.Equal(got, content) {
-		t.Errorf("after its first home has gone: %d bytes, %v", len(got), err)
+		t.Errorf("after its first owner has gone: %d bytes, %v", len(got), err)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestClusterFabricLost(t *testing.T) {
 	there := nodes[1].dial().Buffer("shared")
 	content := random(2 << 20)
 	ctx := limited(t, 30*time.Second)
-	write(t, b, "f", []byte("x")) // dirty: its home is n1
+	write(t, b, "f", []byte("x")) // dirty: its owner is n1
 	f, err := there.OpenFile(ctx, "f", client.OpenOptions{Write: true})
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestClusterFabricLost(t *testing.T) {
 	}
 }
 
-// TestClusterCancelledOpens: an open that is given up on its way to the home leaves
+// TestClusterCancelledOpens: an open that is given up on its way to the owner leaves
 // nothing open there.
 func TestClusterCancelledOpens(t *testing.T) {
 	t.Parallel()
@@ -476,7 +476,7 @@ func TestClusterRenameRacesMove(t *testing.T) {
 	}
 }
 
-// TestClusterCloseLostAnswer: a close that the home carried out and whose answer was lost
+// TestClusterCloseLostAnswer: a close that the owner carried out and whose answer was lost
 // is not a failure.
 func TestClusterCloseLostAnswer(t *testing.T) {
 	t.Parallel()
@@ -513,7 +513,7 @@ func TestClusterCloseLostAnswer(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	if failed > 0 {
-		t.Errorf("%d of 150 closes failed though the home was there", failed)
+		t.Errorf("%d of 150 closes failed though the owner was there", failed)
 	}
 }
 
@@ -641,7 +641,7 @@ func TestClusterLateOpener(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[1].daemon.BreakSessions("n1")
-	eventually(t, "its home notices", func() bool { _, w := nodes[0].daemon.OpenFiles("shared"); return w == 0 })
+	eventually(t, "its owner notices", func() bool { _, w := nodes[0].daemon.OpenFiles("shared"); return w == 0 })
 	late, err := b.OpenFile(ctx, "f", client.OpenOptions{Write: true})
 	if err != nil {
 		t.Fatal(err)
@@ -690,12 +690,12 @@ func TestClusterReturnedNodeMemory(t *testing.T) {
 func TestClusterSharedSessionLimits(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	home := nodes[0]
-	home.stop()
-	change := home.change
-	home.change = func(c *bbd.Config) { change(c); c.Limits.Leases, c.Limits.InFlight = 8, 24 }
-	home.start()
-	b := scratch(t, home.dial(), "shared")
+	owner := nodes[0]
+	owner.stop()
+	change := owner.change
+	owner.change = func(c *bbd.Config) { change(c); c.Limits.Leases, c.Limits.InFlight = 8, 24 }
+	owner.start()
+	b := scratch(t, owner.dial(), "shared")
 	const files = 32
 	for i := range files {
 		write(t, b, fmt.Sprintf("w%d", i), []byte("x"))
@@ -735,7 +735,7 @@ func TestClusterSharedSessionLimits(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClusterReadersFallBack: several readers of a copy whose home has gone continue with the
+// TestClusterReadersFallBack: several readers of a copy whose owner has gone continue with the
 // store's object.
 func TestClusterReadersFallBack(t *testing.T) {
 	t.Parallel()

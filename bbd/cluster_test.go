@@ -166,7 +166,7 @@ func TestClusterReadElsewhere(t *testing.T) {
 }
 
 // TestClusterReaderKeepsGeneration: a reader keeps the generation that it opened while the
-// file is replaced at its home (contract 3).
+// file is replaced at its owner (contract 3).
 func TestClusterReaderKeepsGeneration(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -309,7 +309,7 @@ func TestClusterOpenFileSeenElsewhere(t *testing.T) {
 	wantFile(t, b, "log", append(slices.Clone(want), want[:1000]...))
 }
 
-// TestClusterUnavailable: a dirty file whose home is away is unavailable, not lost, and
+// TestClusterUnavailable: a dirty file whose owner is away is unavailable, not lost, and
 // a clean one is read from the store.
 func TestClusterUnavailable(t *testing.T) {
 	t.Parallel()
@@ -330,7 +330,7 @@ func TestClusterUnavailable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := there.ReadFile(ctx, "dirty.tmp"); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "n1") {
-		t.Errorf("a file whose home is away: %v", err)
+		t.Errorf("a file whose owner is away: %v", err)
 	}
 	nodes[0].start()
 	wantFile(t, there, "dirty.tmp", dirty)
@@ -366,7 +366,7 @@ func TestClusterDrain(t *testing.T) {
 	nodes[2].away()
 	report, err = admin.Drain(t.Context(), c, "shared", 30*time.Second, nil)
 	if err == nil || len(report.Failed) != 1 || report.Failed[0].Path != "late" || !strings.Contains(report.Failed[0].Reason, "n3") {
-		t.Errorf("a drain without a home: %v (%+v)", err, report)
+		t.Errorf("a drain without an owner: %v (%+v)", err, report)
 	}
 }
 
@@ -530,7 +530,7 @@ func TestClusterNodeUndrain(t *testing.T) {
 	nodes := startCluster(t, 2)
 	here, there := nodes[0].dial(), nodes[1].dial()
 	b := scratch(t, here, "scratch")
-	home := func(name string) admin.NodeID {
+	owner := func(name string) admin.NodeID {
 		t.Helper()
 		write(t, b, name, random(1000))
 		e, err := b.Stat(t.Context(), name)
@@ -542,7 +542,7 @@ func TestClusterNodeUndrain(t *testing.T) {
 	if _, err := admin.DrainNode(t.Context(), there, "n1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := home("drained"); got != "n2" {
+	if got := owner("drained"); got != "n2" {
 		t.Errorf("a drained node took a file in: %s", got)
 	}
 	if err := admin.UndrainNode(t.Context(), there, "n1"); err != nil {
@@ -558,7 +558,7 @@ func TestClusterNodeUndrain(t *testing.T) {
 		}
 		return err == nil && ready == 2
 	})
-	if got := home("undrained"); got != "n1" {
+	if got := owner("undrained"); got != "n1" {
 		t.Errorf("a node that was undrained takes nothing in: %s", got)
 	}
 	nodes[0].daemon.BeginNodeDrain()
@@ -599,17 +599,17 @@ func TestClusterDrainedToUser(t *testing.T) {
 	if p, err := admin.DrainNode(t.Context(), nodes[1].dial(), "n1", nil); err != nil {
 		t.Fatalf("node drain: %v (%+v)", err, p)
 	}
-	homes := map[admin.NodeID]int{}
+	owners := map[admin.NodeID]int{}
 	for i := range files {
 		e, err := b.Stat(t.Context(), fmt.Sprint("f", i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		homes[e.Holders[0]]++
+		owners[e.Holders[0]]++
 	}
 	// admit.Place gives 38 of 40 to one of two that is near, and 20 if it is not.
-	if homes["n3"] < 32 || homes["n4"] > 0 || homes["n1"] > 0 {
-		t.Errorf("the files are at %v", homes)
+	if owners["n3"] < 32 || owners["n4"] > 0 || owners["n1"] > 0 {
+		t.Errorf("the files are at %v", owners)
 	}
 }
 
@@ -741,7 +741,7 @@ func TestClusterOverflow(t *testing.T) {
 // either node (contracts, Durability).
 func TestClusterReplicas(t *testing.T) {
 	t.Parallel()
-	for _, lost := range []string{"the home", "the second node"} {
+	for _, lost := range []string{"the owner", "the second node"} {
 		t.Run(lost, func(t *testing.T) {
 			nodes := startCluster(t, 3)
 			c := nodes[0].dial()
@@ -785,7 +785,7 @@ func TestClusterReplicas(t *testing.T) {
 				t.Fatalf("holders: %v (%v)", e.Holders, err)
 			}
 			gone, left := nodes[0], nodes[1]
-			if lost != "the home" {
+			if lost != "the owner" {
 				gone, left = left, gone
 				for _, n := range nodes {
 					if n.name == e.Holders[1] {
@@ -812,7 +812,7 @@ func TestClusterReplicas(t *testing.T) {
 	}
 }
 
-// TestClusterReplicaTakesOver: a home that comes back without its memory gives its files
+// TestClusterReplicaTakesOver: an owner that comes back without its memory gives its files
 // to the nodes with the second copies, and nothing is lost.
 func TestClusterReplicaTakesOver(t *testing.T) {
 	t.Parallel()
@@ -827,7 +827,7 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	nodes[0].wipe()
 	nodes[0].start()
 	there := nodes[1].dial()
-	eventually(t, "the second node is the home", func() bool {
+	eventually(t, "the second node is the owner", func() bool {
 		e, err := there.Buffer("two").Stat(t.Context(), "f.tmp")
 		return err == nil && e.Holders[0] == "n2"
 	})
@@ -880,7 +880,7 @@ func TestClusterLateDiscard(t *testing.T) {
 	}
 }
 
-// TestClusterDiscardMeetsPromotion: the home of files requests the node with the second copies to
+// TestClusterDiscardMeetsPromotion: the owner of files requests the node with the second copies to
 // discard them, while these become the files. Promoted ones are there.
 func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Parallel()
@@ -904,7 +904,7 @@ func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Logf("%d of 40 files were promoted", promoted)
 }
 
-// TestClusterReadsBothHolders: a file with two copies is read from both at once, and from the home
+// TestClusterReadsBothHolders: a file with two copies is read from both at once, and from the owner
 // alone when the other one is gone.
 func TestClusterReadsBothHolders(t *testing.T) {
 	t.Parallel()
@@ -934,8 +934,8 @@ func TestClusterReadsBothHolders(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want["f"]) {
 		t.Errorf("read %d bytes, %v", len(got), err)
 	}
-	if home, other := nodes[0].daemon.PeerHandles(), second.daemon.PeerHandles(); home == 0 || other == 0 {
-		t.Errorf("the home has %d files open for the reader, the second copy's node %d", home, other)
+	if owner, other := nodes[0].daemon.PeerHandles(), second.daemon.PeerHandles(); owner == 0 || other == 0 {
+		t.Errorf("the owner has %d files open for the reader, the second copy's node %d", owner, other)
 	}
 	r.Close()
 	eventually(t, "both have closed it", func() bool {

@@ -8,7 +8,7 @@ import (
 	"forebay/client/admin"
 )
 
-// TestOverwriteInACluster decides conflicts of files whose home is another node. The client finds them
+// TestOverwriteInACluster decides conflicts of files whose owner is another node. The client finds them
 // in the report of a drain, replaces one on the store, and takes the store's content of the other.
 func TestOverwriteInACluster(t *testing.T) {
 	t.Parallel()

@@ -135,6 +135,6 @@ func TestClusterDrainBelow(t *testing.T) {
 	nodes[2].dead()
 	r, err := admin.DrainBelow(t.Context(), c, "part", "out", time.Minute, nil)
 	if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "out/away" {
-		t.Errorf("with a home that does not answer: %+v %v", r, err)
+		t.Errorf("with an owner that does not answer: %+v %v", r, err)
 	}
 }

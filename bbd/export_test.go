@@ -62,7 +62,7 @@ func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string,
 	return d.cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_DISCARD, m, nil)
 }
 
-// Promote makes this node the home of a file whose second copy it has.
+// Promote makes this node the owner of a file whose second copy it has.
 func (d *Daemon) Promote(ctx context.Context, name, path string) error {
 	b, err := d.buffer(ctx, name)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestClusterRecover(t *testing.T) {
 		cut  bool
 	}{{"connected", b, false}, {"cut", b, true}, {"relayed", relayed, false}, {"relayed-cut", relayed, true}} {
 		t.Run(test.name, func(t *testing.T) {
-			write(t, b, test.name, []byte("old")) // its home is n1
+			write(t, b, test.name, []byte("old")) // its owner is n1
 			zombie, err := fc.Buffer("shared").OpenFile(ctx, test.name, client.OpenOptions{Write: true, Truncate: true})
 			if err != nil {
 				t.Fatal(err)

@@ -73,17 +73,17 @@ func TestStageInJob(t *testing.T) {
 			t.Errorf("%s did nothing", node)
 		}
 	}
-	homes := map[admin.NodeID]int{}
+	owners := map[admin.NodeID]int{}
 	for name, want := range content {
 		wantFile(t, b, "x/"+name, want)
 		e, err := b.Stat(t.Context(), "x/"+name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		homes[e.Holders[0]]++
+		owners[e.Holders[0]]++
 	}
-	if len(homes) != 3 {
-		t.Errorf("the files are at %v", homes)
+	if len(owners) != 3 {
+		t.Errorf("the files are at %v", owners)
 	}
 	r, err = admin.StageIn(t.Context(), nodes[1].dial(), admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
 	if err != nil || r.FilesDone != 500 || r.FilesSkipped != 500 {
@@ -234,9 +234,9 @@ func TestStageJobNothing(t *testing.T) {
 	}
 }
 
-// TestDrainJobHomeDies: an owner dies before it has done its part of a drain. Another daemon lists
+// TestDrainJobOwnerDies: an owner dies before it has done its part of a drain. Another daemon lists
 // the unsaved files.
-func TestDrainJobHomeDies(t *testing.T) {
+func TestDrainJobOwnerDies(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()

@@ -312,7 +312,7 @@ func TestClusterLateEvicted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("other"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	nodes[0].daemon.DropFiles("shared") // as if it was evicted, and its home started again
+	nodes[0].daemon.DropFiles("shared") // as if it was evicted, and its owner started again
 	ctx := limited(t, 20*time.Second)
 	if err := nodes[1].daemon.Recheck(ctx, "shared", "f"); err != nil {
 		t.Fatal(err)

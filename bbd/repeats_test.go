@@ -28,14 +28,14 @@ func TestClusterRepeatedCommit(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := startCluster(t, 2)
-			home := nodes[0]
-			lossy := newProxy(t, func() string { return home.daemon.Self().Session })
-			c := home.dial()
+			owner := nodes[0]
+			lossy := newProxy(t, func() string { return owner.daemon.Self().Session })
+			c := owner.dial()
 			b := scratch(t, c, "shared")
 			var far *client.Buffer
 			if test.relay {
-				self := home.daemon.Self
-				home.members.set("n1", func() gossip.Member { m := self(); m.Session = lossy.Addr().String(); return m })
+				self := owner.daemon.Self
+				owner.members.set("n1", func() gossip.Member { m := self(); m.Session = lossy.Addr().String(); return m })
 				far = nodes[1].dial().Buffer("shared")
 			} else {
 				fc, err := client.Dial(t.Context(), client.Options{Address: "tcp://" + lossy.Addr().String()})
@@ -45,7 +45,7 @@ func TestClusterRepeatedCommit(t *testing.T) {
 				defer fc.Close()
 				far = fc.Buffer("shared")
 			}
-			write(t, b, "f", []byte("x")) // its home is n1
+			write(t, b, "f", []byte("x")) // its owner is n1
 			ctx := limited(t, 60*time.Second)
 			open := func(b *client.Buffer) *client.File {
 				f, err := b.OpenFile(ctx, "f", client.OpenOptions{Write: true})

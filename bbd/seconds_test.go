@@ -37,9 +37,9 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 				byName[n.name] = n
 				n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 			}
-			home := nodes[0]
-			c := home.dial()
-			b, _ := home.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2})
+			owner := nodes[0]
+			c := owner.dial()
+			b, _ := owner.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2})
 			want := map[string][]byte{}
 			for name, size := range map[string]int{"empty": 0, "small": 100, "large": 5<<20 + 3} {
 				want[name] = random(size)
@@ -56,7 +56,7 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 			if err := open.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			if n := home.lacking(); n != 0 {
+			if n := owner.lacking(); n != 0 {
 				t.Fatalf("%d files lack a second copy, and all are there", n)
 			}
 			second := func(name string) bb.NodeID {
@@ -75,17 +75,17 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 				}
 			}
 			// No node accepts another copy, however long it takes until the lack of one is seen.
-			home.members.fill(true)
+			owner.members.fill(true)
 			gone.away()
 			gone.wipe()
 			if restarted {
 				gone.start()
 			}
-			if n := home.lacking(); n != lost {
+			if n := owner.lacking(); n != lost {
 				t.Errorf("%d files are said to lack a second copy, and %d do", n, lost)
 			}
-			home.members.fill(false)
-			eventually(t, "all have second copies again", func() bool { return home.lacking() == 0 })
+			owner.members.fill(false)
+			eventually(t, "all have second copies again", func() bool { return owner.lacking() == 0 })
 			seconds := []bb.NodeID{}
 			for name := range want {
 				seconds = append(seconds, second(name))
@@ -93,10 +93,10 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 			if !restarted && slices.Contains(seconds, gone.name) {
 				t.Errorf("second copies at %v, of which %s is gone", seconds, gone.name)
 			}
-			// Now the home goes, too.
+			// Now the owner goes, too.
 			c.Close()
-			home.away()
-			home.wipe()
+			owner.away()
+			owner.wipe()
 			left := nodes[1]
 			if left == gone && !restarted {
 				left = nodes[2]
@@ -119,10 +119,10 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 func TestClusterSecondCopyTooLate(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
-	home := nodes[0]
-	c := home.dial()
-	home.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
-	b, _ := home.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2})
+	owner := nodes[0]
+	c := owner.dial()
+	owner.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	b, _ := owner.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2})
 	const files = 30
 	for i := range files {
 		write(t, b, string(rune('a'+i)), random(300_000))
@@ -141,7 +141,7 @@ func TestClusterSecondCopyTooLate(t *testing.T) {
 		}
 	}
 	eventually(t, "the first is made again", func() bool { return left.status().Memory.Dirty > 0 })
-	home.faults.Set()
+	owner.faults.Set()
 	for i := range files / 3 {
 		if err := b.Remove(t.Context(), string(rune('a'+i))); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestClusterSecondCopyTooLate(t *testing.T) {
 	}
 	drain(t, c, "two")
 	eventually(t, "nothing is dirty", func() bool {
-		return home.status().Memory.Dirty == 0 && left.status().Memory.Dirty == 0 && home.lacking() == 0
+		return owner.status().Memory.Dirty == 0 && left.status().Memory.Dirty == 0 && owner.lacking() == 0
 	})
 }
 
@@ -205,9 +205,9 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted %v", restarted), func(t *testing.T) {
 			nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
-			home, second := nodes[0], nodes[1]
-			c := home.dial()
-			b, _ := home.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+			owner, second := nodes[0], nodes[1]
+			c := owner.dial()
+			b, _ := owner.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
 			f, err := b.Create(t.Context(), "f")
 			if err != nil {
 				t.Fatal(err)
@@ -230,7 +230,7 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 				}
 			} else {
 				second.unreachable()
-				home.daemon.BreakSessions(second.name)
+				owner.daemon.BreakSessions(second.name)
 				if _, err := f.Write(want[200_000:]); err != nil {
 					t.Fatal(err)
 				}
@@ -245,8 +245,8 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 				e, err := there.Buffer("two").Stat(t.Context(), "f")
 				return err == nil && e.State == client.StateDirty
 			})
-			home.away()
-			home.wipe()
+			owner.away()
+			owner.wipe()
 			forgotten, err := admin.ForgetNode(limited(t, 30*time.Second), there, "n1")
 			if err != nil || forgotten.LostTotal != 0 {
 				t.Errorf("forgotten: %+v (%v)", forgotten, err)
@@ -261,8 +261,8 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 func TestClusterClosedWithoutItsCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
-	home, second := nodes[0], nodes[1]
-	b, _ := home.buffer(home.dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	owner, second := nodes[0], nodes[1]
+	b, _ := owner.buffer(owner.dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
 	f, err := b.Create(t.Context(), "f")
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestClusterClosedWithoutItsCopy(t *testing.T) {
 	second.wipe()
 	second.start()
 	second.members.set(second.name, second.daemon.Self)
-	if n := home.lacking(); n != 1 {
+	if n := owner.lacking(); n != 1 {
 		t.Errorf("%d files lack a second copy, want 1", n)
 	}
 }

@@ -36,7 +36,7 @@ func TestClusterStoppedDaemon(t *testing.T) {
 	begun := time.Now()
 	_, err := there.ReadFile(ctx, "g")
 	if bb.KindOf(err) != bb.Unavailable || !strings.Contains(err.Error(), "node n1") || !strings.Contains(err.Error(), "bbctl nodes") {
-		t.Errorf("read of a file whose home is stopped: %v", err)
+		t.Errorf("read of a file whose owner is stopped: %v", err)
 	}
 	if took := time.Since(begun); took > 30*time.Second {
 		t.Errorf("that took %v", took)

@@ -108,7 +108,7 @@ func TestTiersWithoutDisk(t *testing.T) {
 	wantFile(t, b, "f", content)
 }
 
-// TestTiersElsewhere: so it is with files of clients that write over the network, and of other homes.
+// TestTiersElsewhere: so it is with files of clients that write over the network, and of other owners.
 func TestTiersElsewhere(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
@@ -130,9 +130,9 @@ func TestTiersElsewhere(t *testing.T) {
 	if err := b.MkdirAll(t.Context(), "cold", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	home := openWriter(t, b, "cold/f") // its home is this node …
-	addTo(t, home, []byte("x"))
-	if err := home.Sync(); err != nil {
+	owner := openWriter(t, b, "cold/f") // its owner is this node …
+	addTo(t, owner, []byte("x"))
+	if err := owner.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	content := random(24 << 20)
@@ -140,12 +140,12 @@ func TestTiersElsewhere(t *testing.T) {
 	if _, err := there.WriteAt(content, 0); err != nil { // … and its bytes come from the other
 		t.Fatal(err)
 	}
-	for _, f := range []*client.File{there, home} {
+	for _, f := range []*client.File{there, owner} {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "what another node's client writes goes to the home's disk", func() bool { return nodes[0].status().Disk.Live >= 8<<20 })
+	eventually(t, "what another node's client writes goes to the owner's disk", func() bool { return nodes[0].status().Disk.Live >= 8<<20 })
 	wantFile(t, b, "cold/f", content)
 }
 
@@ -213,7 +213,7 @@ func allRegions(t *testing.T, dir string) (all []byte) {
 	return all
 }
 
-// TestClusterReplicaOutlivedByDiskTier: a file has a second copy at another node when its home
+// TestClusterReplicaOutlivedByDiskTier: a file has a second copy at another node when its owner
 // loses its memory and keeps a part of the file on disk. The second copy is the file, not that
 // part, whether the file was open or closed. That holds too if the owner is started again before
 // the other one answers.
@@ -223,16 +223,16 @@ func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
 		t.Run(fmt.Sprintf("open=%v", open), func(t *testing.T) {
 			disk := t.TempDir()
 			nodes := startCluster(t, 3)
-			home := nodes[0]
-			change := home.change
-			home.stop()
-			home.change = func(c *bbd.Config) {
+			owner := nodes[0]
+			change := owner.change
+			owner.stop()
+			owner.change = func(c *bbd.Config) {
 				change(c)
-				// Less than the file: some of it stays in memory, however long the home runs.
+				// Less than the file: some of it stays in memory, however long the owner runs.
 				c.Store.DiskDir, c.Store.DiskBytes, c.Store.RegionBytes = disk, 16<<20, 16<<20
 			}
-			home.start()
-			c := home.dial()
+			owner.start()
+			c := owner.dial()
 			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{
 				Name: "two", Replicas: 2, Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}},
 			}); err != nil {
@@ -240,25 +240,25 @@ func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
 			}
 			want := random(20 << 20)
 			second := outliveHalf(t, nodes, want, open)
-			home.away() // first: it would make another second copy
-			home.wipe()
-			second.away() // the home cannot ask it yet
-			home.start()
-			home.stop()
-			home.start()
+			owner.away() // first: it would make another second copy
+			owner.wipe()
+			second.away() // the owner cannot ask it yet
+			owner.start()
+			owner.stop()
+			owner.start()
 			second.start()
 			there := second.dial().Buffer("two")
-			eventually(t, "the second node is its home", func() bool {
+			eventually(t, "the second node is its owner", func() bool {
 				e, err := there.Stat(t.Context(), "f")
 				return err == nil && (e.State == client.StateLost || len(e.Holders) > 0 && e.Holders[0] == second.name)
 			})
 			wantFile(t, there, "f", want)
-			wantFile(t, home.dial().Buffer("two"), "f", want)
+			wantFile(t, owner.dial().Buffer("two"), "f", want)
 		})
 	}
 }
 
-// outliveHalf writes a file whose home is the first node, and of which some is on that
+// outliveHalf writes a file whose owner is the first node, and of which some is on that
 // node's disk and the rest in its memory. It returns the node with the second copy.
 func outliveHalf(t *testing.T, nodes []*node, want []byte, open bool) (second *node) {
 	t.Helper()
@@ -268,7 +268,7 @@ func outliveHalf(t *testing.T, nodes []*node, want []byte, open bool) (second *n
 	if err := first.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	// A writer at another node may come back. The file stays open when its home stops.
+	// A writer at another node may come back. The file stays open when its owner stops.
 	f := openWriter(t, nodes[2].dial().Buffer("two"), "f")
 	commit := func(from, to int) {
 		t.Helper()

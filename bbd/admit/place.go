@@ -12,7 +12,7 @@ type Peer struct {
 	Node  bb.NodeID
 	Free  int64 // bytes, by gossip: some time ago
 	Sent  int64 // bytes we have sent it since that gossip
-	Ready bool  // it accepts files of which it is not the home, and has our protocol version
+	Ready bool  // it accepts files of which it is not the owner, and has our protocol version
 	Near  bool  // it is where the bytes are needed, or close by
 }
 

@@ -60,9 +60,9 @@ var (
 	errUnknown = bb.MaybeDone(errBusy)
 )
 
-// TestAtHome: an operation is carried out where the owner is, once unless that one refuses it since the file has
+// TestAtOwner: an operation is carried out where the owner is, once unless that one refuses it since the file has
 // moved, and here if nobody else's answer matters.
-func TestAtHome(t *testing.T) {
+func TestAtOwner(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		looks   []bb.Entry

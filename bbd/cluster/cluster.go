@@ -96,7 +96,7 @@ func (c *Cluster) Drop(node bb.NodeID) { c.pool.Drop(node) }
 // suspected may only be slow.
 func Serving(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 
-// AcceptsFiles reports whether a daemon in a state accepts files of which it is not the home.
+// AcceptsFiles reports whether a daemon in a state accepts files of which it is not the owner.
 func AcceptsFiles(s gossip.State) bool { return s == gossip.Ready }
 
 // Session returns a session with a node's daemon. It returns bb.Unavailable, naming the node, if it

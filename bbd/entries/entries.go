@@ -32,7 +32,7 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 		return nil, err
 	}
 	if e.State() == bb.StateOpen && b.o.Owners.Foreign(&e) && !r.Caller().Relayed {
-		// Only its home has the size of its committed content.
+		// Only its owner has the size of its committed content.
 		var now wire.Entry
 		if v.o.Cluster.Ask(ctx, b.o.Owners.Of(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
@@ -49,7 +49,7 @@ func (v *Service) Stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest)
 func (b *Buffer) Describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
 	if b.o.Owners.Foreign(e) {
-		return m // only its home has more
+		return m // only its owner has more
 	}
 	switch e.State() {
 	case bb.StateOpen:

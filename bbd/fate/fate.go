@@ -52,7 +52,7 @@ type Held struct {
 // Known is the namespace's record of a file.
 type Known struct {
 	Entry   *bb.Entry // of the file, wherever it lies; nil: there is none
-	Here    bool      // this node is the entry's home, or may become it: the file has nothing to lose elsewhere
+	Here    bool      // this node is the entry's owner, or may become it: the file has nothing to lose elsewhere
 	Removed bool      // it keeps the mark of a removal of this very file
 	Taken   bool      // another file has the name that is in the identity
 }

@@ -24,7 +24,7 @@ func TestDecideFate(t *testing.T) {
 		{"the entry is newer and another node's", Held{Acked: 5, Resident: 9}, Known{Entry: entry(6)}, Adopt},
 		{"an older generation is called clean", Held{Acked: 5, Resident: 9}, Known{Entry: entry(4), Here: true}, Remake},
 		{"an older generation, and its name counts as taken", Held{Acked: 5, Resident: 9}, Known{Entry: entry(4), Here: true, Removed: true}, Remake},
-		{"an older generation has another home", Held{Acked: 5, Resident: 9}, Known{Entry: entry(4)}, Keep},
+		{"an older generation has another owner", Held{Acked: 5, Resident: 9}, Known{Entry: entry(4)}, Keep},
 		{"the newest generation was never acknowledged", Held{Acked: 4, Newest: 5, Resident: 9}, Known{Entry: entry(4), Here: true}, Adopt},
 		{"an older entry, and what was evicted", Held{Acked: 5, Evicted: 9}, Known{Entry: entry(4), Here: true}, Keep},
 		{"no entry, and the name is free", Held{Acked: 5, Resident: 9}, Known{}, Remake},

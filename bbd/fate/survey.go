@@ -91,7 +91,7 @@ func (sv *Survey) Entry(file bb.FileID) (e bb.Entry, ok bool) {
 // HasDir reports whether a directory was seen that an identity names.
 func (sv *Survey) HasDir(dir bb.DirID) bool { return sv.dirs[dir] }
 
-// Known returns Decide's argument for a file. Here reports of its entry whether this node is the home,
+// Known returns Decide's argument for a file. Here reports of its entry whether this node is the owner,
 // or may become it.
 func (sv *Survey) Known(h *Held, here func(*bb.Entry) bool) (k Known) {
 	k.Removed = sv.removed[h.File]

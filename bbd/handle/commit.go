@@ -94,7 +94,7 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 	return answer, nil
 }
 
-// commitRelay has the file's home carry a commit out.
+// commitRelay has the file's owner carry a commit out.
 func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
 	if m.Abort {
 		h.relay.Abandon(ctx)
@@ -130,7 +130,7 @@ func (h *handle) follow(ctx context.Context) error {
 	return nil
 }
 
-// commitHere commits to a file whose home is this node. Moved: the extents lay in
+// commitHere commits to a file whose owner is this node. Moved: the extents lay in
 // segments for another generation, so their bytes are copied.
 func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, moved bool) (proto.Message, error) {
 	in := m.Extents

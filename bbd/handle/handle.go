@@ -38,7 +38,7 @@ type handle struct {
 	path   string          // as it was opened, for messages
 	tier   bb.Tier         // where the bytes of the file belong
 	write  *file.File      // for writing
-	relay  Relay           // for writing a file whose home is another node
+	relay  Relay           // for writing a file whose owner is another node
 	view   *readcache.View // for reading
 
 	closed  bool // by the queue's requests alone
@@ -145,7 +145,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	return &wire.Opened{Entry: h.buf.p.Describe(&e), Generation: uint64(f.Generation()), Tier: uint32(h.tier)}, nil
 }
 
-// openRelay opens a file for writing whose home is another node.
+// openRelay opens a file for writing whose owner is another node.
 func (h *handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *wire.Open) (*wire.Opened, error) {
 	if h.s.Caller().Relayed {
 		return nil, owner.Changed("open", h.path)

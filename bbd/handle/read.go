@@ -20,7 +20,7 @@ func (b *Buffer) OpenRead(ctx context.Context, c access.Caller, path string) (e 
 	for range owner.MaxMoves {
 		e, v, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
-		// asking its home, or here or the store, for its content of that time.
+		// asking its owner, or here or the store, for its content of that time.
 		kind := bb.KindOf(err)
 		away := !b.p.Owners.Alone && !c.Relayed && (kind == bb.Busy || kind == bb.NotFound)
 		gone := kind == bb.Lost || kind == bb.Checksum

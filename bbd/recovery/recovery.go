@@ -229,7 +229,7 @@ func (b *Buffer) recoverReplica(e *bb.Entry) bool {
 		err = b.o.Store.Adopt(e.File, e.Generation) // a promotion compares it with the entry
 	}
 	if err != nil {
-		b.o.Log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.o.Owners.Of(e), "err", err)
+		b.o.Log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "owner", b.o.Owners.Of(e), "err", err)
 	}
 	return err == nil
 }

@@ -47,7 +47,7 @@ func (b *Buffer) mayDrop(ctx context.Context, asks bb.NodeID, file bb.FileID, n 
 	}
 	x := discarded{file: file, generation: n, acked: id.Generation, node: b.o.Owners.Self, asks: asks}
 	if err == nil && e.File == file {
-		x.entry, x.home, x.second = &e, b.o.Owners.Of(&e), owner.Replica(&e)
+		x.entry, x.owner, x.second = &e, b.o.Owners.Of(&e), owner.Replica(&e)
 	}
 	if !x.counts() {
 		return nil
@@ -63,13 +63,13 @@ type discarded struct {
 	generation bb.Generation // 0: all
 	acked      bb.Generation // the generation that was acknowledged here
 	entry      *bb.Entry     // nil: this node finds no entry of the file
-	home       bb.NodeID
+	owner      bb.NodeID
 	second     bb.NodeID
 	node, asks bb.NodeID // this one, and the requesting one
 }
 
 // counts reports whether the bytes may be the only copy, or a copy that the namespace relies on.
-// The home of a file decides about its second copy. All of a file is discarded only after its
+// The owner of a file decides about its second copy. All of a file is discarded only after its
 // removal. Without an entry, content that was acknowledged here is not dropped for less. The
 // namespace may have forgotten it.
 func (x *discarded) counts() bool {
@@ -83,7 +83,7 @@ func (x *discarded) counts() bool {
 	if state != bb.StateDirty && state != bb.StateOpen {
 		return false
 	}
-	return x.home == x.node || x.second == x.node && x.asks != x.home
+	return x.owner == x.node || x.second == x.node && x.asks != x.owner
 }
 
 // Discard notifies another node in the background that a generation (0: all) does not

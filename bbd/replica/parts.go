@@ -15,7 +15,7 @@ import (
 // A file of many extents is described by more than one message can hold. Its second copy is sent in
 // parts. The bytes lie in segments that the sender leases, the second node keeps the descriptions,
 // and the last part makes it commit all of them in one step. Until then it has its former content,
-// and nothing if it had nothing. A part of a file does not pass for the file when its home is lost.
+// and nothing if it had nothing. A part of a file does not pass for the file when its owner is lost.
 const (
 	// maxExtents bounds the extents of one message: 50 bytes each at most.
 	maxExtents = 16 << 10

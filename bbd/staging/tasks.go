@@ -186,7 +186,7 @@ func (v *Service) InTask(l *ops.Lease, b Buffer, c access.Caller) (ops.Tally, er
 		report, _ := stage.InFound(l.Context(), s.remote, found, s, stage.InOptions{Options: o, Codec: s.b.Spec().Codec})
 		return report
 	})
-	if err := s.sendHome(l, t.In, &report); err != nil {
+	if err := s.sendToOwners(l, t.In, &report); err != nil {
 		return ops.Tally{}, err
 	}
 	return tallyOfReport(&report), nil
@@ -225,9 +225,9 @@ func (s *job) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
 	return tallyOfOdd(odd), err
 }
 
-// sendHome makes tasks of the files that take the place of dirty ones whose homes are other nodes.
+// sendToOwners makes tasks of the files that take the place of dirty ones whose owners are other nodes.
 // Only these can replace them.
-func (s *job) sendHome(l *ops.Lease, found []stage.Found, report *stage.Report) error {
+func (s *job) sendToOwners(l *ops.Lease, found []stage.Found, report *stage.Report) error {
 	p, left := s.of.newPlanner(l.Operation.ID), report.Failures[:0:0]
 	targets := make(map[string]stage.Found, len(found))
 	for _, f := range found {
@@ -278,7 +278,7 @@ func (v *Service) OutTask(l *ops.Lease, b Buffer, c access.Caller) (ops.Tally, e
 	return tallyOfReport(&report), nil
 }
 
-// planOut walks the tree, and assigns each file to its home. Of a home that does not
+// planOut walks the tree, and assigns each file to its owner. Of an owner that does not
 // answer, clean files go to any node, and the others cannot be copied.
 func (s *job) planOut(l *ops.Lease, source, name string) (t ops.Tally, err error) {
 	ctx, p, found := l.Context(), s.of.newPlanner(l.Operation.ID), false

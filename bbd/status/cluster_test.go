@@ -11,8 +11,8 @@ import (
 // the buffers that the user may enter.
 func TestHoldings(t *testing.T) {
 	t.Parallel()
-	file := func(home, second bb.NodeID, size int64, state bb.State) *bb.Entry {
-		e := &bb.Entry{Type: bb.TypeFile, Size: size, Generation: 2, Holders: []bb.NodeID{home}}
+	file := func(owner, second bb.NodeID, size int64, state bb.State) *bb.Entry {
+		e := &bb.Entry{Type: bb.TypeFile, Size: size, Generation: 2, Holders: []bb.NodeID{owner}}
 		if second != "" {
 			e.Holders = append(e.Holders, second)
 		}

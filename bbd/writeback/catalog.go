@@ -231,7 +231,7 @@ func (j *flushJob) Uncompressed() bool { return j.entry.Type == bb.TypeSymlink }
 // is not declared dead sooner after the last gossip from it.
 const currentFor = time.Second
 
-// Current checks again whether this node is the file's home, if much time has passed, since this
+// Current checks again whether this node is the file's owner, if much time has passed, since this
 // process may have been stopped, or cut off, for all of it (reconcile.go).
 func (j *flushJob) Current(ctx context.Context) error {
 	if j.b.o.Cluster == nil || time.Since(j.looked) < currentFor {
@@ -302,7 +302,7 @@ func (b *Buffer) becameClean(ctx context.Context, e *bb.Entry, path string) erro
 	return nil
 }
 
-// late is the end of a flush of a file that was declared lost meanwhile. Its home is the
+// late is the end of a flush of a file that was declared lost meanwhile. Its owner is the
 // node that declared it. It may have been renamed too, which held no flush of this node.
 func (b *Buffer) late(ctx context.Context, e *bb.Entry, path string) {
 	b.o.Log.Warn("a file that was declared lost has been flushed after all", "path", b.address(path), "file", e.File, "generation", e.Generation)

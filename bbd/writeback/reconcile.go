@@ -21,7 +21,7 @@ import (
 
 // A daemon that was declared dead may be alive: cut off, or stopped for a while. The namespace
 // refuses its later changes there. The store does not refuse them. Neither a rename over a file nor
-// the PUT of an object has the condition "only if I am its home still", so that a flush that it
+// the PUT of an object has the condition "only if I am its owner still", so that a flush that it
 // began before may end at any time later, and put older bytes in the place of newer ones. A check
 // before a write cannot prevent that, only make it rare. Before a flush begins, before a flush that
 // took long renames its object into place, and before each attempt at a rename or removal, the
@@ -44,7 +44,7 @@ import (
 // last writer is the owner, and the bytes are its own, checked as with every flush. That is true
 // however late the write was, and after any renames and removals meanwhile. It needs the late
 // daemon to run and send the request, or to be started again while it still holds the file's bytes
-// (ReconcileStale). And it needs the home to have the bytes: content that was evicted, and replaced
+// (ReconcileStale). And it needs the owner to have the bytes: content that was evicted, and replaced
 // on the store after that, is gone, and is reported lost.
 
 // doubts are the names under which the store has to be looked at.
@@ -225,7 +225,7 @@ func (b *Buffer) reconcileAt(ctx context.Context, node bb.NodeID, what Doubt) er
 }
 
 // ReconcileHere compares the store with those clean files at a path, or below it, whose
-// home this node is.
+// owner this node is.
 func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 	if b.files.Spec().Backing == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Unrecorded returns the store's content of a dirty file if that is all of it, since its home may
+// Unrecorded returns the store's content of a dirty file if that is all of it, since its owner may
 // have died between the end of the flush and its record. Nil if it is not.
 func (b *Buffer) Unrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error) {
 	if b.files.Spec().Backing == "" {

@@ -297,8 +297,8 @@ func TestEnqueue(t *testing.T) {
 }
 
 // flushed returns the entry of a file that is on the store by its entry.
-func flushed(home bb.NodeID) bb.Entry {
-	return changed(file(home), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5, ETag: "tag"}) })
+func flushed(owner bb.NodeID) bb.Entry {
+	return changed(file(owner), func(e *bb.Entry) { e.SetFlushed(bb.Flushed{Generation: 5, ETag: "tag"}) })
 }
 
 // TestReconcileAlone: a daemon that is alone owns a file all the same whose entry names the node that it had

@@ -109,11 +109,11 @@ const (
 	Type_TYPE_TXN_LIST       Type = 76 // BufferName → Txns: those that this user may see, the newest first
 	// Between daemons.
 	Type_TYPE_HOLD         Type = 60 // Hold → Empty (MORE), and an Empty when it was cancelled: flushes rest in between
-	Type_TYPE_TAKE         Type = 61 // Take → Empty: become the home of a file
+	Type_TYPE_TAKE         Type = 61 // Take → Empty: become the owner of a file
 	Type_TYPE_DISCARD      Type = 62 // Discard → Empty: forget bytes that do not count any more
 	Type_TYPE_REPLICATE    Type = 63 // Replicate (data: the bytes) → Empty
 	Type_TYPE_RECHECK      Type = 64 // Recheck → Empty: check the store's content
-	Type_TYPE_PLACE_RENAME Type = 65 // PlaceRename → Empty: of a transaction's file, by the file's home
+	Type_TYPE_PLACE_RENAME Type = 65 // PlaceRename → Empty: of a transaction's file, by the file's owner
 	Type_TYPE_PLACE_REMOVE Type = 66 // PlaceRemove → Empty
 	Type_TYPE_NAMES        Type = 67 // Names → NamesReply: to the owner of a namespace's log
 )
@@ -6229,7 +6229,7 @@ func (x *Hold) GetFreeze() bool {
 }
 
 // Take moves a file to the answering daemon: it fetches the bytes and becomes its home.
-// Replica: the file's home is gone, and the answering daemon has the second copy.
+// Replica: the file's owner is gone, and the answering daemon has the second copy.
 type Take struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`

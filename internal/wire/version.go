@@ -11,7 +11,7 @@ import (
 // The versions of the control protocol that this release supports. A session uses the newest that both sides
 // support (Welcome.version). Without one in common there is none.
 //
-//	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
+//	1  buffers, files, leases, drains and stages; between the daemons of a cluster: owners,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
 //	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
 //	   lifetimes of batch jobs; transactions; symbolic links, FIFOs and sockets; extended

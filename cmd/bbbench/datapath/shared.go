@@ -74,7 +74,7 @@ func Shared(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) 
 		What: "N-to-1: one shared file against a file each", Goal: report.Goal{Text: "published"},
 		Limit:  measure.Of(what+"to a file each", measure.BytesPerSecond, own),
 		Result: measure.Of(what+"interleaved in one file", measure.BytesPerSecond, one),
-		Notes:  []string{"one daemon: writers on other nodes send their bytes to the file's home besides (row 5)"},
+		Notes:  []string{"one daemon: writers on other nodes send their bytes to the file's owner besides (row 5)"},
 	}}, nil
 }
 

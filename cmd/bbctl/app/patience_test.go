@@ -12,7 +12,7 @@ func TestWaitLine(t *testing.T) {
 		want string // a part; "": nothing is printed
 	}{
 		{"bbctl buffer create", []string{"b"}, "another node"},
-		{"bbctl stage-in", []string{"s3://bucket/in", "bb://b/"}, "asks s3://bucket/in"},
+		{"bbctl stage-in", []string{"s3://bucket/in", "bb://b/"}, "uses s3://bucket/in"},
 		{"bbctl ls", []string{"bb://b"}, "another node"},
 		{"bbctl put", []string{"-", "bb://b/f"}, ""},
 		{"bbctl events", nil, ""},

@@ -319,7 +319,7 @@ func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile,
 }
 
 // isNew reports whether a file is one that this mount has created, when the answer was lost:
-// nobody has written to it, and its owner is this user and its home this node.
+// nobody has written to it, and its user is this one and its owner this node.
 func (f *FS) isNew(ctx context.Context, p string) bool {
 	e, err := f.b.Stat(ctx, p)
 	return err == nil && !e.IsDir() && e.Size == 0 && e.UID == f.self.Uid &&
