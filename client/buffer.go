@@ -56,7 +56,7 @@ func (b *Buffer) Name() string { return b.name }
 
 // source is where readers find the buffer's files.
 func (b *Buffer) source() reader.Source {
-	return reader.Source{Conn: b.c.conn, Buffer: b.name, Regions: &b.c.atlas, Staged: b.c.staged, VerifyAll: b.c.o.VerifyAll}
+	return reader.Source{Conn: b.c.conn, Buffer: b.name, Regions: &b.c.regions, Staged: b.c.staged, VerifyAll: b.c.o.VerifyAll}
 }
 
 // address is bb://BUFFER/path, for messages.

@@ -60,11 +60,11 @@ type User struct{ UID, GID uint32 }
 // after which it commits of itself, and leases of up to 8 MiB that files share. A reader keeps up
 // to 4 MiB of partly read extents, and fetches as much ahead.
 type Client struct {
-	o      Options
-	conn   *session.Connection
-	atlas  region.Map
-	staged *remote.Staging
-	spaces *lease.Pools
+	o       Options
+	conn    *session.Connection
+	regions region.Map
+	staged  *remote.Staging
+	spaces  *lease.Pools
 
 	mu struct {
 		sync.Mutex
@@ -77,12 +77,12 @@ type Client struct {
 // tried. It does not wait for a daemon to come.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{o: o, staged: remote.NewStaging(writer.MaxStaged + 2*lease.MaxRemote)}
-	c.spaces = lease.NewPools(&c.atlas, c.staged)
+	c.spaces = lease.NewPools(&c.regions, c.staged)
 	c.mu.files = make(map[*File]struct{})
 	conn, err := session.Connect(ctx, &session.Options{
 		Address: o.Address, Name: o.Name, Logger: o.Logger, KeyFile: o.KeyFile, RetryFor: o.RetryFor,
 		TokenFile: o.TokenFile, CA: o.CA, Cert: o.Cert, Key: o.Key, User: (*session.User)(o.User),
-	}, c.atlas.Sweep)
+	}, c.regions.Sweep)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (c *Client) Close() error {
 		f.release()
 	}
 	c.spaces.Close()
-	c.atlas.Close()
+	c.regions.Close()
 	return nil
 }
 

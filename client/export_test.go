@@ -12,4 +12,4 @@ func (f *File) Reader() *reader.Reader { return f.r }
 
 func (f *File) Writer() *writer.Writer { return f.w }
 
-func (c *Client) Regions() *region.Map { return &c.atlas }
+func (c *Client) Regions() *region.Map { return &c.regions }

@@ -182,7 +182,7 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 	return list, nil
 }
 
-// fileInfo is an entry as package fs sees it.
+// fileInfo is an entry in the form of package fs.
 type fileInfo struct{ e *Entry }
 
 // Name returns the last name of the path, or "." for the root.

@@ -234,7 +234,7 @@ func (fl *flight) put(job upload.Job, store backing.Store) outcome {
 	return out
 }
 
-// watch is the flight as its upload sees it.
+// watch is the part of the flight that its upload uses.
 type watch flight
 
 func (w *watch) Progress()        { (*flight)(w).progress() }

@@ -97,7 +97,7 @@ func (m *Meta) sharedNamespace(ctx context.Context, b *bb.Buffer, in keptIn) (*t
 	return s.tree, nil
 }
 
-// claimNew has this daemon own the log of a buffer that it has made. The others do not know of it yet.
+// claimNew has this daemon own the log of a buffer that it has made. The others do not have it yet.
 func (m *Meta) claimNew(ctx context.Context, b *bb.Buffer, in keptIn) {
 	if err := m.openShared(b, in).shared.Claim(ctx); err != nil {
 		m.log.Warn("the log of a new buffer has no owner yet", "buffer", b.Name, "err", err)

@@ -14,13 +14,13 @@ import (
 )
 
 // Slurm 22.05 saves the state of jobs every 5 seconds, and that of burst buffers every 30. A
-// slurmctld that is killed in between finds a job "staging-in" when it is started again,
-// without a record of its buffer: it treats the job as one whose hooks run, and starts none.
-// The same holds for a job that waits for the teardown of its last run. And a slurmctld that
-// is started again begins the hooks of all jobs at once, of which slurmscriptd may hand one the
-// pipe of another: it notices the end of that one only when both have ended. Nothing but
-// scancel ends the first case, and Slurm reports none of them. A process that sees that no hook is
-// at work for a job can cancel it:
+// slurmctld that is killed in between finds a job "staging-in" when it is started again, without a
+// record of its buffer: it treats the job as one whose hooks run, and starts none. The same holds
+// for a job that waits for the teardown of its last run. And a slurmctld that is started again
+// begins the hooks of all jobs at once, of which slurmscriptd may hand one the pipe of another: it
+// notices the end of that one only when both have ended. Nothing but scancel ends the first case,
+// and Slurm reports none of them. A process that finds that no hook is at work for a job can cancel
+// it:
 //
 //	folder/JOB.at    a lock that each hook holds while it works for the job. In it stands the
 //	                 key of the job's latest lifetime, from before setup opens that

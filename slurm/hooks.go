@@ -152,7 +152,7 @@ func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) 
 }
 
 // LatestOf returns the latest of a run's lifetimes, by the run's key (RunKey). It returns
-// ErrNotFound if it has none. It asks for each by its key. There may be a week's of other jobs.
+// ErrNotFound if it has none. It requests each by its key. There may be a week's of other jobs.
 func LatestOf(ctx context.Context, c *client.Client, run string) (l admin.Lifetime, err error) {
 	for n := 1; ; n++ {
 		next, err := admin.LifetimeByKey(ctx, c, attemptKey(run, n))

@@ -30,7 +30,7 @@ type Flow struct {
 // Plan has whether a job's buffer will fit, and the time that its data will need. A figure that
 // was not measured is nil: nothing is guessed.
 type Plan struct {
-	Capacity int64  `json:"capacity"` // bytes that the job asks for; 0: no limit of its own
+	Capacity int64  `json:"capacity"` // bytes that the job requests; 0: no limit of its own
 	Pool     string `json:"pool"`
 	Total    int64  `json:"total"` // bytes of the pool
 	Free     int64  `json:"free"`  // now

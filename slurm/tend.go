@@ -28,7 +28,7 @@ type Pool struct {
 // requests are forbidden.
 const poolsFile = "pools.json"
 
-// Pools asks the daemons how much there is, and writes it where slurm_bb_pools finds it. Bytes
+// Pools requests the capacity from the daemons, and writes it where slurm_bb_pools finds it. Bytes
 // promised to jobs count as used whether they have written yet or not. Others' bytes in memory
 // count too.
 func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {

@@ -95,7 +95,7 @@ func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) er
 	defer why(nil)
 	var said bb.NodeID
 	for {
-		e := c.stranger()
+		e := c.incompatible()
 		if e == nil {
 			return nil
 		}
@@ -112,8 +112,8 @@ func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) er
 	}
 }
 
-// stranger returns why this daemon does not work with one that serves, or nil if there is none.
-func (c *Cluster) stranger() *bb.Error {
+// incompatible returns why this daemon does not work with one that serves, or nil if there is none.
+func (c *Cluster) incompatible() *bb.Error {
 	for _, m := range c.members.Members() {
 		if e := c.Refusal(&m); e != nil && Serving(m.State) && m.State != gossip.Starting {
 			return e

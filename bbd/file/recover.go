@@ -50,9 +50,9 @@ func (f *File) expireLater() {
 	})
 }
 
-// comeBack is how long a drain leaves files open whose writers lost their daemon:
+// reconnectGrace is how long a drain leaves files open whose writers lost their daemon:
 // those that are alive come back within it.
-const comeBack = 2 * time.Second
+const reconnectGrace = 2 * time.Second
 
 // CloseAbandoned closes the files that recovery found open and whose writers did not come back.
 func (s *Files) CloseAbandoned(ctx context.Context) error {
@@ -64,7 +64,7 @@ func (s *Files) CloseAbandoned(ctx context.Context) error {
 			continue
 		}
 		select {
-		case <-time.After(time.Until(s.o.Since.Add(comeBack))):
+		case <-time.After(time.Until(s.o.Since.Add(reconnectGrace))):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -75,8 +75,8 @@ type Tracker struct {
 // sweptDir is a directory that was looked at for a job.
 type sweptDir struct{ job, root, dir string }
 
-// New reads which instances this state folder has had, and adds the present one.
-// That one life at a time has the folder, its lock sees to.
+// New reads which instances this state folder has had, and adds the present one. Its lock keeps the
+// folder to one life at a time.
 func New(ctx context.Context, o Options) *Tracker {
 	u := &Tracker{o: o, ctx: ctx, earlier: make(map[bb.InstanceID]bool)}
 	u.mu.swept = make(map[sweptDir]bool)

@@ -100,7 +100,7 @@ func stillUnexplained(left []fate.Unexplained, suspects map[suspect]int64) []fat
 	})
 }
 
-// note remembers the bytes that no entry explains, for status, and publishes those that are new among them.
+// note records the bytes that no entry explains, for status, and publishes those that are new among them.
 func (b *Buffer) note(left []fate.Unexplained) {
 	b.mu.Lock()
 	before := b.mu.unexplained

@@ -59,14 +59,14 @@ type Session struct {
 
 // identity is the client's identity, from the handshake on.
 type identity struct {
-	caller access.Caller
-	token  *wire.TokenClaims // it may do only the operations of the token; nil: all that caller may
-	client string
-	speaks uint32 // the version of the protocol
-	pid    int32
-	local  bool      // it came over the unix socket
-	peer   bb.NodeID // the daemon that is the client; "": none
-	pulse  bool      // it requests pulses of this daemon
+	caller  access.Caller
+	token   *wire.TokenClaims // it may do only the operations of the token; nil: all that caller may
+	client  string
+	version uint32 // the version of the protocol
+	pid     int32
+	local   bool      // it came over the unix socket
+	peer    bb.NodeID // the daemon that is the client; "": none
+	pulse   bool      // it requests pulses of this daemon
 }
 
 // ID returns the session's number, which no other session of this server has had.
@@ -206,7 +206,7 @@ func (s *Session) start(in *wire.Reader, head wire.Header, message []byte) error
 		return &wire.FrameError{Reason: fmt.Sprintf("%v holds no such message: %v", head.Type, err)}
 	}
 	s.server.o.Events.Request(head.Type)
-	err := wire.Speakable(s.speaks, s.client, head.Type, m)
+	err := wire.Speakable(s.version, s.client, head.Type, m)
 	if err == nil {
 		err = s.permits(h, head.Type, m)
 	}
@@ -262,7 +262,7 @@ func (s *Session) handshake(in *wire.Reader) error {
 		return s.refused
 	}
 	theirs, common := wire.Side{Name: hello.Client, Versions: wire.Versions{Min: hello.MinVersion, Max: hello.MaxVersion}}, false
-	if s.speaks, common = wire.Own().Common(theirs.Versions); !common {
+	if s.version, common = wire.Own().Common(theirs.Versions); !common {
 		err := wire.NoCommon("handshake", hello.Client, theirs, s.server.side())
 		r.Fail(err)
 		return err
@@ -286,7 +286,7 @@ func (s *Session) handshake(in *wire.Reader) error {
 func (s *Session) welcome() *wire.Welcome {
 	o := &s.server.o
 	m := &wire.Welcome{
-		Version: s.speaks, Node: string(o.Node), Server: "bbd " + o.Version,
+		Version: s.version, Node: string(o.Node), Server: "bbd " + o.Version,
 		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(o.Limits.InFlight),
 		Uid: s.caller.UID, Gid: s.caller.GIDs[0],
 	}

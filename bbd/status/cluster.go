@@ -22,7 +22,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Node is one node of the cluster, as the answering daemon sees it.
+// Node is one node of the cluster, from the view of the answering daemon.
 type Node struct {
 	Node    bb.NodeID `json:"node"`
 	State   string    `json:"state"` // as gossip has it; unknown: entries name the node, and gossip does not

@@ -206,7 +206,7 @@ type flushJob struct {
 	kept   xattr.List
 }
 
-// Kept notes what the store has of the file's extended attributes.
+// Kept notes the file's extended attributes that the store has.
 func (j *flushJob) Kept(xattrs xattr.List) { j.kept = xattrs }
 
 // Path returns where the file lies in the buffer, which is its name in the store.

@@ -82,7 +82,7 @@ func (o *options) fuse() *fusefs.Options {
 			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
 			FsName: "bb://" + o.buffer, Name: mounts.Subtype,
 			MaxWrite: maxRequest, MaxReadAhead: maxRequest, MaxBackground: maxBackground,
-			// No file has setuid, setgid or capabilities. Without this the kernel asks for the attribute with the
+			// No file has setuid, setgid or capabilities. Without this the kernel requests the attribute with the
 			// capabilities before each write.
 			ExtraCapabilities: fuse.CAP_HANDLE_KILLPRIV_V2,
 		},

@@ -80,7 +80,7 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 	return append(append(b, text...), '\n'), nil
 }
 
-// bounded returns names that fit a line beside a path, whatever bytes they are of. "…" stands for the others.
+// bounded returns names that fit a line beside a path, of any bytes. "…" stands for the others.
 func bounded(names []string) []string {
 	room := MaxLine / 16
 	for i, name := range names {

@@ -61,7 +61,7 @@ type Attributed interface {
 	Attrs() *backing.Attrs
 }
 
-// Keeper is a Job that needs to know what the store has kept of its file's extended attributes.
+// Keeper is a Job that is called with the extended attributes that the store has kept of its file.
 type Keeper interface {
 	// Kept is called before Done.
 	Kept(xattrs xattr.List)

@@ -81,8 +81,8 @@ const LostAndFound = ".lost+found/"
 // Problem is why a file could not be read.
 type Problem string
 
-// Lost is the error that names a loss. Any other error says that an acknowledged file
-// cannot be read.
+// Lost is the error that names a loss. Any other error means that an acknowledged file cannot be
+// read.
 const Lost Problem = "lost"
 
 // Found is an observer's finding under a name.

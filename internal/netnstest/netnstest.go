@@ -1,5 +1,5 @@
 // Package netnstest gives tests real separate hosts: network namespaces, each with one interface on
-// a common switch, whose links can be cut, slowed and made lossy. It knows networks and processes
+// a common switch, whose links can be cut, slowed and made lossy. It handles networks and processes
 // alone, not the programs on the hosts. The hosts share one machine in everything else: files, unix
 // sockets, shared memory, process ids and clocks.
 //
@@ -248,8 +248,8 @@ func (c *Cluster) cut(whether func(from, to int, was bool) bool) {
 // Command is exec.Command of a process on the host. The process has the host's network
 // and everything else of the test process, whose end it does not survive.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
-	// nsenter execs: the process has the id that the caller sees. ip netns exec would
-	// make a mount namespace, too, in which other daemons' mounts are not seen.
+	// nsenter execs: the process has the id of the caller's view. ip netns exec would make a mount
+	// namespace, too, in which other daemons' mounts are not seen.
 	cmd := exec.Command("nsenter", append([]string{"--net=" + filepath.Join(folder, h.namespace()), "--", name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd

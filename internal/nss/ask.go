@@ -1,4 +1,4 @@
-// Package nss asks the system's user database: for the groups of a user, and for the numbers of
+// Package nss queries the system's user database for the groups of a user, and for the numbers of
 // users and groups. A static binary reads /etc/passwd and /etc/group alone, so the system's own
 // programs are run, which read LDAP and every other source of nsswitch.conf(5). A constant bounds the
 // wait for an answer. The package never decides the rights of a user.

@@ -130,7 +130,7 @@ func (a answer) then(id uint32, err error, now time.Time) answer {
 // nameWithin is how long the system may take for one name.
 const nameWithin = 5 * time.Second
 
-// find searches a name in the file, which needs no process, and then asks the system.
+// find searches a name in the file, which needs no process, and then queries the system.
 func find(q query, within time.Duration) (uint32, error) {
 	text, err := os.ReadFile(q.in.file)
 	if err == nil {

@@ -128,7 +128,7 @@ func (c *deviceCalls) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	return uint32(len(data)), fuse.OK
 }
 
-// Fsync is what the loop device makes of a flush of the write cache.
+// Fsync is the loop device's form of a flush of the write cache.
 func (c *deviceCalls) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	c.drive.flush()
 	return fuse.OK

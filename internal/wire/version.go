@@ -29,8 +29,8 @@ import (
 //
 // A release supports its version and the one before, so that a cluster can be upgraded one daemon after the other.
 // MinVersion follows MaxVersion one behind at the earliest. The one-sided fabrics have versions of their own:
-// Welcome offers a session only those that its version knows. Common work of all daemons of a cluster is done as
-// the oldest of them can (bbd/cluster/version.go). Records that outlive a daemon have rules of their own
+// Welcome offers a session only those that its version has. Common work of all daemons of a cluster is done as the
+// oldest of them can (bbd/cluster/version.go). Records that outlive a daemon have rules of their own
 // (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
 const (
 	MinVersion = 1

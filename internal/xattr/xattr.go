@@ -134,7 +134,7 @@ func (x List) Unstored() (names []string) {
 	return names
 }
 
-// Check refuses what is malformed or over a bound.
+// Check refuses changes that are malformed or over a bound.
 func (x List) Check() error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "xattr", "", why) }
 	if len(x) > MaxTotal {
@@ -171,7 +171,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Op is what an Change does.
+// Op is the kind of a Change.
 type Op uint8
 
 // The operations.

@@ -43,9 +43,9 @@ type Options struct {
 	// Name is the server's name in its cluster, and must stay the same once Dir was made. Default
 	// "forebay". A cluster's server needs one of its own.
 	Name string
-	// Listen is the address, host:port with port 0 for any free one, on which others
-	// may connect. "" for none: then only InProcessConn reaches the server. One that is
-	// not on loopback needs Key, or TLS that asks clients for certificates.
+	// Listen is the address, host:port with port 0 for any free one, on which others may connect.
+	// "" for none: then only InProcessConn reaches the server. One that is not on loopback needs
+	// Key, or TLS that requires certificates of clients.
 	Listen string
 	// Advertise is the address of Listen for clients that are connected elsewhere in the cluster,
 	// host:port. "": the addresses of this node's interfaces.

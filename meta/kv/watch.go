@@ -17,9 +17,8 @@ const (
 	watchWaiting = 1024 // changes that have not been looked at
 )
 
-// watch is called with every record whose key matches a filter, deleted ones too, and from
-// then on with each that changes. It sees the revisions of a key in their order, but not
-// every one of them.
+// watch is called with every record whose key matches a filter, deleted ones too, and from then on
+// with each that changes. It gets the revisions of a key in their order, but not every one of them.
 type watch struct {
 	b      *Bucket
 	filter string

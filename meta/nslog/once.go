@@ -229,7 +229,7 @@ func remember(b *owner.Round, id ID, r *result) error {
 	return nil
 }
 
-// outcomeOf returns what is stored of the answer to a change.
+// outcomeOf returns the stored part of the answer to a change.
 func outcomeOf(r *result) (o record.Outcome, err error) {
 	for _, revision := range r.revisions {
 		o = append(o, record.Effect{Key: record.OtherKey(""), Revision: revision})

@@ -460,7 +460,7 @@ func (e *Engine) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(
 	return e.ScanAll(ctx, fn)
 }
 
-// Confirm returns when the log is found to have what it had acknowledged.
+// Confirm returns when the log is found to have all that it had acknowledged.
 func (e *Engine) Confirm(ctx context.Context) error { return e.owner.Confirm(ctx, e.o.Buffer) }
 
 // Covers reports whether all changes are known since a revision of an entry: see the package's comment.

@@ -24,7 +24,7 @@
 //	           ── revoked ──────────────────▶  deregisters, returns
 //
 // A peer that does not answer in time loses its connection, and with its endpoint the way to any
-// memory. So a well-behaved initiator learns the reason of every refusal without the fabric's
+// memory. So a well-behaved initiator receives the reason of every refusal without the fabric's
 // help, and the fabric's own checks (a key that fits, access, bounds) are left for the other
 // initiators.
 //

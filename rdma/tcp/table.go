@@ -46,7 +46,7 @@ func newTable(depth, chunk int) *table {
 	return t
 }
 
-// add takes in an operation. The caller sees to it that there are never more than depth.
+// add takes in an operation. The caller ensures that there are never more than depth.
 func (t *table) add(op rdma.Op, q *rdma.Queue) {
 	if len(t.free) == 0 {
 		t.free = append(t.free, uint32(len(t.ops)))

@@ -50,7 +50,7 @@ type Options struct {
 
 // Request is the content of the directives of one script.
 type Request struct {
-	Job      *JobBuffer // nil: the job wants no buffer of its own
+	Job      *JobBuffer // nil: the job has no buffer of its own
 	Uses     []Use      // buffers that outlive jobs, and that this one uses
 	Creates  []Creation
 	Destroys []Destruction
@@ -90,13 +90,13 @@ type BufferOptions struct {
 // Use names a buffer that outlives jobs and that the job uses.
 type Use struct{ Name string }
 
-// Creation asks for a buffer that outlives the job.
+// Creation requests a buffer that outlives the job.
 type Creation struct {
 	Name string // which is the buffer's
 	BufferOptions
 }
 
-// Destruction asks that a buffer that outlives jobs ends with this job.
+// Destruction requests that a buffer that outlives jobs ends with this job.
 type Destruction struct {
 	Name  string
 	Hurry bool // even if something in it is not on its store

@@ -43,7 +43,7 @@ func showJob(ctx context.Context, job string) (slurmctl.Job, error) {
 	return slurmctl.Find(text, job)
 }
 
-// askJob asks slurmctld for a job, and its script if it has one.
+// askJob queries slurmctld for a job, and its script if it has one.
 func askJob(ctx context.Context, job string) (slurmctl.Job, []byte, error) {
 	j, err := showJob(ctx, job)
 	switch {

@@ -86,8 +86,8 @@ func ReadEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// wants reports whether a job asked for a feature. The expression may be of any shape: the
-// feature's word in it counts.
+// wants reports whether a job requests a feature. The expression may be of any shape: the feature's
+// word in it counts.
 func (e *Env) wants(feature string) bool {
 	word := func(r rune) bool { return strings.ContainsRune("&|,[]()*:!", r) }
 	return feature != "" && slices.Contains(strings.FieldsFunc(e.Features, word), feature)

@@ -20,7 +20,7 @@ import (
 // Dial connects to the node's daemon.
 type Dial func(ctx context.Context, retry time.Duration) (*client.Client, error)
 
-// Prolog opens the buffer that a job asks for, joins its stage-in, and writes the files of its
+// Prolog opens the buffer that a job requests, joins its stage-in, and writes the files of its
 // tasks. An error needs an administrator. It takes the node out of service. A fault of the job
 // itself, or of its store, holds the job, with the reason.
 func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {

@@ -17,7 +17,7 @@ import (
 // Watch keeps the daemons' records of jobs in step with slurmctld until ctx ends. It reports the ends of
 // jobs whose time limit was changed, warns jobs whose buffer will not be on its store by then, and ends
 // the lifetimes of jobs without a record. It may run on any number of nodes: the one whose daemon is the
-// first that is ready does it, and asks slurmctld only while jobs have buffers.
+// first that is ready does it, and queries slurmctld only while jobs have buffers.
 func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error {
 	w := watcher{c: c}
 	var failed error

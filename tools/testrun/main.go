@@ -9,7 +9,7 @@
 // the durability oracle, a data race, and a program that ended early are never repeated.
 //
 // With -only FILE, the tests that the file names run and no others, of the packages that it names, in the
-// file's order. What takes longest ends last, so it begins first. It fails when one of them did not pass: a
+// file's order. The longest test ends last, so it begins first. It fails when one of them did not pass: a
 // name that is gone is no test that passed.
 //
 //	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…

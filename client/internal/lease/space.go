@@ -50,11 +50,11 @@ const (
 // files that this client writes there. It requests the next lease before the present one is used
 // up. It may be used concurrently.
 type Pool struct {
-	atlas  *region.Map
-	staged *remote.Staging
-	buffer string
-	tier   bb.Tier     // where the bytes belong
-	tiered atomic.Bool // the files of the buffer belong in more than one tier
+	regions *region.Map
+	staged  *remote.Staging
+	buffer  string
+	tier    bb.Tier     // where the bytes belong
+	tiered  atomic.Bool // the files of the buffer belong in more than one tier
 
 	mu struct {
 		sync.Mutex
@@ -121,8 +121,8 @@ type poolKey struct {
 
 // Pools are those of one client. They may be used concurrently.
 type Pools struct {
-	atlas  *region.Map
-	staged *remote.Staging
+	regions *region.Map
+	staged  *remote.Staging
 
 	mu struct {
 		sync.Mutex
@@ -132,7 +132,7 @@ type Pools struct {
 }
 
 func NewPools(a *region.Map, g *remote.Staging) *Pools {
-	sps := &Pools{atlas: a, staged: g}
+	sps := &Pools{regions: a, staged: g}
 	sps.mu.spaces = make(map[poolKey]*Pool)
 	return sps
 }
@@ -147,7 +147,7 @@ func (sps *Pools) Pool(buffer string, tier bb.Tier) (*Pool, error) {
 	key := poolKey{buffer, tier}
 	sp := sps.mu.spaces[key]
 	if sp == nil {
-		sp = &Pool{atlas: sps.atlas, staged: sps.staged, buffer: buffer, tier: tier}
+		sp = &Pool{regions: sps.regions, staged: sps.staged, buffer: buffer, tier: tier}
 		sps.mu.spaces[key] = sp
 	}
 	return sp, nil
@@ -486,7 +486,7 @@ func (sp *Pool) newLease(g *grant) (*lease, error) {
 	if !g.session.Welcome.MapRegions {
 		return sp.newFarLease(g)
 	}
-	r, err := sp.atlas.Acquire(m.Region)
+	r, err := sp.regions.Acquire(m.Region)
 	if err != nil {
 		g.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
 		return nil, err

@@ -27,15 +27,15 @@ type Map struct {
 // Region is one mapped region file. It stays mapped as long as it has a user, and
 // after that while the file exists and the client is not closed.
 type Region struct {
-	atlas *Map
-	id    uint64
-	path  string
-	is    fileID
-	File  *os.File // open as long as it is mapped: locks of leases are on it
-	Mem   []byte
+	regions *Map
+	id      uint64
+	path    string
+	is      fileID
+	File    *os.File // open as long as it is mapped: locks of leases are on it
+	Mem     []byte
 
-	users int  // guarded by atlas.mu
-	stale bool // guarded by atlas.mu: not in the atlas any more
+	users int  // guarded by regions.mu
+	stale bool // guarded by regions.mu: not in the map any more
 }
 
 type fileID struct{ dev, ino uint64 }
@@ -50,7 +50,7 @@ func (a *Map) Acquire(m *wire.Region) (*Region, error) {
 	if err != nil {
 		return nil, &bb.Error{Kind: bb.Unavailable, Op: "map", Path: m.Path, Err: err}
 	}
-	r.atlas = a
+	r.regions = a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.maps == nil {
@@ -122,16 +122,16 @@ func (r *Region) unmap() {
 
 // Release ends one use.
 func (r *Region) Release() {
-	r.atlas.mu.Lock()
-	defer r.atlas.mu.Unlock()
+	r.regions.mu.Lock()
+	defer r.regions.mu.Unlock()
 	if r.users--; r.users == 0 && r.stale {
 		r.unmap()
 	}
 }
 
-// retire takes a region out of the atlas. Its last user unmaps it. The atlas is locked.
+// retire takes a region out of the map. Its last user unmaps it. The map is locked.
 func (r *Region) retire() {
-	delete(r.atlas.mu.maps, r.id)
+	delete(r.regions.mu.maps, r.id)
 	if r.stale = true; r.users == 0 {
 		r.unmap()
 	}

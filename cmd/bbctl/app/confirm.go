@@ -25,8 +25,8 @@ func Refused(op, path string) error {
 	return &client.Error{Kind: client.ErrCancelled, Op: op, Path: path, Err: errors.New("cancelled: nothing was changed")}
 }
 
-// ConfirmUnsaved asks the user before files go that the store has not, at a path and below it.
-// Without a terminal, or without such files, there is no question.
+// ConfirmUnsaved asks the user before it removes files that are not on the store, at a path and
+// below it. Without a terminal, or without such files, there is no question.
 func (a *App) ConfirmUnsaved(ctx context.Context, op string, at Found) error {
 	if !a.Interactive() {
 		return nil

@@ -360,7 +360,7 @@ func reach(address string) error {
 	return err
 }
 
-// nodeFindings look at the cluster as the daemon sees it, and at how its members are reached.
+// nodeFindings check the cluster from the daemon's view, and how its members are reached.
 func nodeFindings(nodes []admin.Node, self string, reach func(string) error) []finding {
 	var all []finding
 	own := ""

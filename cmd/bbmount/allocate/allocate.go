@@ -1,4 +1,4 @@
-// Package allocate decides what a call of fallocate(2) does to a file. It must never know the file.
+// Package allocate decides the effect of a call of fallocate(2) on a file. It must never know the file.
 package allocate
 
 import (

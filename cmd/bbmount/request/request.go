@@ -14,7 +14,7 @@ import (
 
 // Context returns the context of one request of the kernel. It ends with base, and when the process that
 // waits for the request is being killed, not when it has another signal to handle. A handler runs when
-// the call has returned, as on any disk, and no program sees EINTR from open or stat. Call the returned
+// the call has returned, as on any disk, and no program gets EINTR from open or stat. Call the returned
 // function when the request is answered.
 func Context(base, ctx context.Context) (context.Context, func()) {
 	inner, cancel := context.WithCancel(base)

@@ -29,7 +29,7 @@ var (
 	_ fusefs.NodeRemovexattrer = (*Requests)(nil)
 )
 
-// supported reports whether files have attributes of a name's namespace. Others need no daemon. The kernel asks for the
+// supported reports whether files have attributes of a name's namespace. Others need no daemon. The kernel requests the
 // capabilities of a file before it writes.
 func supported(name string) bool { return strings.HasPrefix(name, xattr.Prefix) }
 
@@ -71,7 +71,7 @@ func (r *Requests) Listxattr(ctx context.Context, dest []byte) (size uint32, err
 	return size, errno
 }
 
-// answer copies a value that fits. A caller that has no room asks for the size alone.
+// answer copies a value that fits. A caller that has no room requests the size alone.
 func answer(dest, value []byte) (uint32, error) {
 	size := uint32(len(value))
 	if len(dest) < len(value) {

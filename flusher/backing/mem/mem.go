@@ -66,8 +66,8 @@ func New(owner backing.Owner, at func(ctx context.Context, name string, step Ste
 	}
 }
 
-// Reopen returns a store of the same objects, as another life of its owner sees them. The old one
-// is closed.
+// Reopen returns a store of the same objects, as for another life of its owner. The old one is
+// closed.
 func (s *Store) Reopen(owner backing.Owner) *Store {
 	n := New(owner, nil)
 	s.mu.Lock()

@@ -11,10 +11,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// Plain is a prefix in a bucket as a program sees it that uses minio-go alone: one
-// request for one object, no checksum, nothing compared, nothing retried. It is the
-// limit that benchmarks hold Store against, and for nothing else. It may be used
-// concurrently.
+// Plain is a prefix in a bucket for a program that uses minio-go alone: one request for one object,
+// no checksum, nothing compared, nothing retried. It is the limit that benchmarks hold Store
+// against, and for nothing else. It may be used concurrently.
 type Plain struct {
 	client *minio.Client
 	bucket string

@@ -1,5 +1,5 @@
-// Package plain is a key-value bucket as a program sees it that uses nats.go alone. It is the
-// limit that benchmarks hold the namespace against, and must never be used for anything else.
+// Package plain is a key-value bucket for a program that uses nats.go alone. It is the limit that
+// benchmarks hold the namespace against, and must never be used for anything else.
 package plain
 
 import (

@@ -12,8 +12,8 @@ import (
 	"forebay/meta/namespace"
 )
 
-// testXattrs: extended attributes belong to the file or directory. They are with it wherever it goes, and whatever else
-// of it changes.
+// testXattrs: extended attributes belong to the file or directory. They are with it wherever it goes, and through any
+// change of it.
 func testXattrs(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, ns, other namespace.Tree) {
 		ctx := metatest.Context(t)

@@ -10,7 +10,7 @@ import (
 	"forebay/meta/nslog/tail"
 )
 
-// Held is what daemons hold of a log in their memory.
+// Held is the part of a log that daemons hold in their memory.
 type Held struct {
 	Records []tail.Record // in any order; several times, where several hold them
 	Seen    uint64        // the highest revision that a daemon was answered with

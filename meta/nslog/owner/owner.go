@@ -67,14 +67,14 @@
 //
 // If the log is found to end before the last acknowledged record, or gives out a sequence again, its owner writes
 // all pages from its table, claims the log again, and writes a manifest. Nothing is lost while the owner runs. It
-// detects this at its next append. If its owner ends at the same time, the next one stores again what other daemons
-// hold (Options.Held), since the owner has one of them hold each record before it answers (Options.Keep). A change
-// is lost only if its server, its owner and that daemon lose it. This is logged if any daemon was answered with
-// a later revision. The claim names the record before that was acknowledged, and not the last one
-// of the log. So a reader of the log across the claim finds a record missing. From the manifest on, it is not
-// read. Entries that a log has lost, and nobody had in memory, differ from removed ones by their revisions. Those
-// begin at the clock's time when a log is claimed, and above Options.Floor, at any time of the clock. So they are
-// not used twice, and the table records the spans that it has seen (table.Covers).
+// detects this at its next append. If its owner ends at the same time, the next one stores the records of other
+// daemons again (Options.Held), since the owner has one of them hold each record before it answers (Options.Keep).
+// A change is lost only if its server, its owner and that daemon lose it. This is logged if any daemon was answered
+// with a later revision. The claim names the record before that was acknowledged, and not the last one of the log.
+// So a reader of the log across the claim finds a record missing. From the manifest on, it is not read. Entries
+// that a log has lost, and nobody had in memory, differ from removed ones by their revisions. Those begin at the
+// clock's time when a log is claimed, and above Options.Floor, at any time of the clock. So they are not used
+// twice, and the table records the spans that it has seen (table.Covers).
 package owner
 
 import (
@@ -135,7 +135,7 @@ type Options struct {
 	// Ended returns since when this process has seen the log end in a record. Zero means that it has not; nil, that
 	// no time is known.
 	Ended func(Holder) time.Time
-	// Held returns what daemons hold of the log from a revision on. nil means nothing.
+	// Held returns the records of the log that daemons hold, from a revision on. nil means none.
 	Held func(ctx context.Context, from uint64) Held
 	// Keep is called with each record that was stored, before a change in it is answered. It returns when another
 	// daemon holds the record, or none can. It keeps the message. nil means that none holds any.

@@ -110,7 +110,7 @@ func Matches(key, filter string) bool {
 	}
 }
 
-// FixedPart returns what all keys that match a filter begin with.
+// FixedPart returns the common beginning of all keys that match a filter.
 func FixedPart(filter string) string {
 	if i := strings.IndexAny(filter, "*>"); i >= 0 {
 		return filter[:i]

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// holdPatience is how long the owner waits for the daemon that holds the log's end, before it asks another one.
+	// holdPatience is how long the owner waits for the daemon that holds the log's end, before it sends to another one.
 	holdPatience = 500 * time.Millisecond
 	// A daemon that did not hold a record is asked again after a pause that grows from holdSoon to holdAgain, and
 	// after holdAgain if it did not answer in time.
 	holdSoon  = 50 * time.Millisecond
 	holdAgain = 5 * time.Second
-	// asked is how many daemons are asked at a time for what they hold.
+	// asked is how many daemons are queried at a time for their records.
 	asked = 64
 )
 
@@ -94,7 +94,7 @@ func (h *holder) failed(node bb.NodeID, err error) {
 	h.failures++
 }
 
-// findHolder has another daemon hold what none holds, if there is one.
+// findHolder has another daemon hold the records that none holds, if there is one.
 func (t *Tree) findHolder(ctx context.Context, members []turn.Member) {
 	e, at := t.serving(), t.unheld.Load()
 	others := slices.ContainsFunc(members, func(m turn.Member) bool { return m.Node != t.o.Node && !m.Away })
@@ -154,7 +154,7 @@ func (t *Tree) hold(ctx context.Context, to bb.NodeID, records []tail.Record) ([
 	return a.Owner, nil
 }
 
-// held returns what the daemons hold of the log from a revision on, this one among them.
+// held returns the records of the log that the daemons hold from a revision on, this one among them.
 func (t *Tree) held(ctx context.Context, from uint64) owner.Held {
 	var mu sync.Mutex
 	all := owner.Held{Seen: t.seen.Load()}
@@ -187,7 +187,7 @@ func since(from uint64) func(*tail.Record) bool {
 	return func(r *tail.Record) bool { return owner.FirstOf(r.Data) >= from }
 }
 
-// heldBy returns what another daemon holds.
+// heldBy returns the records that another daemon holds.
 func (t *Tree) heldBy(ctx context.Context, node bb.NodeID, from uint64) (all []tail.Record, seen uint64, err error) {
 	for after, more := uint64(0), true; more; {
 		a, err := t.caller.Call(ctx, node, &calls.Call{Op: calls.OpHeld, From: t.o.Node, Name: t.o.Log, Revision: from, File: bb.FileID(after)})
@@ -208,7 +208,7 @@ func (t *Tree) heldBy(ctx context.Context, node bb.NodeID, from uint64) (all []t
 	return all, seen, nil
 }
 
-// handleHeld answers calls about what this daemon holds, whether it owns the log or not.
+// handleHeld answers calls about the records that this daemon holds, whether it owns the log or not.
 func (t *Tree) handleHeld(c *calls.Call) *calls.Answer {
 	a := &calls.Answer{Status: calls.Served, Owner: t.tail.ID()}
 	switch {

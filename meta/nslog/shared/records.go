@@ -50,7 +50,7 @@ func (t *Tree) SoleWriter() bool { return false }
 // ListLayers is List of several directories as one, of which the first has priority. A name of a later one is left
 // out if hidden reports so, or if an earlier one has it, unless both are directories. Then the attributes are the
 // later one's. A directory that is gone is empty, but for the last: then NotFound. The directories are read one
-// after the other, so that what is renamed from an earlier one to a later one meanwhile is listed.
+// after the other, so that an entry that is renamed from an earlier one to a later one meanwhile is listed.
 func (t *Tree) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	at := map[string]int{}
 	for i, dir := range dirs {

@@ -33,9 +33,9 @@
 // # A server that forgets
 //
 // The owner has the next daemon in line hold each record, in memory, before it answers (hold.go), for as long as a
-// server that loses power may forget it (Options.Hold). A daemon that claims the log asks all others for
-// what they hold, and stores again what the log has lost. So names are lost only with the server's memory, the
-// owner and that daemon, all within that time. Then the next owner logs it if any daemon was answered with a later
+// server that loses power may forget it (Options.Hold). A daemon that claims the log requests the records of all
+// others, and stores those again that the log has lost. So names are lost only with the server's memory, the owner
+// and that daemon, all within that time. Then the next owner logs it if any daemon was answered with a later
 // revision. While the owner has no other daemon that answers, it goes on without, and logs that.
 //
 // # State

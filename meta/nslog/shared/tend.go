@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// lookEvery is how often Tend looks at what gossip says of the owner.
+	// lookEvery is how often Tend checks the state of the owner in gossip.
 	lookEvery = 500 * time.Millisecond
 	// damagedPause is before the next try to read a log that is damaged. Each appends a claim.
 	damagedPause = 30 * time.Second
@@ -21,7 +21,7 @@ const (
 	releaseWithin = 3 * time.Second
 )
 
-// Surroundings are what a Tree has to know of the world to decide when to claim its log.
+// Surroundings are the facts by which a Tree decides when to claim its log.
 type Surroundings struct {
 	// Members returns the daemons as gossip has them.
 	Members func() []turn.Member
@@ -86,7 +86,7 @@ func (t *Tree) wait(ctx context.Context, d time.Duration) (look bool) {
 	return true
 }
 
-// judge notes what the error of a step says of the log: destroyed, damaged, or fine.
+// judge notes the state of the log by the error of a step: destroyed, damaged, or fine.
 func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
 	kind := bb.KindOf(err)
 	switch {
@@ -133,8 +133,8 @@ func (t *Tree) setOver(err error) {
 	}
 }
 
-// Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of the members. It
-// returns after how long to call it again. 0 means when a member has changed, or when calls wait in vain.
+// Step claims the log if it needs an owner, and it is this daemon's turn by the members in gossip. It returns
+// after how long to call it again. 0 means when a member has changed, or when calls wait in vain.
 func (t *Tree) Step(ctx context.Context, members []turn.Member) (again time.Duration, err error) {
 	again, _, err = t.step(ctx, members)
 	return again, err

@@ -306,7 +306,7 @@ func (t *Tree) removeEach(ctx context.Context, dir bb.DirID, page []bb.Entry, o 
 	return err
 }
 
-// List returns entries of a directory. It asks for parts, each of a size that fits into a message.
+// List returns entries of a directory. It requests parts, each of a size that fits into a message.
 func (t *Tree) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	if limit < 1 || limit > bb.MaxPageSize {
 		_, err := t.ask(ctx, &calls.Call{Op: calls.OpList, Dir: dir, Name: after, Number: limit})
@@ -417,7 +417,7 @@ func (s *scan) came(e *bb.Entry) error {
 	return s.fn(*e)
 }
 
-// ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of what was removed.
+// ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of removed entries.
 func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
 	if _, err := t.ask(ctx, &calls.Call{Op: calls.OpConfirm}); err != nil {
 		return err

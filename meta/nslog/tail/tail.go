@@ -1,6 +1,6 @@
 // Package tail holds the newest records of a log in a daemon's memory: those that a server which loses power may
 // forget. The owner of a log has another daemon hold each record before it answers, so that the next owner can store
-// again what the log has lost. It does no I/O, and must never know the content of a record.
+// lost records again. It does no I/O, and must never know the content of a record.
 package tail
 
 import (
@@ -16,7 +16,7 @@ type Record struct {
 	Data  []byte // the message
 }
 
-// Limits bound what is held. Of more, the oldest records go.
+// Limits bound the held records. Of more, the oldest records go.
 type Limits struct {
 	Age   time.Duration // 0: nothing is held
 	Bytes int           // default 32 MiB

@@ -61,7 +61,7 @@ func userTimeout(raw net.Conn, d time.Duration) error {
 	return errors.Join(err, set)
 }
 
-// Admit asks a provider's Options.Admit about a peer that has dialled. Where that is nil, every peer is
+// Admit calls a provider's Options.Admit for a peer that has dialled. Where that is nil, every peer is
 // admitted for good.
 func Admit(ctx context.Context, stream net.Conn, admit func(context.Context, net.Conn) (*Admission, error)) (*Admission, error) {
 	if admit == nil {

@@ -8,8 +8,8 @@ import (
 	"forebay/rdma"
 )
 
-// Set holds what an object has given out and must close: its open children. It may be used
-// concurrently. The zero value is empty.
+// Set holds the open children of an object, which it must close. It may be used concurrently. The
+// zero value is empty.
 type Set[C interface {
 	comparable
 	io.Closer

@@ -109,7 +109,7 @@ func (l *infoList) free() {
 	}
 }
 
-// offered asks for both kinds of endpoint, first with delivery-complete writes. Offers that appear
+// offered queries both kinds of endpoint, first with delivery-complete writes. Offers that appear
 // again without these are not listed twice.
 func offered(provider string) (*infoList, error) {
 	l := &infoList{}

@@ -35,7 +35,7 @@ func SetXattrs(f *os.File, attrs *backing.Attrs) (xattr.List, error) {
 // those that do not grant them.
 var notKept = []error{unix.EOPNOTSUPP, unix.ENOSPC, unix.E2BIG, unix.ERANGE, unix.EINVAL, unix.EPERM, unix.EACCES, unix.ENOSYS}
 
-// Group tells whether files of a process that is not root's get their group.
+// Group reports whether files of a process that is not root's get their group.
 type Group bool
 
 // SetOwner gives an open file its owner if this process is root's, else its group.

@@ -18,7 +18,7 @@ import (
 //   - ext4 allocates blocks when it writes the bytes, and drops these if it cannot, as in a group of blocks whose bitmap is
 //     damaged: mpage_map_and_submit_extent in fs/ext4/inode.c returns the error, and records it nowhere (Linux 6.18). fsync
 //     returns it, as it has called that itself. Under syncfs alone a kworker has, so the error is lost and syncfs succeeds;
-//     sync_file_range makes the same call as fsync, in the thread that asks for it, and returns the error likewise.
+//     ~ sync_file_range makes the same call as fsync, in the thread of the call, and returns the error likewise.
 //   - After that, the fsync of a file is the commit of the journal's transaction that has its inode (ext4_fsync_journal in
 //     fs/ext4/fsync.c); syncfs commits the newest one, and flushes the disk's cache first (ext4_sync_fs in fs/ext4/super.c).
 //   - ext2 and an ext4 without a journal have the same magic number. There syncfs flushes the disk's cache before the
@@ -52,8 +52,9 @@ func provenOn(dev uint64, kind int64, release string) bool {
 	return unix.Major(dev) != 0 && kind == unix.EXT4_SUPER_MAGIC
 }
 
-// hasJournal reports whether the ext4 on a device has a journal on the same device, whose inode is 8 then (EXT4_JOURNAL_INO). What
-// cannot be found out counts as none. It is asked each time. A file system may be mounted without its journal later.
+// hasJournal reports whether the ext4 on a device has a journal on the same device, whose inode is 8 then (EXT4_JOURNAL_INO). A
+// property that cannot be found out counts as absent. It is asked each time. A file system may be mounted without its journal
+// later.
 func hasJournal(dev uint64) bool {
 	device, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev)))
 	return err == nil && unix.Access("/proc/fs/jbd2/"+path.Base(device)+"-8/info", unix.F_OK) == nil

@@ -77,7 +77,7 @@ type Call struct {
 	Changes   []kv.Change // of records
 }
 
-// Directory is what a new directory is to have.
+// Directory has the attributes of a new directory.
 type Directory struct {
 	namespace.Owner
 	MTime time.Time // of the root
@@ -128,7 +128,7 @@ type Failure struct {
 	Unfolded          bb.TxnID
 }
 
-// FailureOf returns what is carried of an error; nil: nil.
+// FailureOf returns the part of an error that is carried, or nil for nil.
 func FailureOf(err error) *Failure {
 	if err == nil {
 		return nil

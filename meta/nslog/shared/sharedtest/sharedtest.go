@@ -1,5 +1,5 @@
-// Package sharedtest has daemons that share a namespace in one process, for tests of what lies above it. Calls
-// between them are encoded, and none is lost.
+// Package sharedtest has daemons that share a namespace in one process, for tests of the packages above it.
+// Calls between them are encoded, and none is lost.
 package sharedtest
 
 import (

@@ -18,8 +18,8 @@ const (
 	// startingIdle is for how long the owner of a log, which starts as this daemon does, has to append nothing
 	// before it counts as missing, since it may wait for the log of this daemon.
 	startingIdle = 10 * time.Second
-	// silentFor is for how long the owner of a log may leave the calls of this daemon without an answer, whatever
-	// gossip says of it, before it counts as missing.
+	// silentFor is for how long the owner of a log may leave the calls of this daemon without an answer, in any
+	// state by gossip, before it counts as missing.
 	silentFor = 4 * time.Second
 )
 
@@ -53,7 +53,7 @@ type View struct {
 	Pause   time.Duration // Backoff.Pause of this daemon
 }
 
-// member returns what gossip has of a node.
+// member returns a node's record in gossip.
 func (v *View) member(node bb.NodeID) (Member, bool) {
 	if i := slices.IndexFunc(v.Members, func(m Member) bool { return m.Node == node }); i >= 0 {
 		return v.Members[i], true
@@ -111,9 +111,9 @@ func (v *View) Turn(buffer string) (claim bool, again time.Duration) {
 	return missed >= after, max(after-missed, 0)
 }
 
-// Backoff makes a daemon claim a log later that others have taken from it. Two daemons that do not hear each other,
-// and both reach the log, would else own it by turns, each for as long as it takes to call the other one missing.
-// Its methods are for one goroutine at a time.
+// Backoff makes a daemon claim a log later that others have taken from it. Two daemons that do not reach each
+// other, and both reach the log, would else own it by turns, each for as long as it takes to call the other one
+// missing. Its methods are for one goroutine at a time.
 type Backoff struct {
 	taken []time.Time // when others took the log, oldest first
 }

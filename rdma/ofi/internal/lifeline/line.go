@@ -22,7 +22,7 @@ const (
 // Handler is a connection, which receives its peer's frames. Its methods run in the reader's thread, but
 // Fail. They must not wait for the peer.
 type Handler interface {
-	// Open answers the peer, which asks for a region, with Tell.
+	// Open answers the peer, which requests a region, with Tell.
 	Open(ask Frame)
 	// Opened takes in that the peer has opened a region of its own for this side.
 	Opened(f Frame)

@@ -13,8 +13,8 @@ import (
 	"forebay/rdma/ofi/fi"
 )
 
-// Conn is a connection as the loop sees it. Its methods run in the loop's thread. They must not wait for
-// the peer, nor for the loop.
+// Conn is the part of a connection that the loop uses. Its methods run in the loop's thread. They must
+// not wait for the peer, nor for the loop.
 type Conn interface {
 	// Complete takes the completion of one operation.
 	Complete(d *fi.Completion)
