@@ -1,4 +1,4 @@
-# Forebay. `make` prints what there is. Needs Go, git and make; a target
+# Forebay. `make` prints the targets. Needs Go, git and make; a target
 # builds its other tools below .cache/.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -15,7 +15,7 @@ BENCH    ?= .
 DIR      ?=
 
 # All targets compile alike, so that each finds in Go's cache the packages that another has compiled, in another
-# clone, too. A target that needs cgo asks for it. The tags keep cgo out of the standard library there, too, or
+# clone, too. A target that needs cgo sets it. The tags keep cgo out of the standard library there, too, or
 # nearly all would be compiled anew; -tags on a command line takes their place, so it names them. Tests are
 # not vetted: make lint vets everything, with all checks.
 export CGO_ENABLED := 0

@@ -135,7 +135,7 @@ func (f *File) Stat() (fs.FileInfo, error) {
 	return fileInfo{&e}, nil
 }
 
-// Size returns the size in bytes , with this File's own writes.
+// Size returns the size in bytes, with this File's own writes.
 func (f *File) Size() (int64, error) {
 	if f.w == nil {
 		return f.r.Size, f.use("stat")

@@ -9,7 +9,7 @@
 #   slurm.sh run DIR         as up, in the foreground: it ends with this process
 #
 # Environment of up and run:
-#   NODES='n1=/dir n2=/dir'  the nodes, and the folder that each sees as /run/forebay
+#   NODES='n1=/dir n2=/dir'  the nodes, and the folder of each that is its /run/forebay
 #                            (default: n1 n2 n3, with folders in DIR)
 #   USERS='alice bob'        users inside, with uids from 20001; none is added outside
 #   EXTRA=file               lines to append to slurm.conf

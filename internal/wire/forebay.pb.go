@@ -1,6 +1,5 @@
-// The control protocol between a client (or a peer) and a daemon. SDKs in other
-// languages are generated from this file; docs/protocol.md tells the same story
-// at length.
+// The control protocol between a client (or a peer) and a daemon. The messages of
+// SDKs in other languages are generated from this file.
 //
 // A session is one unix or TCP connection. Both sides send frames:
 //
@@ -3659,7 +3658,7 @@ func (x *Committed) GetFile() uint64 {
 	return 0
 }
 
-// ExtentsRequest asks where the bytes [offset, offset+length) of a handle's file lie.
+// ExtentsRequest requests the places of the bytes [offset, offset+length) of a handle's file.
 // Evicted bytes are brought back from the store first. The answer pins the segments
 // until Unpin, Close or the session's end.
 type ExtentsRequest struct {
@@ -5173,7 +5172,7 @@ func (x *Lifetimes) GetJob() string {
 
 // A transaction makes the files of many tasks part of one directory in one step
 // (docs/transactions.md). Attempts write with ordinary requests below
-// PATH/attempt/TASK/ATTEMPT, which nobody else sees and nothing flushes.
+// PATH/attempt/TASK/ATTEMPT, which is visible to no other task and not flushed.
 type Txn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`

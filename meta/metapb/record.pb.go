@@ -315,7 +315,7 @@ func (x *Closing) GetSum() uint64 {
 	return 0
 }
 
-// Content tells contents of a file apart.
+// Content distinguishes contents of a file.
 type Content struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
@@ -1864,7 +1864,7 @@ func (x *SupersededStep) GetBytes() int64 {
 type Counter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Block         uint64                 `protobuf:"varint,1,opt,name=block,proto3" json:"block,omitempty"`
-	Nonce         uint64                 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"` // tells apart two claims of one block
+	Nonce         uint64                 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"` // distinguishes two claims of one block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -1,4 +1,4 @@
--- job_submit.lua of Forebay: reasons that the user sees at once, and the default pool.
+-- job_submit.lua of Forebay: reasons for the user at once, and the default pool.
 -- Made by "bbctl slurm install-lua", which writes it again: settings stand below.
 --
 -- A site with a job_submit.lua of its own loads this file there,

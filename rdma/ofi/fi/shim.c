@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-// libfabric's cache of registrations keeps memory registered that was closed, and tells by hooks
+// libfabric's cache of registrations keeps memory registered that was closed, and finds out by hooks
 // in libc that it was unmapped. The Go runtime maps and unmaps without libc: other memory at the
 // same address would be reached by way of the pages of the old one (seen over verbs: messages
 // that arrived, in memory that was gone). So there must be none, in any environment;
@@ -362,7 +362,7 @@ int fb_read_event(struct fb_device *d, struct fb_event *e)
 	return 1;
 }
 
-// fb_sleep waits until there is something to do, or somebody calls fb_wake. libfabric asks that
+// fb_sleep waits until there is something to do, or somebody calls fb_wake. libfabric requires that
 // fi_trywait allow it first: earlier events are not signalled again.
 int fb_sleep(struct fb_device *d, int timeout_ms)
 {

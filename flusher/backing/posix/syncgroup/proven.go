@@ -18,7 +18,7 @@ import (
 //   - ext4 allocates blocks when it writes the bytes, and drops these if it cannot, as in a group of blocks whose bitmap is
 //     damaged: mpage_map_and_submit_extent in fs/ext4/inode.c returns the error, and records it nowhere (Linux 6.18). fsync
 //     returns it, as it has called that itself. Under syncfs alone a kworker has, so the error is lost and syncfs succeeds;
-//     ~ sync_file_range makes the same call as fsync, in the thread of the call, and returns the error likewise.
+//     sync_file_range makes the same call as fsync, in the thread of the call, and returns the error likewise.
 //   - After that, the fsync of a file is the commit of the journal's transaction that has its inode (ext4_fsync_journal in
 //     fs/ext4/fsync.c); syncfs commits the newest one, and flushes the disk's cache first (ext4_sync_fs in fs/ext4/super.c).
 //   - ext2 and an ext4 without a journal have the same magic number. There syncfs flushes the disk's cache before the

@@ -282,7 +282,7 @@ class Buffer:
         return Txn(self.client, self.name, txn)
 
     def txns(self) -> list[TxnInfo]:
-        """Return the user's transactions, the newest first; the system sees all."""
+        """Return the user's transactions, the newest first, and for the system all."""
         m = _wire.BufferName(name=self.name)
         got = self._ask("transactions", "", _wire.TYPE_TXN_LIST, m, _wire.Txns)
         return [TxnInfo.of(t) for t in got.txns]

@@ -98,7 +98,7 @@ table_crc32c = TableCRC(0x82F63B78, 32)
 
 
 def slow_crc64(data: Buffer, crc: int = 0) -> int:
-    """Return what table_crc64 does. Of a large buffer, it warns of the time that it takes."""
+    """Return table_crc64 of a buffer. If that is large, warn of the time that it takes."""
     if len(data) >= _LARGE:
         text = "checksums are computed by tables, some hundred times slower than by awscrt"
         warnings.warn(f"{text}: pip install 'forebay[crt]'", RuntimeWarning, stacklevel=1)

@@ -236,7 +236,7 @@ class Leases:
         return lease
 
     def _arrived(self, asked: Asked, session: Session, tier: int, need: int) -> Lease | None:
-        """Return the lease of a request that was sent before, if it is what is needed now."""
+        """Return the lease of a request that was sent before, if it fits the present need."""
         if asked.session is not session or asked.tier != tier:
             asked.give_back()
             return None

@@ -156,7 +156,7 @@ class Session:
                     c = Call(next(self._ids), typ, _wire.Empty)
                     self._calls[c.id] = c
                     frames += _frames.encode(typ, c.id, m)
-                with contextlib.suppress(OSError):  # the next request sees that, too
+                with contextlib.suppress(OSError):  # the next request fails, too
                     self._conn.sendall(frames)
             finally:
                 self._writing.release()

@@ -104,8 +104,8 @@ def whole(sizes: Iterable[int], most: int = MOST) -> int:
 class Staging:
     """Takes pieces of leased segments of one buffer. One thread may use it; close ends the use.
 
-    The lease of the next piece is asked for while the present piece is filled, if the sizes of the
-    pieces are given: it is never larger than what they need together.
+    The lease of the next piece is requested while the present piece is filled, if the sizes of the
+    pieces are given: it is never larger than their sum.
     """
 
     def __init__(self, client: Client, buffer: str, sizes: Iterable[int] = ()) -> None:
@@ -183,7 +183,7 @@ class Staging:
         return MOST if parts > MOST else whole(pieces)
 
     def _ask_ahead(self, rest: int) -> None:
-        """Ask for the next segment if the present one has no room for what comes.
+        """Request the next segment if the present one has no room for the next bytes.
 
         That is the rest of a piece that is taken in parts, or the next piece.
         """

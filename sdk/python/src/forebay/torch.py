@@ -352,7 +352,7 @@ def _is_plain(t: torch.Tensor) -> bool:
 
 
 def _name(t: torch.Tensor) -> tuple[Any, ...]:
-    """Return what two tensors have in common that need one copy."""
+    """Return the key that tensors share of which one copy is enough."""
     return t.data_ptr(), t.dtype, t.shape, t.stride(), t.device
 
 

@@ -329,7 +329,7 @@ public final class Buffer {
     return new Txn(client, name, id);
   }
 
-  /** Lists the user's transactions, the newest first; the system sees all. */
+  /** Lists the user's transactions, the newest first, and for the system all. */
   public List<Txn.Info> txns() throws IOException {
     Forebay.BufferName m = Forebay.BufferName.newBuilder().setName(name).build();
     Type type = Type.TYPE_TXN_LIST;

@@ -21,8 +21,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A connection to a daemon. When it breaks, operations connect again, and continue where they were; open
- * files do so, too. It may be used concurrently.
+ * A connection to a daemon. When it breaks, operations connect again, and continue where they were;
+ * open files do so, too. It may be used concurrently.
  */
 public final class Client implements Closeable {
   private static final Duration RETRY = Duration.ofSeconds(30);
@@ -284,9 +284,9 @@ public final class Client implements Closeable {
   }
 
   /**
-   * Sends a request and waits for the reply. If the connection breaks meanwhile, it sends the request
-   * again, unless that may have been sent before and must not be carried out twice: then the error says
-   * that the outcome is unknown.
+   * Sends a request and waits for the reply. If the connection breaks meanwhile, it sends the
+   * request again, unless that may have been sent before and must not be carried out twice: then
+   * the error reports that the outcome is unknown.
    */
   <T extends MessageLite> T ask(Type type, MessageLite m, Parser<T> parser, Class<T> reply)
       throws IOException {

@@ -13,12 +13,12 @@ import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A file that is open for reading: its committed content at the open, regardless of later changes to
- * its name. It may be used concurrently. After a connection broke it opens the file again and makes
- * sure that it is still the same.
+ * A file that is open for reading: its committed content at the open, regardless of later changes
+ * to its name. It may be used concurrently. After a connection broke it opens the file again and
+ * makes sure that it is still the same.
  *
- * <p>Bytes that are read in sequence, or come as a whole extent, are checked against the checksum it
- * was written with; with {@link ClientOptions#verifyAll} everything is.
+ * <p>Bytes that are read in sequence, or come as a whole extent, are checked against the checksum
+ * it was written with; with {@link ClientOptions#verifyAll} everything is.
  */
 public final class Input implements Closeable {
   private static final long MAPPED_WINDOW = 32 << 20; // pinned meanwhile
@@ -29,7 +29,7 @@ public final class Input implements Closeable {
   private final Client client;
   private final String buffer;
   private final String path;
-  private final ReentrantLock fetching = new ReentrantLock(); // held by the thread that asks the daemon
+  private final ReentrantLock fetching = new ReentrantLock(); // held by the thread of a request
 
   private final Runnable release = this::close; // as registered with the client
   private volatile Entry entry; // as it was opened
@@ -127,7 +127,7 @@ public final class Input implements Closeable {
       try {
         w = new Window(client.atlas(), s, 0, m.getExtents(), data);
       } catch (IOException e) {
-        // Reading asks again, in another way or for the reason.
+        // Reading repeats the request, in another way or for the reason.
       }
     }
     List<Window> unused = new ArrayList<>();
@@ -442,7 +442,9 @@ public final class Input implements Closeable {
     unused.forEach(Window::release);
   }
 
-  /** Lets go of the file. Reads that are under way finish, mappings stay. It may be called twice. */
+  /**
+   * Lets go of the file. Reads that are under way finish, mappings stay. It may be called twice.
+   */
   @Override
   public void close() {
     List<Window> unused = new ArrayList<>();

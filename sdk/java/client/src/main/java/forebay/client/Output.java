@@ -254,8 +254,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Determines the outcome of an unanswered commit, after the file got another content: either it is
-   * that content, or the outcome is unknown.
+   * Determines the outcome of an unanswered commit, after the file got another content: either it
+   * is that content, or the outcome is unknown.
    */
   private void resolve(long withIt) throws IOException {
     long at;
@@ -315,8 +315,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Goes on after the daemon closed the generation when it missed its writer, or because our closing
-   * commit has landed, whose answer was lost.
+   * Goes on after the daemon closed the generation when it missed its writer, or because our
+   * closing commit has landed, whose answer was lost.
    */
   private void reopen(Session s) throws IOException {
     s.closeHandle(handle);
@@ -347,8 +347,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Waits, where the buffer's durability asks for it, until the file is on the store: the answer that
-   * with that result was lost.
+   * Waits, where the buffer's durability requires it, until the file is on the store: the answer
+   * that with that result was lost.
    */
   private void awaitFlush() throws IOException {
     if (!client.bufferInfo(buffer).durability().equals("flushed")) {
@@ -447,9 +447,9 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Copies everything that is aside in the memory of extent i, and checks the copies: bytes in a void
-   * lease may change. The memory is not needed any more then, and may be the only one that
-   * the daemon can lease next.
+   * Copies everything that is aside in the memory of extent i, and checks the copies: bytes in a
+   * void lease may change. The memory is not needed any more then, and may be the only one that the
+   * daemon can lease next.
    */
   private void copyOut(List<Extent> aside, int i, byte[][] copies) throws ForebayException {
     Memory m = aside.get(i).memory;
@@ -759,8 +759,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Commits the written bytes: they are visible to others, and survive this process and the daemon's
-   * death. When it fails it may be called again.
+   * Commits the written bytes: they are visible to others, and survive this process and the
+   * daemon's death. When it fails it may be called again.
    */
   public void sync() throws IOException {
     begin("sync");
@@ -781,9 +781,9 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Commits the written bytes and closes the file; on a buffer whose durability is "flushed" it waits
-   * until the bytes are on the backing store. When it fails, uncommitted bytes are discarded. A
-   * second close does nothing.
+   * Commits the written bytes and closes the file; on a buffer whose durability is "flushed" it
+   * waits until the bytes are on the backing store. When it fails, uncommitted bytes are discarded.
+   * A second close does nothing.
    */
   @Override
   public void close() throws IOException {

@@ -13,7 +13,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What reading and writing leave to the garbage collector, on the thread that does it. */
+/** The garbage of reading and writing, on the thread of the calls. */
 @Timeout(120)
 class AllocationTest {
   private static final ThreadMXBean THREADS =
@@ -23,7 +23,7 @@ class AllocationTest {
   private Client client;
   private Buffer buffer;
 
-  /** What is to allocate nothing. */
+  /** The calls that are to allocate nothing. */
   private interface Step {
     void run() throws IOException;
   }

@@ -34,7 +34,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What a client does, against a real daemon. */
+/** The operations of a client, against a real daemon. */
 @Timeout(120)
 class ClientTest {
   private static final AtomicInteger NAMES = new AtomicInteger();
@@ -233,7 +233,9 @@ class ClientTest {
     client.destroyBuffer(spec.name(), false);
   }
 
-  /** Of a series of steps the store gets the multiples and the newest; the others are superseded. */
+  /**
+   * Of a series of steps the store gets the multiples and the newest; the others are superseded.
+   */
   @Test
   void flushRules() throws Exception {
     Path store = Files.createDirectories(daemon.dir().resolve("ruled-" + name));
@@ -505,7 +507,9 @@ class ClientTest {
     kind(Kind.NOT_FOUND, () -> buffer.open("missing", WriteOptions.appending()));
   }
 
-  /** Who was declared gone writes nothing any more, whether or not the daemon was killed meanwhile. */
+  /**
+   * Who was declared gone writes nothing any more, whether or not the daemon was killed meanwhile.
+   */
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void recoveredFilesAreFenced(boolean kill) throws Exception {
@@ -693,7 +697,7 @@ class ClientTest {
     }
   }
 
-  /** What a buffer's rules place on disk goes there, and nothing else does. */
+  /** Files that a buffer's rules place on disk go there, and no others do. */
   @Test
   void goesToItsTier() throws Exception {
     daemon.bbctl("buffer", "create", name + "tiers", "--tier", "cold*=disk");

@@ -27,7 +27,10 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Changes whose answers are lost: the daemon carries them out, and the connection ends before the reply. */
+/**
+ * Changes whose answers are lost: the daemon carries them out, and the connection ends before the
+ * reply.
+ */
 class OutcomeTest {
   private static final AtomicInteger NAMES = new AtomicInteger();
 
@@ -162,7 +165,7 @@ class OutcomeTest {
         return false;
       }
       if (requests > 1) {
-        return false; // it was repeated: the test sees that
+        return false; // it was repeated: the test fails
       }
       if (then != null) {
         then.run(null);
@@ -248,7 +251,7 @@ class OutcomeTest {
     }
   }
 
-  /** What others make of a file after a commit whose answer is lost stays. */
+  /** Changes by others to a file after a commit whose answer is lost stay. */
   @Test
   void commitsAreNotRepeatedOnWhatOthersMade() throws Exception {
     losing.lose(Type.TYPE_COMMIT, b -> write(direct.buffer(name), "f", "theirs"));

@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
 
-/** What docs/transactions.md promises, against a real daemon. */
+/** The promises of docs/transactions.md, against a real daemon. */
 @Timeout(180)
 class TxnTest {
   private static final AtomicInteger NAMES = new AtomicInteger();
@@ -103,7 +103,7 @@ class TxnTest {
     assertEquals("a", t.adopt("t2", "a"));
     assertEquals(List.of("g", "p=1/f1", "p=2/f1", "p=2/f2"), files(t.output()));
 
-    // Nobody sees anything yet, and a zombie is fenced.
+    // Nothing is visible yet, and a zombie is fenced.
     assertEquals(List.of("kept", "p=1/old"), files("out"));
     assertEquals(List.of("out"), buffer.list("").stream().map(Entry::name).toList());
     fails(Kind.CANCELLED, () -> buffer.mkdirs(t.path("t1", "c"), 0755));

@@ -157,8 +157,8 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   }
 
   /**
-   * Returns a token with which processes elsewhere, who have no key, reach a daemon over TCP; null if
-   * none can be made. It cannot be renewed: its lifetime is {@link #TOKEN_LIFETIME}.
+   * Returns a token with which processes elsewhere, who have no key, reach a daemon over TCP; null
+   * if none can be made. It cannot be renewed: its lifetime is {@link #TOKEN_LIFETIME}.
    */
   @Override
   public Token<TokenIdentifier> getDelegationToken(String renewer) throws IOException {
@@ -719,7 +719,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     return shared.client().server().address().startsWith("unix:");
   }
 
-  /** A daemon may be called otherwise than its host, by which schedulers know the executors on it. */
+  /** A daemon may have another name than its host, which schedulers use for its executors. */
   private static String localHost() {
     try {
       return InetAddress.getLocalHost().getHostName();

@@ -42,8 +42,8 @@ import org.junit.jupiter.params.provider.MethodSource;
 
 /**
  * The committer that users have in their configurations, FileOutputCommitter of the mapreduce and
- * of the older mapred interface, both algorithms: what Hadoop's own tests of it ask, which know the
- * local file system alone.
+ * of the older mapred interface, both algorithms: the scenarios of Hadoop's own tests of it, for
+ * the local file system alone.
  */
 @Timeout(120)
 class ClassicCommitterTest {

@@ -15,8 +15,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Forwards sessions to a daemon, frame by frame, and ends a process at its Nth message: whoever plays the
- * process is interrupted, and no message passes any more, in either direction.
+ * Forwards sessions to a daemon, frame by frame, and ends a process at its Nth message: the thread
+ * in the part of the process is interrupted, and no message passes any more, in either direction.
  *
  * <pre>
  *   process ──▶ 1, 2, … N-1, N ──▶ daemon       before: N does not arrive

@@ -49,8 +49,8 @@ import org.junit.jupiter.api.TestMethodOrder;
 import org.junit.jupiter.api.Timeout;
 
 /**
- * The committer, against a real daemon: what Hadoop's own tests of FileOutputCommitter ask and those of
- * S3A's committers, and their common gaps.
+ * The committer, against a real daemon: the scenarios of Hadoop's own tests of FileOutputCommitter
+ * and of S3A's committers, and their common gaps.
  */
 @Timeout(180)
 @TestMethodOrder(MethodOrderer.OrderAnnotation.class)
@@ -320,7 +320,7 @@ class ForebayCommitterTest {
     assertEquals(Txn.State.FOLDED, state(job));
   }
 
-  /** What S3A calls parallel jobs to the same destination; one is aborted besides. */
+  /** S3A's parallel jobs to the same destination. One is aborted besides. */
   @Test
   void jobsIntoOneDirectory() throws Exception {
     Path output = CommitterJob.directory("shared");
@@ -516,8 +516,8 @@ class ForebayCommitterTest {
   }
 
   /**
-   * A driver renews the lease of its job, so that it lives as long as the driver. Daemons look at leases
-   * now and then, so this is the last test, for jobs that began before the first.
+   * A driver renews the lease of its job, so that it lives as long as the driver. Daemons look at
+   * leases now and then, so this is the last test, for jobs that began before the first.
    */
   @Test
   @Order(Integer.MAX_VALUE)

@@ -56,7 +56,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What the contract suites do not ask. */
+/** Tests that the contract suites lack. */
 @Timeout(120)
 class ForebayFileSystemTest {
   private FileSystem fs;
@@ -252,7 +252,7 @@ class ForebayFileSystemTest {
     }
   }
 
-  /** What the contract's suite does not ask of handles. */
+  /** Tests of handles that the contract's suite lacks. */
   @Test
   void pathHandles() throws Exception {
     Path p = new Path("/handle");
@@ -489,7 +489,7 @@ class ForebayFileSystemTest {
     }
   }
 
-  /** Who lists a directory while it is renamed sees all of it, under one name or the other. */
+  /** A listing of a directory while it is renamed has all of it, under one name or the other. */
   @Test
   void renamedDirectoriesAreSeenWhole() throws Exception {
     int files = 40;

@@ -19,8 +19,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /**
- * Many files in many partitions, committed while somebody lists them over and over: who sees one sees
- * all. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS make it larger.
+ * Many files in many partitions, committed while they are listed over and over: a listing that has
+ * one has all. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS make it larger.
  */
 @Timeout(3600)
 class OneStepTest {

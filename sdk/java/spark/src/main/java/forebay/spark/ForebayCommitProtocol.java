@@ -25,8 +25,9 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 
 /**
- * Commits Spark SQL's output to {@code bb://} in one step, with the files that it replaces: set {@code
- * spark.sql.sources.commitProtocolClass} to this class. Outputs elsewhere are Spark's business as usual.
+ * Commits Spark SQL's output to {@code bb://} in one step, with the files that it replaces: set
+ * {@code spark.sql.sources.commitProtocolClass} to this class. Outputs elsewhere are Spark's
+ * business as usual.
  *
  * <pre>
  *   overwrite                     old files go with the commit, instead of before the job
@@ -37,7 +38,7 @@ import scala.collection.immutable.Seq;
  */
 public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   private static final long serialVersionUID = 1;
-  // The driver hears of a location only when a task is committed, so it cannot renew leases of them.
+  // The driver gets a location only when a task is committed, so it cannot renew leases of them.
   private static final String LOCATION_LEASE = "24h";
   private static final String HERE = ".";
 
@@ -152,7 +153,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
 
   @Override
   public TaskCommitMessage commitTask(TaskAttemptContext c) {
-    TaskCommitMessage plain = super.commitTask(c); // asks Spark's coordinator, and adopts
+    TaskCommitMessage plain = super.commitTask(c); // queries Spark's coordinator, and adopts
     if (!ours) {
       return plain;
     }
@@ -244,7 +245,9 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
     l.commitJob(unmarked);
   }
 
-  /** Aborts the job; its files at locations in other buffers are removed when their lease expires. */
+  /**
+   * Aborts the job; its files at locations in other buffers are removed when their lease expires.
+   */
   @Override
   public void abortJob(JobContext c) {
     super.abortJob(c);

@@ -36,7 +36,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What Spark SQL writes through the protocol, in one JVM, against a real daemon. */
+/** Writes of Spark SQL through the protocol, in one JVM, against a real daemon. */
 @Timeout(240)
 class ForebayCommitProtocolTest {
   private static final String BUFFER = "sparksql";
@@ -132,7 +132,7 @@ class ForebayCommitProtocolTest {
     assertEquals(List.of("_SUCCESS", "p=0", "p=1", "p=2"), names(dir));
   }
 
-  /** What was there stays until the commit: a job that fails has overwritten nothing. */
+  /** Old files stay until the commit: a job that fails has overwritten nothing. */
   @Test
   void overwriteThatFails() throws Exception {
     String dir = directory();
@@ -182,7 +182,10 @@ class ForebayCommitProtocolTest {
     }
   }
 
-  /** Has the first attempt of each task fail after it has committed, before the driver hears of it. */
+  /**
+   * Has the first attempt of each task fail after it has committed, before the driver gets its
+   * report.
+   */
   public static final class Unheard extends ForebayCommitProtocol {
     private static final long serialVersionUID = 1;
 

@@ -66,7 +66,7 @@ public final class HBaseCluster implements AutoCloseable {
     site.put("hbase.cluster.distributed", "true");
     site.put("hbase.zookeeper.quorum", "127.0.0.1");
     site.put("hbase.zookeeper.property.clientPort", Integer.toString(port));
-    // ZooKeeper allows no longer ones: on a busy machine a live server may not be heard of for long.
+    // ZooKeeper allows no longer ones: on a busy machine a live server may send nothing for long.
     site.put("zookeeper.session.timeout", "40000");
     site.put("hbase.master.port", "0");
     site.put("hbase.regionserver.port", "0");
@@ -74,7 +74,7 @@ public final class HBaseCluster implements AutoCloseable {
     site.put("hbase.regionserver.info.port", "-1");
     site.put("hbase.master.hostname", "localhost");
     site.put("hbase.unsafe.regionserver.hostname", "localhost");
-    // One region server is enough, and it is asked and tells often.
+    // One region server is enough, and its reports are frequent.
     site.put("hbase.master.wait.on.regionservers.mintostart", "1");
     site.put("hbase.master.wait.on.regionservers.maxtostart", "1");
     site.put("hbase.regionserver.msginterval", "300");
@@ -130,8 +130,8 @@ public final class HBaseCluster implements AutoCloseable {
   }
 
   /**
-   * Removes the traces of region servers that were killed, as HBase's scripts do after a crash, so that
-   * the master need not wait until their sessions expire.
+   * Removes the traces of region servers that were killed, as HBase's scripts do after a crash, so
+   * that the master need not wait until their sessions expire.
    */
   public void forgetKilled(Server killed) throws Exception {
     try (ZooKeeper zk =

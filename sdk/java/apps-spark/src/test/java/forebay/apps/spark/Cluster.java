@@ -21,11 +21,11 @@ import org.junit.jupiter.api.extension.ParameterResolver;
 import scala.Option;
 
 /**
- * A Spark cluster of its own, with a daemon, for all tests of a JVM: a master and two workers in this
- * process, executors in processes of their own that can be killed.
+ * A Spark cluster of its own, with a daemon, for all tests of a JVM: a master and two workers in
+ * this process, executors in processes of their own that can be killed.
  *
- * <p>It is Spark's local-cluster, or, where {@link #MASTER} names none, the same with an address of its
- * own for each worker: Spark runs a speculative attempt only on another host.
+ * <p>It is Spark's local-cluster, or, where {@link #MASTER} names none, the same with an address of
+ * its own for each worker: Spark runs a speculative attempt only on another host.
  */
 final class Cluster implements ExtensionContext.Store.CloseableResource {
   /** The property with the master that tests are run on; {@link #TWO_HOSTS} need one of ours. */
@@ -94,7 +94,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
   Map<String, String> settings() throws IOException {
     return Map.ofEntries(
         Map.entry("spark.hadoop.fs.bb.address", daemon.socket()),
-        // What saveAsTextFile uses, which does not look for one by scheme.
+        // The committer of saveAsTextFile, which does not look for one by scheme.
         Map.entry(
             "spark.hadoop.mapred.output.committer.class", "forebay.hadoop.ForebayMapredCommitter"),
         Map.entry("spark.cores.max", Integer.toString(HOSTS.size())),
@@ -112,7 +112,10 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
         Map.entry("spark.sql.codegen.wholeStage", "false"));
   }
 
-  /** Returns the part of this JVM's class path that is not Spark's own: ours, and the tests' libraries. */
+  /**
+   * Returns the part of this JVM's class path that is not Spark's own: ours, and the tests'
+   * libraries.
+   */
   String classPath() throws IOException {
     Path jars = Path.of(System.getenv("SPARK_HOME"), "jars");
     List<String> own = new ArrayList<>();

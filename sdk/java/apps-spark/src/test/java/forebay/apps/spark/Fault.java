@@ -7,13 +7,15 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import org.apache.spark.TaskContext;
 
-/** What befalls a task when half of its rows are written. */
+/** A fault of a task when half of its rows are written. */
 interface Fault extends Serializable {
   Fault NONE = task -> {};
 
   void strike(TaskContext task);
 
-  /** The first attempt of a partition's task ends its executor with SIGKILL, and notes it in a file. */
+  /**
+   * The first attempt of a partition's task ends its executor with SIGKILL, and notes it in a file.
+   */
   static Fault killed(int partition, Path folder) {
     String file = folder.resolve("killed").toString();
     return task -> {
@@ -31,8 +33,9 @@ interface Fault extends Serializable {
   }
 
   /**
-   * The first attempt of a partition's task waits, whatever it is told, until there is a file {@code go};
-   * then it goes on as if nothing had been. When it has ended, there is a file {@code ended}.
+   * The first attempt of a partition's task waits, through any interrupt, until there is a file
+   * {@code go}; then it goes on as if nothing had been. When it has ended, there is a file {@code
+   * ended}.
    */
   static Fault slow(int partition, Path folder) {
     String go = folder.resolve("go").toString();

@@ -13,8 +13,8 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * What a job left in a folder: its rows in order, the folders that hold them, and the names of files
- * and folders that are nobody's data.
+ * The output of a job in a folder: its rows in order, the folders that hold them, and the names of
+ * files and folders that are nobody's data.
  */
 record Output(List<String> rows, List<String> folders, List<String> others) {
 

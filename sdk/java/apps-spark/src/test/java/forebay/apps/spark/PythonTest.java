@@ -28,7 +28,7 @@ class PythonTest {
       assertEquals(ROWS, output.rows().size());
       assertEquals(local.rows(), output.rows());
       assertEquals(List.of("/_SUCCESS"), output.others());
-      // Nothing is said about Parquet here, for which Spark has a committer of its own.
+      // No setting is for Parquet here, for which Spark has a committer of its own.
       Committer by = format.equals("parquet") ? Committer.CLASSIC : Committer.OURS;
       assertEquals(by.named(), Committer.of(cluster.hadoop(), cluster.bb("python/out/" + format)));
     }

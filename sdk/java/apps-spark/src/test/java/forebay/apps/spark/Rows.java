@@ -40,7 +40,7 @@ final class Rows {
     return below(spark, end, Fault.NONE);
   }
 
-  /** What one task makes. */
+  /** The rows of one task. */
   private static final class Part implements Iterator<Row> {
     private final int end;
     private final int middle;

@@ -67,7 +67,7 @@ class WritesTest {
         .save(table);
   }
 
-  /** What is on the local disk, without the checksums that Hadoop keeps beside files there. */
+  /** The files on the local disk, without the checksums that Hadoop keeps beside files there. */
   private static Output local(SparkSession spark, String format, String table) throws IOException {
     Output all = Output.read(spark, format, table);
     return new Output(

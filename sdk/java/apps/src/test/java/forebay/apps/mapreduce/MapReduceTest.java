@@ -77,7 +77,10 @@ class MapReduceTest {
     return new org.apache.hadoop.fs.Path(p);
   }
 
-  /** Returns the lines of all files in a folder that a job wrote, and checks that its _SUCCESS is there. */
+  /**
+   * Returns the lines of all files in a folder that a job wrote, and checks that its _SUCCESS is
+   * there.
+   */
   private static List<String> output(FileSystem fs, String dir) throws IOException {
     assertTrue(fs.exists(path(dir + "/_SUCCESS")), "the job's mark in " + dir);
     List<String> lines = new ArrayList<>();
@@ -207,7 +210,7 @@ class MapReduceTest {
     assertEquals(0, slive.run(args));
 
     // SLive compares its reads with its writes. Operations on names that are not there
-    // are counted too: it asks for names at random.
+    // are counted too: it looks names up at random.
     String report = Files.readString(results);
     assertTrue(measured(report, "ReadOp", "chunks_verified") > 0, report);
     assertEquals(0, measured(report, "ReadOp", "chunks_unverified"), report);

@@ -74,7 +74,7 @@ public final class Daemon {
     return "tcp://127.0.0.1:" + port;
   }
 
-  /** Returns the file of the key that clients elsewhere prove that they know. */
+  /** Returns the file of the key that clients elsewhere prove to have. */
   public Path keyFile() {
     return keyFile;
   }
