@@ -12,8 +12,8 @@ import (
 	"forebay/client/admin"
 )
 
-// While memory is short, a buffer with one writer gets its share beside a buffer with
-// four: room is given out fairly among buffers, not among writers, which would give it 20 %.
+// While memory is short, a buffer with one writer gets its share beside a buffer with four. Room is
+// given out fairly among buffers, not among writers, which would give it 20 %.
 func TestSingleWriterIsNotStarved(t *testing.T) {
 	// They have to wait for the store, not for the processors, of which one writer alone gets less.
 	n := startNode(t, func(cfg *bbd.Config) { cfg.Flush.Limit = 24 << 20 })

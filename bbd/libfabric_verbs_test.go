@@ -4,5 +4,5 @@ package bbd_test
 
 import "forebay/rdma/ofi/fi"
 
-// clusterWant needs a verbs device: scripts/rxe.sh has one.
+// clusterWant needs a verbs device, since scripts/rxe.sh has one.
 var clusterWant = fi.Want{Provider: "verbs"}

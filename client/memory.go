@@ -16,9 +16,9 @@ import (
 // while others need room.
 //
 // The memory must be mapped by the caller (mmap), who closes before unmapping it, and must not be
-// of the Go heap, whose pages the runtime frees and replaces. bb.Invalid if it overlaps with
-// memory that is registered already: perhaps its owner has unmapped it without closing. Close
-// waits for reads in progress, and is idempotent.
+// of the Go heap, whose pages the runtime frees and replaces. bb.Invalid if it overlaps with memory
+// that is registered already, since perhaps its owner has unmapped it without closing. Close waits
+// for reads in progress, and is idempotent.
 func RegisterMemory(mem []byte) (io.Closer, error) {
 	k, err := route.Keep(mem)
 	if errors.Is(err, rdma.ErrInvalid) {

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Txn makes the files of many tasks part of one directory in one step: readers see all of it or
+// Txn makes the files of many tasks part of one directory in one step. Readers see all of it or
 // nothing. Any process may hold one for the same transaction (Buffer.Txn). It may be used
 // concurrently and needs no closing.
 type Txn struct {

@@ -18,7 +18,7 @@ type Xattr struct {
 
 // SetXattr sets an extended attribute of a file or directory that the user may write. Its name begins with "user." and
 // has at most 255 bytes. Another name fails with ErrUnsupported. All attributes of a file together take at most 8 KiB.
-// More of them fail with ErrNoSpace. Attributes belong to the file: renames and new content keep them. They come to
+// More of them fail with ErrNoSpace. Attributes belong to the file. Renames and new content keep them. They come to
 // the store with the next flush of the file's content.
 func (b *Buffer) SetXattr(ctx context.Context, path, name string, value []byte) error {
 	return b.setXattr(ctx, "setxattr", path, xattr.Set, name, value)

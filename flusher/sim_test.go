@@ -207,7 +207,7 @@ func (s *sim) fail(format string, args ...any) {
 	}
 }
 
-// boot starts a daemon's run: recorded operations and dirty files are queued again.
+// boot starts a daemon's run. Recorded operations and dirty files are queued again.
 func (s *sim) boot() {
 	life := new(atomic.Bool)
 	life.Store(true)

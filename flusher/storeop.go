@@ -11,9 +11,9 @@ import (
 	"forebay/flusher/storeop"
 )
 
-// Apply queues an operation: operations of a buffer that concern the same names are carried
-// out in their order, and before later flushes of these names. Call it under
-// the Hold of these names. It is tried again until it succeeds, as flushes are.
+// Apply queues an operation. Operations of a buffer that concern the same names are carried out in
+// their order, and before later flushes of these names. Call it under the Hold of these names. It
+// is tried again until it succeeds, as flushes are.
 func (f *Flusher) Apply(buffer string, op storeop.Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

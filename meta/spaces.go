@@ -263,7 +263,7 @@ func (m *Meta) stored(engine Engine, name string) stored {
 // bucket is a bucket that may be an orphan.
 type bucket struct{ *kv.Bucket }
 
-// Unused is false: the record of a bucket was put before it was made.
+// Unused is false, since the record of a bucket was put before it was made.
 func (bucket) Unused(context.Context) (bool, error) { return false, nil }
 
 // allStored returns the names of all buckets, or logs, of namespaces.

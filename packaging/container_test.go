@@ -52,8 +52,8 @@ func TestContainer(t *testing.T) {
 	}
 	m.write("etc/forebay/bbd.yaml", "memory: {size: 256MiB}\n", 0o644)
 	m.write("config.json", runtimeConfig(t, m.root, &image, mounts), 0o644)
-	// A cgroup of its own needs rights on the machine's: it has none. The machine's /dev/shm is
-	// replaced, on both sides, by one that goes with the test.
+	// A cgroup of its own needs rights on the machine's, since it has none. The machine's /dev/shm
+	// is replaced, on both sides, by one that goes with the test.
 	m.hold(`set -e
 mount -t tmpfs tmpfs /sys/fs/cgroup
 mount -t tmpfs -o size=1g tmpfs /dev/shm

@@ -90,8 +90,8 @@ type Listener interface {
 // Conn is a reliable connection to one peer. All methods may be called concurrently.
 type Conn interface {
 	// Post hands over operations, in order, and returns how many it accepted. It waits while the
-	// connection or the queue is full until at least one fits, and then accepts as many as fit:
-	// fewer than len(ops) without an error means "drain the queue and post the rest". With an
+	// connection or the queue is full until at least one fits, and then accepts as many as fit.
+	// Fewer than len(ops) without an error means "drain the queue and post the rest". With an
 	// error, the first n are posted all the same. Each posted operation completes exactly once, in
 	// any order, into q. Until then Op.Local belongs to the provider. The slice ops stays the
 	// caller's. A malformed operation is refused here, with ErrInvalid or ErrTooLarge.
@@ -105,8 +105,8 @@ type Conn interface {
 	Err() error
 	// Peer names the other side, for logs.
 	Peer() string
-	// Close breaks the connection at once: blocked calls return ErrClosed, and operations in
-	// flight complete with ErrClosed. When it returns, Done is closed. It is idempotent.
+	// Close breaks the connection at once. Blocked calls return ErrClosed, and operations in flight
+	// complete with ErrClosed. When it returns, Done is closed. It is idempotent.
 	io.Closer
 }
 

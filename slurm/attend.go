@@ -76,9 +76,9 @@ func (h *Hooks) rememberedKey(job string) string {
 	return key
 }
 
-// attended reports whether a hook is at work for a job, or has been within a time: newer
-// releases of Slurm ask for its progress every few seconds. If that is unknown, it counts
-// as at work.
+// attended reports whether a hook is at work for a job, or has been within a time, since newer
+// releases of Slurm ask for its progress every few seconds. If that is unknown, it counts as at
+// work.
 func (h *Hooks) attended(job string, within time.Duration) bool {
 	f, err := os.Open(h.atFile(job))
 	if err != nil {

@@ -46,8 +46,8 @@ func (Commands) Jobs(ctx context.Context) ([]slurmctl.Job, error) {
 // notePrefix begins notes of Note.
 const notePrefix = "forebay: "
 
-// Note sets the job's AdminComment, unless it has one of other origin: scontrol show job shows it.
-// Slurm 22.05 accepts no change of a job that is over, nor of its SystemComment at all.
+// Note sets the job's AdminComment, unless it has one of other origin, since scontrol show job
+// shows it. Slurm 22.05 accepts no change of a job that is over, nor of its SystemComment at all.
 func (c Commands) Note(ctx context.Context, id, text string) error {
 	j, err := c.Job(ctx, id)
 	if err == nil && (j.AdminComment == "" || strings.HasPrefix(j.AdminComment, notePrefix)) {

@@ -29,9 +29,9 @@ import (
 //	data-out     waits until everything is copied out, drained and gone
 //	teardown     ends it, in any state
 //
-// The daemons keep all of that. So Slurm may end a verb at any moment and begin its
-// stage again, also on another machine: finished steps are recognised, and work that the
-// daemons have begun continues without a waiting client.
+// The daemons keep all of that. So Slurm may end a verb at any moment and begin its stage again,
+// also on another machine. Finished steps are recognised, and work that the daemons have begun
+// continues without a waiting client.
 type Hooks struct {
 	Settings Settings
 	Slurm    Controller

@@ -27,8 +27,8 @@ type Flow struct {
 	Rate            float64 // bytes a second to the store, lately
 }
 
-// Plan has whether a job's buffer will fit, and the time that its data will need. A figure that
-// was not measured is nil: nothing is guessed.
+// Plan has whether a job's buffer will fit, and the time that its data will need. A figure that was
+// not measured is nil. Nothing is guessed.
 type Plan struct {
 	Capacity int64  `json:"capacity"` // bytes that the job requests; 0: no limit of its own
 	Pool     string `json:"pool"`

@@ -86,7 +86,7 @@ type Action struct {
 //
 // Free bytes go to the waiting user that has received least. Of the user's buffers, they go to the
 // one that has received least, in it to the client that has received least, and there to the oldest
-// request. See Served. No request starves: a waiter keeps its tag while all others move up, and a
+// request. See Served. No request starves. A waiter keeps its tag while all others move up, and a
 // request that does not fit whole is granted in part.
 func Decide(s State, before Served) ([]Action, Served) {
 	d := decision{state: s, free: s.Pool.Free}

@@ -139,7 +139,7 @@ type grant struct {
 	err   error
 }
 
-// pollEvery is how often the queue is polled: pins and snapshots end without a wake-up.
+// pollEvery is how often the queue is polled, since pins and snapshots end without a wake-up.
 const pollEvery = 20 * time.Millisecond
 
 // New returns an allocator that works until ctx ends.
@@ -147,7 +147,7 @@ func New(ctx context.Context, o Options) *Allocator {
 	return &Allocator{o: o, ctx: ctx, wakeup: make(chan struct{}, 1)}
 }
 
-// Wake has the queue checked: memory may be free now.
+// Wake has the queue checked, since memory may be free now.
 func (r *Allocator) Wake() {
 	select {
 	case r.wakeup <- struct{}{}:

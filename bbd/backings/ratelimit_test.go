@@ -41,9 +41,8 @@ func TestFairShare(t *testing.T) {
 	}
 }
 
-// TestShareHolds has daemons write as fast as they may while some begin and end, each
-// with an idea of the others that is a second old: together they keep to the limit, and
-// use most of it.
+// TestShareHolds has daemons write as fast as they may while some begin and end, each with an idea
+// of the others that is a second old. Together they keep to the limit, and use most of it.
 func TestShareHolds(t *testing.T) {
 	t.Parallel()
 	const (

@@ -62,7 +62,7 @@ func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 	}
 	now, due := time.Now(), l.Due
 	if was {
-		// Only when there is some time to spare: near the deadline the result changes with each check.
+		// Only when there is some time to spare. Near the deadline the result changes with each check.
 		due = now.Add(due.Sub(now) * 4 / 5)
 	}
 	by, late := plan.CleanBy(stats.QueuedBytes, stats.Pace, now, due)

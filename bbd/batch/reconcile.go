@@ -343,8 +343,8 @@ func (k *Controller) nothingAt(ctx context.Context, l *bb.Lifetime, s *bb.Lifeti
 	return "", nil // the stage reports any other fault
 }
 
-// onlyLost reports whether nothing but lost bytes is in the way: trying again does not
-// bring them back. They will be in the loss report.
+// onlyLost reports whether nothing but lost bytes is in the way, since trying again does not bring
+// them back. They will be in the loss report.
 func onlyLost(t *ops.Tally) bool {
 	return len(t.Failed) > 0 && int64(len(t.Failed)) == t.FailedTotal &&
 		!slices.ContainsFunc(t.Failed, func(f ops.Failure) bool { return f.Kind != bb.Lost || f.Path == "" })

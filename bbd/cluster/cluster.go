@@ -49,8 +49,8 @@ type Options struct {
 	Moved func(fabric string, read, written int64)
 }
 
-// Cluster is this daemon's view of the others. Its methods may be called concurrently. There is
-// none where the daemon is alone: of the nil Cluster only Close and WaitForCompatible may be called.
+// Cluster is this daemon's view of the others. Its methods may be called concurrently. There is none
+// where the daemon is alone. Of the nil Cluster only Close and WaitForCompatible may be called.
 type Cluster struct {
 	o       Options
 	members Members

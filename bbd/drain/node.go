@@ -63,7 +63,7 @@ func (n *NodeState) undo() bool {
 	return true
 }
 
-// Node empties a node: everything dirty is flushed or moved to other nodes, and nothing new is accepted
+// Node empties a node. Everything dirty is flushed or moved to other nodes, and nothing new is accepted
 // there. Files for which the nodes that the request names have room are moved to them, and not flushed first.
 // Unsaved files are in the answer.
 func (s *Service) Node(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {

@@ -19,8 +19,8 @@ import (
 
 const receiptVersion = 1
 
-// maxSuperseded is how many bytes of a receipt's first line are names of superseded steps: clients read lines of up to
-// 64 KiB.
+// maxSuperseded is how many bytes of a receipt's first line are names of superseded steps, since clients read lines of
+// up to 64 KiB.
 const maxSuperseded = 48 << 10
 
 // named returns as many of some steps as fit.

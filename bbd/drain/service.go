@@ -25,7 +25,7 @@ import (
 type Buffer interface {
 	Spec() bb.Buffer
 	Names() Names
-	// Path returns where an entry lies now. bb.NotFound: it was removed.
+	// Path returns where an entry lies now. It returns bb.NotFound if it was removed.
 	Path(ctx context.Context, e *bb.Entry) (string, error)
 	// DirtyPath returns the path of a file that waits for its flush, or the part of it that is
 	// known without the namespace. It is "" if nothing is known.

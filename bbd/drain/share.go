@@ -149,7 +149,7 @@ func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transf
 	if err != nil {
 		return nil, err
 	}
-	// A step that is superseded from here on is flushed nevertheless: settle waits until it is clean.
+	// A step that is superseded from here on is flushed nevertheless. settle waits until it is clean.
 	if err := steps.Flush(ctx, pathsOf(slices.Collect(maps.Values(dirty)))); err != nil {
 		return nil, err
 	}

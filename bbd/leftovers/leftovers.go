@@ -249,7 +249,7 @@ func (w *sweptStore) enter(ctx context.Context, dir string) {
 	w.u.report(w.root, found, err)
 }
 
-// Close also removes the note: unfinished work from here on has no owner.
+// Close also removes the note, since unfinished work from here on has no owner.
 func (w *sweptStore) Close() error {
 	err := w.Store.Close()
 	if w.log != nil {

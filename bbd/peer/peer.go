@@ -187,7 +187,7 @@ func (s *Session) Close() {
 	<-s.done
 }
 
-// Break ends the session because of an error: everything granted in it is void.
+// Break ends the session because of an error. Everything granted in it is void.
 func (s *Session) Break(err error) { s.fail(err) }
 
 // Ask makes a request and waits for its answer, which is decoded into reply (nil: not

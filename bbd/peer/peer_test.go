@@ -125,7 +125,7 @@ func ask(s *Session, within time.Duration) ([]byte, error) {
 	return s.Ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{}, nil, nil)
 }
 
-// A peer that is stopped acknowledges requests, and sends nothing: callers that wait for its answer
+// A peer that is stopped acknowledges requests, and sends nothing. Callers that wait for its answer
 // get the error that it is not there.
 func TestAskOfOneThatIsStopped(t *testing.T) {
 	t.Parallel()

@@ -20,11 +20,11 @@ const Silence = 16 * time.Second
 // looks is how often it is checked within that time.
 const looks = 8
 
-// watch detects that a peer sends nothing any more, though its machine acknowledges
-// received bytes, as when it is stopped. A daemon sends a Pulse several times within
-// the time that it may be silent. Every received byte counts: on a slow link a
-// pulse may be behind an answer that takes long. Checks are counted, and not time, so
-// that a daemon that was stopped itself does not count that as its peer's silence.
+// watch detects that a peer sends nothing any more, though its machine acknowledges received bytes,
+// as when it is stopped. A daemon sends a Pulse several times within the time that it may be
+// silent. Every received byte counts. On a slow link a pulse may be behind an answer that takes
+// long. Checks are counted, and not time, so that a daemon that was stopped itself does not count
+// that as its peer's silence.
 type watch struct {
 	session  *Session // reads go to its connection
 	received atomic.Int64

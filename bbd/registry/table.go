@@ -89,7 +89,7 @@ func (t *Table[B]) put(b B) {
 	t.byName[b.Name()] = b
 }
 
-// remove removes a buffer, and reports whether it was there: another one may have its name.
+// remove removes a buffer, and reports whether it was there, since another one may have its name.
 func (t *Table[B]) remove(b B) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

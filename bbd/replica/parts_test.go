@@ -67,8 +67,8 @@ func TestReplicaParts(t *testing.T) {
 	}
 }
 
-// A commit is whole, or it is refused: parts that are missing, repeated or of another
-// attempt are not joined.
+// A commit is whole, or it is refused. Parts that are missing, repeated or of another attempt are
+// not joined.
 func TestJoinParts(t *testing.T) {
 	type part struct {
 		id     uint64

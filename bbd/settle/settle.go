@@ -14,7 +14,7 @@ import (
 var pauses = [2]time.Duration{20 * time.Millisecond, time.Second}
 
 // Update calls update until the outcome is known, and returns its last answer. Uncertain is true once an earlier
-// call may have been carried out: update then has to succeed for an entry that is already as it makes it. When ctx
+// call may have been carried out. update then has to succeed for an entry that is already as it makes it. When ctx
 // ends, the outcome stays unknown.
 func Update(ctx context.Context, update func(uncertain bool) (bb.Entry, error)) (bb.Entry, error) {
 	uncertain := false

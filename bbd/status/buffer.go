@@ -61,7 +61,7 @@ type InConflict struct {
 	Reason string `json:"reason"`
 }
 
-// MaxConflicts bounds Buffer.InConflict: a status is read often.
+// MaxConflicts bounds Buffer.InConflict, since a status is read often.
 const MaxConflicts = 100
 
 // NoEntry is a file with bytes here and without an entry in the namespace.

@@ -31,8 +31,8 @@ type (
 // populating can change that. Stats shows which of them.
 var ErrNoRoom error = bb.E(bb.NoSpace, "lease", "", "no segment is free")
 
-// ErrPopulating is the ErrNoRoom (errors.Is finds both) of a store whose memory is
-// still being populated: room comes by itself, see Ready and Stats.
+// ErrPopulating is the ErrNoRoom (errors.Is finds both) of a store whose memory is still being
+// populated, since room comes by itself, see Ready and Stats.
 var ErrPopulating error = &bb.Error{
 	Kind: bb.NoSpace, Op: "lease",
 	Err: populating{},

@@ -324,8 +324,8 @@ func concurrentWriter(t *testing.T, s *Store, k int) {
 	}
 }
 
-// readPinned reads a file that others evict and spill at the same time: resident bytes must stay so
-// once they are pinned.
+// readPinned reads a file that others evict and spill at the same time, since resident bytes must
+// stay so once they are pinned.
 func readPinned(t *testing.T, s *Store, f bb.FileID, g bb.Generation) {
 	v, err := s.Snapshot(f, g)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package store keeps the bytes of one node: regions of shared memory (and of disk),
-// segments that writers lease and fill like a log, and an index of the extents in them.
-// It survives the death of its process: committed data is in the regions, and Open
-// finds it again.
+// Package store keeps the bytes of one node: regions of shared memory (and of disk), segments that
+// writers lease and fill like a log, and an index of the extents in them. It survives the death of
+// its process. Committed data is in the regions, and Open finds it again.
 //
 // It must never know of networks, paths or the namespace. Files have ids, generations numbers,
 // buffers names and owners uids.

@@ -94,8 +94,8 @@ func (v *Snapshot) Fill(fill ...FillExtent) error {
 	return v.showFilled(c, pieces)
 }
 
-// showFilled shows pieces in every view that has the same evicted extents. Not in generations:
-// those would lose the records of the evictions and get none of the bytes.
+// showFilled shows pieces in every view that has the same evicted extents. Not in generations,
+// since those would lose the records of the evictions and get none of the bytes.
 func (v *Snapshot) showFilled(c *Commit, pieces []extent) error {
 	s := v.s
 	b := &batch{commits: []plan{{c: c}}, segments: map[*segment]*space{}}

@@ -67,9 +67,9 @@ func (s *Store) sizeMemory() error {
 // regrowEvery is the interval at which the store checks for memory that it could not have.
 const regrowEvery = time.Second
 
-// regrow makes up for memory that the file system did not have before: clients may have
-// kept deleted regions mapped, whose pages were not free until they were unmapped. It
-// works in the background. The caller holds mu, and has found no room.
+// regrow makes up for memory that the file system did not have before, since clients may have kept
+// deleted regions mapped, whose pages were not free until they were unmapped. It works in the
+// background. The caller holds mu, and has found no room.
 func (s *Store) regrow() {
 	if s.wanted.memory == 0 || s.mu.replacing > 0 || s.populator.Busy() || time.Since(s.mu.regrown) < regrowEvery {
 		return

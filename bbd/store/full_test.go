@@ -151,7 +151,7 @@ func TestFullTmpfsRefusesToOpen(t *testing.T) {
 	}
 }
 
-// Regions of an older release on a full tmpfs are adopted: units without a segment give their memory for journals.
+// Regions of an older release on a full tmpfs are adopted. Units without a segment give their memory for journals.
 func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {

@@ -137,7 +137,7 @@ func (s *Store) Base(f bb.FileID, n bb.Generation) (bb.Generation, error) {
 	return g.base, nil
 }
 
-// Seal ends the writing of a generation: further commits are bb.Invalid. Idempotent.
+// Seal ends the writing of a generation. Further commits are bb.Invalid. Idempotent.
 func (s *Store) Seal(f bb.FileID, n bb.Generation) error {
 	h := s.shard(f)
 	h.Lock()

@@ -21,8 +21,8 @@ const nearlyFull = 64 << 10
 // ownUID is in the header of the region of the store's own records.
 func ownUID() uint32 { return uint32(os.Geteuid()) }
 
-// Lease leases a segment, or the rest of one of the same buffer and user. It never
-// blocks: without room it fails with ErrNoRoom, or ErrPopulating.
+// Lease leases a segment, or the rest of one of the same buffer and user. It never blocks. Without
+// room it fails with ErrNoRoom, or ErrPopulating.
 func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if r.Tier > bb.TierDisk {
 		return Lease{}, bb.E(bb.Invalid, "lease", r.Tier.String(), "there is no such tier")
@@ -359,8 +359,8 @@ func (s *Store) reap(list dead) {
 	}
 }
 
-// freeIfDead frees a segment if nothing refers to it. Nothing can refer to it
-// again: extents come with a lease, or from a view that has them already.
+// freeIfDead frees a segment if nothing refers to it. Nothing can refer to it again, since extents come with a lease,
+// or from a view that has them already.
 func (s *Store) freeIfDead(g *segment) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -137,7 +137,7 @@ func replyOf(s *ops.Status) (*wire.JobReply, error) {
 	return &wire.JobReply{Json: text, Superseded: j.Superseded, SupersededTotal: j.SupersededTotal}, err
 }
 
-// Cancel ends an operation: waiting tasks are dropped, and those in progress end within seconds.
+// Cancel ends an operation. Waiting tasks are dropped, and those in progress end within seconds.
 func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
 	status, err := s.visible(ctx, r, m.Id)
 	if err != nil {

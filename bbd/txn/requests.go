@@ -13,7 +13,7 @@ import (
 )
 
 // Transactions (docs/transactions.md). Package meta/txn has their records. Any daemon may be asked
-// for any step, and each may be repeated: finished steps are found in the records.
+// for any step, and each may be repeated. Finished steps are found in the records.
 
 // entryOverhead is an entry's size in a list of them beyond its own size, and a bit more.
 const entryOverhead = 16

@@ -192,7 +192,7 @@ type target struct{ backing.Source }
 
 func targetOf(e *bb.Entry) target { return target{backing.NewBytes([]byte(e.Target))} }
 
-// Close does nothing: the bytes are the entry's.
+// Close does nothing, since the bytes are the entry's.
 func (target) Close() {}
 
 // flushJob is one file, or symbolic link, on its way to the store.
@@ -286,8 +286,8 @@ func (b *Buffer) sayFlushed(e *bb.Entry, path string) {
 	b.o.Emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
 }
 
-// becameClean follows an entry by which the content is on the store:
-// memory may evict it, and its second copy is not needed. Idempotent.
+// becameClean follows an entry by which the content is on the store. Memory may evict it, and its second copy is not
+// needed. Idempotent.
 func (b *Buffer) becameClean(ctx context.Context, e *bb.Entry, path string) error {
 	if err := b.o.Store.MarkClean(e.File, e.Generation); err != nil && bb.KindOf(err) != bb.NotFound {
 		return err

@@ -291,7 +291,7 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 
 // makeDirty has a clean file flushed again. Evicted: not all of it is in memory. Its place is locked from before the
 // change of its entry until it is queued. A rename in between would find it among no dirty files, and it would wait
-// under its old name, where no flush finds it. The daemon's context is used: once the file is dirty, it has to be
+// under its old name, where no flush finds it. The daemon's context is used. Once the file is dirty, it has to be
 // queued, though the daemon that asked may be gone.
 func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 	defer b.files.Lock(e.Place())()

@@ -53,8 +53,8 @@ func Nodes(ctx context.Context, c *client.Client) ([]Node, error) {
 	return nodes, nil
 }
 
-// DrainNode flushes a node's files, or moves them to other nodes, and closes the node to new files:
-// afterwards its daemon may be stopped. It fails unless the node is empty then. The report names
+// DrainNode flushes a node's files, or moves them to other nodes, and closes the node to new files.
+// Afterwards its daemon may be stopped. It fails unless the node is empty then. The report names
 // the rest. Files that fit into the memory of the nodes in to are moved there through the fabric,
 // without waiting for a store.
 func DrainNode(ctx context.Context, c *client.Client, node NodeID, progress func(Progress), to ...NodeID) (Report, error) {

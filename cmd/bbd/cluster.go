@@ -135,7 +135,7 @@ func (m *membership) say(self gossip.Member) {
 	}
 }
 
-// done is closed when the daemon has to leave: another one has its name.
+// done is closed when the daemon has to leave, since another one has its name.
 func (m *membership) done() <-chan struct{} {
 	if m == nil {
 		return nil

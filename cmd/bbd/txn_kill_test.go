@@ -18,7 +18,7 @@ import (
 )
 
 // The daemon is killed at random moments while tasks write into transactions, adopt, commit and
-// abort. After each restart a job continues where it was: closed files of a task are not written
+// abort. After each restart a job continues where it was. Closed files of a task are not written
 // again. The output of a committed transaction is there as a whole, that of another one not at all,
 // and the store holds nothing else.
 

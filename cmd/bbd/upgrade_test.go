@@ -437,7 +437,7 @@ func TestStranger(t *testing.T) {
 	default:
 	}
 
-	// The others are gone: now it serves, and clients of other versions get an error that names the
+	// The others are gone. Now it serves, and clients of other versions get an error that names the
 	// versions.
 	n1.Stop()
 	if err := <-started; err != nil {

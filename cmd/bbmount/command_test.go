@@ -120,8 +120,8 @@ func TestCommands(t *testing.T) {
 	m.inBuffer(t, file, "on the mount!")
 }
 
-// TestMountKilled kills the mount's process: closed and synced bytes are there, and the
-// remedy is named.
+// TestMountKilled kills the mount's process. Closed and synced bytes are there, and the remedy is
+// named.
 func TestMountKilled(t *testing.T) {
 	t.Parallel()
 	m := newBuffer(t)

@@ -101,7 +101,7 @@ type Writer interface {
 
 	// RemoveIf removes an object if it still is a version that is the caller's own. Nothing is
 	// there: success. Something else is: ErrForeign, and it stays. The store compares in the step
-	// that removes, where it can. Docs/durability.md lists the stores that do.
+	// that removes, where it can. docs/durability.md lists the stores that do.
 	RemoveIf(ctx context.Context, name string, is Version) error
 
 	// RenameIf moves an object, as Rename does, if it still is a version, to a name that is
@@ -169,8 +169,8 @@ func (o *PutOptions) LastStep(ctx context.Context) error {
 // DirOptions are the options of making a directory.
 type DirOptions struct {
 	Attrs Attrs
-	// Holds: the directory has an entry, or is about to have one: stores without directories
-	// then do nothing.
+	// Holds: the directory has an entry, or is about to have one. Stores without directories then
+	// do nothing.
 	Holds bool
 	// Keep leaves a directory that is there as it is, unless the store has made it and has its mark
 	// on it. Without it, that is done only to

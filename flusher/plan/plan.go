@@ -1,4 +1,4 @@
-// Package plan decides about the next flushes. It is pure: the same input gives the same output,
+// Package plan decides about the next flushes. It is pure. The same input gives the same output,
 // and time comes in as a value. It handles sizes and times. It must never know bytes, stores or
 // goroutines.
 package plan

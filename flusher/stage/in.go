@@ -46,7 +46,7 @@ type File interface {
 // InOptions are the options of a stage-in.
 type InOptions struct {
 	Options
-	// Codec is the buffer's: objects with its suffix are decompressed, and lose it.
+	// Codec is the buffer's. Objects with its suffix are decompressed, and lose it.
 	Codec string
 }
 

@@ -189,7 +189,7 @@ func TestIn(t *testing.T) {
 			if n := int64(len(test.want)); report.Files != n || report.FilesDone != n || report.BytesDone != report.Bytes || told != report.Progress {
 				t.Fatalf("%+v, last told %+v", report, told)
 			}
-			// Listings have no checksums: sizes decide here.
+			// Listings have no checksums, since sizes decide here.
 			if want := int64(round) * report.Files; report.Skipped != want {
 				t.Fatalf("round %d: %d skipped, want %d", round, report.Skipped, want)
 			}

@@ -212,7 +212,8 @@ func (u *Upload) options(before bb.Flushed, wasNew bool) backing.PutOptions {
 }
 
 // putKeeping puts an object. One that is in the way, and may not be replaced by its tag, is
-// replaced if its content is this buffer's. ErrForeign is certain: no Put of ours has made it.
+// replaced if its content is this buffer's. ErrForeign is certain, since no Put of ours has made
+// it.
 func (u *Upload) putKeeping(ctx context.Context, object string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	o, err := u.Store.Put(ctx, object, src, opts)
 	if opts.Keep && errors.Is(err, backing.ErrForeign) {

@@ -291,7 +291,7 @@ func (d *Daemon) Crash() {
 	}
 }
 
-// Wipe is Kill of a machine that comes back empty: memory, state folder and all else in it are
+// Wipe is Kill of a machine that comes back empty. Memory, state folder and all else in it are
 // gone.
 func (d *Daemon) Wipe() {
 	d.tb.Helper()

@@ -195,8 +195,8 @@ func (r *run) attack() Result {
 	}
 }
 
-// probe begins a session and writes a file as root, each at the first attempt: root has a reserve of
-// memory and is never refused.
+// probe begins a session and writes a file as root, each at the first attempt, since root has a
+// reserve of memory and is never refused.
 func (r *run) probe() {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), r.o.Patience)

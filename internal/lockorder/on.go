@@ -53,7 +53,7 @@ func rankOf[R Rank]() rank {
 }
 
 // held are the mutexes of one goroutine, in the order in which it locked them. That goroutine alone
-// uses them, unseen by the race detector: another goroutine may have them after it has ended.
+// uses them, unseen by the race detector, since another goroutine may have them after it has ended.
 type held struct {
 	id  uintptr
 	all []taken

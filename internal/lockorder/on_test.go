@@ -56,7 +56,7 @@ func TestViolations(t *testing.T) {
 		close(unlock)
 		<-unlocked
 	})
-	// After all of it, locks of one goroutine are no other's: b is free.
+	// After all of it, locks of one goroutine are no other's, since b is free.
 	b.Lock()
 	b.Unlock()
 }

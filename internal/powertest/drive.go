@@ -179,7 +179,7 @@ func (b blocks) clone() blocks {
 }
 
 // Survivors writes an image file of the drive's content after a loss of power at this moment, which does not happen. A nil rng
-// draws nothing: no cached write survives.
+// draws nothing. No cached write survives.
 func (d *Drive) Survivors(image string, rng *rand.Rand) error {
 	d.mu.Lock()
 	left, cached, size := d.durable.clone(), slices.Clone(d.cached), d.size

@@ -30,8 +30,8 @@ type Span struct{ Off, End int64 }
 // Len is how many bytes a span has.
 func (s Span) Len() int64 { return s.End - s.Off }
 
-// Cursor is where a segment is filled next. It is pure arithmetic: offsets are in the segment,
-// and its owner guards it.
+// Cursor is where a segment is filled next. It is pure arithmetic. Offsets are in the segment, and
+// its owner guards it.
 //
 //	data_start             pos                    floor - owed        floor
 //	    ├── handed out, holes ──┤ never handed out ────┤ owed to records ┤ records written ─▶

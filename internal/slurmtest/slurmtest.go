@@ -443,7 +443,7 @@ true`
 	n.Run("root", "sh", "-c", kill)
 }
 
-// At is the cluster for a subtest: failures count for the subtest.
+// At is the cluster for a subtest. Failures count for the subtest.
 func (c *Cluster) At(tb testing.TB) *Cluster {
 	at := *c
 	at.tb = tb

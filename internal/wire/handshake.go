@@ -93,7 +93,7 @@ func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byt
 	return in.Next()
 }
 
-// notADaemon gives frames that are none a kind of their own: another attempt is of no use.
+// notADaemon gives frames that are none a kind of their own, since another attempt is of no use.
 func notADaemon(address string, err error) error {
 	var malformed *FrameError
 	var alert tls.AlertError

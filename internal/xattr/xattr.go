@@ -23,8 +23,8 @@ const (
 // trusted) grant rights. A buffer has none of them.
 const Prefix = "user."
 
-// List are the extended attributes of a file or directory, encoded. The zero value is none. They never change:
-// copies of an entry share them. For each attribute, in ascending order of the names:
+// List are the extended attributes of a file or directory, encoded. The zero value is none. They never change,
+// since copies of an entry share them. For each attribute, in ascending order of the names:
 //
 //	name length | name | value length << 1, or 1 if the store has it | value     lengths are varints
 type List string

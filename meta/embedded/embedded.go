@@ -452,7 +452,7 @@ func (l *logger) Errorf(format string, v ...any) {
 	}
 }
 
-// Fatalf logs too: an error that is fatal to the server must not end the daemon.
+// Fatalf logs too, since an error that is fatal to the server must not end the daemon.
 func (l *logger) Fatalf(format string, v ...any) { l.log.Error(message(format, v)) }
 func (l *logger) Debugf(string, ...any)          {}
 func (l *logger) Tracef(string, ...any)          {}

@@ -30,8 +30,8 @@ const (
 	remember = 24 * time.Hour
 	// maxGone bounds how many of them are remembered.
 	maxGone = 16384
-	// reclaim is how long a member must have been dead before another address may
-	// take its name: memberlist has been patient already.
+	// reclaim is how long a member must have been dead before another address may take its name,
+	// since memberlist has been patient already.
 	reclaim = time.Second
 	// leaveTime bounds a goodbye whose context has no deadline.
 	leaveTime = 5 * time.Second

@@ -16,9 +16,9 @@ const (
 	suspectAfter  = " has failed, no acks received"
 )
 
-// logWriter passes memberlist's log on, line by line, one level lower than memberlist's:
-// trouble of the network is its daily work. A flood (any host can send
-// packets that do not decrypt) is cut and counted.
+// logWriter passes memberlist's log on, line by line, one level lower than memberlist's, since
+// trouble of the network is its daily work. A flood (any host can send packets that do not decrypt)
+// is cut and counted.
 type logWriter struct {
 	to      *slog.Logger
 	limit   *rate.Limiter

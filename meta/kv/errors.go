@@ -38,7 +38,7 @@ func Wrap(op, path string, err error) error {
 // because another writer changed the same record first.
 var ErrConflict = errors.New("it was changed by another writer meanwhile")
 
-// IgnoreConflict ignores a conflict: another writer has changed or deleted the key.
+// IgnoreConflict ignores a conflict, since another writer has changed or deleted the key.
 func IgnoreConflict(_ uint64, err error) error {
 	if errors.Is(err, ErrRevision) {
 		return nil

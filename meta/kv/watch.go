@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// A watcher reads all keys again so often, and whenever the connection came back:
-	// missed changes arrive by then at the latest.
+	// A watcher reads all keys again so often, and whenever the connection came back. Missed
+	// changes arrive by then at the latest.
 	watchResync  = 30 * time.Second
 	watchPace    = 100 * time.Millisecond
 	watchWaiting = 1024 // changes that have not been looked at

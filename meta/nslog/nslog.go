@@ -51,7 +51,7 @@ type Options struct {
 	Lease time.Duration
 	// Ended is that of owner.Options: it shortens the wait of a new owner.
 	Ended func(owner.Holder) time.Time
-	// Held and Keep are those of owner.Options: other daemons hold the end of the log.
+	// Held and Keep are those of owner.Options. Other daemons hold the end of the log.
 	Held  func(ctx context.Context, from uint64) owner.Held
 	Keep  func(context.Context, tail.Record)
 	Floor func() uint64 // the highest revision that is remembered outside of the log; nil: none is
@@ -131,7 +131,7 @@ func (e *Engine) MarkDestroyed() { e.owner.MarkDestroyed() }
 // Buffer returns the name of the namespace's buffer.
 func (e *Engine) Buffer() string { return e.o.Buffer }
 
-// Distrust does nothing: no answer comes from a server.
+// Distrust does nothing, since no answer comes from a server.
 func (e *Engine) Distrust() {}
 
 // RootOf returns the entry of the root of a new buffer.

@@ -94,10 +94,10 @@ func (e *Engine) Find(ctx context.Context, dir bb.DirID, name string) (found bb.
 	return found, ok, bb.Wrap("lookup", name, err)
 }
 
-// Refresh does nothing: no answer is cached.
+// Refresh does nothing, since no answer is cached.
 func (e *Engine) Refresh(bb.DirID, string) {}
 
-// SoleWriter is true: only the owner changes the namespace.
+// SoleWriter is true, since only the owner changes the namespace.
 func (e *Engine) SoleWriter() bool { return true }
 
 // DirGone reports whether a directory has been removed.
@@ -109,7 +109,7 @@ func (e *Engine) DirGone(ctx context.Context, dir bb.DirID) (gone bool, err erro
 	return gone && err == nil, err
 }
 
-// LookupAgain is Lookup: no answer is cached.
+// LookupAgain is Lookup, since no answer is cached.
 func (e *Engine) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
 	return e.Lookup(ctx, dir, name)
 }

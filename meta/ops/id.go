@@ -7,7 +7,7 @@ import (
 )
 
 // OptionCreated is the option of an operation that has the time, in Unix nanoseconds, at which its
-// buffer was created: another buffer may get the name.
+// buffer was created, since another buffer may get the name.
 const OptionCreated = "created"
 
 // ID makes an id for an operation or a task of the parts that it is about. The same parts make the same

@@ -314,8 +314,8 @@ func notFound(op, id string) error {
 	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are removed a day after their end")
 }
 
-// Cancel ends an operation: waiting tasks are dropped, and workers of running ones notice it
-// within seconds. An operation that has ended stays as it is.
+// Cancel ends an operation. Waiting tasks are dropped, and workers of running ones notice it within
+// seconds. An operation that has ended stays as it is.
 func (o *Operations) Cancel(ctx context.Context, id string) error {
 	const op = "cancel job"
 	b, err := o.records(ctx)

@@ -52,9 +52,9 @@ type Mover interface {
 // Merger is a Mover that moves many entries in a change.
 type Merger interface {
 	// Merge moves the content of a directory to the same names of another one, where they are free. Where
-	// both have a directory, which no transaction is committed into, it moves that one's content, and
-	// may remove it if nothing is left in it. The others stay: they are moved one by one. NotFound
-	// if the other directory is gone.
+	// both have a directory, which no transaction is committed into, it moves that one's content, and may
+	// remove it if nothing is left in it. The others stay. They are moved one by one. NotFound if the
+	// other directory is gone.
 	Merge(ctx context.Context, from, to bb.DirID) error
 }
 

@@ -29,8 +29,8 @@
 // initiators.
 //
 // Endpoints are message endpoints where the fabric has them, else reliable-datagram endpoints, one
-// for each connection in either case: closing it is the only way common to all providers to end
-// operations in flight, at both ends.
+// for each connection in either case, since closing it is the only way common to all providers to
+// end operations in flight, at both ends.
 //
 // Threads: one per Fabric, for all its connections, that polls the completion queue and the event queue
 // while there is something to do and sleeps on their wait objects when there is not (internal/progress). A
@@ -42,7 +42,7 @@
 // Connections of a Fabric share its domain and its loop, and nothing else. The end of a peer ends its
 // own connection, and one that stands still keeps no other from its share of the buffers
 // (internal/local). The domain of a Fabric that registers no regions offers peers nothing, however many
-// have endpoints in it: buffers are registered without remote access. One that serves regions of
+// have endpoints in it. Buffers are registered without remote access. One that serves regions of
 // several users is shared by them all, which leaves the following.
 //
 // Bytes on the endpoint are not encrypted, and the fabric's keys are all that protects a region

@@ -94,7 +94,7 @@ func (f *Fabric) Limits() rdma.Limits {
 	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
 }
 
-// Close implements rdma.Fabric. Connections go first: regions that peers have opened end with them.
+// Close implements rdma.Fabric. Connections go first. Regions that peers have opened end with them.
 func (f *Fabric) Close() error {
 	f.closed.Do(func() {
 		f.cancel()
@@ -141,7 +141,7 @@ func (f *Fabric) Keep(mem []byte) (io.Closer, error) {
 	return r, nil
 }
 
-// Buffer is memory of BufferSize bytes that is registered: operations on it need no copy.
+// Buffer is memory of BufferSize bytes that is registered, since operations on it need no copy.
 type Buffer = local.Buffer
 
 // Buffer returns a buffer out of those through which operations on other memory are copied. It waits while

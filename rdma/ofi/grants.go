@@ -61,7 +61,7 @@ func (c *conn) Opened(f lifeline.Frame) {
 	}
 }
 
-// Revoke implements lifeline.Handler: no operation on the region is begun any more, and the peer
+// Revoke implements lifeline.Handler. No operation on the region is begun any more, and the peer
 // receives an answer when the operations in flight have ended.
 func (c *conn) Revoke(id uint64) {
 	c.mu.Lock()

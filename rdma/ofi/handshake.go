@@ -184,7 +184,7 @@ func (f *Fabric) Dial(ctx context.Context, addr string) (rdma.Conn, error) {
 	return f.DialWith(ctx, addr, f.opts.dialer())
 }
 
-// DialWith is Dial as another: connections of one Fabric to different peers share its domain and
+// DialWith is Dial as another. Connections of one Fabric to different peers share its domain and
 // its loop, and need share no more.
 func (f *Fabric) DialWith(ctx context.Context, addr string, own Dialer) (rdma.Conn, error) {
 	own = own.withDefaults()

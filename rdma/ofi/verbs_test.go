@@ -15,7 +15,7 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// TestConformanceVerbs needs a verbs device: scripts/rxe.sh has one.
+// TestConformanceVerbs needs a verbs device, since scripts/rxe.sh has one.
 func TestConformanceVerbs(t *testing.T) { suite(t, "verbs") }
 
 func TestVerbsSmallWritesNeedNoStage(t *testing.T) { smallWritesNeedNoStage(t, "verbs") }

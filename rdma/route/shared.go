@@ -22,8 +22,8 @@ import (
 // registered in a fabric that only dials, so a peer finds there only its own connection and the
 // page that every peer may read (ofi's sight), of zeros. Buffers are registered without remote
 // access, which the fabric itself enforces. A daemon serves its regions in a fabric of its own,
-// which is not one of these: peers that this process dials do not get an endpoint in the domain
-// where users' regions are.
+// which is not one of these, since peers that this process dials do not get an endpoint in the
+// domain where users' regions are.
 type shared struct {
 	open func(ofi.Options) (fabric, error)
 
@@ -146,7 +146,7 @@ func (u *use) Close() error {
 	return u.fabric.Close()
 }
 
-// Keep promises that memory stays mapped in its place until the returned closer is closed: one-sided
+// Keep promises that memory stays mapped in its place until the returned closer is closed. One-sided
 // operations of any route of the process on it need no copy where a fabric requires registered
 // memory. See ofi.Fabric.Keep for the rules of kept memory. Where the program has no libfabric,
 // there is nothing to be done. It returns ErrInvalid for memory that overlaps with other memory that

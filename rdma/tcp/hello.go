@@ -28,7 +28,7 @@ const (
 // Index 0 is the control stream, 1 to streams are data streams. The listener's answer on the
 // control stream carries a random session, which the dialer's data streams quote to join. chunk is
 // the largest payload of a frame that the sender of the hello will use, window the number of
-// unanswered requests per stream it accepts. The two ones were limits of messages: older releases
+// unanswered requests per stream it accepts. The two ones were limits of messages. Older releases
 // refuse zeros there, and send other values, which are ignored.
 type hello struct {
 	index, streams uint16

@@ -102,7 +102,7 @@ func (p *parser) bufferOptions(s *said) BufferOptions {
 }
 
 // flushRules reads rules with semicolons between them, in which hyphens stand for blanks. Of wildcards, * and ? alone
-// are allowed: lua/directives.lua has no others.
+// are allowed, since lua/directives.lua has no others.
 func (p *parser) flushRules(s *said, b *BufferOptions) {
 	o, ok := s.get("flush")
 	if !ok {

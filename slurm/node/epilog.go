@@ -22,7 +22,7 @@ import (
 const requeueSettles = 2 * time.Second
 
 // Epilog records with the daemon that a job has left the node, and removes the files of its tasks.
-// It waits for no data and not longer than Config.Epilog: dirty files are the daemons'
+// It waits for no data and not longer than Config.Epilog, since dirty files are the daemons'
 // business. If the daemon does not answer by then, the departure is reported later (Deliver), and
 // Epilog returns true. No error should fail an epilog.
 func Epilog(ctx context.Context, c *Config, e *Env, dial Dial) (later bool) {

@@ -71,7 +71,7 @@ func (s *site) dial(t *testing.T, i int) *client.Client {
 	return c
 }
 
-// at is the site for a subtest: failures count for the subtest.
+// at is the site for a subtest. Failures count for the subtest.
 func (s *site) at(t *testing.T) *site {
 	return &site{Cluster: s.Cluster.At(t), admin: s.admin}
 }
@@ -654,7 +654,7 @@ echo x | bbctl put - $BB_JOB_STRIPED/f
 	want(t, filepath.Join(out, "f"), "x\n")
 }
 
-// saved waits until slurmctld has saved its state as it is now: killed before that, it would
+// saved waits until slurmctld has saved its state as it is now, since killed before that, it would
 // start again a job that runs. It saves when something changes, and not again within 5 s.
 func (s *site) saved(job string) {
 	now := time.Now()
@@ -689,7 +689,7 @@ func (s *site) held(t *testing.T, script string) (at func(job string), release f
 	return at, release, func() { s.Run("root", "mv", path+".away", path) }
 }
 
-// heldInBoth: a job is cancelled while its prolog runs. Slurmctld dies while the prolog of another
+// heldInBoth: a job is cancelled while its prolog runs. slurmctld dies while the prolog of another
 // runs, which requests its job from it, and the epilog of a third.
 func heldInBoth(t *testing.T, s *site) {
 	inProlog, prolog, end := s.held(t, "prolog")

@@ -1,5 +1,5 @@
-// Package populate touches memory in the background before its first use: first touches cost ten times as much
-// as copies. It must never know the use of the memory.
+// Package populate touches memory in the background before its first use, since first touches cost ten times
+// as much as copies. It must never know the use of the memory.
 package populate
 
 import (
@@ -41,7 +41,7 @@ type Populator[M Memory] struct {
 	wg sync.WaitGroup
 }
 
-// Start makes the populator ready: done is called after each step, by the goroutine that has done it.
+// Start makes the populator ready. done is called after each step, by the goroutine that has done it.
 func (p *Populator[M]) Start(threads int, done func(m M, step int, err error)) {
 	p.done = done
 	p.mu.threads = threads

@@ -309,7 +309,7 @@ func (sp *Pool) used(s *session.Session, n int64) (next *grant) {
 	return sp.mu.next
 }
 
-// drop removes the leases of sessions that broke: they are void. The space is locked.
+// drop removes the leases of sessions that broke, since they are void. The space is locked.
 func (sp *Pool) drop() {
 	if sp.mu.next != nil && sp.mu.next.session.Broken() {
 		sp.mu.next, sp.mu.burst = nil, 0
@@ -568,7 +568,7 @@ func (sp *Pool) remove(l *lease) (done bool) {
 	return false
 }
 
-// RetireFull takes leases without room out of use: once they are returned, they can be spilled.
+// RetireFull takes leases without room out of use. Once they are returned, they can be spilled.
 func (sp *Pool) RetireFull() {
 	var full []*lease
 	sp.mu.Lock()

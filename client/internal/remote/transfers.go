@@ -34,7 +34,7 @@ type Transfers struct {
 	got [16]rdma.Completion
 }
 
-// transfersPool keeps them: a queue is worth more than one file.
+// transfersPool keeps them, since a queue is worth more than one file.
 var transfersPool = sync.Pool{New: func() any { return &Transfers{queue: rdma.NewQueue(Depth)} }}
 
 func NewTransfers() *Transfers { return transfersPool.Get().(*Transfers) }

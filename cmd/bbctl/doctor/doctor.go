@@ -126,7 +126,7 @@ func examine(ctx context.Context, a *app.App, stores []string) []finding {
 	return append(append(all, wired...), aloneFindings(all, wired)...)
 }
 
-// aloneFindings say that Slurm's hooks will fail with a daemon that is in no cluster: jobs
+// aloneFindings say that Slurm's hooks will fail with a daemon that is in no cluster, since jobs
 // are the cluster's.
 func aloneFindings(daemon, wired []finding) []finding {
 	alone := slices.ContainsFunc(daemon, func(f finding) bool { return f.About == "cluster" && f.State == isSkipped })

@@ -124,7 +124,7 @@ report. It always succeeds.`,
 }
 
 // deliverLater starts the process that notifies the daemon later. It has a session of its own, and holds
-// nothing of Slurm's: slurmd does not wait for it.
+// nothing of Slurm's, since slurmd does not wait for it.
 func (n *nodeApp) deliverLater() error {
 	self, err := os.Executable()
 	if err != nil {

@@ -364,7 +364,7 @@ func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, sys
 	return 0, n.fsys.errno(err)
 }
 
-// Flush implements close: written bytes are committed when it returns. If no other program has the
+// Flush implements close. Written bytes are committed when it returns. If no other program has the
 // file open for writing, it is closed, so that it can be flushed to the store.
 func (h *handle) Flush(ctx context.Context) syscall.Errno {
 	if !h.write {

@@ -293,7 +293,7 @@ func (n *node) setAttr(ctx context.Context, a client.Attr) (client.Entry, error)
 		return n.stat(ctx)
 	}
 	if a.ModTime != nil && !n.IsDir() {
-		// A commit sets the time of modification: written bytes are committed before.
+		// A commit sets the time of modification. Written bytes are committed before.
 		if err := n.release(ctx); err != nil {
 			return client.Entry{}, err
 		}

@@ -307,7 +307,7 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 }
 
 // list calls fn with each item of a listing, of which it requests one page after the other. An item
-// that does not belong there ends it: workers are not trusted.
+// that does not belong there ends it, since workers are not trusted.
 func (s *Store) list(ctx context.Context, m protocol.Message, belongs func(name string) bool, fn func(*protocol.Item) error) error {
 	return s.each(ctx, func(w *worker, store uint64) error {
 		ask := m

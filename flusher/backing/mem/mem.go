@@ -298,7 +298,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	return err
 }
 
-// Others finds nothing: the store holds objects only.
+// Others finds nothing, since the store holds objects only.
 func (s *Store) Others(ctx context.Context, _ string, _ func(backing.Other) error) error {
 	return bb.Wrap("list", "", ctx.Err())
 }
@@ -425,7 +425,7 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return nil
 }
 
-// MakeDir does nothing: there are no directories.
+// MakeDir does nothing, since there are no directories.
 func (s *Store) MakeDir(ctx context.Context, name string, _ backing.DirOptions) error {
 	if err := backing.CheckName("make directory", name); err != nil {
 		return err
@@ -435,13 +435,13 @@ func (s *Store) MakeDir(ctx context.Context, name string, _ backing.DirOptions) 
 	return s.enter(ctx, "make directory", name)
 }
 
-// SetMode does nothing: objects have no mode.
+// SetMode does nothing, since objects have no mode.
 func (s *Store) SetMode(ctx context.Context, name string, _ backing.Attrs) error {
 	_, err := s.find(ctx, "change mode", name)
 	return err
 }
 
-// RemoveDir does nothing: there are no directories.
+// RemoveDir does nothing, since there are no directories.
 func (s *Store) RemoveDir(ctx context.Context, name string) error {
 	if err := backing.CheckName("remove directory", name); err != nil {
 		return err

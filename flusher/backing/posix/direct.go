@@ -14,10 +14,10 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Large files are written with O_DIRECT (open(2)): copies of the buffer's bytes would otherwise
-// take the page cache from the node's tasks, and half of the disk's speed. The kernel requires
-// aligned memory, offset and length, so bytes go through blocks, and their checksum is taken on the
-// way. File systems that refuse are written as usual.
+// Large files are written with O_DIRECT (open(2)), since copies of the buffer's bytes would
+// otherwise take the page cache from the node's tasks, and half of the disk's speed. The kernel
+// requires aligned memory, offset and length, so bytes go through blocks, and their checksum is
+// taken on the way. File systems that refuse are written as usual.
 
 const (
 	directMin = 4 << 20 // bytes of the smallest file that is written so

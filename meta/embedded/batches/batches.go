@@ -14,7 +14,7 @@
 //	STREAM/batches ───┤
 //	                  └─▶ STREAM/batches.disk
 //
-// A move is one step: another link is renamed over that one. Stores of batches that are under way
+// A move is one step. Another link is renamed over that one. Stores of batches that are under way
 // stay where they are, and the folder that the link leads to from then on has links to them:
 //
 //	STREAM/batches ──▶ STREAM/batches.disk
@@ -71,8 +71,8 @@ type Mover struct {
 	streams map[string]*stream // by name
 }
 
-// New returns the mover of a server that does not run. It makes the folder in memory. bb.Busy: another
-// server has it. Close is to be called.
+// New returns the mover of a server that does not run. It makes the folder in memory. It returns
+// bb.Busy if another server has it. Close is to be called.
 func New(o Options) (*Mover, error) {
 	const op = "batches in memory"
 	var err error
@@ -233,7 +233,7 @@ func (m *Mover) Run(ctx context.Context) {
 }
 
 // Look moves the batches of all streams to where they should be. Failures are logged, once, and the move is
-// repeated by the next call: batches are as right where they are.
+// repeated by the next call, since batches are as right where they are.
 func (m *Mover) Look(now time.Time) {
 	was, held := m.place, m.hold()
 	room := Room{}

@@ -1,4 +1,4 @@
-// Package hostlist expands lists of hosts as Slurm writes them. It is pure: it must never ask a resolver, or
+// Package hostlist expands lists of hosts as Slurm writes them. It is pure. It must never ask a resolver, or
 // Slurm.
 package hostlist
 

@@ -1,4 +1,4 @@
-// Package plan plans which servers hand over streams that they lead. It is pure: it must never send a request,
+// Package plan plans which servers hand over streams that they lead. It is pure. It must never send a request,
 // nor know the content of a stream.
 package plan
 

@@ -146,7 +146,7 @@ func (c *Cache[K, V]) Forget(key K) {
 	}
 }
 
-// ForgetAll drops everything: the server has gone back behind it.
+// ForgetAll drops everything, since the server has gone back behind it.
 func (c *Cache[K, V]) ForgetAll() {
 	if c == nil {
 		return

@@ -1,4 +1,4 @@
-// Package record is the keys of a namespace's bucket and the records under them. It is pure: it must never send a
+// Package record is the keys of a namespace's bucket and the records under them. It is pure. It must never send a
 // request, nor know the records that a change needs.
 package record
 

@@ -27,7 +27,7 @@ type heldRecord struct {
 // changes reports whether the record has effects.
 func (r *heldRecord) changes() bool { return r.kind == record.Changes && len(r.effects) > 0 }
 
-// openHeld decodes records, and sorts them by their revisions: each owner's are above those of owners before.
+// openHeld decodes records, and sorts them by their revisions. Each owner's are above those of owners before.
 func openHeld(records []tail.Record) (all []heldRecord) {
 	for _, r := range records {
 		kind, body, err := record.Open(r.Data)

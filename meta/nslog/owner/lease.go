@@ -35,8 +35,8 @@ func (m moment) since(earlier moment) time.Duration {
 	return max(m.monotonic.Sub(earlier.monotonic), m.wall.Sub(earlier.wall))
 }
 
-// holds reports whether no other owner can have acknowledged anything yet: something that this
-// one has appended was stored less than a lease after the append began.
+// holds reports whether no other owner can have acknowledged anything yet. That is so if something that
+// this one has appended was stored less than a lease after the append began.
 func (w *Owner) holds() bool {
 	return w.o.Lease == 0 || w.age() < w.o.Lease
 }

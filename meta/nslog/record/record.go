@@ -64,7 +64,7 @@ const (
 	Manifest = 'm'
 )
 
-// maxLease bounds leases: the log could not be claimed before the end of a longer one.
+// maxLease bounds leases, since the log could not be claimed before the end of a longer one.
 const maxLease = time.Hour
 
 // Owner identifies the daemon that has claimed a log.

@@ -131,8 +131,8 @@ func read(ctx context.Context, e *nslog.Engine, c *calls.Call, a *calls.Answer) 
 	return err
 }
 
-// answerBytes is about how much the items of an answer take at most: messages between daemons are
-// bounded.
+// answerBytes is about how much the items of an answer take at most, since messages between daemons
+// are bounded.
 const answerBytes = 512 << 10
 
 // fitting returns how many entries, from the first on, are as much as an answer has.

@@ -231,7 +231,7 @@ func (t *Tree) handleHeld(c *calls.Call) *calls.Answer {
 	return a
 }
 
-// saw notes the revisions of an answer: the log had them.
+// saw notes the revisions of an answer, since the log had them.
 func (t *Tree) saw(c *calls.Call, a *calls.Answer) {
 	if c.Op == calls.OpScanPage {
 		return

@@ -41,10 +41,10 @@ func (t *Tree) Covers(ctx context.Context, revision uint64) (bool, error) {
 	return t.yes(ctx, &calls.Call{Op: calls.OpCovers, Revision: revision})
 }
 
-// Refresh does nothing: no answer is cached.
+// Refresh does nothing, since no answer is cached.
 func (t *Tree) Refresh(bb.DirID, string) {}
 
-// SoleWriter is false: other daemons change the namespace, too.
+// SoleWriter is false, since other daemons change the namespace, too.
 func (t *Tree) SoleWriter() bool { return false }
 
 // ListLayers is List of several directories as one, of which the first has priority. A name of a later one is left

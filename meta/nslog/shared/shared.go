@@ -159,7 +159,7 @@ func New(log owner.Log, ids namespace.IDs, caller Caller, o Options) *Tree {
 // Buffer returns the name of the namespace's buffer.
 func (t *Tree) Buffer() string { return t.o.Buffer }
 
-// Distrust does nothing: no answer comes from a server.
+// Distrust does nothing, since no answer comes from a server.
 func (t *Tree) Distrust() {}
 
 // serving returns the engine of this daemon, or nil if it does not own the log.

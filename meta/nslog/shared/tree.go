@@ -61,7 +61,7 @@ func (t *Tree) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry,
 	return t.entry(ctx, &calls.Call{Op: calls.OpLookup, Dir: dir, Name: name})
 }
 
-// LookupAgain is Lookup: no answer is cached.
+// LookupAgain is Lookup, since no answer is cached.
 func (t *Tree) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
 	return t.Lookup(ctx, dir, name)
 }

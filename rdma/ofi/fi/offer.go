@@ -99,7 +99,7 @@ type Want struct {
 	Address string
 	// Endpoint is the kind of endpoint.
 	Endpoint EndpointKind
-	// Network is an Offer's Fabric: endpoints on the same one can reach each other.
+	// Network is an Offer's Fabric. Endpoints on the same one can reach each other.
 	Network string
 }
 

@@ -44,8 +44,8 @@ func ParseFence(s string) *Fence {
 	return f
 }
 
-// rootKeeps are the capabilities of root's own worker: root may give its files to their owners,
-// and reach those that it made for them.
+// rootKeeps are the capabilities of root's own worker, since root may give its files to their
+// owners, and reach those that it made for them.
 var rootKeeps = uint64(1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID)
 
 // ToDirectory gives up all that a worker does without: in all threads of this process, or, where the

@@ -77,7 +77,7 @@ func serve(dir string, fences *confine.Fence) error {
 	}
 }
 
-// begin starts a request. Each runs by itself: any of them may hang.
+// begin starts a request. Each runs by itself, since any of them may hang.
 func (s *server) begin(m *protocol.Message) {
 	switch m.Op {
 	case protocol.OpCancel:

@@ -44,8 +44,8 @@ func OfQuota(name string, err error, uid, gid int, project uint32) error {
 	}).WithRemedy("remove files of theirs, or raise the quota (lfs quota, quota)")
 }
 
-// otherProject is the error of a move into a directory whose project is inherited (EXDEV): file systems with project
-// quotas refuse it where the file has another one. It passes when an administrator has given both the same.
+// otherProject is the error of a move into a directory whose project is inherited (EXDEV), since file systems with
+// project quotas refuse it where the file has another one. It passes when an administrator has given both the same.
 func otherProject(op, name string, err error) error {
 	return (&bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err}).
 		WithRemedy("give both directories the same project (lfs project -s -r -p ID DIR, xfs_quota), or the new one none that is inherited")

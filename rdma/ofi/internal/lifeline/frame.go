@@ -33,7 +33,7 @@ const (
 // kind is 1 for message and 2 for datagram endpoints, protocol the fabric's (FI_PROTO_*). They must
 // be the same on both sides. The listener's token is random: a message endpoint quotes it when it
 // connects. The sight is the page to read behind writes, where those do not complete by delivery. The
-// two ones were limits of messages: older releases refuse zeros there, and send other values, which
+// two ones were limits of messages. Older releases refuse zeros there, and send other values, which
 // are ignored.
 type Hello struct {
 	Datagram bool

@@ -79,7 +79,7 @@ func (s *Stages) Registration(b []byte) *fi.Registration {
 	return nil
 }
 
-// Buffer is a stage that a caller has: operations on its memory need no copy.
+// Buffer is a stage that a caller has, since operations on its memory need no copy.
 type Buffer struct {
 	stages *Stages
 	stage  Stage

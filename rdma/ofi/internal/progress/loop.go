@@ -18,7 +18,7 @@ import (
 type Conn interface {
 	// Complete takes the completion of one operation.
 	Complete(d *fi.Completion)
-	// Advance posts waiting operations: operations have completed, or there may be room again.
+	// Advance posts waiting operations, since operations have completed, or there may be room again.
 	Advance()
 	// Connected reports that the fabric has connected the endpoint.
 	Connected()
