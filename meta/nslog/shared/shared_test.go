@@ -3,6 +3,7 @@ package shared_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/shared"
+	"forebay/meta/nslog/shared/turn"
 	"forebay/meta/stream"
 )
 
@@ -179,6 +181,38 @@ func TestStep(t *testing.T) {
 		step()
 		if _, err := daemons[0].tree.Root(ctx); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A daemon from which another one has taken the log again and again does not claim it at once when that is missing. One
+// that gave it up does.
+func TestTakenAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	for _, released := range []bool{false, true} {
+		ctx := metatest.Context(t)
+		c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond})
+		a, b := c.start("a", 0), c.start("b", 1)
+		for i := range 3 {
+			claim(t, a)
+			prepare(t, a)
+			if released {
+				if err := a.tree.Release(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			claim(t, b)
+			// The owner before finds out.
+			if _, err := a.tree.Mkdir(ctx, bb.RootDir, fmt.Sprint("d", i), namespace.Owner{Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.tree.Step(ctx, c.members()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again, err := a.tree.Step(ctx, []turn.Member{{Node: "a"}, {Node: "b", Away: true}})
+		if err != nil || a.tree.Owns() != released || (again > time.Second) == released {
+			t.Errorf("given up: %v; owns the log %v, tries again after %v (%v)", released, a.tree.Owns(), again, err)
 		}
 	}
 }
