@@ -25,12 +25,6 @@ import (
 	"forebay/meta/embedded"
 )
 
-// withLogInCluster is bbd without the check that refuses a log in a cluster.
-var withLogInCluster = []bbdtest.Edit{{
-	File: "cmd/bbd/config/validate.go",
-	Old:  `p.check(engine != EngineLog || alone, "namespace.engine"`, New: `p.check(engine != EngineLog || alone || true, "namespace.engine"`,
-}}
-
 const (
 	logKills   = 6 // or FOREBAY_KILLS
 	logWorkers = 2 // at each daemon
@@ -73,7 +67,7 @@ func newLogCluster(t *testing.T, size, servers int) *logCluster {
 	store := t.TempDir() // is removed after the daemons have ended
 	for i := range size {
 		d := bbdtest.New(t)
-		d.Edits, d.Env = withLogInCluster, []string{"FOREBAY_NAMESPACE_ENGINE=log"}
+		d.ShareLog()
 		d.Config = fmt.Sprintf(`
 name: n%d
 listen: {tcp: %q, admin: "127.0.0.1:0"}

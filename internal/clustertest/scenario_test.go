@@ -86,6 +86,12 @@ func (s *scenario) start(config string, change func(i int, d *bbdtest.Daemon)) {
 		}
 		s.daemons = append(s.daemons, d)
 	}
+	changedClock := slices.ContainsFunc(s.daemons, func(d *bbdtest.Daemon) bool { return d.Clock != 0 }) // a build of its own
+	if os.Getenv("FOREBAY_TEST_ENGINE") == "log" && !changedClock {
+		for _, d := range s.daemons {
+			d.ShareLog()
+		}
+	}
 	bbdtest.StartAll(t, s.daemons...)
 	c := dial(t, s.daemons[0])
 	defer c.Close()
