@@ -15,10 +15,10 @@ import (
 // other memory are copied. The memory is registered at the first read into it, and may be unregistered
 // while others need room.
 //
-// The memory must be mapped by the caller (mmap), who closes before unmapping it, and must not be
-// of the Go heap, whose pages the runtime frees and replaces. bb.Invalid if it overlaps with memory
-// that is registered already, since perhaps its owner has unmapped it without closing. Close waits
-// for reads in progress, and is idempotent.
+// The caller must have mapped the memory (mmap), and closes the registration before unmapping. It
+// must not be of the Go heap, whose pages the runtime frees and replaces. If it overlaps with
+// memory that is registered already, the error is bb.Invalid: perhaps its owner has unmapped it
+// without closing. Close waits for reads in progress, and is idempotent.
 func RegisterMemory(mem []byte) (io.Closer, error) {
 	k, err := route.Keep(mem)
 	if errors.Is(err, rdma.ErrInvalid) {

@@ -178,7 +178,7 @@ func TestCloseUnblocks(t *testing.T) {
 	wantKind(t, err, client.ErrInvalid)
 }
 
-// TestDaemonHangs: a daemon that takes nothing does not hold up whom its context ends.
+// TestDaemonHangs: a daemon that takes nothing does not hold up a call whose context ends.
 func TestDaemonHangs(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

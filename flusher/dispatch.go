@@ -72,7 +72,7 @@ func (o *Options) limits(free int) plan.Limits {
 	}
 }
 
-// busy counts the units of the flights that hold a worker, of all and of each user, and returns when the next of them
+// busy counts the units of the flights that hold a worker, of all and of each user. It returns when the next of them
 // frees its worker if its store still does not answer, or zero if there is none. mu is held.
 func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.Time) {
 	holds = map[uint32]int{}

@@ -98,8 +98,8 @@ type Options struct {
 	PerBuffer int // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
 	PerStore  int // flushes to one store at a time, those that do not get on among them; 0: one less than Workers, at least 1
 	PerUser   int // flushes of one user's buffers at a time that get on; 0: one less than Workers, at least 1
-	// SmallPerWorker is how many flushes of small files, of at most Small bytes (0: 64 KiB), count as one in these four:
-	// nearly all of the time of such a flush is a wait for the store, which syncs many together about as fast as one. 0: 1.
+	// SmallPerWorker is how many flushes of small files, of at most Small bytes (0: 64 KiB), count as one in these four.
+	// Nearly all of the time of such a flush is a wait for the store, which syncs many together about as fast as one. 0: 1.
 	SmallPerWorker int
 	Small          int64
 	Patience       time.Duration    // the time without any progress after which a flush frees its worker; 0: 2 s

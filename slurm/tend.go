@@ -102,11 +102,10 @@ type Reaped struct {
 // Between a job's end and its hooks Slurm may take its time.
 const Quiet = 2 * time.Minute
 
-// Reap compares the daemons' records of jobs with Slurm's, and ends those that Slurm has forgotten,
-// since it gives up after three teardowns, loses one when a job is cancelled at the wrong moment,
-// all of them with its state, and those of the last half minute when slurmctld is killed. The
-// daemons save the data first, as ever. A job that Slurm had in any check within quiet is left
-// alone.
+// Reap compares the daemons' records of jobs with Slurm's, and ends those that Slurm has forgotten.
+// Slurm gives up after three teardowns, loses one when a job is cancelled at the wrong moment, all
+// of them with its state, and those of the last half minute when slurmctld is killed. The daemons
+// save the data first, as ever. A job that Slurm had in any check within quiet is left alone.
 func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error) {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {

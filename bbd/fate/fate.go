@@ -137,9 +137,9 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 }
 
 // Salvage reports whether an entry of a file is to be stored again that was read of a damaged log, in which newer
-// changes may be missing: memory has the file, so it was not removed, or the entry marks it as lost, which a user has
-// to acknowledge. Held is memory's part. nil means nothing. The entry gets the place that is recorded in memory, if
-// that is newer.
+// changes may be missing. It is if memory has the file, so it was not removed, or if the entry marks it as lost,
+// which a user has to acknowledge. Held is memory's part. nil means nothing. The entry gets the place that is
+// recorded in memory, if that is newer.
 //
 // A clean file counts as dirty if whole, which reports whether memory has all of an entry's content, is true. A rename
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may

@@ -174,7 +174,7 @@ func TestAskOverASlowLink(t *testing.T) {
 	}
 }
 
-// One who takes answers slowly does not take that for the peer's silence.
+// A slow reader of answers does not count that as the peer's silence.
 func TestStreamTakenSlowly(t *testing.T) {
 	t.Parallel()
 	r := (&responder{t: t, answer: func(conn net.Conn, head wire.Header) {

@@ -75,8 +75,8 @@ func (c *copies) of(k copyKey) *copied {
 	return c.mu.byKey[k]
 }
 
-// snapshot opens a view of a generation. If that is a copy, it has one more user, whom leave takes
-// away, so it is not dropped in between.
+// snapshot opens a view of a generation. If that is a copy, it has one more user, which leave
+// removes, so it is not dropped in between.
 func (c *copies) snapshot(k copyKey) (*store.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

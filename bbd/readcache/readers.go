@@ -19,9 +19,8 @@ type readers struct {
 	}
 }
 
-// reading is a file that is open for reading: its present place, should
-// evicted bytes have to come back, and the views that would lose them if the store's object
-// were replaced.
+// reading is a file that is open for reading. It has the file's present place, for evicted bytes
+// that have to come back, and the views that would lose these if the store's object were replaced.
 type reading struct {
 	dir     bb.DirID
 	name    string

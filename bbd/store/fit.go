@@ -97,10 +97,9 @@ func (s *Store) regrow() {
 	}
 }
 
-// memoryHeld returns the bytes that the regions of the memory tier hold, the bytes that
-// they still need from their file system, and the bytes that the store's own records will
-// need, if there is no region of them yet and the memory tier gets no more than the free
-// bytes.
+// memoryHeld returns the bytes that the regions of the memory tier hold, and the bytes that they
+// still need from their file system. If there is no region of the store's own records yet, and the
+// memory tier gets no more than the free bytes, it also returns the bytes that these will need.
 func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 	o := s.o
 	o.MemoryBytes = min(o.MemoryBytes, free)

@@ -152,8 +152,8 @@ func (s *Store) Seal(f bb.FileID, n bb.Generation) error {
 
 // MarkClean records that the backing store holds this generation whole, in place of older ones. Its
 // extents may be evicted, and extents that only older generations and their snapshots show may not.
-// bb.Invalid for a generation that is not sealed, or that shows part of an evicted extent: that
-// could be checked only against the older copy, so it must be filled in before the copy is
+// bb.Invalid for a generation that is not sealed, or that shows part of an evicted extent. Such a
+// part could be checked only against the older copy, so it must be filled in before the copy is
 // replaced.
 func (s *Store) MarkClean(f bb.FileID, n bb.Generation) error {
 	h := s.shard(f)

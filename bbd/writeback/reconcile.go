@@ -407,9 +407,9 @@ func (b *Buffer) reconcileEvicted(ctx context.Context, e *bb.Entry, path string,
 	return b.files.ReportLost(ctx, e)
 }
 
-// ReconcileStale has the store looked at under the names of files that this node has in memory,
-// dirty, while another one has a newer generation, since it may have been flushing them when it
-// died, after it was declared dead. Old are the generations that memory has.
+// ReconcileStale checks the store under the names of files that this node has in memory, dirty,
+// while another node has a newer generation. If this node died after it was declared dead, it may
+// have been flushing them. Old are the generations that memory has.
 func (b *Buffer) ReconcileStale(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation) {
 	for i := range files {
 		e := &files[i]

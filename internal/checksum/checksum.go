@@ -17,9 +17,8 @@ import (
 const reflected = 0x9A6C9329AC4BC9B5
 
 // copyBlock is small enough to be in the cache still when the copy reads the block that the
-// checksum has just read, and large enough for the runtime to copy it past the
-// caches: that was measured to be faster than smaller blocks into memory that is
-// not read soon.
+// checksum has just read, and large enough for the runtime to copy it past the caches. That was
+// measured to be faster than smaller blocks into memory that is not read soon.
 const copyBlock = 1 << 20
 
 // Sum returns the checksum of p. The checksum of nothing is 0.

@@ -195,8 +195,8 @@ func (m *material) checkDaemon(chain []*x509.Certificate) error {
 }
 
 // Secure makes a connection that was dialled to a daemon one with TLS. Without credentials it stays
-// as it is. The errors are of kind permission, or those of the connection. The connection stays the
-// caller's, who closes it after an error.
+// as it is. The errors are of kind permission, or those of the connection. The caller keeps the
+// connection, and closes it after an error.
 func (c *Credentials) Secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if c == nil {
 		return conn, nil

@@ -519,9 +519,9 @@ func (j *judge) replaced(p string, after, before int64) bool {
 }
 
 // comesBy reports whether a version may have come to a name of the store since a look at it, by
-// renames that were asked for before and that the store had yet to follow: one after the other
-// takes the version from where it was then to where it belongs. Once somebody has seen that the store
-// has followed a rename, it brings nothing any more.
+// renames that were requested before and that the store had yet to follow. One after the other takes
+// the version from where it was then to where it belongs. Once somebody has seen that the store has
+// followed a rename, it brings nothing any more.
 func (j *judge) comesBy(p string, v Version, look int64) bool {
 	followed := int64(0)
 	for _, e := range j.flushes {

@@ -241,7 +241,7 @@ func (f *FS) Imports() map[string]string {
 	return files
 }
 
-// Caller is as whom the servers see a user.
+// Caller is a user from the view of the servers.
 func (f *FS) Caller(uid, gid uint32) (seenUID, seenGID uint32) {
 	if f.o.Seen == nil {
 		return uid, gid

@@ -12,7 +12,7 @@ import (
 // Servers play those of a file system that spreads the bytes of its files over targets, and decides itself about
 // rights. Their methods, and those of their results, may be called concurrently.
 type Servers interface {
-	// Caller returns as whom the servers see a user of this node.
+	// Caller returns a user of this node from the view of the servers.
 	Caller(uid, gid uint32) (seenUID, seenGID uint32)
 	// New is called for each file, directory and link that is made. Parent is nil for the root. A bare file waits
 	// for its layout.
@@ -64,7 +64,7 @@ func (d *disk) addFor(in *fuse.InHeader, name string, mode uint32, target string
 	return n, 0
 }
 
-// changes refuses a change of attributes by a caller who is not, as the servers see it, the file's owner or root. Nobody
+// changes refuses a change of attributes by a caller who is neither the file's owner nor root for the servers. Nobody
 // but root gives a file away.
 func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 	if d.servers == nil {

@@ -25,8 +25,8 @@ const handshakeTimeout = 10 * time.Second
 // the first reply after Welcome when it returns.
 //
 // The errors are of kind permission, invalid (the listener is no daemon), unsupported, or of the
-// kind of the daemon's answer. An error of the connection itself is not of a kind. The connection
-// stays the caller's, who closes it after an error.
+// kind of the daemon's answer. An error of the connection itself is not of a kind. The caller keeps
+// the connection, and closes it after an error.
 func Handshake(conn net.Conn, in *Reader, hello *Hello, keys ...[]byte) (*Welcome, error) {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k []byte) bool { return len(k) == 0 })
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))

@@ -338,9 +338,9 @@ func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone 
 
 // Remove deletes a key if its revision is expected. Otherwise it returns errConflict. The marker
 // that it leaves stays for good, or until the key is used again. The server drops a version that
-// another one replaces from its index, not from its log: were the marker to expire (Nats-TTL), or
-// to be deleted, a server that is killed would find the version before it in the log and restore it
-// as the newest (nats-server 2.15, TestRemovedStaysRemoved).
+// another one replaces from its index, not from its log. If the marker expired (Nats-TTL), or were
+// deleted, a server that is killed would find the version before it in the log and restore it as
+// the newest (nats-server 2.15, TestRemovedStaysRemoved).
 func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint64, error) {
 	return b.RemoveFile(ctx, key, expected, 0)
 }

@@ -1,5 +1,5 @@
-// Package metatest makes changes to a namespace that only a fault can, for tests of those who use
-// one. It depends on the names of package meta, and must never be part of a program.
+// Package metatest makes changes to a namespace that only a fault can, for tests of its users. It
+// depends on the names of package meta, and must never be part of a program.
 package metatest
 
 import (

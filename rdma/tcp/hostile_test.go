@@ -59,7 +59,7 @@ func newRawPeer(t *testing.T, opts Options) *rawPeer {
 	return p
 }
 
-// TestPortLookedAt: somebody who connects and closes at once, as a port scan does, causes no line
+// TestPortLookedAt: a client that connects and closes at once, as a port scan does, causes no line
 // for operators.
 func TestPortLookedAt(t *testing.T) {
 	lines := make(chan string, 16)

@@ -395,7 +395,7 @@ func (h *handle) commit(ctx context.Context, do func(context.Context, content) e
 	return n.fsys.errno(n.changed(do(ctx, n.current())))
 }
 
-// changed counts a change for those who keep entries, and returns err.
+// changed counts a change for the keepers of entries, and returns err.
 func (n *node) changed(err error) error {
 	n.fsys.changes.Add(1)
 	return err

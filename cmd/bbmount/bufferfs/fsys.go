@@ -32,7 +32,7 @@ type FS struct {
 	b    *client.Buffer
 	log  *slog.Logger
 	ctx  context.Context // of all open files: it ends with the mount
-	self fuse.Owner      // as whom the daemon sees this process
+	self fuse.Owner      // this process's user for the daemon
 
 	changes atomic.Int64        // of files, counted: entries that were listed before may be old
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory

@@ -1,5 +1,5 @@
-// Package turn decides when a daemon claims the log of a namespace. It is about when somebody tries, never
-// about who is right: the log decides who owns it, so that views that differ cost a claim and no more. It does no I/O.
+// Package turn decides when a daemon claims the log of a namespace. It decides when a daemon tries, never which one is
+// right. The log decides its owner, so views that differ cost a claim and no more. It does no I/O.
 package turn
 
 import (
