@@ -63,8 +63,8 @@ def test_save_and_load(buffer: forebay.Buffer) -> None:
             opened.read_into(place, part, place.length - 79)
         with pytest.raises(FileNotFoundError):
             opened.array("missing")
-    with pytest.raises(ValueError, match="object"):
-        checkpoint.save(buffer, "run/step-2", {"a": np.array([object()])})
+    with pytest.raises(ValueError, match=r"part-0: model: .*object.*arrays by name"):
+        checkpoint.save(buffer, "run/step-2", {"model": {"weights": np.zeros(3)}})
     assert [e.name for e in buffer.listdir("run")] == ["step-1", "step-2"]
     assert buffer.listdir("run/step-2") == []  # the destination of the aborted one
     assert checkpoint.candidates(buffer, "run") == ["run/step-1"]
@@ -372,6 +372,22 @@ def test_flipped_everywhere(daemon: Daemon, buffer: forebay.Buffer, store: Path)
     assert text.endswith("run/step-1/part-0: own memory: read")
 
 
+def test_no_checkpoint(client: forebay.Client, buffer: forebay.Buffer) -> None:
+    """A path that is mistyped is not found, and not made; a part that is gone is lost, with the reasons."""
+    client.create_buffer("storeless")
+    for b in (buffer, client.buffer("storeless")):
+        checkpoint.save(b, "run/step-1", arrays(1))
+        for path in ("run/step-2", "run", "runs/step-1", "run/step-1/part-0"):
+            with pytest.raises(forebay.NotFound, match=r"checkpoint\.json: not found"):
+                checkpoint.load(b, path)
+        assert [e.name for e in b.listdir()] == ["run"]
+        assert [e.name for e in b.listdir("run")] == ["step-1"]
+        b.remove("run/step-1/part-0")
+        with pytest.raises(forebay.Lost, match=r"own memory: .*not found.*; store: "):
+            checkpoint.load(b, "run/step-1")
+    client.destroy_buffer("storeless", discard=True)
+
+
 def test_nothing_is_left(daemon: Daemon, buffer: forebay.Buffer, store: Path) -> None:
     with pytest.raises(forebay.NotFound, match="no checkpoint"):
         checkpoint.restore(Ladder(buffer), "run", read)
@@ -542,3 +558,6 @@ def test_flush_rule_is_refused(client: forebay.Client, store: Path) -> None:
             client.create_buffer("refused", f"file://{store}", flush=[rule])
     with pytest.raises(forebay.Invalid, match="needs a backing store"):
         client.create_buffer("refused", flush=["step-*/=every 5"])
+    for argument in ("flush", "keep"):  # a text is a sequence, too, of letters
+        with pytest.raises(forebay.Invalid, match=rf"write {argument}=\['\*\.tmp'\]"):
+            client.create_buffer("refused", f"file://{store}", **{argument: "*.tmp"})

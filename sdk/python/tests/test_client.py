@@ -207,6 +207,9 @@ def test_errors(client: forebay.Client, buffer: forebay.Buffer) -> None:
         buffer.open("d/f/g", "wb")
     with pytest.raises(ValueError, match="invalid"):
         buffer.stat("../other")
+    for use in (buffer.open, buffer.makedirs, buffer.stat, buffer.rmtree, buffer.drain):
+        with pytest.raises(forebay.Invalid, match="write what follows bb://BUFFER/"):
+            use(f"bb://{buffer.name}/d")
     with pytest.raises(FileNotFoundError):
         client.buffer("nobodys").stat("f")
 
@@ -249,6 +252,9 @@ def test_xattrs(buffer: forebay.Buffer) -> None:
         buffer.setxattr("f", "trusted.a", b"2")
     with pytest.raises(forebay.NoSpace):
         buffer.setxattr("f", "user.b", bytes(10_000))
+    for value in ("text", 5):
+        with pytest.raises(TypeError, match="bytes-like"):
+            buffer.setxattr("f", "user.b", value)  # type: ignore[arg-type]
     buffer.write_bytes("f", b"other")
     buffer.rename("f", "g")
     assert buffer.listxattr("g") == ["user.a", odd]

@@ -28,6 +28,10 @@ M = TypeVar("M", bound=Message)
 
 def clean(path: str) -> str:
     """Return a path without leading, trailing and doubled slashes: "" is the root."""
+    if path.startswith("bb://"):
+        raise Invalid(
+            "path", path, "this is an address, not a path in a buffer", "write what follows bb://BUFFER/"
+        )
     return "/".join(p for p in path.split("/") if p not in ("", "."))
 
 
@@ -208,7 +212,11 @@ class Buffer:
 
     def _set_xattr(self, op: str, path: str, attribute: str, value: bytes, how: int) -> None:
         m = _wire.SetXattr(
-            buffer=self.name, path=clean(path), name=os.fsencode(attribute), value=bytes(value), op=how
+            buffer=self.name,
+            path=clean(path),
+            name=os.fsencode(attribute),
+            value=bytes(memoryview(value)),
+            op=how,
         )
         self._ask(op, path, _wire.TYPE_SET_XATTR, m, _wire.Empty)
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from ._buffer import Buffer
-from ._errors import ChecksumMismatch, Error, Lost, NotFound, Unsupported
+from ._errors import ChecksumMismatch, Error, Kind, Lost, NotDirectory, NotFound, Unsupported
 from ._file import File
 from ._txn import Txn
 from ._types import Entry, State
@@ -143,8 +143,11 @@ class _StoreCopies:
         if info.codec:
             raise Unsupported("restore", address, f"files of the store are compressed by {info.codec}")
         if self._txn is None:
-            # Any destination will do: it is never touched. The directory of the file is there.
-            self._txn = self._buffer.begin(path.rpartition("/")[0])
+            # Any destination will do: it is never touched. One that is not there would be made.
+            folder = path.rpartition("/")[0]
+            if not self._buffer.stat(folder).is_directory:
+                raise NotDirectory("restore", self._buffer.address(folder))
+            self._txn = self._buffer.begin(folder)
         attempt = uuid.uuid4().hex
         copy = self._txn.path("restore", attempt)
         self._buffer.makedirs(copy)
@@ -161,6 +164,10 @@ class _StoreCopies:
                 pass  # its lease runs out
 
 
+#: The kinds of errors of rungs that do not have a file, and of a buffer that has no store.
+_ABSENT = {Kind.NOT_FOUND, Kind.NOT_DIRECTORY, Kind.UNSUPPORTED}
+
+
 class _Climb:
     """One file on its way down the ladder."""
 
@@ -169,6 +176,19 @@ class _Climb:
         self.rung = ""
         self.file: File | None = None
         self.noted = False
+        self.errors: list[tuple[str, Error]] = []  # of rungs that do not have it
+
+    def error(self, address: str, known: bool) -> Error:
+        """Return the error of a file that no rung has.
+
+        Args:
+            address: the file's.
+            known: whether it was there once.
+        """
+        if not known and {e.kind for _, e in self.errors} <= _ABSENT:
+            return NotFound("restore", address, "there is no such file on any rung")
+        why = "; ".join(f"{rung}: {e}" for rung, e in self.errors)
+        return Lost("restore", address, f"no rung has it as it was written: {why}")
 
 
 class Parts:
@@ -193,19 +213,22 @@ class Parts:
             if f.pread_into(offset, target, verify=True) != len(target):
                 raise Lost("read", f.name, "the file is cut short")
 
-        self._climb(name, fill)
+        self._climb(name, fill, known=True)
 
     def read(self, name: str, decode: Callable[[bytes], T]) -> T:
-        """Return the decoded content of a whole file, whose size and checksum are unknown."""
+        """Return the decoded content of a whole file, whose size and checksum are unknown.
+
+        NotFound if it is on no rung; Lost if none has it undamaged.
+        """
 
         def whole(f: File) -> T:
             data = bytearray(f.size)
             f.pread_into(0, data, verify=True)
             return decode(bytes(data))
 
-        return self._climb(name, whole)
+        return self._climb(name, whole, known=False)
 
-    def _climb(self, name: str, use: Callable[[File], T]) -> T:
+    def _climb(self, name: str, use: Callable[[File], T], known: bool) -> T:
         path = f"{self._path}/{name}"
         with self._lock:
             c = self._climbs.get(name)
@@ -213,14 +236,12 @@ class Parts:
                 c = self._climbs[name] = _Climb(self._ladder._rungs(self._copies, path))
             while True:
                 if c.file is None and not self._next(c, name):
-                    raise Lost(
-                        "restore", self._ladder.buffer.address(path), "no rung has it as it was written"
-                    )
+                    raise c.error(self._ladder.buffer.address(path), known)
                 assert c.file is not None
                 try:
                     got = use(c.file)
                 except Error as e:
-                    self._record.note(self._path, name, c.rung, str(e))
+                    self._failed(c, name, e)
                     c.file.close()
                     c.file = None
                     continue
@@ -228,6 +249,10 @@ class Parts:
                     c.noted = True
                     self._record.note(self._path, name, c.rung)
                 return got
+
+    def _failed(self, c: _Climb, name: str, e: Error) -> None:
+        c.errors.append((c.rung, e))
+        self._record.note(self._path, name, c.rung, str(e))
 
     def _next(self, c: _Climb, name: str) -> bool:
         """Open a file on the next rung that has it; report whether there is one."""
@@ -237,7 +262,7 @@ class Parts:
             try:
                 c.file = rung.open()
             except Error as e:
-                self._record.note(self._path, name, c.rung, str(e))
+                self._failed(c, name, e)
                 continue
             if not rung.name:
                 c.rung = place_of(c.file.entry, self._ladder.buffer.client.server.node)

@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 from typing import Any
 
 from . import _wire
-from ._errors import Kind
+from ._errors import Invalid, Kind
 
 _DIRECTORY = 2
 _SYMLINK = 3
@@ -179,6 +179,9 @@ def buffer_message(
     flush: Sequence[str] = (),
 ) -> _wire.Buffer:
     """Return the message that makes a buffer."""
+    for argument, value in (("keep", keep), ("flush", flush)):
+        if isinstance(value, str):  # its letters would be patterns, "*" among them
+            raise Invalid("create buffer", name, f"{argument} is a text", f"write {argument}=[{value!r}]")
     return _wire.Buffer(
         name=name,
         backing=backing,

@@ -560,7 +560,7 @@ class Opened:
     """
 
     def __init__(self, ladder: Ladder, path: str, record: Record | None = None) -> None:
-        """Read the index. An error has the reason why no rung has it, and so has the record."""
+        """Read the index. NotFound if no rung has one; another error has the reasons, as the record."""
         self.path = clean(path)
         self.record = record if record is not None else Record()
         self._parts = ladder.parts(self.path, self.record)
@@ -651,7 +651,7 @@ def save(buffer: Buffer, path: str, arrays: Mapping[str, Any], *, note: Any = No
     saving = Saving.begin(buffer, path)
     try:
         with saving.part("part-0") as part:
-            items = {name: add_array(part, array) for name, array in arrays.items()}
+            items = {name: _add_named(part, name, array) for name, array in arrays.items()}
             info = part.close()
         return saving.commit([info], items=items, note=note)
     except BaseException:
@@ -668,7 +668,16 @@ def add_array(part: Part, array: Any) -> Item:
     return Item(part.add(flat.view(np.uint8)), a.dtype.str, a.shape)
 
 
+def _add_named(part: Part, name: str, array: Any) -> Item:
+    try:
+        return add_array(part, array)
+    except Invalid as e:
+        raise Invalid(
+            "save", f"{part.name}: {name}", e.reason, "give arrays by name, not in dictionaries"
+        ) from e
+
+
 def load(buffer: Buffer, path: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a checkpoint that ``save`` has written."""
+    """Return the arrays of a checkpoint that ``save`` has written. NotFound if there is none."""
     with Opened(Ladder(buffer), path) as opened:
         return {name: opened.array(name) for name in opened.index.items}
