@@ -50,6 +50,7 @@ func (t *Tree) Tend(ctx context.Context, s Surroundings) {
 				wait = damagedPause
 			}
 		}
+		t.tail.Trim(time.Now())
 		t.findHolder(ctx, v.Members)
 		look = t.wait(ctx, wait)
 	}

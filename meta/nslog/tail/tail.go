@@ -69,6 +69,17 @@ func (t *Tail) Add(now time.Time, records ...Record) {
 		t.next++
 		t.bytes += len(r.Data) + recordBytes
 	}
+	t.trim(now)
+}
+
+// Trim drops the records that are too old by now.
+func (t *Tail) Trim(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trim(now)
+}
+
+func (t *Tail) trim(now time.Time) {
 	drop := 0
 	for drop < len(t.held) && (now.Sub(t.held[drop].came) > t.limits.Age || t.bytes > t.limits.Bytes) {
 		t.bytes -= len(t.held[drop].Data) + recordBytes
@@ -77,6 +88,9 @@ func (t *Tail) Add(now time.Time, records ...Record) {
 	if drop > 0 {
 		clear(t.held[:drop])
 		t.held = t.held[drop:]
+	}
+	if len(t.held) == 0 {
+		t.held = nil
 	}
 }
 

@@ -42,6 +42,10 @@ func TestTail(t *testing.T) {
 	if got := all(every); len(got) != 1 || got[0] != 28 {
 		t.Errorf("after a long time: %v", got)
 	}
+	held.Trim(now.Add(28 * time.Second))
+	if got := all(every); len(got) != 0 || held.bytes != 0 {
+		t.Errorf("after a long time without records: %v, %d bytes", got, held.bytes)
+	}
 	none := New(Limits{})
 	none.Add(now, Record{Seq: 1})
 	if page, _, _ := none.Page(0, 1, every); len(page) != 0 || none.Holds() || none.ID() == held.ID() {
