@@ -41,7 +41,7 @@ evicts a file: read back reads files that were evicted meanwhile, else it stages
 drained ones in.
 
 It writes below the directory that you name, into one of its own, which it removes at the
-end, also after ^C; the daemon then removes the files that reached the store. It never has more than
+end, also after ^C. The daemon then removes the files that reached the store. It never has more than
 --size in the buffer: by default a tenth of the buffer's limit in this node's memory,
 at most half of the memory that is free, and 1 GiB. Figures include the node's other work.
 

@@ -18,7 +18,7 @@ func newNodesCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "nodes", Short: "List the cluster's daemons, how full they are, since when, which version", Args: cobra.NoArgs,
 		Long: `Lists the daemons from the view of one of them. PROTOCOL has the versions of the protocol
-of each; one that is "refused" has none in common with the answering daemon, gets no
+of each. One that is "refused" has none in common with the answering daemon, gets no
 request, and is named with the reason and the side to upgrade.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			nodes, err := admin.Nodes(ctx, c)
@@ -76,7 +76,7 @@ func newNodeDrainCommand(a *app.App) *cobra.Command {
 		Long: `Flushes the node's files that are not on the store, and moves those that cannot be flushed
 (buffers without a store, names that are held back) to other nodes. With --to, the files that
 fit there are moved to those nodes through the fabric, and flushed there. The node takes
-nothing in from then on (bbctl node undrain ends that); when this ends with 0, its daemon
+nothing in from then on (bbctl node undrain ends that). When this ends with 0, its daemon
 may be stopped. Unsaved files are listed, and change the exit code.`,
 		RunE: a.WithDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			return jobs.Report(a, "node drain", func(show func(admin.Progress)) (admin.Report, error) {
@@ -107,7 +107,7 @@ func newNodeForgetCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "forget NODE", Short: "Declare a node dead, and list the files lost with it", Args: cobra.ExactArgs(1),
 		Long: `Declares that a node will not come back with its memory. Files that it alone held are lost
-from then on, and listed; files that are on the store continue without it. Until then they
+from then on, and listed. Files that are on the store continue without it. Until then they
 are unavailable, and come back with the node. A node whose daemon answers is refused.
 
 On a terminal it lists the files that would be lost, and asks. Without a terminal it is refused if

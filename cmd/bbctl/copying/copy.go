@@ -125,7 +125,7 @@ func newPutCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "put FILE… bb://BUFFER/PATH", Short: "Copy files into a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies local files into a buffer. "-" is standard input. If PATH is a directory, or
-ends in a slash, files go into it; directories need -r. Missing directories are made.
+ends in a slash, files go into it. Directories need -r. Missing directories are made.
 Mode and time of files and directories are kept. Links, pipes and devices below a directory are listed, and
 make the exit code 7.
 

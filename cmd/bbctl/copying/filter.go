@@ -14,8 +14,8 @@ import (
 )
 
 const filterHelp = `--include and --exclude take patterns, as rsync does: of those that match a path below the directory, the
-first one decides; paths that none matches are included. A pattern without a slash is of the last name, another
-one of the whole path; one that ends in a slash is of directories alone. Files in an excluded directory are
+first one decides. Paths that none matches are included. A pattern without a slash is of the last name, another
+one of the whole path. One that ends in a slash is of directories alone. Files in an excluded directory are
 excluded.`
 
 // filter selects paths of a tree.

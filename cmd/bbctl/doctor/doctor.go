@@ -56,7 +56,7 @@ func newDoctorCommand(a *app.App) *cobra.Command {
 cluster's addresses and fabric, the stores behind buffers (and those of --store, by making
 and destroying an empty buffer: reachable, writable, credentials), the clock, what mounting
 buffers needs, and how Slurm is wired. Each finding that is not ok has a remedy. Exits with 7 if something
-failed; a check that could not be made is skipped, and named.
+failed. A check that could not be made is skipped, and named.
 
 With --clean it looks only for the unfinished work of killed daemons, in the stores of all
 buffers and those of --store, and removes it: temporary files of stage-outs and flushes

@@ -194,7 +194,7 @@ func newStageInCommand(a *app.App) *cobra.Command {
 URL is file:///path, /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true.
 Files that are there already and equal are skipped, so that it can be repeated. Files and
 directories get the mode and time that they have on a POSIX store, or that S3 keeps with an
-object (see docs/durability.md), equal ones too; empty directories are made. Symbolic links
+object (see docs/durability.md), equal ones too. Empty directories are made. Symbolic links
 become links, and are not followed, unless URL is one that leads to a directory. Pipes,
 sockets and devices are listed, and make the exit code 7. A file with several names (hard
 links) is copied for each, as with cp -r.`,
@@ -209,7 +209,7 @@ func newStageOutCommand(a *app.App) *cobra.Command {
 s3://bucket/prefix?endpoint=…&region=…&path_style=true. Files that are there already and
 equal are skipped, and nothing at the destination is deleted. Files and directories keep their mode and
 time, links are made as links, and so are empty directories (S3: see docs/durability.md). On a
-POSIX store, equal files that are there get the mode too; directories of other users stay as
+POSIX store, equal files that are there get the mode too. Directories of other users stay as
 they are. Pipes and sockets are listed, and make the exit code 7.`,
 		Example: "  bbctl stage-out bb://job/out s3://bucket/run1",
 	}, 1, admin.StageOut)

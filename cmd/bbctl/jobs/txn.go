@@ -18,7 +18,7 @@ func newTxnCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "txn", Short: "List, show and abort transactions over a buffer's namespace",
 		Long: `A transaction makes the output of many tasks part of one directory in one step. Readers see
-all of it or nothing. Programs begin and commit transactions; the daemons abort one that
+all of it or nothing. Programs begin and commit transactions. The daemons abort one that
 is not renewed. Those that are over are listed for a day.`,
 	}
 	cmd.AddCommand(newTxnListCommand(a), newTxnShowCommand(a), newTxnAbortCommand(a))

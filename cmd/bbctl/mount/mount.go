@@ -29,7 +29,7 @@ daemon restarts: programs wait meanwhile. docs/mount.md has the guarantees for p
 the calls that are refused.
 
 Run by root, all users may enter, with the rights that owners and modes of the files give
-them; run by somebody else, who needs fusermount3, that user alone.`,
+them; run by another user, it needs fusermount3, and that user alone may enter.`,
 		Example: "  bbctl mount bb://scratch /bb/scratch\n  bbctl umount /bb/scratch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.UseContext(); err != nil {

@@ -147,7 +147,7 @@ func newDeliverCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
 		Use: "deliver", Short: "Report jobs that ended while the daemon did not answer", Args: cobra.NoArgs,
-		Long: "Continues until the daemon has all reports. Epilogs start it; by hand it does no harm.",
+		Long: "Continues until the daemon has all reports. Epilogs start it. By hand it does no harm.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// One at a time is enough, since it finds new ones itself.
 			lock, err := os.OpenFile(filepath.Join(n.c.Dir, ".deliver"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -272,7 +272,7 @@ func newTaskEpilogCommand(a *app.App) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
 		Use: "task-epilog", Short: "Report a job's use of its buffer, and its problems (Slurm's TaskEpilog)", Args: cobra.NoArgs,
-		Long: `Runs as the job's user after each task; the first task of a step reports for all. Its lines
+		Long: `Runs as the job's user after each task. The first task of a step reports for all. Its lines
 appear in the job's output: that files of the job's buffer are lost, will not be on
 their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
 nothing. When the job's script ends, or its first step, it notes the buffer's figures in the
@@ -311,7 +311,7 @@ func newSlurmInstallCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install", Short: "Write the scripts that Slurm calls on nodes, and print the lines for slurm.conf", Args: cobra.NoArgs,
 		Long: `Writes prolog, epilog, task-prolog and task-epilog into --to, with the flags that are given
-here, and a unit of systemd for watch; prints the lines for slurm.conf. The folder has to be on every node: run it on
+here, and a unit of systemd for watch, and prints the lines for slurm.conf. The folder has to be on every node: run it on
 each, or where it is shared. A site with scripts of its own calls these from them.`,
 		Example: "  bbctl slurm install --dry-run\n  bbctl slurm install --default 'type=scratch capacity=64GiB pool=memory'",
 		RunE: func(cmd *cobra.Command, _ []string) error {

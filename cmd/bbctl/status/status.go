@@ -213,11 +213,11 @@ func newStatusCommand(a *app.App) *cobra.Command {
 		Long: `Shows all nodes of the cluster, and what each buffer has on all of them together. A node that
 does not answer is shown with its bytes that are not on a store, by the namespace: AWAY is
 the sum for a buffer. The last figures of it from gossip have a question mark. STORE is how a
-buffer's store answers; a store that fails or does not answer is shown with since when and why.
+buffer's store answers. A store that fails or does not answer is shown with since when and why.
 The last line is the address that answered.
 
 On a terminal no line is wider than it; colours are left out if NO_COLOR is set. --watch uses
-the whole terminal and updates again and again; q leaves it, the arrow keys scroll. While the
+the whole terminal and updates again and again: q leaves it, the arrow keys scroll. While the
 daemon does not answer, its last status stays, with since when.`,
 		Example: "  bbctl status\n  bbctl status --watch\n  bbctl status --node n7\n  bbctl status --job 4711",
 		RunE: func(cmd *cobra.Command, args []string) error {

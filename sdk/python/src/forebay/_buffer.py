@@ -83,7 +83,7 @@ class Buffer:
             return f.readall()
 
     def write_bytes(self, path: str, data: Any) -> int:
-        """Make a file, or replace it, in one commit; return how many bytes it has."""
+        """Make a file, or replace it, in one commit. Return how many bytes it has."""
         with self.open(path, "wb") as f:
             return f.write(data)
 

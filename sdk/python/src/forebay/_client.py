@@ -222,7 +222,7 @@ class Client:
         return [BufferInfo.of(b) for b in got.buffers]
 
     def destroy_buffer(self, name: str, *, discard: bool = False) -> None:
-        """Remove a buffer and all it holds; without discard it fails while anything in it is dirty."""
+        """Remove a buffer and all it holds. Without discard it fails while anything in it is dirty."""
         m = _wire.BufferDestroy(name=name, discard=discard)
         self._about("destroy buffer", name, _wire.TYPE_BUFFER_DESTROY, m, _wire.Empty)
 
@@ -461,5 +461,5 @@ def _incomplete(op: str, address: str, p: Progress) -> Error | None:
 
 
 def connect(address: str | None = None, **options: Any) -> Client:
-    """Connect to a daemon; the options are those of Client."""
+    """Connect to a daemon. The options are those of Client."""
     return Client(address, **options)

@@ -94,7 +94,7 @@ class Error(OSError):
         return type(self), (self.op, self.path, self.reason, self.remedy), state
 
     def _about(self, op: str, path: str) -> Error:
-        """Return the error with an operation and an address, unless it has them; its kind stays."""
+        """Return the error with an operation and an address, unless it has them. Its kind stays."""
         if self.path.startswith("bb://"):
             return self
         e = type(self)(
@@ -228,7 +228,7 @@ _CLASSES: dict[int, type[Error]] = {
 
 
 def of_kind(kind: int) -> type[Error]:
-    """Return the class of a kind's number; a newer daemon's kind is an internal error."""
+    """Return the class of a kind's number. A newer daemon's kind is an internal error."""
     return _CLASSES.get(kind, InternalError)
 
 

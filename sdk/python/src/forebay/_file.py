@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def flags(mode: str, permissions: int) -> tuple[OpenFlags | None, bool]:
-    """Return how a mode like "wb" opens a file for writing, or None for reading; and whether it appends."""
+    """Return how a mode like "wb" opens a file for writing, or None for reading, and whether it appends."""
     kind = mode.replace("b", "", 1)
     match kind:
         case "r":
@@ -128,7 +128,7 @@ class File(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move the position, relative to the beginning, the position or the end; return it."""
+        """Move the position, relative to the beginning, the position or the end. Return it."""
         self._check()
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
         if base is None:
@@ -141,13 +141,13 @@ class File(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read up to len(buffer) bytes into a buffer; fewer only at the end. Return how many."""
+        """Read up to len(buffer) bytes into a buffer, fewer only at the end. Return how many."""
         n = self.pread_into(self._position, buffer)
         self._position += n
         return n
 
     def pread_into(self, offset: int, buffer: Any, *, verify: bool = False) -> int:
-        """Read into a buffer from an offset; the position stays. Return how many bytes.
+        """Read into a buffer from an offset. The position stays. Return how many bytes.
 
         With verify, the bytes are checked against the checksums that they were written with, also
         where they are read out of sequence: ChecksumMismatch.
@@ -159,7 +159,7 @@ class File(io.RawIOBase):
         return reader.read_into(offset, np.frombuffer(view.cast("B"), dtype=np.uint8), verify=verify)
 
     def pread(self, n: int, offset: int) -> bytes:
-        """Return up to n bytes from an offset on; the position stays."""
+        """Return up to n bytes from an offset on. The position stays."""
         n = max(0, min(n, self._reading("read").entry.size - offset))
         data = bytearray(n)
         got = self.pread_into(offset, data)
@@ -172,7 +172,7 @@ class File(io.RawIOBase):
         return data
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to size bytes; fewer only at the end. Negative or None: all."""
+        """Return up to size bytes, fewer only at the end. Negative or None: all."""
         if size is None or size < 0:
             return self.readall()
         data = self.pread(size, self._position)
@@ -200,7 +200,7 @@ class File(io.RawIOBase):
         return n
 
     def pwrite(self, data: Any, offset: int) -> int:
-        """Write bytes at an offset; the position stays. Return how many: all of them."""
+        """Write bytes at an offset. The position stays. Return how many: all of them."""
         return self._writing("write").write(data, offset)
 
     def reserve(self, n: int) -> memoryview:
@@ -225,7 +225,7 @@ class File(io.RawIOBase):
         return view
 
     def _place(self, piece: Piece) -> int:
-        """Make a piece of staged memory the bytes at the position; return how many."""
+        """Make a piece of staged memory the bytes at the position. Return how many."""
         n = self._writing("write").place(piece, self._position)
         self._position += n
         return n

@@ -65,7 +65,7 @@ class Reader:
         return self._end > self._start
 
     def next(self) -> None:
-        """Read the next frame's header and message; its data follows with data()."""
+        """Read the next frame's header and message. Its data follows with data()."""
         self._fill(HEADER)
         at = self._start
         message, data, request, _, flags = _HEAD.unpack_from(self._buffer, at)

@@ -101,7 +101,7 @@ class Ladder:
         self._store = store
 
     def parts(self, path: str, record: Record) -> Parts:
-        """Return the files of a checkpoint's directory; reads of them go into the record."""
+        """Return the files of a checkpoint's directory. Reads of them go into the record."""
         return Parts(self, path, record)
 
     def _rungs(self, copies: _StoreCopies, path: str) -> Iterator[_Rung]:
@@ -255,7 +255,7 @@ class Parts:
         self._record.note(self._path, name, c.rung, str(e))
 
     def _next(self, c: _Climb, name: str) -> bool:
-        """Open a file on the next rung that has it; report whether there is one."""
+        """Open a file on the next rung that has it. Report whether there is one."""
         for rung in c.rungs:
             c.noted = False
             c.rung = rung.name or "own memory"

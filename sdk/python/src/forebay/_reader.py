@@ -68,7 +68,7 @@ class Mapping:
             raise e._about("verify", self._address) from e
 
     def release(self) -> None:
-        """Let go of the memory; views of it that were taken keep theirs. It may be called twice."""
+        """Release the memory. Views of it that were taken keep theirs. It may be called twice."""
         self.views = []
         self._parts = []
 
@@ -167,7 +167,7 @@ class Reader:
             raise Invalid("read", self.address, "the file is closed")
 
     def read_into(self, offset: int, target: Bytes, *, verify: bool = False) -> int:
-        """Read bytes at an offset into target; fewer only at the end of the file. Return how many.
+        """Read bytes at an offset into target, fewer only at the end of the file. Return how many.
 
         With verify, the extents that the bytes are part of are checked, wherever they are read.
         """

@@ -124,7 +124,7 @@ class Region:
         return held
 
     def lock(self, offset: int, n: int) -> bool:
-        """Mark bytes as memory that this process may be writing to; see internal/leaselock.
+        """Mark bytes as memory that this process may be writing to. See internal/leaselock.
 
         The kernel's lock outlives the session and the daemon, and goes with the process. It is one of
         an open file, since a process loses its own when it closes any descriptor of the file. It

@@ -35,7 +35,7 @@ class Piece(np.ndarray[Any, np.dtype[np.uint8]]):
     _used = False
 
     def take_once(self) -> bool:
-        """Report whether no file has taken it in yet; from now on one has."""
+        """Report whether no file has taken it in yet. From now on one has."""
         first, self._used = not self._used, True
         return first
 
@@ -102,7 +102,7 @@ def whole(sizes: Iterable[int], most: int = MOST) -> int:
 
 
 class Staging:
-    """Takes pieces of leased segments of one buffer. One thread may use it; close ends the use.
+    """Takes pieces of leased segments of one buffer. One thread may use it. Close ends the use.
 
     The lease of the next piece is requested while the present piece is filled, if the sizes of the
     pieces are given: it is never larger than their sum.
@@ -161,7 +161,7 @@ class Staging:
             self._coming.clear()
 
     def _lease(self, n: int, part: bool) -> None:
-        """Begin another segment, which has room for n bytes; with part, for 1 MiB of them."""
+        """Begin another segment, which has room for n bytes. With part, for 1 MiB of them."""
         need = _need(n, part)
         size = self._size(n if part else 0, chain([n], self._coming))
         self._segment = None
@@ -204,7 +204,7 @@ class Staging:
             pass  # the next piece is asked for again
 
     def take_all(self, n: int) -> list[Piece]:
-        """Return pieces that have n bytes together; none if bytes travel in messages."""
+        """Return pieces that have n bytes together, or none if bytes travel in messages."""
         pieces = []
         while n > 0:
             piece = self.take(n, part=True)

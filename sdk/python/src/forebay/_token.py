@@ -42,7 +42,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Read the text that ``bbctl token`` writes; white space around it does not count."""
+        """Read the text that ``bbctl token`` writes. White space around it does not count."""
         text = text.strip()
         try:
             if not text.startswith(_TEXT):

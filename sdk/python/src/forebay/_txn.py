@@ -62,7 +62,7 @@ class Txn:
         return self._info("transaction", _wire.TYPE_TXN_GET)
 
     def adopt(self, task: str, attempt: str) -> str:
-        """Make the closed files of an attempt the output of its task; return the winner.
+        """Make the closed files of an attempt the output of its task. Return the winner.
 
         The first attempt wins; files of slower ones are removed. Cancelled if the
         transaction was aborted; Busy if it is being committed, or was, without this task.

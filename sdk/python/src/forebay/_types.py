@@ -295,7 +295,7 @@ class TxnState(Enum):
     UNKNOWN = ""  #: of a newer daemon
     OPEN = "open"
     COMMITTING = "committing"
-    COMMITTED = "committed"  #: readers see the output; daemons are giving it its final names
+    COMMITTED = "committed"  #: readers see the output, and daemons are giving it its final names
     FOLDED = "folded"  #: all of it has its final name
     ABORTED = "aborted"
 

@@ -60,7 +60,7 @@ class Part:
         self.verified = True
 
     def copy(self, offset: int, target: Bytes, check: bool) -> None:
-        """Fill target from an offset of the file on; with check, with verified bytes alone."""
+        """Fill target from an offset of the file on. With check, with verified bytes alone."""
         if self.bytes is None:
             target[:] = 0
             return

@@ -161,7 +161,7 @@ class Writer:
         )
 
     def _open(self, s: Session, create: bool, exclusive: bool, truncate: bool) -> bool:
-        """Open the file in a session; return whether the generation was closed meanwhile."""
+        """Open the file in a session. Return whether the generation was closed meanwhile."""
         handle = s.next_handle()
         m = _wire.Open(
             handle=handle,
@@ -424,7 +424,7 @@ class Writer:
             raise Invalid(op, self.address, "the file is closed")
 
     def write(self, data: Any, offset: int) -> int:
-        """Write bytes at an offset; return how many. It waits only for room."""
+        """Write bytes at an offset. Return how many. It waits only for room."""
         with self._turn:
             self.check("write")
             try:
@@ -586,7 +586,7 @@ class Writer:
         return whole(repeat(n), min(MOST, grown(n, max(self._written, n))))
 
     def place(self, piece: Piece, offset: int) -> int:
-        """Make a piece of staged memory part of the file at an offset; return how many bytes it has.
+        """Make a piece of staged memory part of the file at an offset. Return how many bytes it has.
 
         It is not copied, unless the session that it was leased in has ended.
         """

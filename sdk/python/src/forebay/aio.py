@@ -49,7 +49,7 @@ C = TypeVar("C", bound=_Closing)
 
 
 class _Opening(Generic[C]):
-    """An awaitable of an object; as a context manager it closes the object at the end of the block."""
+    """An awaitable of an object. As a context manager it closes the object at the end of the block."""
 
     def __init__(self, make: Callable[[], Awaitable[C]]) -> None:
         self._make = make
@@ -71,7 +71,7 @@ class _Opening(Generic[C]):
 
 
 async def _settled(f: asyncio.Future[Any]) -> None:
-    """Wait until a future is done, however often the task is cancelled meanwhile; then cancel the task."""
+    """Wait until a future is done, however often the task is cancelled meanwhile. Then cancel the task."""
     cancelled: asyncio.CancelledError | None = None
     while not f.done():
         try:
@@ -89,7 +89,7 @@ class _Threads:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="forebay aio")
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """Run work on a thread. If the task is cancelled, end it there; its result is undone."""
+        """Run work on a thread. If the task is cancelled, end it there. Its result is undone."""
         scope = Scope()
 
         def step() -> T:
@@ -159,7 +159,7 @@ class File:
         return self._file.tell()
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move the position, relative to the beginning, the position or the end; return it."""
+        """Move the position, relative to the beginning, the position or the end. Return it."""
         return self._file.seek(offset, whence)
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -175,7 +175,7 @@ class File:
                 raise
 
     async def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to size bytes from the position on; negative or None: all."""
+        """Return up to size bytes from the position on. Negative or None: all."""
         return await self._read(lambda: self._file.read(size))
 
     async def readinto(self, buffer: Any, /) -> int:
@@ -183,11 +183,11 @@ class File:
         return await self._read(lambda: self._file.readinto(buffer))
 
     async def pread(self, n: int, offset: int) -> bytes:
-        """Return up to n bytes from an offset on; the position stays."""
+        """Return up to n bytes from an offset on. The position stays."""
         return await self._read(lambda: self._file.pread(n, offset))
 
     async def pread_into(self, offset: int, buffer: Any, *, verify: bool = False) -> int:
-        """Read into a buffer from an offset; the position stays. Return how many bytes."""
+        """Read into a buffer from an offset. The position stays. Return how many bytes."""
         return await self._read(lambda: self._file.pread_into(offset, buffer, verify=verify))
 
     async def map(self, offset: int = 0, length: int | None = None) -> Mapping:
@@ -199,7 +199,7 @@ class File:
         return await self._write(lambda: self._file.write(data))
 
     async def pwrite(self, data: Any, offset: int) -> int:
-        """Write bytes at an offset; the position stays. Return how many: all of them."""
+        """Write bytes at an offset. The position stays. Return how many: all of them."""
         return await self._write(lambda: self._file.pwrite(data, offset))
 
     async def reserve(self, n: int) -> memoryview:

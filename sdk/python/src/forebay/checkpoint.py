@@ -252,7 +252,7 @@ class Part:
         self._file: File = saving.buffer.open(self._path, "wb")
 
     def add(self, data: Any) -> Place:
-        """Write the bytes of any contiguous buffer as the next item; return where they lie.
+        """Write the bytes of any contiguous buffer as the next item. Return where they lie.
 
         It keeps the transaction alive, however long the saving takes.
         """
@@ -282,7 +282,7 @@ class Part:
             self._file.write(_PADDING[:n])
 
     def close(self) -> PartInfo:
-        """Commit the file and make it the part of the checkpoint; return its entry.
+        """Commit the file and make it the part of the checkpoint. Return its entry.
 
         Busy if another process has written the part of this name.
         """
@@ -521,7 +521,7 @@ def expendable(found: Sequence[Found], *, last: int, every: int = 0, state: str 
 
 
 def keep(buffer: Buffer, path: str, *, last: int = 3, every: int = 0, state: str = "durable") -> list[Found]:
-    """Remove the checkpoints of a directory that are no longer needed; return them.
+    """Remove the checkpoints of a directory that are no longer needed. Return them.
 
     A checkpoint is removed only while a newer one is on the store, under any other options, so
     that there is always one to restore. One process at a time may do it.
@@ -660,7 +660,7 @@ def save(buffer: Buffer, path: str, arrays: Mapping[str, Any], *, note: Any = No
 
 
 def add_array(part: Part, array: Any) -> Item:
-    """Write an array as the next item of a part; return its entry in the index."""
+    """Write an array as the next item of a part. Return its entry in the index."""
     a = np.asarray(array)
     if a.dtype.hasobject or a.dtype.names is not None:
         raise Invalid("save", part.name, f"an array of {a.dtype} cannot be written as its bytes")

@@ -76,13 +76,13 @@ class WriteFile(io.BufferedWriter):
         self._ending = False
 
     def flush(self) -> None:
-        """Commit the written bytes; in a transaction of fsspec, none before its end."""
+        """Commit the written bytes. In a transaction of fsspec, its end does that."""
         super().flush()
         if self._autocommit and not self._ending:
             self.raw.flush()
 
     def close(self) -> None:
-        """Commit the written bytes and close the file; in a transaction its end does that."""
+        """Commit the written bytes and close the file. In a transaction its end does that."""
         if self.closed:
             return
         if self._autocommit or self._ending:
@@ -281,7 +281,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
     _rm = rm_file
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove files; recursive: directories with all that is in them, each in one request."""
+        """Remove files. Recursive: directories with all that is in them, each in one request."""
         if not recursive or maxdepth is not None:
             for p in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
                 self.rm_file(p)
@@ -329,7 +329,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
             handle.rename(source[1], target[1])
 
     def cp_file(self, path1: Any, path2: Any, **_: Any) -> None:
-        """Copy a file's bytes, from memory to memory; of a directory it makes another."""
+        """Copy a file's bytes, from memory to memory. Of a directory it makes another."""
         buffer, rest = self._split(path1, "copy")
         handle = self.client.buffer(buffer)
         if not rest or handle.stat(rest).is_directory:
@@ -356,7 +356,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **_: Any,
     ) -> list[Any]:
-        """Return ranges of files; each file is opened once. The range of a file that fails is its error."""
+        """Return ranges of files. Each file is opened once. The range of a file that fails is its error."""
         if not isinstance(paths, list):
             raise TypeError("paths is not a list")
         starts = list(starts) if isinstance(starts, Sequence) else [starts] * len(paths)
@@ -381,12 +381,12 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return got
 
     def pipe_file(self, path: Any, value: Any, mode: str = "overwrite", **_: Any) -> None:
-        """Write a file in one commit; with mode "create" FileExistsError if it is there."""
+        """Write a file in one commit. With mode "create" FileExistsError if it is there."""
         with self._raw(path, "xb" if mode == "create" else "wb") as f:
             f.write(value)
 
     def touch(self, path: Any, truncate: bool = True, **_: Any) -> None:
-        """Make an empty file, or empty one; without truncate a file's content stays."""
+        """Make an empty file, or empty one. Without truncate a file's content stays."""
         with self._raw(path, "wb" if truncate else "ab"):
             pass
 

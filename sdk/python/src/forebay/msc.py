@@ -129,7 +129,7 @@ class ForebayStorageProvider(BaseStorageProvider):  # type: ignore[misc]
             return self._client.buffer(name), rest
 
     def _emit_metrics(self, operation: Any, f: Callable[[], Any]) -> Any:
-        """Carry out an operation; a daemon that does not answer is a reason to try again."""
+        """Carry out an operation. A daemon that does not answer is a reason to try again."""
 
         def translated() -> Any:
             try:
@@ -251,7 +251,7 @@ class ForebayStorageProvider(BaseStorageProvider):  # type: ignore[misc]
 
 
 def _walk(buffer: Buffer, path: str, shallow: bool) -> Iterator[Entry]:
-    """Yield the entries of a directory in the order of keys; shallow: without those of its directories."""
+    """Yield the entries of a directory in the order of keys. Shallow: without those of its directories."""
     try:
         entries = buffer.listdir(path)
     except NotFound:

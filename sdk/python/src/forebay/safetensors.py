@@ -43,7 +43,7 @@ _AHEAD = 1000  # tensors whose sizes are announced to the one before them
 _MAX_HEADER = 100_000_000
 _METADATA = "__metadata__"
 
-#: By the format's names: numpy's name, or None where it has none; and torch's.
+#: By the format's names: numpy's name, or None where it has none, and torch's.
 _TYPES: dict[str, tuple[str | None, str]] = {
     "BOOL": ("?", "bool"),
     "U8": ("u1", "uint8"),
@@ -185,7 +185,7 @@ class Safetensors(Mapping[str, Any]):
         return own
 
     def close(self) -> None:
-        """Let go of the file; tensors stay. It may be called twice."""
+        """Release the file. Tensors stay. It may be called twice."""
         self._file.close()
         self._pieces = []
 
@@ -216,7 +216,7 @@ def load_file(buffer: Buffer, path: str, *, framework: str = "numpy", verify: bo
 def save_file(
     tensors: Mapping[str, Any], buffer: Buffer, path: str, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays of numpy or tensors of torch, each into one piece of memory; others see all or nothing.
+    """Write arrays of numpy or tensors of torch, each into one piece of memory. Others see all or nothing.
 
     Args:
         tensors: by name. They are written as their bytes in C order.

@@ -174,7 +174,7 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
             self.path = os.fspath(checkpoint_id)
 
     def abort(self) -> None:
-        """Remove the remains of a failed save; only the coordinator's call does it."""
+        """Remove the remains of a failed save. Only the coordinator's call does it."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.abort()
@@ -198,7 +198,7 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
         return [replace(p, storage_data=_Joined(txn, f"part-{i}")) for i, p in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
-        """Write all items of a plan; the future is done."""
+        """Write all items of a plan. The future is done."""
         joined: _Joined = plan.storage_data
         buffer, path = _at(self.path, self._options)
         done: TorchFuture[list[WriteResult]] = TorchFuture()
@@ -533,7 +533,7 @@ class ForebayReader(StorageReader):  # type: ignore[misc]
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> TorchFuture[None]:
-        """Read all items of a plan; the future is done."""
+        """Read all items of a plan. The future is done."""
         opened, metadata = self._open(), self._metadata
         if metadata is None:
             raise Invalid("load", self.path, "data is read before the metadata")
@@ -672,7 +672,7 @@ def save(
     planner: Any = None,
     **options: Any,
 ) -> Saved:
-    """Save a state as a checkpoint; every rank of the group calls it.
+    """Save a state as a checkpoint. Every rank of the group calls it.
 
     When it returns the checkpoint is resident: all of it is visible, and survives processes and
     daemons. If it fails, on every rank, with torch's CheckpointException, there is no checkpoint.
@@ -701,7 +701,7 @@ def async_save(
     planner: Any = None,
     **options: Any,
 ) -> SavingFutures:
-    """Copy a state into memory of the buffer, and save it on a thread; every rank of the group calls it.
+    """Copy a state into memory of the buffer, and save it on a thread. Every rank of the group calls it.
 
     It returns after the copy. A save that fails shows in the futures alone, and leaves no checkpoint.
     One save at a time: wait for ``resident`` before the next one.
@@ -746,7 +746,7 @@ def load(
     record: Record | None = None,
     **options: Any,
 ) -> Record:
-    """Load one checkpoint into the tensors of a state; every rank of the group calls it.
+    """Load one checkpoint into the tensors of a state. Every rank of the group calls it.
 
     Return from which rungs this rank has read: see forebay.checkpoint.Ladder. If it fails, on every
     rank, with torch's CheckpointException, tensors may hold anything.
@@ -795,7 +795,7 @@ def restore(
     store: bool = True,
     **options: Any,
 ) -> Restored | None:
-    """Load the newest checkpoint of a directory that every rank can read; every rank of the group calls it.
+    """Load the newest checkpoint of a directory that every rank can read. Every rank of the group calls it.
 
     Return None if there is no checkpoint at all. forebay.Lost, whose text is the record, if none can
     be read: the state's tensors may then hold anything.

@@ -106,7 +106,7 @@ class ForebayStorage(Storage):  # type: ignore[misc]
             client.close()
 
     def stream_read(self, path: Path, read_args: ReadArgs | None = None) -> io.RawIOBase:
-        """Open a file for reading; readinto copies from the buffer's memory itself."""
+        """Open a file for reading. Readinto copies from the buffer's memory itself."""
         buffer, rest = self._at(path)
         f = buffer.open(rest)
         known = read_args.known_size_bytes if read_args is not None else None
@@ -138,7 +138,7 @@ class ForebayStorage(Storage):  # type: ignore[misc]
         buffer.remove(rest)
 
     def mkdir(self, path: Path, recursive: bool = True) -> None:
-        """Make a directory; recursive: with those above it, and though it is there."""
+        """Make a directory. Recursive: with those above it, and though it is there."""
         buffer, rest = self._at(path)
         if not rest:
             buffer.stat("")  # it is there, or there is no such buffer

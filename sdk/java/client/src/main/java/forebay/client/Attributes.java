@@ -1,7 +1,7 @@
 package forebay.client;
 
 /**
- * Attributes of an entry to change; null fields stay as they are.
+ * Attributes of an entry to change. Null fields stay as they are.
  *
  * @param mode permission bits
  * @param modified nanoseconds since the Unix epoch

@@ -14,7 +14,7 @@ import java.util.TreeMap;
 import java.util.UUID;
 
 /**
- * Addresses one buffer: its files and directories. Paths are relative to its root; a leading slash
+ * Addresses one buffer: its files and directories. Paths are relative to its root. A leading slash
  * means nothing, ".." is refused. It may be used concurrently and needs no closing.
  */
 public final class Buffer {
@@ -307,7 +307,7 @@ public final class Buffer {
 
   /**
    * Begins a transaction, or returns the one of the same key, in any state. Unsupported if a
-   * daemon of the cluster is too old; exists if the key is of another destination.
+   * daemon of the cluster is too old, exists if the key is of another destination.
    */
   public Txn begin(Txn.Spec spec) throws IOException {
     String p = clean(spec.destination());

@@ -14,9 +14,11 @@ import java.util.List;
  * @param existing treatment of files of the store that the buffer did not write: "keep" (the
  *     buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no buffer
  *     is made on a store that holds something); "" in a create: keep
- * @param shared in a create: the store may be that of another buffer, or lie below or above it, which
+ * @param shared in a create: the store may be that of another buffer, or lie below or above it,
+ * which
  *     is refused without; false in an answer
- * @param flush flush rules, as "step-*&#47;=every 5": which steps of a series go to the store; the others
+ * @param flush flush rules, as "step-*&#47;=every 5": which steps of a series go to the store. The
+ * others
  *     stay in memory until they are superseded
  * @param mode permission bits; 0 in a create: the daemon's choice
  */

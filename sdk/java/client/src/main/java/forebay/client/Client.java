@@ -310,7 +310,7 @@ public final class Client implements Closeable {
   }
 
   /**
-   * Ends the session. Blocked operations fail; files that were not closed lose their uncommitted
+   * Ends the session. Blocked operations fail. Files that were not closed lose their uncommitted
    * committed. Mappings stay readable until they are closed. It may be called twice.
    */
   @Override

@@ -26,8 +26,8 @@ import javax.net.ssl.TrustManagerFactory;
 import javax.net.ssl.X509ExtendedTrustManager;
 
 /**
- * Certificates for TLS: of the authority that signs the daemons', and perhaps the client's own. A URI
- * among its names marks a daemon's certificate; host names are not compared.
+ * Certificates for TLS: of the authority that signs the daemons', and perhaps the client's own. A
+ * URI among its names marks a daemon's certificate. Host names are not compared.
  */
 final class Credentials {
   private static final String DAEMON = "forebay:daemon";

@@ -18,7 +18,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * makes sure that it is still the same.
  *
  * <p>Bytes that are read in sequence, or come as a whole extent, are checked against the checksum
- * it was written with; with {@link ClientOptions#verifyAll} everything is.
+ * it was written with. With {@link ClientOptions#verifyAll} everything is.
  */
 public final class Input implements Closeable {
   private static final long MAPPED_WINDOW = 32 << 20; // pinned meanwhile
@@ -179,7 +179,7 @@ public final class Input implements Closeable {
   }
 
   /**
-   * Reads up to len bytes at an offset; fewer only at the end of the file.
+   * Reads up to len bytes at an offset, fewer only at the end of the file.
    *
    * @return how many bytes were read; -1 if the file ends at or before the offset
    */

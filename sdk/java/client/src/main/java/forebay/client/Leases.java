@@ -13,7 +13,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Where the outputs of one buffer get segments from. An output fills a lease alone; the next one
+ * Where the outputs of one buffer get segments from. An output fills a lease alone. The next one
  * continues in its rest, so that many small files share a segment. It may be used concurrently.
  */
 final class Leases {
@@ -89,8 +89,8 @@ final class Leases {
   }
 
   /**
-   * Returns a lease of a session with room for need bytes at least, to an output that has written so
-   * many and whose bytes belong in a tier, waiting for one if need be.
+   * Returns a lease of a session with room for need bytes at least, to an output that has written
+   * so many and whose bytes belong in a tier, waiting for one if need be.
    */
   Lease take(Session s, int tier, int need, long written) throws IOException {
     List<Lease> useless = new ArrayList<>();

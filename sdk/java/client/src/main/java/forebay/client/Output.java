@@ -17,7 +17,7 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.zip.Checksum;
 
 /**
- * A file that is open for writing. Bytes are copied once, into a region; nothing is visible to
+ * A file that is open for writing. Bytes are copied once, into a region. Nothing is visible to
  * others before {@link #sync} or {@link #close}, and then all of it is at once. It may be used
  * concurrently: calls are carried out one after the other.
  *
@@ -781,7 +781,7 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Commits the written bytes and closes the file; on a buffer whose durability is "flushed" it
+   * Commits the written bytes and closes the file. On a buffer whose durability is "flushed" it
    * waits until the bytes are on the backing store. When it fails, uncommitted bytes are discarded.
    * A second close does nothing.
    */

@@ -14,7 +14,7 @@ import javax.crypto.spec.SecretKeySpec;
 /**
  * The proof of a key that both sides of a handshake give each other. It is HMAC-SHA-256
  * (RFC 2104) over both nonces and all claims to the other side, each field preceded by its
- * length in four bytes; see Prove in internal/wire/forebay.proto.
+ * length in four bytes. See Prove in internal/wire/forebay.proto.
  */
 final class Proof {
   static final int NONCE = 32;

@@ -13,7 +13,7 @@ import java.util.Map;
  * The open file of a region. There is one for each region in a JVM, for all clients, and it stays
  * open until the region is gone: the kernel drops all locks that a process has on a file when any
  * descriptor of that file is closed, and these locks keep the memory of leases from other writers
- * (internal/leaselock). A class that is loaded twice has one each; neither closes its own.
+ * (internal/leaselock). A class that is loaded twice has one each. Neither closes its own.
  */
 final class RegionFile {
   private static final Map<Object, RegionFile> OPEN = new HashMap<>(); // by identity; guards itself

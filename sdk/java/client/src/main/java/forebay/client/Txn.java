@@ -63,7 +63,8 @@ public final class Txn {
   /**
    * The transaction to begin.
    *
-   * @param destination the directory that the output goes to: made, with those above it, if it is not
+   * @param destination the directory that the output goes to: made, with those above it, if it is
+   * not
    *     there. It cannot be the root
    * @param key at most 1 KiB: the same key of the same user is the same transaction. "": a new one
    * @param lease how long the transaction lives without being renewed; null: ten minutes
@@ -122,16 +123,16 @@ public final class Txn {
   }
 
   /**
-   * Returns the directory, as a path in the buffer, that an attempt of a task writes below. It has to be
-   * made. Both names are any text without a slash.
+   * Returns the directory, as a path in the buffer, that an attempt of a task writes below. It has
+   * to be made. Both names are any text without a slash.
    */
   public String path(String task, String attempt) {
     return String.join("/", HIDDEN_DIR, id, "attempt", task, attempt);
   }
 
   /**
-   * Returns the directory, as a path in the buffer, of the output adopted so far. It is there until the
-   * transaction is committed or aborted, and only for reading.
+   * Returns the directory, as a path in the buffer, of the output adopted so far. It is there until
+   * the transaction is committed or aborted, and only for reading.
    */
   public String output() {
     return String.join("/", HIDDEN_DIR, id, "output");
@@ -159,7 +160,7 @@ public final class Txn {
 
   /**
    * Makes the closed files of an attempt the output of its task, unless another attempt was
-   * faster: files of slower ones are removed. Cancelled if the transaction was aborted; busy if
+   * faster: files of slower ones are removed. Cancelled if the transaction was aborted, busy if
    * it is being committed, or was, without this task, or is folded.
    *
    * @return the attempt whose files are the task's output
@@ -184,11 +185,12 @@ public final class Txn {
 
   /**
    * Makes all adopted output part of the destination, in one step, regardless of earlier calls.
-   * Cancelled if the transaction was aborted; not found if the destination was removed.
+   * Cancelled if the transaction was aborted, not found if the destination was removed.
    *
    * @param replace directories, relative to the destination ("." for itself), whose content goes in
    *     the same step. Those of the first call count
-   * @param wait whether to return only when all files have their final names, and begin to be flushed
+   * @param wait whether to return only when all files have their final names, and begin to be
+   * flushed
    */
   public Info commit(List<String> replace, boolean wait) throws IOException {
     Forebay.TxnCommit m =

@@ -4,8 +4,8 @@ package forebay.client;
  * How a file is opened for writing.
  *
  * @param create make the file if it is missing
- * @param exclusive with create: fail if it is there; its name is visible at once
- * @param truncate begin from nothing; the old content is seen until the first commit
+ * @param exclusive with create: fail if it is there. Its name is visible at once
+ * @param truncate begin from nothing. The old content is visible until the first commit
  * @param append begin at the end; else at the beginning
  * @param mode permission bits of a new file
  */

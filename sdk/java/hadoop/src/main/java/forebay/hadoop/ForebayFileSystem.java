@@ -434,7 +434,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   }
 
   /**
-   * Cuts a closed file; the rest is copied. It returns true: the file can be written at once.
+   * Cuts a closed file. The rest is copied. It returns true: the file can be written at once.
    *
    * @throws HadoopIllegalArgumentException if the file is shorter than that
    */

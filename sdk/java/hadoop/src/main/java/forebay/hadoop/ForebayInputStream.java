@@ -37,7 +37,7 @@ import org.apache.hadoop.fs.statistics.impl.IOStatisticsStore;
 import org.apache.hadoop.io.ByteBufferPool;
 
 /**
- * A file that is open for reading. Positioned and vectored reads may be called concurrently; reads
+ * A file that is open for reading. Positioned and vectored reads may be called concurrently. Reads
  * at the position are carried out one after the other.
  */
 final class ForebayInputStream extends FSInputStream

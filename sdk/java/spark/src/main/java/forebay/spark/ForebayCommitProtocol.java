@@ -246,7 +246,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   }
 
   /**
-   * Aborts the job; its files at locations in other buffers are removed when their lease expires.
+   * Aborts the job. Its files at locations in other buffers are removed when their lease expires.
    */
   @Override
   public void abortJob(JobContext c) {

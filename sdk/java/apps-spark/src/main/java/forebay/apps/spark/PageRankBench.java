@@ -6,9 +6,9 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaSparkContext;
 
 /**
- * Times PageRank on a store: {@code PageRankBench URL [PAGES [ITERATIONS]]}, for {@code spark-submit}.
- * URL is a folder for its files, which is removed before and after. Prints a line {@code pagerank URL
- * PAGES}, seconds, processor seconds; making the graph is not in it.
+ * Times PageRank on a store: {@code PageRankBench URL [PAGES [ITERATIONS]]}, for {@code
+ * spark-submit}. URL is a folder for its files, which is removed before and after. Prints a line
+ * {@code pagerank URL PAGES}, seconds, processor seconds. Making the graph is not in it.
  */
 public final class PageRankBench {
   private static final int FILES = 8;

@@ -6,10 +6,10 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaSparkContext;
 
 /**
- * Times TeraSort on a store: {@code TeraSortBench URL [ROWS [FILES]]}, for {@code spark-submit}. URL is
- * a folder for its files ({@code bb://scratch/tera}, {@code file:///tmp/tera}), which is removed before
- * and after. Prints a line {@code terasort URL ROWS}, seconds, processor seconds; making the rows and
- * validating them are not in it.
+ * Times TeraSort on a store: {@code TeraSortBench URL [ROWS [FILES]]}, for {@code spark-submit}.
+ * URL is a folder for its files ({@code bb://scratch/tera}, {@code file:///tmp/tera}), which is
+ * removed before and after. Prints a line {@code terasort URL ROWS}, seconds, processor seconds.
+ * Making the rows and validating them are not in it.
  */
 public final class TeraSortBench {
   private TeraSortBench() {}
