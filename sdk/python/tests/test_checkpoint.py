@@ -400,7 +400,7 @@ def test_nothing_is_left(daemon: Daemon, buffer: forebay.Buffer, store: Path) ->
 def test_damaged_index_in_memory(daemon: Daemon, buffer: forebay.Buffer) -> None:
     checkpoint.save(buffer, "run/step-1", arrays(1), note="a note that is only here").durable.result(60)
     flip_in_memory(daemon, b"a note that is only here")
-    got, record = checkpoint.restore(Ladder(buffer), "run", read)
+    got, record = checkpoint.restore(buffer, "run", read)
     assert same(got, arrays(1))
     assert [(a.part, a.rung) for a in record.failures] == [(checkpoint.INDEX, "own memory")]
 

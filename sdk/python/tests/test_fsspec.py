@@ -73,6 +73,13 @@ def test_entry_point(fs: ForebayFileSystem) -> None:
     assert isinstance(fs, ForebayFileSystem)
 
 
+def test_mistyped_options(fs: ForebayFileSystem) -> None:
+    for wrong, right in (("adress", "address"), ("tokenfile", "token_file"), ("automkdir", "auto_mkdir")):
+        with pytest.raises(forebay.Invalid, match=f"no option {wrong} .write {right}"):
+            fsspec.filesystem("bb", **{wrong: "x"})
+    fsspec.filesystem("bb", skip_instance_cache=True, use_listings_cache=False, of_another_layer=1)
+
+
 def test_flush_commits(fs: ForebayFileSystem, buffer: forebay.Buffer) -> None:
     path = f"bb://{buffer.name}/d/f"
     with fs.open(path, "wb") as f:

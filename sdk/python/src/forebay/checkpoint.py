@@ -612,7 +612,7 @@ class Opened:
 
 
 def restore(
-    ladder: Ladder, path: str, read: Callable[[Opened], Any], *, record: Record | None = None
+    ladder: Ladder | Buffer, path: str, read: Callable[[Opened], Any], *, record: Record | None = None
 ) -> tuple[Any, Record]:
     """Read the newest checkpoint of a directory that can be read, and return it as it was read.
 
@@ -621,12 +621,14 @@ def restore(
     error's text is the record's.
 
     Args:
-        ladder: where bytes are read from.
+        ladder: where bytes are read from; a buffer is its own memory, and its store.
         path: the directory of the checkpoints.
         read: is called with the checkpoint; when it raises a forebay.Error, the one before is tried.
         record: where attempts are noted, as they happen; None: in a new one.
     """
     record = record if record is not None else Record()
+    if isinstance(ladder, Buffer):
+        ladder = Ladder(ladder)
     for one in candidates(ladder.buffer, path):
         try:
             with Opened(ladder, one, record) as opened:

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any
 
@@ -145,6 +146,10 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
             options: of forebay.Client (address, token_file, …), and fsspec's own.
         """
         own = {k: options.pop(k) for k in _OPTIONS if k in options}
+        for name in options:  # fsspec takes any, so that a mistyped address would be another daemon's
+            meant = get_close_matches(name, (*_OPTIONS, "auto_mkdir"), 1, 0.75)
+            if meant and name not in _FSSPEC:
+                raise Invalid("open", "bb://", f"there is no option {name}", f"write {meant[0]}")
         super().__init__(*args, **options)
         self._auto_mkdir = auto_mkdir
         self._options = own
@@ -420,6 +425,16 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 _OPTIONS = ("address", "token", "token_file", "key_file", "tls", "name", "retry_for", "verify")
+
+#: Options of fsspec itself.
+_FSSPEC = (
+    "use_listings_cache",
+    "listings_expiry_time",
+    "max_paths",
+    "skip_instance_cache",
+    "asynchronous",
+    "loop",
+)
 
 
 def _range(f: File, start: int | None, end: int | None) -> bytes:
