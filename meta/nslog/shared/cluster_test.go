@@ -37,8 +37,8 @@ type network struct {
 	odds    int // one message of so many is disturbed; 0: none
 	daemons map[bb.NodeID]*daemon
 	late    sync.WaitGroup
-	served  atomic.Int64                            // calls to owners that arrived
-	holds   func(to bb.NodeID, records []kv.Change) // of tests, with what daemons are to hold; nil: nothing
+	served  atomic.Int64                      // calls to owners that arrived
+	sees    func(to bb.NodeID, c *calls.Call) // of tests, is called with each call; nil: none is
 }
 
 func newNetwork(seed uint64, odds int) *network {
@@ -68,8 +68,8 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls
 	if c.Op != calls.OpHold && c.Op != calls.OpHeld {
 		n.served.Add(1)
 	}
-	if c.Op == calls.OpHold && n.holds != nil {
-		n.holds(to, c.Changes)
+	if n.sees != nil {
+		n.sees(to, c)
 	}
 	message := callCopy(c)
 	switch fault {
@@ -315,6 +315,7 @@ type cluster struct {
 	fault   fault
 	ids     *ids
 
+	away     bb.NodeID                        // that is suspected; "": none
 	failed   func(format string, args ...any) // is called with a broken rule
 	patience time.Duration
 }
@@ -365,7 +366,7 @@ func (c *cluster) members() []turn.Member {
 	defer c.net.mu.Unlock()
 	var all []turn.Member
 	for _, node := range slices.Sorted(maps.Keys(c.net.daemons)) {
-		all = append(all, turn.Member{Node: node})
+		all = append(all, turn.Member{Node: node, Away: node == c.away})
 	}
 	return all
 }

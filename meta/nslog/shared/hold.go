@@ -162,14 +162,18 @@ func (t *Tree) held(ctx context.Context, from uint64) owner.Held {
 	var g errgroup.Group
 	g.SetLimit(asked)
 	for _, m := range t.members() {
-		if m.Node == t.o.Node || m.Away {
+		if m.Node == t.o.Node {
 			continue
 		}
 		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
+			patience := t.o.Patience
+			if m.Away {
+				patience = min(patience, holdPatience) // it may be there all the same
+			}
+			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			records, seen, err := t.heldBy(ctx, m.Node, from)
-			if err != nil && bb.KindOf(err) != bb.NotFound {
+			if err != nil && bb.KindOf(err) != bb.NotFound && !m.Away {
 				t.o.Logger.Warn("a daemon does not answer what it holds of the namespace's log", "buffer", t.o.Buffer, "node", m.Node, "err", err)
 			}
 			mu.Lock()

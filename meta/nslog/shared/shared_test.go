@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"forebay/internal/bb"
-	"forebay/meta/kv"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/shared"
+	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/nslog/shared/turn"
 	"forebay/meta/stream"
 )
@@ -225,14 +225,17 @@ func TestHold(t *testing.T) {
 	var mu sync.Mutex
 	held := map[bb.NodeID]map[uint64]bool{}
 	var holder bb.NodeID
-	c.net.holds = func(to bb.NodeID, records []kv.Change) {
+	c.net.sees = func(to bb.NodeID, call *calls.Call) {
+		if call.Op != calls.OpHold {
+			return
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if holder = to; held[to] == nil {
 			held[to] = map[uint64]bool{}
 		}
-		for i := range records {
-			held[to][records[i].Expected] = true
+		for i := range call.Changes {
+			held[to][call.Changes[i].Expected] = true
 		}
 	}
 	a := c.start("a", 0)
@@ -274,5 +277,28 @@ func TestHold(t *testing.T) {
 	c.start(second, 3)
 	if again := want("when that daemon was restarted", "i"); again != second {
 		t.Errorf("%s holds records, want %s", again, second)
+	}
+}
+
+// A daemon that claims the log asks all others what they hold: those that are suspected, too.
+func TestHeldByAll(t *testing.T) {
+	t.Parallel()
+	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond})
+	var mu sync.Mutex
+	asked := map[bb.NodeID]bool{}
+	c.net.sees = func(to bb.NodeID, call *calls.Call) {
+		mu.Lock()
+		defer mu.Unlock()
+		if call.Op == calls.OpHeld {
+			asked[to] = true
+		}
+	}
+	c.away = "b"
+	for i, node := range []bb.NodeID{"a", "b", "c"} {
+		c.start(node, i)
+	}
+	claim(t, c.net.daemon("a"))
+	if !asked["b"] || !asked["c"] || len(asked) != 2 {
+		t.Errorf("asked are %v", asked)
 	}
 }
