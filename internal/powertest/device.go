@@ -56,6 +56,14 @@ func NewDevice(tb testing.TB, image string) *Device {
 	return d
 }
 
+// Fill makes writes to blocks that were never written fail, after so many more blocks, as those of a loop device whose file
+// is on a full file system.
+func (d *Device) Fill(blocks int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bounded, d.room = true, blocks
+}
+
 func (d *Device) close(tb testing.TB) {
 	if d.Path != "" {
 		if out, err := exec.Command("losetup", "--detach", d.Path).CombinedOutput(); err != nil {
@@ -121,10 +129,9 @@ func (c *deviceCalls) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse
 }
 
 func (c *deviceCalls) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	if int64(in.Offset)+int64(len(data)) > c.drive.size {
+	if !c.drive.writeIfRoom(append([]byte(nil), data...), int64(in.Offset)) {
 		return 0, fuse.Status(syscall.ENOSPC)
 	}
-	c.drive.write(append([]byte(nil), data...), int64(in.Offset))
 	return uint32(len(data)), fuse.OK
 }
 

@@ -26,6 +26,8 @@ type Drive struct {
 	now     blocks // content for the machine
 	durable blocks
 	cached  []cachedWrite // since the last flush, in order
+	bounded bool          // writes to blocks that were never written fail, but for
+	room    int           // so many blocks
 }
 
 // cachedWrite is a write that a loss of power may undo.
@@ -212,6 +214,27 @@ func (d *Drive) write(p []byte, off int64) {
 	defer d.mu.Unlock()
 	d.now.write(p, off)
 	d.cached = append(d.cached, cachedWrite{off, p})
+}
+
+// writeIfRoom is write that fails, and reports so, where the drive is full.
+func (d *Drive) writeIfRoom(p []byte, off int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if off+int64(len(p)) > d.size {
+		return false
+	}
+	for n := off / blockSize; d.bounded && n*blockSize < off+int64(len(p)); n++ {
+		if d.now[n] != nil {
+			continue
+		}
+		if d.room == 0 {
+			return false
+		}
+		d.room--
+	}
+	d.now.write(p, off)
+	d.cached = append(d.cached, cachedWrite{off, p})
+	return true
 }
 
 func (d *Drive) flush() {

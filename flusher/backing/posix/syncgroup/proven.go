@@ -24,9 +24,9 @@ import (
 //   - ext2 and an ext4 without a journal have the same magic number. There syncfs flushes the disk's cache before the
 //     blocks of inodes are written.
 //   - A file system that an error made read-only is not written, and syncfs succeeds; the rename that follows does not.
-//   - XFS has all that is needed (iomap_writeback_folio, xfs_fs_sync_fs). On a full device its files have read back
-//     as zeros in some runs with shared syncs, and in none without. The device, a loop device on a full tmpfs, is the likely
-//     cause. Until that is certain, each file has its own fsync there.
+//   - XFS has all that is needed (iomap_writeback_folio, xfs_fs_sync_fs), and the two calls report what syncfs alone does not. On a
+//     full device, a block of inodes was damaged after a remount more often than with an fsync of each file (docs/durability.md).
+//     Until the cause is known, each file has its own fsync there.
 //   - 9P returns the magic number of the server's file system (v9fs_statfs in fs/9p/vfs_super.c), and has no sync_fs. Its st_dev
 //     has no major number, as that of no network file system has; ext4 is on a block device, which has one.
 //   - Lustre has no sync_fs (lustre_super_operations in lustre/llite/super25.c): the servers get the bytes, and
