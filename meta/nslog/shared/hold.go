@@ -44,7 +44,7 @@ func (t *Tree) keep(ctx context.Context, r tail.Record) {
 	now := time.Now()
 	t.tail.Add(now, r)
 	h := &t.holder
-	if !t.tail.Holds() {
+	if !t.tail.Holds() || now.UnixNano() < t.unheld.Load() {
 		return
 	}
 	if h.node != "" {
@@ -71,10 +71,13 @@ func (t *Tree) keep(ctx context.Context, r tail.Record) {
 		t.o.Logger.Debug("a daemon does not hold the end of the namespace's log", "buffer", t.o.Buffer, "node", to, "err", err)
 	}
 	h.node = ""
+	if len(t.members()) > 1 {
+		h.failures++
+	}
 	t.unheld.Store(now.Add(h.pause()).UnixNano())
 	if !h.warned && h.failures > 3 {
 		h.warned = true
-		t.o.Logger.Warn("no other daemon holds the end of the namespace's log: if this one ends while the namespace server forgets changes, they are lost", "buffer", t.o.Buffer)
+		t.o.Logger.Warn("no other daemon holds the end of the namespace's log. If this one ends while the namespace server forgets changes, they are lost", "buffer", t.o.Buffer)
 	}
 }
 
