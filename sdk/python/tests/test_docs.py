@@ -16,6 +16,7 @@ import forebay
 from tests.daemon import PATIENCE, Daemon
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
+README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's own
@@ -36,6 +37,17 @@ def test_page(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
             scope["client"].close()
         with forebay.connect(daemon.socket) as c:
             c.destroy_buffer("ckpt", discard=True)
+
+
+def test_readme(daemon: Daemon, client: forebay.Client, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_SOCKET", daemon.socket)
+    (example,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S)
+    client.create_buffer("ckpt", f"file://{store}")
+    scope: dict[str, Any] = {}
+    exec(compile(example, str(README), "exec"), scope)
+    scope["buffer"].client.close()
+    assert (store / "run1/step-10/part-0").exists()
+    client.destroy_buffer("ckpt")
 
 
 def test_training_of_page(daemon: Daemon, tmp_path: Path) -> None:
