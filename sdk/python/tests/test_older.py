@@ -67,8 +67,8 @@ def test_older_daemon(older: Daemon, tmp_path: Path) -> None:
                 request(buffer)
             text = str(e.value)
             assert "protocol version 2" in text, what
-            assert "speaks version 1" in text, what
-            assert "upgrade the daemon to a release that speaks version 2" in text, what
+            assert "version 1 here" in text, what
+            assert "upgrade the daemon to a release that supports version 2" in text, what
             assert client.server.protocol == 1
         assert buffer.read_bytes("f") == data
 
@@ -85,5 +85,5 @@ def test_older_daemon(older: Daemon, tmp_path: Path) -> None:
 def test_no_version_in_common(older_program: Path, older: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that has left version 1 behind: the daemon's own refusal names both, and the remedy."""
     monkeypatch.setattr("forebay._dial.MIN_VERSION", 2)
-    with pytest.raises(forebay.Unsupported, match=r"upgrade bbd .* to a release that speaks version 2"):
+    with pytest.raises(forebay.Unsupported, match=r"upgrade bbd .* to a release that supports version 2"):
         forebay.connect(older.socket)
