@@ -160,24 +160,28 @@ class Run:
         shutil.rmtree(self.memory)
 
 
-def disturbed(run: Run) -> None:
-    """Run all steps; kill a rank in the middle, and later the daemon."""
+def disturbed(run: Run) -> dict[str, int]:
+    """Run all steps; kill a rank in the middle, and later the daemon. Return after which steps."""
+    killed = {}
     for rank in range(RANKS):
         run.start_rank(rank)
     third = run.steps // 3
     run.wait_for_step(1, third)
     run.ranks[1].send_signal(signal.SIGKILL)
     run.ranks[1].wait()
-    print(f"killed rank 1 after step {max(n.get('step', 0) for n in run.notes(1))}")
+    killed["rank 1"] = max(n.get("step", 0) for n in run.notes(1))
+    print(f"killed rank 1 after step {killed['rank 1']}")
     run.start_rank(1)
     run.wait_for_step(0, 2 * third)
     run.daemon.kill()
     run.daemon.wait()
-    print(f"killed the daemon after step {max(n.get('step', 0) for n in run.notes(0))}")
+    killed["the daemon"] = max(n.get("step", 0) for n in run.notes(0))
+    print(f"killed the daemon after step {killed['the daemon']}")
     run.start_daemon()
     for rank, p in run.ranks.items():
         if p.wait() != 0:
             raise RuntimeError(f"rank {rank} ended with {p.returncode}")
+    return killed
 
 
 def verify(run: Run) -> None:
@@ -214,7 +218,7 @@ def figures(run: Run) -> dict[int, list[tuple[int, float]]]:
     return got
 
 
-def plot(got: dict[int, list[tuple[int, float]]], file: str) -> None:
+def plot(got: dict[int, list[tuple[int, float]]], killed: dict[str, int], file: str) -> None:
     """Draw how long each checkpoint blocked."""
     import matplotlib
 
@@ -226,7 +230,10 @@ def plot(got: dict[int, list[tuple[int, float]]], file: str) -> None:
         axes.plot([s for s, _ in points], [1000 * b for _, b in points], "o-", label=f"rank {rank}")
     axes.set_xlabel("step")
     axes.set_ylabel("blocked by the checkpoint, ms")
-    axes.set_yscale("log")
+    axes.set_ylim(bottom=0)
+    for what, step in killed.items():
+        axes.axvline(step, color="grey", linestyle=":")
+        axes.annotate(f" {what} is killed", (step, 0), rotation=90, va="bottom", ha="right")
     axes.legend()
     figure.tight_layout()
     figure.savefig(file, dpi=120)
@@ -248,11 +255,11 @@ def main() -> None:
         return
     run = Run(args.steps, args.mib << 17)
     try:
-        disturbed(run)
+        killed = disturbed(run)
         verify(run)
         got = figures(run)
         if args.plot:
-            plot(got, args.plot)
+            plot(got, killed, args.plot)
     finally:
         run.end()
 
