@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -20,13 +21,14 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	}
 	c.From = t.o.Node
 	sent := false
+	var away error // why the log was not read
 	for try := 0; ; try++ {
 		if err := t.gone(); err != nil {
 			return nil, kv.Wrap("namespace", t.o.Buffer, err)
 		}
 		to := t.route()
 		if to.node == "" {
-			to = t.find(ctx, to)
+			to, away = t.find(ctx, to)
 		}
 		if to.node != "" {
 			a, err := t.send(ctx, to, c)
@@ -46,7 +48,7 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 				return nil, err
 			default:
 				sent = true
-				t.find(ctx, to)
+				_, away = t.find(ctx, to)
 			}
 		}
 		if try >= inVain {
@@ -54,7 +56,7 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 		}
 		retry.Pause(ctx, try)
 		if ctx.Err() != nil {
-			return nil, t.gaveUp(ctx, sent && c.Op >= calls.OpPrepare)
+			return nil, t.gaveUp(ctx, sent && c.Op >= calls.OpPrepare, away)
 		}
 	}
 }
@@ -145,23 +147,25 @@ func (t *Tree) learn(old, now route) {
 }
 
 // find reads the owner from the log, and replaces a route that led nowhere, or to a daemon that
-// does not answer. If the log does not answer either, the route stays.
-func (t *Tree) find(ctx context.Context, old route) route {
+// does not answer. If the log does not answer either, the route stays, and the error names its server.
+func (t *Tree) find(ctx context.Context, old route) (route, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.o.Patience)
 	defer cancel()
 	h, err := t.newest(ctx)
 	if err == nil && h.Node != old.node {
 		t.learn(old, route{node: h.Node})
 	}
-	return t.route()
+	return t.route(), err
 }
 
-// gaveUp is the error of a call whose context ended before an owner answered.
-func (t *Tree) gaveUp(ctx context.Context, unknown bool) error {
+// gaveUp is the error of a call whose context ended before an owner answered. Away is why the log was not read.
+func (t *Tree) gaveUp(ctx context.Context, unknown bool, away error) error {
 	err := context.Cause(ctx)
 	e := &bb.Error{Kind: bb.Cancelled, Op: "namespace", Path: t.o.Buffer, Err: err, Unknown: unknown}
 	if errors.Is(err, context.DeadlineExceeded) {
-		e.Kind, e.Err = bb.Unavailable, errNoOwner
+		if e.Kind, e.Err = bb.Unavailable, errNoOwner; away != nil {
+			e.Err = fmt.Errorf("%w, nor the log: %w", errNoOwner, away)
+		}
 		e.Remedy = "see whether the NATS server runs and can be reached, and which daemons are up"
 	}
 	return e

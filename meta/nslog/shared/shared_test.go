@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
@@ -129,6 +130,13 @@ func TestNoOwner(t *testing.T) {
 	if _, err := user.tree.Create(ctx, namespacetest.File(bb.RootDir, "f")); bb.KindOf(err) != bb.Unavailable || errors.Is(err, bb.ErrUnknownOutcome) {
 		t.Errorf("a change of a namespace that nobody owns: %v", err)
 	}
+	user.log.all.close()
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if _, err := user.tree.Lookup(ctx, bb.RootDir, "f"); bb.KindOf(err) != bb.Unavailable || !errors.Is(err, kv.ErrNoServer) {
+		t.Errorf("a look-up without the server: %v", err)
+	}
+	user.log.all.open()
 	claim(t, a)
 	prepare(t, a)
 	a.calls.close()
