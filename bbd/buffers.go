@@ -60,7 +60,7 @@ func (d *Daemon) owners() owner.Node {
 
 // raiseIDs makes the namespace count the ids as claimed that this daemon uses.
 func (d *Daemon) raiseIDs(ctx context.Context) error {
-	return d.meta.IDs().Raise(ctx, max(d.ids.Block(), reassert.NewestBlock(d.store)))
+	return d.meta.IDs().Raise(ctx, max(d.ids.Block(), reassert.NewestBlock(reassert.HeldFiles(d.store))))
 }
 
 // watchForgotten restores entries that the namespace has forgotten, until the daemon stops.

@@ -225,7 +225,8 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the namespace: ids of its own", d.silence)
-	if err := d.meta.IDs().Raise(ctx, reassert.NewestBlock(d.store)); err != nil {
+	held := reassert.HeldFiles(d.store)
+	if err := d.meta.IDs().Raise(ctx, reassert.NewestBlock(held)); err != nil {
 		return err
 	}
 	if d.ids, err = ids.Claim(ctx, d.meta.IDs()); err != nil {
@@ -248,7 +249,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.work.entries, d.work.files, d.work.changes = d.newEntryService(), d.newFileService(), d.newChangeService()
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
-	if err := d.recover(ctx); err != nil {
+	if err := d.recover(ctx, held); err != nil {
 		return err
 	}
 	step("the sockets", nil)

@@ -12,13 +12,13 @@ import (
 	"forebay/internal/bb"
 )
 
-// recover compares the content of memory with the namespace, which is the truth about existing files, and
+// recover compares the content of memory, the files, with the namespace, which is the truth about existing files, and
 // restores the state of the daemon's last life: package recovery has the table of the fates
 // of a file.
 //
 // Where a record cannot be read, as after an older release was put back, nothing is dropped. The
 // bytes here may be the subject of that record.
-func (d *Daemon) recover(ctx context.Context) error {
+func (d *Daemon) recover(ctx context.Context, files map[string]map[bb.FileID]*fate.Held) error {
 	d.wg.Go(func() {
 		select {
 		case <-time.After(d.cfg.ResumeGrace):
@@ -32,7 +32,6 @@ func (d *Daemon) recover(ctx context.Context) error {
 		return err
 	}
 	start := &recovery.Start{Known: make(map[bb.FileID]struct{})}
-	files := reassert.HeldFiles(d.store)
 	o := d.host.ReassertOptions()
 	kept, err := reassert.SettleBufferless(&o, specs, files, func(buffer string) (bool, error) { return d.meta.BufferGone(ctx, buffer) }, d.aside.Keep)
 	if err != nil {
@@ -62,9 +61,9 @@ func (d *Daemon) recover(ctx context.Context) error {
 		d.log.Error("memory of files without an entry is kept: some records of the namespace cannot be read; a newer release may read them", "records", unread)
 		return nil
 	}
-	for f := range d.store.Files() {
-		if _, ok := start.Known[f.File]; !ok {
-			d.store.Drop(f.File)
+	for _, f := range d.store.FileIDs() {
+		if _, ok := start.Known[f]; !ok {
+			d.store.Drop(f)
 		}
 	}
 	return nil

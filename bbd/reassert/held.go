@@ -55,11 +55,13 @@ func heldOf(f *store.FileInfo) *fate.Held {
 	return h
 }
 
-// NewestBlock returns the largest block of ids that identities in memory name.
-func NewestBlock(s Held) (block uint64) {
-	for f := range s.Files() {
-		if id := f.Identity; id != nil {
-			block = max(block, uint64(id.File)>>32, uint64(id.Generation)>>32, uint64(id.Dir)>>32)
+// NewestBlock returns the largest block of ids that the identities of files in memory name.
+func NewestBlock(held map[string]map[bb.FileID]*fate.Held) (block uint64) {
+	for _, files := range held {
+		for _, f := range files {
+			if id := f.Identity; id != nil {
+				block = max(block, uint64(id.File)>>32, uint64(id.Generation)>>32, uint64(id.Dir)>>32)
+			}
 		}
 	}
 	return block

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -223,12 +224,19 @@ func checkCrash(t *testing.T, dir string, acked, begun, clean map[bb.FileID]int)
 		}
 		checkCrashFile(t, s, f, step, clean[f] == step)
 	}
+	ids := s.FileIDs()
 	for info := range s.Files() {
+		if !slices.Contains(ids, info.File) {
+			t.Errorf("file %s is not among the ids", info.File)
+		}
 		if _, ok := acked[info.File]; !ok {
 			s.Drop(info.File)
 		} else if len(info.Generations) != 1 {
 			t.Errorf("file %s has generations besides the adopted one: %+v", info.File, info.Generations)
 		}
+	}
+	if ids := s.FileIDs(); len(ids) != len(acked) {
+		t.Errorf("%d files are left of %d that were acknowledged", len(ids), len(acked))
 	}
 	// It continues as before.
 	w := newWriter(t, s)

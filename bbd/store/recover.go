@@ -585,6 +585,24 @@ func (s *Store) Files() iter.Seq[FileInfo] {
 	}
 }
 
+// FileIDs returns the files of Files, in no order, without the cost of their identities.
+func (s *Store) FileIDs() (list []bb.FileID) {
+	for i := range s.shards {
+		h := &s.shards[i]
+		h.Lock()
+		for f := range h.files {
+			for g := range h.generations(f) {
+				if !g.gone {
+					list = append(list, f)
+					break
+				}
+			}
+		}
+		h.Unlock()
+	}
+	return list
+}
+
 func (h *shard) infos() []FileInfo {
 	h.Lock()
 	defer h.Unlock()
