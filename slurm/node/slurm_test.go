@@ -152,7 +152,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("jobs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *site){
 			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "figures": figures, "late": late, "stuck": stuck,
-			"cancelled": cancelled, "wrong": wrong, "interactive": interactive, "persistent": persistent,
+			"cancelled": cancelled, "steps": steps, "wrong": wrong, "interactive": interactive, "persistent": persistent,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -434,6 +434,33 @@ while :; do sleep 0.2; done
 	}
 	if l := s.over(t, job, 1)[0]; l.Bill.Total == 0 {
 		t.Errorf("it had time to save everything: %+v", l)
+	}
+}
+
+// steps: of a job whose buffer has a flush rule, every fifth step and the newest one reach the store. The others are
+// named, and are no loss.
+func steps(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s flush=step-*/=every-5,complete-with-done
+set -e
+for i in $(seq 7); do for f in rank-0 done; do echo state $i | bbctl put - $BB_JOB_STRIPED/step-$i/$f; done; done
+`, store))
+	s.completed(t, job)
+	l := s.over(t, job, 1)[0]
+	for i := 1; i <= 7; i++ {
+		file := filepath.Join(store, fmt.Sprintf("step-%d", i), "rank-0")
+		if i == 5 || i == 7 {
+			want(t, file, fmt.Sprintf("state %d\n", i))
+		} else {
+			wantNothing(t, file)
+		}
+	}
+	if l.Bill.Total != 0 || !l.Succeeded {
+		t.Errorf("steps that a newer one superseded count as losses: %+v", l)
+	}
+	text, err := s.Nodes[0].Bbctl(slurmtest.Alice, "status", "--job", job)
+	if err != nil || !strings.Contains(text, "/step-6, 2 files of 16 B: bb://"+l.Key+"/step-7 is complete") || !strings.Contains(text, "5 steps of bb://") {
+		t.Errorf("the job's report: %s (%v)", text, err)
 	}
 }
 
