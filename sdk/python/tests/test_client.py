@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import os
@@ -357,6 +358,24 @@ def test_existing(client: forebay.Client, buffer: forebay.Buffer, store: Path) -
     client.buffer(name).write_bytes("f", b"ours")
     client.buffer(name).drain()
     assert (folder / "f").read_bytes() == b"ours"
+    client.destroy_buffer(name)
+
+
+def test_buffer_options(client: forebay.Client, buffer: forebay.Buffer, store: Path) -> None:
+    name = buffer.name + "-options"
+    folder = store.with_name(store.name + "-options")
+    folder.mkdir()
+    tiers = {"*.log": "disk", "*.ckpt": "memory"}
+    made = client.create_buffer(
+        name, f"file://{folder}", flush_limit=5_000_000, dirty_age=2.5, receipt=True, tiers=tiers
+    )
+    assert (made.flush_limit, made.dirty_age, made.receipt, made.tiers) == (5_000_000, 2.5, True, tiers)
+    assert client.buffer_info(name) == dataclasses.replace(made, found="", found_total=0)
+    client.buffer(name).write_bytes("f", b"x")
+    client.buffer(name).drain()
+    assert [p.name for p in folder.iterdir() if "receipt" in p.name]
+    with pytest.raises(forebay.Invalid, match=r"'\*' cannot be in tier 'tape'.*memory, disk"):
+        client.create_buffer(name + "-not", tiers={"*": "tape"})
     client.destroy_buffer(name)
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -173,6 +173,10 @@ class Client:
         existing: str = "keep",
         shared: bool = False,
         flush: Sequence[str] = (),
+        flush_limit: int = 0,
+        dirty_age: float = 0,
+        receipt: bool = False,
+        tiers: Mapping[str, str] | None = None,
     ) -> BufferInfo:
         """Make a buffer and return it as the daemon completed it.
 
@@ -194,6 +198,12 @@ class Client:
             flush: flush rules, as "step-*/=every 5": of the directories that fit and end with a number,
                 those with a multiple are flushed, and the newest by a drain. The others stay in
                 memory until they are superseded.
+            flush_limit: the most bytes a second to the store; 0: no limit.
+            dirty_age: seconds after which a dirty byte is flushed, even if there are reasons to wait; 0:
+                the daemon's choice.
+            receipt: whether a drain puts its receipt beside the files on the store.
+            tiers: "memory" or "disk" by pattern of names, for files that belong elsewhere than in memory;
+                the first pattern that fits counts.
         """
         m = buffer_message(
             name,
@@ -208,6 +218,10 @@ class Client:
             existing=existing,
             shared=shared,
             flush=flush,
+            flush_limit=flush_limit,
+            dirty_age=dirty_age,
+            receipt=receipt,
+            tiers=tiers or {},
         )
         return BufferInfo.of(self._about("create buffer", name, _wire.TYPE_BUFFER_CREATE, m, _wire.Buffer))
 

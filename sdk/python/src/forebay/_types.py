@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from typing import Any
@@ -102,6 +102,10 @@ class Entry:
         )
 
 
+#: The tiers of the daemon's memory, by their numbers: see bb.Tier in internal/bb.
+_TIERS = ("memory", "disk")
+
+
 @dataclass(frozen=True)
 class BufferInfo:
     """A buffer as the daemon describes it.
@@ -123,6 +127,11 @@ class BufferInfo:
         found: in the answer to a create, a file that the store held already; "": none.
         found_total: in the answer to a create, the number of such files, counted to 1,001.
         flush: flush rules: which steps of a series go to the store.
+        flush_limit: the most bytes a second to the store; 0: no limit.
+        dirty_age: seconds after which a dirty byte is flushed, even if there are reasons to wait; 0: as the
+            daemon is configured.
+        receipt: whether a drain puts its receipt beside the files on the store.
+        tiers: "memory" or "disk" by pattern of names, of which the first that fits counts.
     """
 
     name: str
@@ -140,6 +149,10 @@ class BufferInfo:
     found: str
     found_total: int
     flush: tuple[str, ...] = ()
+    flush_limit: int = 0
+    dirty_age: float = 0
+    receipt: bool = False
+    tiers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, m: _wire.Buffer) -> BufferInfo:
@@ -160,6 +173,10 @@ class BufferInfo:
             found=m.found,
             found_total=m.found_total,
             flush=tuple(m.flush),
+            flush_limit=m.flush_limit,
+            dirty_age=m.dirty_age_ns / 1e9,
+            receipt=m.receipt,
+            tiers={r.pattern: _TIERS[r.tier] for r in m.tiers if r.tier < len(_TIERS)},
         )
 
 
@@ -177,11 +194,19 @@ def buffer_message(
     existing: str,
     shared: bool,
     flush: Sequence[str] = (),
+    flush_limit: int = 0,
+    dirty_age: float = 0,
+    receipt: bool = False,
+    tiers: Mapping[str, str] | None = None,
 ) -> _wire.Buffer:
     """Return the message that makes a buffer."""
     for argument, value in (("keep", keep), ("flush", flush)):
         if isinstance(value, str):  # its letters would be patterns, "*" among them
             raise Invalid("create buffer", name, f"{argument} is a text", f"write {argument}=[{value!r}]")
+    for pattern, tier in (tiers or {}).items():
+        if tier not in _TIERS:
+            remedy = f"write one of {', '.join(_TIERS)}"
+            raise Invalid("create buffer", name, f"files {pattern!r} cannot be in tier {tier!r}", remedy)
     return _wire.Buffer(
         name=name,
         backing=backing,
@@ -196,6 +221,10 @@ def buffer_message(
         existing=existing,
         shared=shared,
         flush=flush,
+        flush_limit=flush_limit,
+        dirty_age_ns=round(dirty_age * 1e9),
+        receipt=receipt,
+        tiers=[_wire.TierRule(pattern=p, tier=_TIERS.index(t)) for p, t in (tiers or {}).items()],
     )
 
 
