@@ -402,6 +402,8 @@ def test_buffers(client: forebay.Client, buffer: forebay.Buffer) -> None:
     info = client.buffer_info(buffer.name)
     assert info.durability == "resident"
     assert client.status()["node"]
+    with pytest.raises(forebay.Unsupported):
+        client.nodes()
     assert client.server.mapped
     with pytest.raises(FileExistsError):
         client.create_buffer(buffer.name, keep=["x"])

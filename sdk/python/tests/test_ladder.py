@@ -29,6 +29,18 @@ def both(nodes: list[Daemon]) -> Iterator[list[forebay.Buffer]]:
         near.destroy_buffer("twice", discard=True)
 
 
+def test_nodes(nodes: list[Daemon], both: list[forebay.Buffer]) -> None:
+    """Each daemon names both, with the addresses that the daemons have."""
+    found = [{n.name: n for n in b.client.nodes()} for b in both]
+    for own, by_name in zip(("near", "far"), found, strict=True):
+        assert list(by_name) == ["far", "near"]
+        assert by_name[own].state == "ready"
+        assert by_name[own].memory >= by_name[own].memory_free > 0
+        assert not any(n.refused for n in by_name.values())
+    assert [n.address for n in found[0].values()] == [n.address for n in found[1].values()]
+    assert len({n.address for n in found[0].values() if n.address.startswith("tcp://")}) == 2
+
+
 def damage(daemon: Daemon, of: Arrays) -> None:
     flip_in_memory(daemon, of["weights"].tobytes()[100_000:100_050])
 

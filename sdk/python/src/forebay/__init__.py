@@ -38,7 +38,7 @@ from ._file import File
 from ._reader import Mapping
 from ._token import Token
 from ._txn import Txn
-from ._types import BufferInfo, Entry, Failure, Progress, State, TxnInfo, TxnState
+from ._types import BufferInfo, Entry, Failure, Node, Progress, State, TxnInfo, TxnState
 
 __all__ = [
     "Buffer",
@@ -59,6 +59,7 @@ __all__ = [
     "Lost",
     "Mapping",
     "NoSpace",
+    "Node",
     "NotDirectory",
     "NotEmpty",
     "NotFound",

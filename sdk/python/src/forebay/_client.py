@@ -33,7 +33,7 @@ from ._regions import Atlas
 from ._repeat import may_repeat
 from ._session import Session
 from ._token import Secrets, Token
-from ._types import BufferInfo, Failure, Progress, buffer_message
+from ._types import BufferInfo, Failure, Node, Progress, buffer_message
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -239,6 +239,11 @@ class Client:
         """Remove a buffer and all it holds. Without discard it fails while anything in it is dirty."""
         m = _wire.BufferDestroy(name=name, discard=discard)
         self._about("destroy buffer", name, _wire.TYPE_BUFFER_DESTROY, m, _wire.Empty)
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes of the cluster, by name. Unsupported if the daemon stands alone."""
+        got = self.ask(_wire.TYPE_NODES, _wire.Empty(), _wire.Nodes)
+        return sorted((Node.of(n) for n in got.nodes), key=lambda n: n.name)
 
     def status(self, buffer: str = "") -> Any:
         """Return the daemon's status, as GET /status does: of one buffer, or of all."""

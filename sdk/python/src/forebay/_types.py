@@ -229,6 +229,54 @@ def buffer_message(
 
 
 @dataclass(frozen=True)
+class Node:
+    """A node of the cluster, from the view of the daemon that answers.
+
+    Attributes:
+        name: the node's.
+        state: "starting", "ready", "draining" or "leaving"; "suspect" or "dead" if it does not answer.
+        address: where its daemon accepts sessions over TCP, as tcp://host:port; "": nowhere.
+        server: the daemon's version.
+        memory: bytes of its memory tier.
+        memory_free: bytes of it that are free.
+        memory_dirty: bytes of it that are not on the store yet.
+        disk: bytes of its disk tier; 0: it has none.
+        disk_free: bytes of it that are free.
+        disk_dirty: bytes of it that are not on the store yet.
+        refused: why the answering daemon cannot work with it; "": it can.
+    """
+
+    name: str
+    state: str
+    address: str
+    server: str
+    memory: int
+    memory_free: int
+    memory_dirty: int
+    disk: int
+    disk_free: int
+    disk_dirty: int
+    refused: str
+
+    @classmethod
+    def of(cls, m: _wire.Node) -> Node:
+        """Return the node that a message stands for."""
+        return cls(
+            name=m.name,
+            state=m.state,
+            address=f"tcp://{m.session}" if m.session else "",
+            server=m.server,
+            memory=m.memory,
+            memory_free=m.memory_free,
+            memory_dirty=m.memory_dirty,
+            disk=m.disk,
+            disk_free=m.disk_free,
+            disk_dirty=m.disk_dirty,
+            refused=m.refused,
+        )
+
+
+@dataclass(frozen=True)
 class Failure:
     """A part of long work that could not be done, and the reason."""
 
