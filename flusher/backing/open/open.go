@@ -40,8 +40,8 @@ type Options struct {
 	Calls *detach.Calls
 	// Health, if not nil, watches the calls.
 	Health *health.Health
-	// Workers, if not nil, reach file systems as User. Nil, or if this process is that user. It
-	// does so itself.
+	// Workers, if not nil, reach file systems as User. If it is nil, or this process is that user, it
+	// reaches them itself.
 	Workers *asuser.Workers
 	User    asuser.User
 }
