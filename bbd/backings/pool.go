@@ -297,6 +297,7 @@ func (s *Pool) Probe(ctx context.Context, c access.Caller, spec bb.Buffer, where
 	}
 	o := s.o.Open
 	o.User, o.Calls = ownerOf(&spec), s.callsTo(spec.Backing)
+	o.OfServers = s.ofServers(spec.Backing)
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, o); err != nil {
 		return "", held, err
 	}
@@ -350,6 +351,13 @@ func (s *Pool) InDirectory(url string) bool {
 	return s.mu.shared[url].directory
 }
 
+// ofServers reports whether LookUp has found the store of a backing URL to be on a file system of servers.
+func (s *Pool) ofServers(url string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.shared[url].ofServers
+}
+
 // LookUp determines the result of Shared from now on. It uses neither file system nor endpoint.
 func (s *Pool) LookUp(url string) string {
 	to := sharedOf(url)
@@ -376,6 +384,7 @@ func (s *Pool) callsTo(url string) *detach.Calls {
 type shared struct {
 	name      string // as Shared returns it
 	directory bool   // the store is a directory of the nodes
+	ofServers bool   // on a file system whose servers may be away
 }
 
 // sharedOf finds the store behind a backing URL. A file system is identified by the number of its device,
@@ -390,14 +399,26 @@ func sharedOf(url string) shared {
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return shared{where.Scheme, true}
+		return shared{name: where.Scheme, directory: true}
 	}
-	return shared{where.Scheme + " " + deviceOf(string(mounts), where.Path), true}
+	device, kind := mountOf(string(mounts), where.Path)
+	return shared{where.Scheme + " " + device, true, isOfServers(kind)}
 }
 
-// deviceOf finds the file system that a path is on in a list of mounts (proc(5)), as the
-// path is written: to follow symbolic links could hang.
-func deviceOf(mountinfo, path string) (device string) {
+// isOfServers reports whether the files of a kind of file systems are served by other processes, on
+// other machines as a rule. The kinds of this machine's disks and memory are listed, since those of
+// servers are many.
+func isOfServers(kind string) bool {
+	switch kind {
+	case "", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "ntfs3", "fuseblk", "tmpfs", "ramfs", "overlay", "squashfs":
+		return false
+	}
+	return true
+}
+
+// mountOf finds the device and the kind of the file system that a path is on in a list of mounts (proc(5)),
+// as the path is written: to follow symbolic links could hang.
+func mountOf(mountinfo, path string) (device, kind string) {
 	longest := -1
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
@@ -407,9 +428,11 @@ func deviceOf(mountinfo, path string) (device string) {
 		// The last of several mounts at one place covers the others.
 		if point := unescape.Replace(fields[4]); bb.Within(path, point) && len(point) >= longest {
 			longest, device = len(point), fields[2]
+			_, rest, _ := strings.Cut(line, " - ") // optional fields end with it
+			kind, _, _ = strings.Cut(rest, " ")
 		}
 	}
-	return device
+	return device, kind
 }
 
 // unescape reverts the kernel's escapes of mount points (seq_file: mangle).
@@ -475,6 +498,7 @@ func (s *Pool) openWith(ctx context.Context, c access.Caller, url string, spec b
 	// One attempt: the flusher queues failed files again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}
 	o.Calls = s.callsTo(url)
+	o.OfServers = s.ofServers(url)
 	for _, l := range []*rate.Limiter{s.global, s.cluster, limiter(spec.FlushLimit)} {
 		if l != nil {
 			o.Limiters = append(o.Limiters, l)

@@ -3,7 +3,7 @@ package backings
 import "testing"
 
 // The bounds of a store hold for all buffers that flush to it, wherever it is mounted.
-func TestDeviceOf(t *testing.T) {
+func TestMountOf(t *testing.T) {
 	const mounts = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:40 / /lustre rw,relatime shared:9 - lustre mds@tcp:/fs rw
 31 22 0:41 / /lustre2 rw,relatime - lustre mds@tcp:/other rw
@@ -11,22 +11,26 @@ func TestDeviceOf(t *testing.T) {
 33 30 0:50 / /lustre/nfs rw - nfs4 server:/x rw
 34 30 0:51 / /lustre/nfs rw - nfs4 server:/covers rw
 `
-	for path, want := range map[string]string{
-		"/":                "8:1",
-		"/data":            "8:1",
-		"/lustre":          "0:40",
-		"/lustre/a/b":      "0:40",
-		"/lustre2/a":       "0:41",
-		"/lustre3":         "8:1",
-		"/home dirs/alice": "0:40",
-		"/lustre/nfs/a":    "0:51",
+	for path, want := range map[string][2]string{
+		"/":                {"8:1", "ext4"},
+		"/data":            {"8:1", "ext4"},
+		"/lustre":          {"0:40", "lustre"},
+		"/lustre/a/b":      {"0:40", "lustre"},
+		"/lustre2/a":       {"0:41", "lustre"},
+		"/lustre3":         {"8:1", "ext4"},
+		"/home dirs/alice": {"0:40", "lustre"},
+		"/lustre/nfs/a":    {"0:51", "nfs4"},
 	} {
-		if got := deviceOf(mounts, path); got != want {
+		device, kind := mountOf(mounts, path)
+		if got := [2]string{device, kind}; got != want {
 			t.Errorf("%s is on %q, want %q", path, got, want)
 		}
+		if of := isOfServers(kind); of == (kind == "ext4") {
+			t.Errorf("%s, on %s: of servers %v", path, kind, of)
+		}
 	}
-	if got := deviceOf("", "/x"); got != "" {
-		t.Errorf("without mounts: %q", got)
+	if device, kind := mountOf("", "/x"); device != "" || kind != "" || isOfServers(kind) {
+		t.Errorf("without mounts: %q, %q", device, kind)
 	}
 }
 

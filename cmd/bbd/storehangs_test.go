@@ -19,24 +19,31 @@ func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
 		t.Skip("waits for a store that hangs, and for the end of its daemon, twice")
 	}
 	t.Parallel()
-	for name, end := range map[string]func(*users){"SIGTERM": func(u *users) { u.d.Stop() }, "SIGKILL": func(u *users) { u.d.Kill() }} {
+	term, kill := func(u *users) { u.d.Stop() }, func(u *users) { u.d.Kill() }
+	for name, c := range map[string]struct {
+		owner int
+		end   func(*users)
+	}{
+		"SIGTERM": {aliceUID, term}, "SIGKILL": {aliceUID, kill},
+		"root's store, SIGTERM": {0, term}, "root's store, SIGKILL": {0, kill},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testEndWhileAStoreHangs(t, end)
+			testEndWhileAStoreHangs(t, c.owner, c.end)
 		})
 	}
 }
 
-func testEndWhileAStoreHangs(t *testing.T, end func(*users)) {
+func testEndWhileAStoreHangs(t *testing.T, owner int, end func(*users)) {
 	u := startForUsers(t, smallDaemon)
 	mnt := u.dir("mnt", 0, 0o755)
 	fs := powertest.MountCaching(t, mnt)
-	away, works := filepath.Join(mnt, "store"), u.dir("works", aliceUID, 0o700)
-	if err := errors.Join(os.Mkdir(away, 0o700), os.Chown(away, aliceUID, aliceUID), os.Chmod(u.d.Memory, 0o711)); err != nil {
+	away, works := filepath.Join(mnt, "store"), u.dir("works", owner, 0o700)
+	if err := errors.Join(os.Mkdir(away, 0o700), os.Chown(away, owner, owner), os.Chmod(u.d.Memory, 0o711)); err != nil {
 		t.Fatal(err)
 	}
-	u.must(aliceUID, "buffer", "create", "away", "--backing", backingURL(away))
-	u.must(aliceUID, "buffer", "create", "works", "--backing", backingURL(works))
+	u.must(owner, "buffer", "create", "away", "--backing", backingURL(away))
+	u.must(owner, "buffer", "create", "works", "--backing", backingURL(works))
 	hold := make(chan struct{})
 	release := func() {
 		if hold != nil {
@@ -47,14 +54,14 @@ func testEndWhileAStoreHangs(t *testing.T, end func(*users)) {
 	defer release() // before the file system is unmounted
 	reached := fs.Inject(powertest.Fault{Call: "fsync 0", Hold: hold})
 	content := strings.Repeat("away ", 1000)
-	u.must(aliceUID, "put", u.file(filepath.Join(u.top, "f"), content, aliceUID, 0o600), "bb://away/f")
+	u.must(owner, "put", u.file(filepath.Join(u.top, "f"), content, owner, 0o600), "bb://away/f")
 	<-reached
 	hung := storeWorkers(u.d.Pid())
 	w := u.workers(0)
 	for ; len(w.Hanging) == 0; w = u.workers(0) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if got := w.Hanging; len(got) != 1 || got[0].UID != aliceUID || got[0].Root != away {
+	if got := w.Hanging; len(got) != 1 || got[0].UID != uint32(owner) || got[0].Root != away {
 		t.Errorf("status counts %+v", got)
 	}
 
@@ -65,16 +72,16 @@ func testEndWhileAStoreHangs(t *testing.T, end func(*users)) {
 	if err := os.Chmod(u.d.Memory, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	u.must(aliceUID, "put", u.file(filepath.Join(u.top, "g"), "works", aliceUID, 0o600), "bb://works/g")
-	u.must(aliceUID, "drain", "works", "--timeout", "1m")
+	u.must(owner, "put", u.file(filepath.Join(u.top, "g"), "works", owner, 0o600), "bb://works/g")
+	u.must(owner, "drain", "works", "--timeout", "1m")
 	u.unchanged(filepath.Join(works, "g"), "works")
-	u.mustFail(aliceUID, "", "drain", "away", "--timeout", "2s")
+	u.mustFail(owner, "", "drain", "away", "--timeout", "2s")
 	if len(hung) == 0 {
 		t.Error("no store worker was there to hang")
 	}
 
 	release()
-	u.must(aliceUID, "drain", "away", "--timeout", "1m")
+	u.must(owner, "drain", "away", "--timeout", "1m")
 	fs.Calls()
 	u.unchanged(filepath.Join(away, "f"), content)
 	for { // a drain does not wait for the sweep of the store

@@ -41,14 +41,17 @@ type Options struct {
 	// Health, if not nil, watches the calls.
 	Health *health.Health
 	// Workers, if not nil, reach file systems as User. If it is nil, or this process is that user, it
-	// reaches them itself.
+	// reaches them itself, unless the file system is of servers.
 	Workers *asuser.Workers
 	User    asuser.User
+	// OfServers reports that the file system's servers may be away. A call then waits in the kernel, and
+	// the process of that call cannot end before they answer.
+	OfServers bool
 }
 
 // byWorker reports whether a file system is reached by a store worker.
 func (o *Options) byWorker() bool {
-	return o.Workers != nil && o.User.UID != uint32(os.Geteuid())
+	return o.Workers != nil && (o.OfServers || o.User.UID != uint32(os.Geteuid()))
 }
 
 // Open returns the store of file:///path or s3://bucket/prefix?…, as
