@@ -21,8 +21,8 @@ final class Atlas {
   private final Map<Long, Region> maps = new HashMap<>(); // guards itself, and each region's users
 
   /**
-   * One mapped region file. It stays mapped as long as somebody uses it, and after that while the
-   * file is there and the client is not closed.
+   * One mapped region file. It stays mapped as long as it is in use, and after that while the file
+   * is there and the client is not closed.
    */
   final class Region {
     /** All of the region. Its position and limit are never used. */
@@ -46,7 +46,7 @@ final class Atlas {
 
     /**
      * Locks bytes for as long as this process may write them, even after the end of the session or the
-     * daemon (internal/leaselock). Null where the kernel refuses: then the memory is as safe as the
+     * daemon (internal/leaselock). Null where the kernel refuses. Then the memory is as safe as the
      * daemon's grace for writers makes it.
      */
     FileLock lock(long at, long length) {
@@ -123,7 +123,7 @@ final class Atlas {
   }
 
   /**
-   * Retires regions whose files are gone or are others now: their pages would stay in memory for as
+   * Retires regions whose files are gone or are others now. Their pages would stay in memory for as
    * long as they are mapped.
    */
   void sweep() {
@@ -166,9 +166,9 @@ final class Atlas {
   }
 
   /**
-   * Unmaps at once. Nothing touches the buffer any more: each window, lease and mapping counts as a
-   * user until it is released. Otherwise 1 GiB would stay in memory until the collector finds a
-   * small object.
+   * Unmaps at once. Nothing touches the buffer any more, since each window, lease and mapping
+   * counts as a user until it is released. Otherwise 1 GiB would stay in memory until the collector
+   * finds a small object.
    */
   private static void unmap(MappedByteBuffer bytes) {
     try {

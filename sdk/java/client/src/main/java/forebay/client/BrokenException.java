@@ -2,7 +2,7 @@ package forebay.client;
 
 import java.io.IOException;
 
-/** Says that a session ended before a reply came: see {@link Repetition}. */
+/** The error of a session that ended before a reply came. See {@link Repetition}. */
 final class BrokenException extends IOException {
   private static final long serialVersionUID = 1;
 

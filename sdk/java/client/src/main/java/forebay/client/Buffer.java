@@ -15,7 +15,7 @@ import java.util.UUID;
 
 /**
  * Addresses one buffer: its files and directories. Paths are relative to its root. A leading slash
- * means nothing, ".." is refused. It may be used concurrently and needs no closing.
+ * is ignored, ".." is refused. It may be used concurrently and needs no closing.
  */
 public final class Buffer {
   private static final int SYMLINK = 3; // of the types of entries
@@ -128,7 +128,7 @@ public final class Buffer {
   }
 
   /**
-   * Makes a symbolic link. No method follows it: programs on a mount do.
+   * Makes a symbolic link. No method follows it. Programs on a mount do.
    *
    * @param target where it leads, which need not be there: at most 4095 bytes of UTF-8
    * @param path of the link, whose parent is there
@@ -166,7 +166,7 @@ public final class Buffer {
     rename(from, to, true);
   }
 
-  /** Renames a file or directory; without replace it fails with exists if the name is taken. */
+  /** Renames a file or directory. Without replace it fails with exists if the name is taken. */
   public void rename(String from, String to, boolean replace) throws IOException {
     Forebay.Rename m =
         Forebay.Rename.newBuilder()
@@ -215,8 +215,8 @@ public final class Buffer {
 
   /**
    * Sets an extended attribute of a file or directory that the user may write. It belongs to the
-   * file: renames and new content keep it. It comes to the store with the next flush of the file's
-   * content. No space: all attributes of a file would take more than 8 KiB.
+   * file, so renames and new content keep it. It comes to the store with the next flush of the
+   * file's content. No space: all attributes of a file would take more than 8 KiB.
    *
    * @param attribute a name that begins with "user.": at most 255 bytes of UTF-8
    */
@@ -290,8 +290,8 @@ public final class Buffer {
   }
 
   /**
-   * Ends the writing of a file by all its writers: its content is their commits, and their later
-   * operations fail, also those of writers that have not noticed yet or cannot be reached.
+   * Ends the writing of a file by all its writers. Its content is their commits, and their later
+   * operations fail, also those of writers that cannot be reached.
    */
   public void recover(String path) throws IOException {
     String p = clean(path);
@@ -369,7 +369,7 @@ public final class Buffer {
   /**
    * Drains a file, or all below a directory, and also replaces files of the store there that the
    * buffer did not write: those that {@link DrainReport#conflicts} names. Contents that are written
-   * later are compared again. The buffer's owner alone may.
+   * later are compared again. Only the buffer's owner may do it.
    */
   public DrainReport overwrite(String path) throws IOException {
     return client.drain(

@@ -21,8 +21,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A connection to a daemon. When it breaks, operations connect again, and continue where they were;
- * open files do so, too. It may be used concurrently.
+ * A connection to a daemon. When it breaks, operations connect again, and continue where they were.
+ * Open files do so, too. It may be used concurrently.
  */
 public final class Client implements Closeable {
   private static final Duration RETRY = Duration.ofSeconds(30);
@@ -91,7 +91,7 @@ public final class Client implements Closeable {
         w.getMapRegions());
   }
 
-  /** Returns the token with which the client proves itself over TCP; null if it is not by one. */
+  /** Returns the token with which the client proves itself over TCP, or null without one. */
   public Token token() {
     return dialer.token();
   }
@@ -140,7 +140,7 @@ public final class Client implements Closeable {
     return m.getBuffersList().stream().map(BufferSpec::of).toList();
   }
 
-  /** Removes a buffer and all it holds; without discard it fails while anything in it is dirty. */
+  /** Removes a buffer and all it holds. Without discard it fails while anything in it is dirty. */
   public void destroyBuffer(String name, boolean discard) throws IOException {
     Forebay.BufferDestroy m =
         Forebay.BufferDestroy.newBuilder().setName(name).setDiscard(discard).build();
@@ -285,7 +285,7 @@ public final class Client implements Closeable {
 
   /**
    * Sends a request and waits for the reply. If the connection breaks meanwhile, it sends the
-   * request again, unless that may have been sent before and must not be carried out twice: then
+   * request again, unless that may have been sent before and must not be carried out twice. Then
    * the error reports that the outcome is unknown.
    */
   <T extends MessageLite> T ask(Type type, MessageLite m, Parser<T> parser, Class<T> reply)

@@ -4,7 +4,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 
 /**
- * The address of a daemon, and the secrets for it. Null fields: see each.
+ * The address of a daemon, and the secrets for it. Null has a meaning of its own in each field.
  *
  * @param address unix:///path or tcp://host:port, several separated by commas, tried in order; null:
  *     FOREBAY_SOCKET, else the sockets where a daemon of this machine usually is
@@ -15,7 +15,7 @@ import java.time.Duration;
  * @param name the program's name, for the daemon's status and logs; null: "java"
  * @param retryFor how long an operation tries to reach a daemon that does not answer; null: 30 s
  * @param verifyAll whether reads of parts of an extent, in mapped memory and out of sequence, are
- *     checked too: the whole extent is read for each then, once
+ *     checked too. The whole extent is read for each then, once
  */
 public record ClientOptions(
     String address,
@@ -36,7 +36,7 @@ public record ClientOptions(
    */
   public record TlsFiles(Path ca, Path cert, Path key) {}
 
-  /** Reports whether a daemon may be reached over TCP, where a proof is asked for. */
+  /** Reports whether a daemon may be reached over TCP, where a proof is required. */
   public boolean far() {
     return Dialer.addresses(address).stream().anyMatch(a -> a.startsWith("tcp://"));
   }

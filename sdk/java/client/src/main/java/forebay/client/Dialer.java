@@ -33,7 +33,7 @@ import javax.net.ssl.SSLSocket;
  * dial.
  */
 final class Dialer {
-  /** The versions of the control protocol of this client: see internal/wire/version.go. */
+  /** The versions of the control protocol of this client (internal/wire/version.go). */
   static final int MIN_VERSION = 1;
 
   static final int MAX_VERSION = 2;
@@ -46,7 +46,7 @@ final class Dialer {
   private final List<String> addresses;
   private final String name;
   private final Secrets secrets;
-  private final Credentials tls; // null: TLS is not spoken
+  private final Credentials tls; // null: without TLS
   private final ByteString connection; // the name of the succession
   private long last; // session of it
 
@@ -119,7 +119,7 @@ final class Dialer {
     }
   }
 
-  /** Returns the token that is proven over TCP; null without one. */
+  /** Returns the token that is proven over TCP, or null without one. */
   Token token() {
     return secrets.token();
   }
@@ -360,7 +360,7 @@ final class Dialer {
     in.next();
   }
 
-  /** Bounds the wait for a server that is no daemon: blocking channels have no time limit. */
+  /** Bounds the wait for a server that is no daemon, since blocking channels have no time limit. */
   private static Thread watchdog(Closeable transport, AtomicBoolean late) {
     Thread t =
         new Thread(

@@ -4,13 +4,13 @@ import forebay.v1.Forebay;
 import java.util.List;
 
 /**
- * How a drain ended.
+ * The outcome of a drain.
  *
  * @param failed names that could not be flushed, with the reasons, at most as many as the daemon names
  * @param held names held back by a keep pattern
  * @param open names still open for writing
- * @param conflicts the paths, of those that failed, under which the store keeps a file that the buffer
- *     did not write: see {@link Buffer#overwrite}
+ * @param conflicts the paths, of those that failed, under which the store keeps a file that the
+ *     buffer did not write ({@link Buffer#overwrite})
  * @param superseded steps that the drain has not flushed, and none will, since a newer one of their flush
  *     rule is complete; at most as many as the daemon names. They are no failures
  */

@@ -4,7 +4,7 @@ import forebay.v1.Forebay;
 import java.util.List;
 
 /**
- * One file, directory or symbolic link of a buffer, as it was when it was asked for.
+ * One file, directory or symbolic link of a buffer, as it was when it was requested.
  *
  * @param path in the buffer, clean: "" is the root
  * @param directory whether it is a directory
@@ -17,8 +17,8 @@ import java.util.List;
  * @param holders nodes that hold its bytes, the owner first
  * @param mode permission bits
  * @param modified nanoseconds since the Unix epoch
- * @param target where a symbolic link leads; "": it is none. Bytes that are no UTF-8 are replaced: see {@link
- *     Buffer#readlink}
+ * @param target where a symbolic link leads; "": it is none. Bytes that are no UTF-8 are replaced
+ *     ({@link Buffer#readlink})
  */
 public record Entry(
     String path,

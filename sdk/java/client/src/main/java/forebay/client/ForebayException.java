@@ -81,7 +81,7 @@ public class ForebayException extends IOException {
     }
   }
 
-  /** Returns e with an operation and an address of its own, unless it has them; its kind stays. */
+  /** Returns e with an operation and an address of its own, unless it has them. Its kind stays. */
   static IOException about(String op, String path, IOException e) {
     if (e instanceof BrokenException) {
       return new ForebayException(Kind.UNAVAILABLE, op, path, "", e.getMessage(), "", e);
@@ -119,7 +119,7 @@ public class ForebayException extends IOException {
     return path;
   }
 
-  /** Returns the node where it failed; "" if here. */
+  /** Returns the node where it failed, or "" if it was here. */
   public String node() {
     return node;
   }
@@ -130,16 +130,16 @@ public class ForebayException extends IOException {
   }
 
   /**
-   * Returns, of a change that failed, whether it may have been carried out, or may be yet: the
-   * connection broke before the answer came. The client does not send such a change again. A change
-   * that failed with another {@code ForebayException} was not carried out, and never will be; one that
-   * was interrupted ({@link java.io.InterruptedIOException}) may have been.
+   * Returns, of a change that failed, whether it may have been carried out, or may be yet, since
+   * the connection broke before the answer came. The client does not send such a change again. A
+   * change that failed with another {@code ForebayException} was not carried out, and never will
+   * be. One that was interrupted ({@link java.io.InterruptedIOException}) may have been.
    */
   public boolean outcomeUnknown() {
     return outcomeUnknown;
   }
 
-  /** Returns the remedy; "" if none is known. */
+  /** Returns the remedy, or "" without one. */
   public String remedy() {
     return remedy;
   }

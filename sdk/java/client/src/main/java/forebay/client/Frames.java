@@ -24,7 +24,7 @@ final class Frames {
 
   private Frames() {}
 
-  /** The received bytes are not a frame: nothing after them on the same connection can be trusted. */
+  /** The received bytes are not a frame. Nothing after them on the same connection is valid. */
   static final class MalformedException extends IOException {
     private static final long serialVersionUID = 1;
 
@@ -49,7 +49,7 @@ final class Frames {
       this.out = out;
     }
 
-    /** Writes one frame with one system call; a malformed one is not begun. */
+    /** Writes one frame with one system call. A malformed one is not begun. */
     void write(int type, int flags, long request, MessageLite m, ByteBuffer data)
         throws IOException {
       int message = m.getSerializedSize();
@@ -93,7 +93,7 @@ final class Frames {
       this.in = in;
     }
 
-    /** Reads the next frame's header and message; its data follows with {@link #data}. */
+    /** Reads the next frame's header and message. Its data follows with {@link #data}. */
     void next() throws IOException {
       fill(HEADER);
       int at = buffer.position();
@@ -117,7 +117,10 @@ final class Frames {
       return (flags & flag) != 0;
     }
 
-    /** Decodes the message of the frame that came last; valid until the next call of data or next. */
+    /**
+     * Decodes the message of the frame that came last. It is valid until the next call of data or
+     * next.
+     */
     <T> T decode(Parser<T> parser) throws IOException {
       int end = buffer.position();
       ByteBuffer part = buffer.duplicate().position(end - message).limit(end);

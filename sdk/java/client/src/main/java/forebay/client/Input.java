@@ -15,7 +15,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /**
  * A file that is open for reading: its committed content at the open, regardless of later changes
  * to its name. It may be used concurrently. After a connection broke it opens the file again and
- * makes sure that it is still the same.
+ * checks that it is still the same.
  *
  * <p>Bytes that are read in sequence, or come as a whole extent, are checked against the checksum
  * it was written with. With {@link ClientOptions#verifyAll} everything is.
@@ -33,11 +33,11 @@ public final class Input implements Closeable {
 
   private final Runnable release = this::close; // as registered with the client
   private volatile Entry entry; // as it was opened
-  private volatile long last; // end of the last read: a read from there is sequential
+  private volatile long last; // end of the last read, from which a read is sequential
 
   // Guarded by this.
   private final List<Window> windows = new ArrayList<>(MAX_WINDOWS + 1); // oldest first
-  private int used; // windows in use: the daemon ends their pins with the handle
+  private int used; // windows in use, whose pins the daemon ends with the handle
   private Session session;
   private long handle;
   private boolean closed;
@@ -181,14 +181,14 @@ public final class Input implements Closeable {
   /**
    * Reads up to len bytes at an offset, fewer only at the end of the file.
    *
-   * @return how many bytes were read; -1 if the file ends at or before the offset
+   * @return the number of bytes read, or -1 if the file ends at or before the offset
    */
   public int read(long offset, byte[] b, int off, int len) throws IOException {
     Objects.checkFromIndexSize(off, len, b.length);
     return read(offset, b, null, off, len);
   }
 
-  /** Reads into the rest of a buffer, whose position moves; see the other one. */
+  /** Reads into the rest of a buffer, whose position moves. See the other one. */
   public int read(long offset, ByteBuffer b) throws IOException {
     if (b.isReadOnly()) {
       throw new ReadOnlyBufferException();
@@ -228,7 +228,7 @@ public final class Input implements Closeable {
         Window.Part p = w.at(offset + n);
         int k = (int) Math.min(want - n, p.end - offset - n);
         p.copy(offset + n, array, target, to + n, k, checked);
-        if (w.holds()) { // else the pin was void: the copied bytes may be anything
+        if (w.holds()) { // else the pin was void, and the copied bytes may be anything
           n += k;
         }
       } catch (ForebayException e) {
@@ -393,7 +393,7 @@ public final class Input implements Closeable {
     }
   }
 
-  /** Closes the handle of a closed file of which nothing is in use: it ends all its pins. */
+  /** Closes the handle of a closed file of which nothing is in use, which ends all its pins. */
   private void closeHandle() {
     if (session.alive()) {
       session.closeHandle(handle);
@@ -403,8 +403,8 @@ public final class Input implements Closeable {
   /**
    * Returns up to length bytes from an offset on, clipped to the file's size, where they lie in
    * memory, which is pinned until the mapping is closed. Nothing is copied, and nothing checked
-   * unless {@link ClientOptions#verifyAll}: see {@link Mapping#verify}. Where bytes travel in
-   * messages it is a checked copy.
+   * unless {@link ClientOptions#verifyAll} ({@link Mapping#verify}). Where bytes travel in messages
+   * it is a checked copy.
    */
   public Mapping map(long offset, long length) throws IOException {
     if (offset < 0 || length < 0) {
@@ -433,7 +433,7 @@ public final class Input implements Closeable {
     }
   }
 
-  /** Releases the bytes kept for further reads; the file stays open. */
+  /** Releases the bytes kept for further reads. The file stays open. */
   public void unbuffer() {
     List<Window> unused = new ArrayList<>();
     synchronized (this) {

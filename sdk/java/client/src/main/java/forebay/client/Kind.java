@@ -1,6 +1,9 @@
 package forebay.client;
 
-/** One of a closed set of kinds of errors, the same in every language; their numbers are part of the protocol. */
+/**
+ * One of a closed set of kinds of errors, the same in every language. Their numbers are part of the
+ * protocol.
+ */
 public enum Kind {
   INTERNAL("internal"),
   NOT_FOUND("not found"),
@@ -26,7 +29,7 @@ public enum Kind {
     this.text = text;
   }
 
-  /** Returns the kind of a number of the protocol; that of a newer daemon is {@link #INTERNAL}. */
+  /** Returns the kind of a number of the protocol. That of a newer daemon is {@link #INTERNAL}. */
   static Kind of(int number) {
     return number >= 1 && number <= ALL.length ? ALL[number - 1] : INTERNAL;
   }

@@ -51,7 +51,7 @@ final class Leases {
   }
 
   /**
-   * Ends an output. The last one returns the rest of a burst: a leased segment can be neither
+   * Ends an output. The last one returns the rest of a burst, since a leased segment can be neither
    * evicted nor spilled, however full it is.
    */
   void leave() {

@@ -3,8 +3,8 @@ package forebay.client;
 import java.nio.ByteBuffer;
 
 /**
- * Where bytes wait to be committed: a leased segment, or bytes of this process that travel in the
- * commit. One output at a time fills it, front to back, under its lock.
+ * The place of bytes that wait to be committed: a leased segment, or bytes of this process that
+ * travel in the commit. One output at a time fills it, front to back, under its lock.
  *
  * <pre>
  *   0              pos                      floor - owed records         floor
@@ -12,7 +12,7 @@ import java.nio.ByteBuffer;
  * </pre>
  */
 class Memory {
-  /** The cost of one commit's record, besides its extents: see RecordCost in internal/wire. */
+  /** The cost of one commit's record, besides its extents (RecordCost in internal/wire). */
   private static final int RECORD = 64;
 
   private static final int RECORD_ITEM = 32;
@@ -38,7 +38,7 @@ class Memory {
     return isLease() && n > 0 ? RECORD + n * RECORD_ITEM : 0;
   }
 
-  /** How many bytes can be added, beginning a new extent or going on with the last one. */
+  /** Returns how many bytes can be added, in a new extent or in the last one. */
   int room(boolean begin) {
     return floor - cost(extents + (begin ? 1 : 0)) - pos;
   }

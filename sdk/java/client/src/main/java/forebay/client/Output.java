@@ -19,7 +19,7 @@ import java.util.zip.Checksum;
 /**
  * A file that is open for writing. Bytes are copied once, into a region. Nothing is visible to
  * others before {@link #sync} or {@link #close}, and then all of it is at once. It may be used
- * concurrently: calls are carried out one after the other.
+ * concurrently. Calls are carried out one after the other.
  *
  * <pre>
  *   open ──commit (sync)──▶ open ──commit (close)──▶ closed ◀── abort
@@ -51,7 +51,7 @@ public final class Output implements Closeable {
   private long file;
   private long goesOn; // the file of which a generation was closed, and the next one continues; 0: any
   private long generation;
-  private int tier; // where its bytes belong: memory or disk
+  private int tier; // the tier of its bytes: memory or disk
   private boolean acknowledged; // something of this generation
   private boolean doubt; // a commit may have landed whose answer was lost
   private long base; // the file's committed generation when it was opened; 0: there was no file
@@ -137,7 +137,7 @@ public final class Output implements Closeable {
         null);
   }
 
-  /** Opens the file in a session; returns whether the generation was closed meanwhile. */
+  /** Opens the file in a session, and returns whether the generation was closed meanwhile. */
   private boolean open(Session s) throws IOException {
     return open(s, o.create(), o.exclusive(), o.truncate());
   }
@@ -245,8 +245,8 @@ public final class Output implements Closeable {
 
   /**
    * Reports whether a commit that was not answered may be sent again to the file opened now: the
-   * generation that it was sent to, whose owner carries it out once, or a file that nobody has
-   * committed to since it was first opened.
+   * generation that it was sent to, whose owner carries it out once, or a file without a commit by
+   * others since it was first opened.
    */
   private boolean goesOn(long oldFile, long oldGeneration, long oldBase) {
     return base == 0 && oldBase == 0
@@ -254,7 +254,7 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Determines the outcome of an unanswered commit, after the file got another content: either it
+   * Determines the outcome of an unanswered commit, after the file got another content. Either it
    * is that content, or the outcome is unknown.
    */
   private void resolve(long withIt) throws IOException {
@@ -302,8 +302,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Throws the error that ended all use of the file: a new exception each time, since one cannot
-   * suppress itself.
+   * Throws the error that ended all use of the file. It is a new exception each time, since one
+   * cannot suppress itself.
    */
   private void throwIfBroken() throws IOException {
     if (broken instanceof ForebayException f) {
@@ -337,7 +337,7 @@ public final class Output implements Closeable {
     anew(s);
   }
 
-  /** Begins a new generation, on top of the closed one: pending bytes go to the same places. */
+  /** Begins a new generation, on top of the closed one. Pending bytes go to the same places. */
   private void anew(Session s) throws IOException {
     goesOn = file;
     file = 0;
@@ -347,8 +347,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Waits, where the buffer's durability requires it, until the file is on the store: the answer
-   * that with that result was lost.
+   * Waits, where the buffer's durability requires it, until the file is on the store. The answer
+   * with that result was lost.
    */
   private void awaitFlush() throws IOException {
     if (!client.bufferInfo(buffer).durability().equals("flushed")) {
@@ -400,8 +400,8 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Writes everything pending to other memory. If the connection breaks meanwhile, nothing is
-   * lost: bytes written again by then are put aside, too.
+   * Writes everything pending to other memory. If the connection breaks meanwhile, nothing is lost.
+   * Bytes written again by then are put aside, too.
    */
   private void move() throws IOException {
     List<Extent> aside = new ArrayList<>(pending);
@@ -447,9 +447,9 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Copies everything that is aside in the memory of extent i, and checks the copies: bytes in a
-   * void lease may change. The memory is not needed any more then, and may be the only one that the
-   * daemon can lease next.
+   * Copies everything that is aside in the memory of extent i, and checks the copies, since bytes
+   * in a void lease may change. The memory is not needed any more then, and may be the only one
+   * that the daemon can lease next.
    */
   private void copyOut(List<Extent> aside, int i, byte[][] copies) throws ForebayException {
     Memory m = aside.get(i).memory;
@@ -533,7 +533,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** Writes the rest of a buffer at an offset; the position stays. */
+  /** Writes the rest of a buffer at an offset. The position stays. */
   public void write(long offset, ByteBuffer b) throws IOException {
     begin("write");
     try {
@@ -609,7 +609,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** How much room a piece of memory must have left for another extent. */
+  /** The room that a piece of memory must have left for another extent. */
   private int wanted() {
     return memory.isLease() ? 1 : Math.min(WORTH_TAKING, memory.bytes.capacity());
   }
@@ -759,7 +759,7 @@ public final class Output implements Closeable {
   }
 
   /**
-   * Commits the written bytes: they are visible to others, and survive this process and the
+   * Commits the written bytes, which are then visible to others, and survive this process and the
    * daemon's death. When it fails it may be called again.
    */
   public void sync() throws IOException {
@@ -846,7 +846,7 @@ public final class Output implements Closeable {
       rest.run();
       return;
     }
-    // Leases go back after the abort is through: a commit may be ahead of it.
+    // Leases go back after the abort is through, since a commit may be ahead of it.
     session.post(
         Type.TYPE_COMMIT,
         Forebay.Commit.newBuilder().setHandle(handle).setClose(true).setAbort(true).build(),

@@ -32,7 +32,7 @@ final class Proof {
     this.channel = channel;
   }
 
-  /** Returns the first of our keys that the daemon has proven; null if there is none. */
+  /** Returns the first of our keys that the daemon has proven, or null if there is none. */
   byte[] common(byte[] theirs, List<byte[]> keys) {
     if (theirs.length > MAX_PROOFS * LENGTH || daemon.length != NONCE) {
       return null;

@@ -11,7 +11,7 @@ import java.util.Map;
 
 /**
  * The open file of a region. There is one for each region in a JVM, for all clients, and it stays
- * open until the region is gone: the kernel drops all locks that a process has on a file when any
+ * open until the region is gone. The kernel drops all locks that a process has on a file when any
  * descriptor of that file is closed, and these locks keep the memory of leases from other writers
  * (internal/leaselock). A class that is loaded twice has one each. Neither closes its own.
  */
@@ -52,7 +52,7 @@ final class RegionFile {
     return Files.readAttributes(path, "unix:dev,ino", LinkOption.NOFOLLOW_LINKS);
   }
 
-  /** Closes files that are gone: the daemon deletes no region in which anything is locked. */
+  /** Closes files that are gone. The daemon deletes no region in which anything is locked. */
   private static void sweep() {
     OPEN.entrySet()
         .removeIf(

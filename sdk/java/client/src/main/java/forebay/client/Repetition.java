@@ -7,8 +7,8 @@ import java.util.EnumSet;
 import java.util.Set;
 
 /**
- * Says whether a request may be sent again when the connection broke before its answer came: it may
- * have been carried out, and others may have changed its subject since.
+ * Decides whether a request may be sent again when the connection broke before its answer came. It
+ * may have been carried out, and others may have changed its subject since.
  */
 final class Repetition {
   /** Requests about their session, and those between daemons, which no client sends. */
@@ -53,7 +53,9 @@ final class Repetition {
           Type.TYPE_TXN_GET,
           Type.TYPE_TXN_LIST);
 
-  /** Requests that name their subject by an id or a key: a repetition has the same result. */
+  /**
+   * Requests that name their subject by an id or a key, so that a repetition has the same result.
+   */
   static final Set<Type> KEYED =
       EnumSet.of(
           Type.TYPE_DRAIN,
@@ -104,8 +106,8 @@ final class Repetition {
   }
 
   /**
-   * Reports whether a request may have been carried out whose answer is an error. Where the answer does
-   * have that mark, as those of older daemons, the kind decides: most kinds are refusals.
+   * Reports whether a request may have been carried out whose answer is an error. Where the answer
+   * has no such mark, as those of older daemons, the kind decides. Most kinds are refusals.
    */
   static boolean mayBeDone(Type type, int outcome, Kind kind) {
     return switch (outcome) {

@@ -13,7 +13,7 @@ import java.util.Set;
 /**
  * A client's secrets for TCP: keys, or a token, whose claims it sends.
  *
- * @param token null without one; its secret is the only key
+ * @param token null without one. Its secret is the only key
  */
 record Secrets(List<byte[]> keys, Token token) {
   private static final int MAX_FILE = 64 << 10;

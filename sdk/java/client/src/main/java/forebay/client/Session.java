@@ -46,7 +46,7 @@ final class Session {
   private Throwable reason;
   private volatile boolean broken;
 
-  /** Takes over a connection on which the handshake is done; lastId is the last request's. */
+  /** Takes over a connection on which the handshake is done. lastId is the last request's. */
   Session(
       Transport transport,
       Frames.Reader in,
@@ -87,7 +87,7 @@ final class Session {
       this.each = each;
     }
 
-    /** Waits for the reply. Interrupted, the call is still in flight: see {@link #abandon}. */
+    /** Waits for the reply. Interrupted, the call is still in flight ({@link #abandon}). */
     <T> T await(Class<T> type) throws IOException {
       synchronized (this) {
         try {
@@ -125,8 +125,8 @@ final class Session {
     }
 
     /**
-     * Abandons the call: the request is cancelled, and last gets the outcome from the
-     * thread that receives it. It must not wait.
+     * Abandons the call. The request is cancelled, and last gets the outcome from the thread that
+     * receives it. It must not wait.
      */
     void abandon(Consumer<Call> last) {
       synchronized (this) {

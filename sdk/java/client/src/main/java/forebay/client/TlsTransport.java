@@ -24,8 +24,8 @@ final class TlsTransport implements Transport {
   }
 
   /**
-   * Returns the data that binds proofs to this connection (RFC 9266); null where the JDK, one before
-   * 25, does not export it.
+   * Returns the data that binds proofs to this connection (RFC 9266), or null where the JDK, one
+   * before 25, does not export it.
    */
   byte[] channel() {
     try {

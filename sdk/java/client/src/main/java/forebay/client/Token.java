@@ -8,8 +8,8 @@ import java.util.Arrays;
 import java.util.Base64;
 
 /**
- * Lets a client that comes over TCP into one buffer, as the buffer's owner, until it expires. Who has
- * it can use it: treat it like a key. internal/wire/token.go draws it.
+ * Lets a client that comes over TCP into one buffer, as the buffer's owner, until it expires. Every
+ * holder can use it, so treat it like a key. internal/wire/token.go draws it.
  */
 public final class Token {
   private static final byte VERSION = 1;
@@ -34,7 +34,7 @@ public final class Token {
     this.secret = secret.clone();
   }
 
-  /** Reads the text that bbctl token writes; white space around it does not count. */
+  /** Reads the text that bbctl token writes. White space around it does not count. */
   public static Token parse(String text) throws ForebayException {
     String t = text.strip();
     if (!t.startsWith(TEXT)) {

@@ -9,7 +9,7 @@ import java.nio.ByteBuffer;
  * thread, wakes both up, and is idempotent.
  */
 interface Transport extends Closeable {
-  /** Reads some bytes into b; -1 at the end. */
+  /** Reads some bytes into b, and returns -1 at the end. */
   int read(ByteBuffer b) throws IOException;
 
   /** Writes everything that remains in the buffers. */

@@ -10,7 +10,7 @@ import java.time.Instant;
 import java.util.List;
 
 /**
- * Makes the output of many tasks part of one directory in one step: readers see all of it or
+ * Makes the output of many tasks part of one directory in one step. Readers get all of it or
  * nothing. Any process may hold one for the same transaction ({@link Buffer#txn}). It may be used
  * concurrently and needs no closing. Every operation may be repeated.
  */
@@ -33,7 +33,7 @@ public final class Txn {
     UNKNOWN,
     OPEN,
     COMMITTING,
-    /** Readers see the output; daemons are giving it its final names. */
+    /** Readers see the output. Daemons are giving it its final names. */
     COMMITTED,
     /** All of it has its final name. */
     FOLDED,
@@ -72,7 +72,7 @@ public final class Txn {
   public record Spec(String destination, String key, Duration lease) {}
 
   /**
-   * How a transaction is.
+   * The state of a transaction.
    *
    * @param destination path in the buffer, when it began
    * @param key "" if the client gave none
@@ -153,15 +153,17 @@ public final class Txn {
     return Info.of(ask(op, "", type, m, Forebay.Txn.parser(), Forebay.Txn.class));
   }
 
-  /** Returns how the transaction is now. Not found: a day has passed since it was over. */
+  /**
+   * Returns the present state of the transaction. Not found: a day has passed since it was over.
+   */
   public Info info() throws IOException {
     return ask("transaction", Type.TYPE_TXN_GET);
   }
 
   /**
-   * Makes the closed files of an attempt the output of its task, unless another attempt was
-   * faster: files of slower ones are removed. Cancelled if the transaction was aborted, busy if
-   * it is being committed, or was, without this task, or is folded.
+   * Makes the closed files of an attempt the output of its task, unless another attempt was faster.
+   * Files of slower ones are removed. Cancelled if the transaction was aborted, busy if it is being
+   * committed, or was, without this task, or is folded.
    *
    * @return the attempt whose files are the task's output
    */

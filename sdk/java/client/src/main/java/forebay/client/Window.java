@@ -156,7 +156,7 @@ final class Window {
     }
     long all = e.getCheckLength();
     long skip = e.getOffset() - e.getCheckOffset();
-    // Not by sums, which may overflow: lengths are compared with the rest behind offsets.
+    // Not by sums, which may overflow. Lengths are compared with the rest behind offsets.
     if (r == null
         || e.getCheckOffset() < 0
         || all <= 0
@@ -196,7 +196,7 @@ final class Window {
     return parts[lo];
   }
 
-  /** Reports whether its pin is still ours: a pin of a broken session is void. */
+  /** Reports whether its pin is still ours. A pin of a broken session is void. */
   boolean holds() {
     return pin == 0 || session.alive();
   }

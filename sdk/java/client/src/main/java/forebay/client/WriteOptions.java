@@ -1,7 +1,7 @@
 package forebay.client;
 
 /**
- * How a file is opened for writing.
+ * The options of a file that is opened for writing.
  *
  * @param create make the file if it is missing
  * @param exclusive with create: fail if it is there. Its name is visible at once
@@ -21,7 +21,7 @@ public record WriteOptions(
     return new WriteOptions(true, true, false, false, 0644);
   }
 
-  /** Writes into a file, which is made if it is missing; others may write it at the same time. */
+  /** Writes into a file, which is made if it is missing. Others may write it at the same time. */
   public static WriteOptions update() {
     return new WriteOptions(true, false, false, false, 0644);
   }

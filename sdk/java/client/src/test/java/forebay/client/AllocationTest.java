@@ -50,7 +50,7 @@ class AllocationTest {
 
   /**
    * All writes but one or two in each MiB, which begin an extent or take another lease. A whole
-   * extent costs its description, and a lease a message now and then: no copy is among them.
+   * extent costs its description, and a lease a message now and then. No copy is among them.
    */
   @Test
   void writesAllocateNothing() throws Exception {

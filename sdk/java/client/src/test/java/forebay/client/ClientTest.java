@@ -184,7 +184,7 @@ class ClientTest {
       assertArrayEquals(want, got.array());
       m.verify();
       m.close();
-      // Nothing is pinned any more: a file as large as all memory but one region's rest fits.
+      // Nothing is pinned any more, so a file as large as all memory but one region's rest fits.
       byte[] large = random(40 << 20, 99);
       try (Output out = b.create("large")) {
         out.write(large, 0, large.length);
@@ -234,7 +234,7 @@ class ClientTest {
   }
 
   /**
-   * Of a series of steps the store gets the multiples and the newest; the others are superseded.
+   * Of a series of steps the store gets the multiples and the newest. The others are superseded.
    */
   @Test
   void flushRules() throws Exception {
@@ -269,7 +269,9 @@ class ClientTest {
     }
   }
 
-  /** A buffer that keeps objects of others: both files stay, and the drain names the conflict. */
+  /**
+   * In a buffer that keeps objects of others, both files stay, and the drain names the conflict.
+   */
   @Test
   void keepsExisting() throws Exception {
     Path store = Files.createDirectories(daemon.dir().resolve("keeps-" + name));
@@ -508,7 +510,8 @@ class ClientTest {
   }
 
   /**
-   * Who was declared gone writes nothing any more, whether or not the daemon was killed meanwhile.
+   * A writer that was declared gone writes nothing any more, whether or not the daemon was killed
+   * meanwhile.
    */
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
@@ -729,7 +732,7 @@ class ClientTest {
     return Long.parseLong(m.group(1));
   }
 
-  /** An interrupted thread stops waiting; the session that others use lives on. */
+  /** An interrupted thread stops waiting. The session that others use lives on. */
   @Test
   void interruptsHarmNobodyElse() throws Exception {
     try (Output other = buffer.create("other")) {

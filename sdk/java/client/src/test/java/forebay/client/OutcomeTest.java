@@ -28,7 +28,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /**
- * Changes whose answers are lost: the daemon carries them out, and the connection ends before the
+ * Changes whose answers are lost. The daemon carries them out, and the connection ends before the
  * reply.
  */
 class OutcomeTest {
@@ -81,7 +81,7 @@ class OutcomeTest {
       early = false;
     }
 
-    /** Loses one request, and another at a later one of a writer; each time something happens. */
+    /** Loses one request, and another at a later one of a writer. Each time something happens. */
     synchronized void breakTwice(Type t, int at, Change c) {
       lose(t, c);
       early = true;
@@ -165,7 +165,7 @@ class OutcomeTest {
         return false;
       }
       if (requests > 1) {
-        return false; // it was repeated: the test fails
+        return false; // it was repeated, and the test fails
       }
       if (then != null) {
         then.run(null);
@@ -270,7 +270,9 @@ class OutcomeTest {
     assertEquals("ours", read("f"));
   }
 
-  /** The daemon is killed again while uncommitted bytes are written again: nothing is missing. */
+  /**
+   * The daemon is killed again while uncommitted bytes are written again, and nothing is missing.
+   */
   @Test
   void breaksWhileItResumes() throws Exception {
     byte[] want = new byte[5_000_009];

@@ -160,7 +160,7 @@ class TxnTest {
     fails(Kind.NOT_FOUND, () -> t.commit(List.of(), false));
   }
 
-  /** A daemon that is killed between two steps has forgotten nothing, and the client goes on. */
+  /** A daemon that is killed between two steps has lost nothing, and the client goes on. */
   @Test
   void surviveTheDaemon() throws Exception {
     Txn t = begin("job");

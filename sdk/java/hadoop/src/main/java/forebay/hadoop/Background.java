@@ -45,8 +45,8 @@ final class Background {
   }
 
   /**
-   * Renews a transaction's lease until it is over, or the job is closed, or nobody refers to the owner any
-   * more: then nobody is left who could commit it.
+   * Renews a transaction's lease until it is over, or the job is closed, or nothing refers to the
+   * owner any more. Then nothing is left that could commit it.
    */
   static Job renew(Txn txn, Duration lease, Object owner) {
     Renewal r = new Renewal(txn, new WeakReference<>(owner));

@@ -13,7 +13,7 @@ import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.security.token.TokenIdentifier;
 
 /**
- * A buffer's tokens as Hadoop passes them on to the processes of a job: the identifier is the
+ * A buffer's tokens as Hadoop passes them on to the processes of a job. The identifier is the
  * token's content, the password its secret, the service {@code bb://BUFFER}.
  */
 final class BufferTokens {
@@ -26,9 +26,9 @@ final class BufferTokens {
   }
 
   /**
-   * Returns a token of a buffer for others: the client's own, if it is known by one, else a new one.
-   * Null where there are none to be had: the daemon has no key to make them with, so that nobody needs
-   * one, or the user does not own the buffer.
+   * Returns a token of a buffer for others: the client's own, if it has one, else a new one. Null
+   * if there are none: the daemon has no key to make them with, so that no process needs one, or
+   * the user does not own the buffer.
    */
   static Token<TokenIdentifier> make(Client client, Buffer buffer, Duration lifetime)
       throws IOException {
@@ -48,7 +48,7 @@ final class BufferTokens {
     return new Token<>(t.claims(), t.secret(), KIND, service);
   }
 
-  /** Returns the token of a buffer that the current user was given; null if there is none. */
+  /** Returns the token of a buffer that the current user was given, or null if there is none. */
   static forebay.client.Token given(URI buffer) throws IOException {
     Text service = new Text(service(buffer));
     for (Token<?> t : UserGroupInformation.getCurrentUser().getTokens()) {

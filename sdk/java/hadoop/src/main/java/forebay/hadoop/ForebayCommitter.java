@@ -49,10 +49,10 @@ public class ForebayCommitter extends FileOutputCommitter {
   /** When commitJob returns, and _SUCCESS is written: "flushed" or "resident". */
   public static final String DURABILITY = "forebay.committer.durability";
 
-  /** The job's identifier; without it Spark's UUID of the write, or the job's id. */
+  /** The job's identifier. Without it, Spark's UUID of the write, or the job's id. */
   public static final String KEY = "forebay.committer.key";
 
-  /** How long a job's output outlives a driver that has died, at least. */
+  /** The time that a job's output outlives a driver that has died, at least. */
   public static final String LEASE = "forebay.committer.lease";
 
   private static final Logger LOG = LoggerFactory.getLogger(ForebayCommitter.class);
@@ -142,7 +142,10 @@ public class ForebayCommitter extends FileOutputCommitter {
     return fs.makeQualified(new Path("/" + inBuffer));
   }
 
-  /** Returns the directory that the attempt writes below, which is there; null if it is not a task's. */
+  /**
+   * Returns the directory that the attempt writes below, which is there, or null if it is not a
+   * task's.
+   */
   @Override
   public synchronized Path getWorkPath() throws IOException {
     if (output != null && own != null && work == null) {
@@ -166,8 +169,9 @@ public class ForebayCommitter extends FileOutputCommitter {
         throw e;
       }
     }
-    // Another attempt's output is the task's: it was reported failed after it had committed. This one
-    // has to come to its end nevertheless, or else the job fails. So let it write where nobody adopts.
+    // Another attempt's output is the task's. It was reported failed after it had committed. This
+    // one has to come to its end nevertheless, or else the job fails. So it writes where nothing is
+    // adopted.
     LOG.warn("{}: {} is too late, and its output is discarded", output, id);
     String nowhere = t.path(DISCARDED, JobKey.attempt(id));
     fs.buffer().mkdirs(nowhere, OWNERS_ALONE);
@@ -187,7 +191,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     }
   }
 
-  /** Returns the directory of adopted output until the job is committed; all tasks share it. */
+  /** Returns the directory of adopted output until the job is committed. All tasks share it. */
   @Override
   public Path getCommittedTaskPath(TaskAttemptContext c) {
     try {
@@ -224,7 +228,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     }
   }
 
-  /** Does nothing: {@link #getWorkPath} makes the attempt's directory. */
+  /** Does nothing, since {@link #getWorkPath} makes the attempt's directory. */
   @Override
   public void setupTask(TaskAttemptContext c) {}
 
@@ -262,10 +266,10 @@ public class ForebayCommitter extends FileOutputCommitter {
   }
 
   /**
-   * Makes the attempt's files the output of its task, unless another attempt's are: then this one's
+   * Makes the attempt's files the output of its task, unless another attempt's are. Then this one's
    * files are removed, and that is no error. If a second attempt was authorised because the first
-   * was reported failed after it had committed, the task's output is there once, as it should be. It
-   * fails if the job was aborted, or is being committed without this task.
+   * was reported failed after it had committed, the task's output is there once, as it should be.
+   * It fails if the job was aborted, or is being committed without this task.
    *
    * @return whether the attempt is the winner
    */
@@ -302,7 +306,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     } catch (IOException e) {
       Kind kind = ForebayException.kindOf(e);
       if (kind == Kind.CANCELLED) {
-        // The attempt was adopted, and stays; or it lost, or the job is over, and it is gone.
+        // The attempt was adopted, and stays, or it lost, or the job is over, and it is gone.
         LOG.info("{}: {} has nothing to abort: {}", output, c.getTaskAttemptID(), e.getMessage());
       } else if (kind != Kind.NOT_FOUND) {
         throw Errors.translate(output, e);
@@ -332,7 +336,7 @@ public class ForebayCommitter extends FileOutputCommitter {
       if (ForebayException.kindOf(e) != Kind.BUSY || !info(c).state().isDecided()) {
         throw e;
       }
-      // The job was committed before its master died: its output is decided.
+      // The job was committed before its master died, so its output is decided.
     }
   }
 
@@ -341,7 +345,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return wait(c, t::info);
   }
 
-  /** Returns true: a repeated decision has the same result. */
+  /** Returns true, since a repeated decision has the same result. */
   @Override
   public boolean isCommitJobRepeatable(JobContext c) {
     return true;
@@ -399,7 +403,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return true;
   }
 
-  /** Returns some names of the uncommitted output; none if it is committed already. */
+  /** Returns some names of the uncommitted output, or none if it is committed already. */
   private List<String> sample(Txn t) throws IOException {
     List<String> names = new ArrayList<>();
     try {
@@ -418,7 +422,7 @@ public class ForebayCommitter extends FileOutputCommitter {
     return names;
   }
 
-  /** Commits all that was adopted, in one step; see {@link #DURABILITY} for when it returns. */
+  /** Commits all that was adopted, in one step. {@link #DURABILITY} decides when it returns. */
   @Override
   public void commitJob(JobContext c) throws IOException {
     if (output == null) {

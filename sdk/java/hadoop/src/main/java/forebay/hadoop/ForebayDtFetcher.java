@@ -15,7 +15,7 @@ public final class ForebayDtFetcher implements DtFetcher {
     return new Text(ForebayFileSystem.SCHEME);
   }
 
-  /** Reports true: without a token there is nothing to write. */
+  /** Reports true, since without a token there is nothing to write. */
   @Override
   public boolean isTokenRequired() {
     return true;

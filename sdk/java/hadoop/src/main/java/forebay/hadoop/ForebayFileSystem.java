@@ -58,7 +58,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   /** The scheme. */
   public static final String SCHEME = "bb";
 
-  /** Where the daemon listens; without it, FOREBAY_SOCKET or the usual places. */
+  /** The address of the daemon. Without it, FOREBAY_SOCKET or the usual places. */
   public static final String ADDRESS = "fs.bb.address";
 
   /** File of the cluster key, for a daemon that is reached over TCP. */
@@ -67,7 +67,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   /** File of a token of the buffer, for a daemon that is reached over TCP. */
   public static final String TOKEN_FILE = "fs.bb.token.file";
 
-  /** How long a delegation token lives; milliseconds, or with a unit such as 8h. */
+  /** The lifetime of a delegation token, in milliseconds, or with a unit such as 8h. */
   public static final String TOKEN_LIFETIME = "fs.bb.token.lifetime";
 
   /** Bytes of a reported block: the size of the parts that schedulers make of a file. */
@@ -157,8 +157,8 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   }
 
   /**
-   * Returns a token with which processes elsewhere, who have no key, reach a daemon over TCP; null
-   * if none can be made. It cannot be renewed: its lifetime is {@link #TOKEN_LIFETIME}.
+   * Returns a token with which processes elsewhere, without a key, reach a daemon over TCP, or null
+   * if none can be made. It cannot be renewed. Its lifetime is {@link #TOKEN_LIFETIME}.
    */
   @Override
   public Token<TokenIdentifier> getDelegationToken(String renewer) throws IOException {
@@ -235,7 +235,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     return false;
   }
 
-  /** Returns the entry of a path; null if there is none. */
+  /** Returns the entry of a path, or null if there is none. */
   private Entry find(Path p) throws IOException {
     try {
       return buffer.stat(inBuffer(p));
@@ -283,9 +283,9 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   }
 
   /**
-   * Returns a handle that opens the file at its path and no other one that is there later; with
-   * {@code changed(false)}, no other content either. One that follows a file to other paths cannot
-   * be had: entries are found by name alone.
+   * Returns a handle that opens the file at its path and no other one that is there later. With
+   * {@code changed(false)}, it opens no other content either. One that follows a file to other
+   * paths cannot be had, since entries are found by name alone.
    */
   @Override
   protected PathHandle createPathHandle(FileStatus s, Options.HandleOpt... options) {
@@ -389,7 +389,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
         return make(path, o, false);
       }
       if (o.truncate() && is(e, Kind.BUSY)) {
-        // It is being written: as with HDFS, that file is removed, and its writer gets an error.
+        // It is being written. As with HDFS, that file is removed, and its writer gets an error.
         buffer.remove(path, false);
         return make(path, o, recursive);
       }
@@ -434,7 +434,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   }
 
   /**
-   * Cuts a closed file. The rest is copied. It returns true: the file can be written at once.
+   * Cuts a closed file. The rest is copied. It returns true, since the file can be written at once.
    *
    * @throws HadoopIllegalArgumentException if the file is shorter than that
    */
@@ -493,7 +493,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     }
   }
 
-  /** Renames in one step, also over a file or an empty directory, if that is wanted. */
+  /** Renames in one step, also over a file or an empty directory, if that is requested. */
   @Override
   @SuppressWarnings("deprecation")
   public void rename(Path from, Path to, Options.Rename... options) throws IOException {
@@ -664,7 +664,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     set(p, new Attributes(null, uid, gid, null));
   }
 
-  /** Sets the time of modification; that of access is not kept. */
+  /** Sets the time of modification. That of access is not kept. */
   @Override
   public void setTimes(Path p, long modified, long accessed) throws IOException {
     if (modified < 0) {
@@ -740,7 +740,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     return new ForebayChecksum(e.checksum());
   }
 
-  /** Ends the writing of a file: its content is the last hflush, and its writer gets an error. */
+  /** Ends the writing of a file. Its content is the last hflush, and its writer gets an error. */
   @Override
   public boolean recoverLease(Path p) throws IOException {
     statistics.incrementWriteOps(1);

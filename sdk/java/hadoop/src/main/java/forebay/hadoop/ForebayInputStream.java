@@ -199,7 +199,7 @@ final class ForebayInputStream extends FSInputStream
     readVectored(ranges, allocate, b -> {});
   }
 
-  /** Fills each range's buffer straight from memory; there is nothing to gain from joining them. */
+  /** Fills each range's buffer straight from memory. There is nothing to gain from joining them. */
   @Override
   public void readVectored(
       List<? extends FileRange> ranges,

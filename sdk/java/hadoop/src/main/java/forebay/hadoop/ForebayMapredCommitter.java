@@ -10,8 +10,8 @@ import org.apache.hadoop.mapred.TaskAttemptContext;
 import org.apache.hadoop.mapreduce.JobStatus;
 
 /**
- * The committer for the older interface, {@code mapred.output.committer.class}, which does not look for
- * one by scheme: on {@code bb://} it is {@link ForebayCommitter}, elsewhere the classic one.
+ * The committer for the older interface, {@code mapred.output.committer.class}, which does not look
+ * for one by scheme. On {@code bb://} it is {@link ForebayCommitter}, elsewhere the classic one.
  */
 public class ForebayMapredCommitter extends FileOutputCommitter {
   private ForebayCommitter committer; // guarded by this
@@ -25,7 +25,7 @@ public class ForebayMapredCommitter extends FileOutputCommitter {
     return ours ? output : null;
   }
 
-  /** Returns the committer of an output on bb://; null if it is elsewhere. */
+  /** Returns the committer of an output on bb://, or null if it is elsewhere. */
   private synchronized ForebayCommitter ours(JobContext c) throws IOException {
     if (committer == null) {
       Path output = output(c.getJobConf());

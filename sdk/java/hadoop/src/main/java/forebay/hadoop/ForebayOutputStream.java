@@ -32,7 +32,7 @@ final class ForebayOutputStream extends OutputStream
           .build();
   private volatile boolean closed;
 
-  /** Syncs: a commit is enough for a sync, by the buffer's durability. */
+  /** Syncs. A commit is enough for a sync, by the buffer's durability. */
   ForebayOutputStream(Path path, Output out, boolean syncs, FileSystem.Statistics statistics) {
     this.path = path;
     this.out = out;
@@ -73,11 +73,11 @@ final class ForebayOutputStream extends OutputStream
     statistics.incrementBytesWritten(n);
   }
 
-  /** Does nothing: there is no buffer between a write and the region. */
+  /** Does nothing, since there is no buffer between a write and the region. */
   @Override
   public void flush() {}
 
-  /** Makes the written bytes visible to others; they survive this process and the daemon. */
+  /** Makes the written bytes visible to others. They survive this process and the daemon. */
   @Override
   public void hflush() throws IOException {
     counters.incrementCounter(HFLUSH_OPS);

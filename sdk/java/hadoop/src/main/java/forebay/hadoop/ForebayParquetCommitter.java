@@ -10,10 +10,10 @@ import org.apache.hadoop.mapreduce.lib.output.PathOutputCommitterFactory;
 import org.apache.parquet.hadoop.ParquetOutputCommitter;
 
 /**
- * The committer of Parquet's outputs, for {@code spark.sql.parquet.output.committer.class} and {@code
- * parquet.output.committer.class}: on {@code bb://} it is {@link ForebayCommitter}, elsewhere the
- * one bound to the scheme there. Summaries of the metadata, where they are wanted, are written before
- * _SUCCESS.
+ * The committer of Parquet's outputs, for {@code spark.sql.parquet.output.committer.class} and
+ * {@code parquet.output.committer.class}. On {@code bb://} it is {@link ForebayCommitter},
+ * elsewhere the one bound to the scheme there. Summaries of the metadata, where they are requested,
+ * are written before _SUCCESS.
  */
 public class ForebayParquetCommitter extends ParquetOutputCommitter {
   private final PathOutputCommitter committer;

@@ -32,7 +32,7 @@ record JobKey(String job, String source) {
     return new JobKey(c.getJobID().toString(), "JobID");
   }
 
-  /** Returns the key of the job's transaction into a directory: one job may write several. */
+  /** Returns the key of the job's transaction into a directory, since one job may write several. */
   String into(String destination) {
     String key = prefix() + destination;
     return key.getBytes(StandardCharsets.UTF_8).length <= LONGEST ? key : prefix() + sum(destination);
@@ -52,7 +52,10 @@ record JobKey(String job, String source) {
     }
   }
 
-  /** Returns a task's name: without the job, whose id not all processes of Spark agree on. */
+  /**
+   * Returns a task's name, without the job, since not all processes of Spark have the same id for
+   * it.
+   */
   static String task(TaskAttemptID id) {
     TaskID task = id.getTaskID();
     return TaskID.getRepresentingCharacter(task.getTaskType()) + "_" + task.getId();

@@ -7,7 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Names of users and groups, by this machine's files; others are their numbers. */
+/** Names of users and groups, by this machine's files. Others are their numbers. */
 final class Names {
   static final Names USERS = new Names(Path.of("/etc/passwd"));
   static final Names GROUPS = new Names(Path.of("/etc/group"));

@@ -16,7 +16,7 @@ import org.apache.hadoop.net.NetUtils;
 
 /** The _SUCCESS of a job: JSON as the S3A and manifest committers write it, so that their tools read it. */
 final class SuccessFile {
-  /** How many names of files it has at most. */
+  /** The most names of files that it has. */
   static final int MOST_NAMES = 100;
 
   private static final long PATIENCE_S = 30;
@@ -52,7 +52,7 @@ final class SuccessFile {
     began = now;
   }
 
-  /** Notes that readers see the output. */
+  /** Notes that the output is visible to readers. */
   void committed() {
     lap("commit_ms");
   }
@@ -62,7 +62,7 @@ final class SuccessFile {
     lap("flush_ms");
   }
 
-  /** Writes it in one commit: no reader sees a part of it. */
+  /** Writes it in one commit, so that no part of it is visible alone. */
   void write(ForebayFileSystem fs, String path, String txn) throws IOException {
     Instant now = Instant.now();
     data.setTimestamp(now.toEpochMilli());

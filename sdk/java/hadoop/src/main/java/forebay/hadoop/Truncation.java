@@ -11,8 +11,8 @@ import java.util.UUID;
 
 /**
  * Cuts files. Committed bytes of a file are never taken back in place, so the remaining ones are copied to a
- * file beside it, which then replaces it in one step: readers, also after a crash, see the
- * whole file or the cut one.
+ * file beside it, which then replaces it in one step. Readers, also after a crash, get the whole
+ * file or the cut one.
  */
 final class Truncation {
   private static final int PIECE = 1 << 20;

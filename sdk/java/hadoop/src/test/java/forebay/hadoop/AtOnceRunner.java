@@ -7,8 +7,8 @@ import org.junit.runners.model.InitializationError;
 import org.junit.runners.model.RunnerScheduler;
 
 /**
- * Runs all tests of a class at once, each in a thread of its own: for suites whose tests mostly
- * sleep between attempts, and share nothing.
+ * Runs all tests of a class at once, each in a thread of its own. It is for suites whose tests
+ * mostly sleep between attempts, and share nothing.
  */
 public final class AtOnceRunner extends BlockJUnit4ClassRunner {
   public AtOnceRunner(Class<?> type) throws InitializationError {

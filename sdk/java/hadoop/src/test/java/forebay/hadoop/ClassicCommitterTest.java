@@ -130,7 +130,7 @@ class ClassicCommitterTest {
     }
   }
 
-  /** Those of the older interface have constructors that others cannot see. */
+  /** Those of the older interface have constructors that are not public. */
   private static final class OldJob extends org.apache.hadoop.mapred.JobContextImpl {
     OldJob(JobConf conf, org.apache.hadoop.mapreduce.JobID id) {
       super(conf, id);

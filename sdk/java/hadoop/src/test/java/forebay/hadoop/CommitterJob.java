@@ -115,7 +115,7 @@ final class CommitterJob {
     return all;
   }
 
-  /** Returns the names of the files of the output; none if it is not there. */
+  /** Returns the names of the files of the output, or none if it is not there. */
   List<String> files() throws IOException {
     try {
       return new ArrayList<>(files(output.getFileSystem(conf), output).keySet());

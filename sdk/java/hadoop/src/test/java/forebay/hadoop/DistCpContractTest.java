@@ -24,7 +24,10 @@ public class DistCpContractTest extends AbstractContractDistCpTest {
     return new BufferContract(impatient(conf), "distcp");
   }
 
-  /** Has a job's end noticed at once, not at the next look 5 s later. */
+  /**
+   * Sets the poll interval, so that a job's end is detected at once, not at the next poll 5 s
+   * later.
+   */
   private static Configuration impatient(Configuration conf) {
     conf.setInt(Job.COMPLETION_POLL_INTERVAL_KEY, 20);
     conf.setInt(Job.PROGRESS_MONITOR_POLL_INTERVAL_KEY, 20);

@@ -26,8 +26,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * A job whose process dies at its first message, at its second, and so on until it comes to its end:
- * after any last step, readers see all of the job or nothing, and its successor finishes it.
+ * A job whose process dies at its first message, at its second, and so on until it comes to its
+ * end. After any last step, readers get all of the job or nothing, and its successor finishes it.
  */
 @Timeout(600)
 class DriverDeathTest {
@@ -50,7 +50,7 @@ class DriverDeathTest {
     return List.copyOf(all);
   }
 
-  /** Runs a job, whose tasks in done are known to be committed; adds those that it commits. */
+  /** Runs a job, whose tasks in done have been committed, and adds those that it commits. */
   private static void run(CommitterJob job, int attempt, Set<Integer> done) throws IOException {
     ForebayCommitter driver = job.setup();
     for (int task = 0; task < TASKS; task++) {
@@ -68,7 +68,9 @@ class DriverDeathTest {
     driver.commitJob(job.context());
   }
 
-  /** One process: its connection goes through a proxy, and with the process goes all it had open. */
+  /**
+   * One process. Its connection goes through a proxy, and with the process goes all it had open.
+   */
   private static boolean dies(CommitterJob job, int nth, boolean after, Set<Integer> done)
       throws Exception {
     Path socket = Files.createTempDirectory(Path.of("/tmp"), "bbdproxy").resolve("s");

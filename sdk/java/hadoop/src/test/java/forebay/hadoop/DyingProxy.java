@@ -15,7 +15,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Forwards sessions to a daemon, frame by frame, and ends a process at its Nth message: the thread
+ * Forwards sessions to a daemon, frame by frame, and ends a process at its Nth message. The thread
  * in the part of the process is interrupted, and no message passes any more, in either direction.
  *
  * <pre>

@@ -68,7 +68,7 @@ class ForebayCommitterTest {
     Configuration brief = CommitterJob.resident();
     brief.set(ForebayCommitter.LEASE, "1s");
     abandoned = new CommitterJob(brief, CommitterJob.directory("abandoned"));
-    abandoned.driver().adoptedDirectories(); // begins it, and nobody renews it
+    abandoned.driver().adoptedDirectories(); // begins it, without renewals
     renewed = new CommitterJob(brief, CommitterJob.directory("renewed"));
     renewing = renewed.setup();
   }
@@ -294,7 +294,7 @@ class ForebayCommitterTest {
     return ForebayException.kindOf(e instanceof ForebayException ? e : e.getCause());
   }
 
-  /** Nothing that an attempt does after its job was committed is ever to be seen. */
+  /** No action of an attempt after its job was committed is ever visible. */
   @Test
   void zombiesAfterTheJob() throws Exception {
     CommitterJob job = job("zombie");
@@ -516,7 +516,7 @@ class ForebayCommitterTest {
   }
 
   /**
-   * A driver renews the lease of its job, so that it lives as long as the driver. Daemons look at
+   * A driver renews the lease of its job, so that it lives as long as the driver. Daemons check
    * leases now and then, so this is the last test, for jobs that began before the first.
    */
   @Test

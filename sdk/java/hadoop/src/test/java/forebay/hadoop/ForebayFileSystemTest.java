@@ -349,7 +349,7 @@ class ForebayFileSystemTest {
     elsewhere(
         new Credentials(),
         () -> assertThrows(AccessControlException.class, () -> far("own")));
-    // Who changes the label gains nothing.
+    // A change of the label gains nothing.
     Credentials relabelled = new Credentials();
     Token<?> wrong = made[0].copyToken();
     wrong.setService(new Text("bb://main"));
@@ -428,7 +428,7 @@ class ForebayFileSystemTest {
     assertEquals(10, fs.getFileStatus(p).getLen());
     assertTrue(fs.hasPathCapability(p, CommonPathCapabilities.FS_TRUNCATE));
 
-    // Where close waits for the store, which never gets the file that is copied to.
+    // On a buffer whose close waits for the store, which never gets the file that is copied to.
     java.nio.file.Path store =
         java.nio.file.Files.createDirectory(Daemon.get().dir().resolve("store-durable"));
     Daemon.get()
@@ -447,7 +447,7 @@ class ForebayFileSystemTest {
     }
   }
 
-  /** Many rename to one name at once, without replacing: one of them does. */
+  /** Of many renames to one name at once, without replacing, one succeeds. */
   @Test
   void renamesRace() throws Exception {
     int threads = 6;

@@ -25,8 +25,8 @@ import org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitt
  * Commits the same job with every committer, on one daemon, and prints as Markdown tables how long the
  * tasks' commits took together and the job's, and the processor time of both, this process's and the
  * daemon's: once each task has files of all partitions, once each partition is one task's, which
- * committers that rename directories are good at. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS
- * make it smaller; `make bench-commit` runs it.
+ * committers that rename directories are good at. FOREBAY_COMMIT_FILES and
+ * FOREBAY_COMMIT_PARTITIONS make it smaller. `make bench-commit` runs it.
  */
 public final class JobCommitBench {
   private static final int FILES = number("FOREBAY_COMMIT_FILES", 10_000);

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /**
- * Many files in many partitions, committed while they are listed over and over: a listing that has
+ * Many files in many partitions, committed while they are listed over and over. A listing that has
  * one has all. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS make it larger.
  */
 @Timeout(3600)

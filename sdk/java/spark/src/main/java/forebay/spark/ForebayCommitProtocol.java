@@ -25,7 +25,7 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 
 /**
- * Commits Spark SQL's output to {@code bb://} in one step, with the files that it replaces: set
+ * Commits Spark SQL's output to {@code bb://} in one step, with the files that it replaces. Set
  * {@code spark.sql.sources.commitProtocolClass} to this class. Outputs elsewhere are Spark's
  * business as usual.
  *
@@ -53,7 +53,7 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   private transient Set<String> partitions; // of the task
   private transient Map<String, ForebayCommitter> locations; // of the task
 
-  /** Is called by Spark, on the driver; executors get a copy. */
+  /** Is called by Spark, on the driver. Executors get a copy. */
   public ForebayCommitProtocol(String job, String destination, boolean dynamicPartitionOverwrite) {
     super(job, destination, dynamicPartitionOverwrite && !ours(destination));
     this.job = job;
@@ -95,7 +95,9 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
     return conf;
   }
 
-  /** Returns a path below the destination, relative to it ("." for itself); null for any other. */
+  /**
+   * Returns a path below the destination, relative to it ("." for itself), or null for any other.
+   */
   private String relative(String path) {
     String dir = new Path(destination).toUri().toString();
     String to = new Path(path).toUri().toString();
@@ -184,7 +186,9 @@ public class ForebayCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
     }
   }
 
-  /** Delays Spark's deletions until the job is committed; else they come before it begins. */
+  /**
+   * Delays Spark's deletions until the job is committed. Without that, they come before it begins.
+   */
   @Override
   public boolean deleteWithJob(FileSystem fs, Path path, boolean recursive) {
     String full = fs.makeQualified(path).toString();

@@ -132,7 +132,7 @@ class ForebayCommitProtocolTest {
     assertEquals(List.of("_SUCCESS", "p=0", "p=1", "p=2"), names(dir));
   }
 
-  /** Old files stay until the commit: a job that fails has overwritten nothing. */
+  /** Old files stay until the commit. A job that fails has overwritten nothing. */
   @Test
   void overwriteThatFails() throws Exception {
     String dir = directory();
@@ -228,7 +228,7 @@ class ForebayCommitProtocolTest {
     assertEquals(want, xs(spark.read().parquet(dir)));
   }
 
-  /** The class may be set for a whole session: elsewhere Spark does as it always has. */
+  /** The class may be set for a whole session. Elsewhere Spark works as it always has. */
   @Test
   void outputsElsewhere() throws Exception {
     String dir = "file://" + Files.createTempDirectory(Daemon.get().dir(), "out") + "/t";

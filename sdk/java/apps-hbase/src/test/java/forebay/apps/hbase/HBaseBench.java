@@ -23,7 +23,7 @@ import org.apache.hadoop.hbase.util.Bytes;
 /**
  * Times puts and gets of 1 KiB with all of HBase's files, logs too, on a store: {@code HBaseBench URL
  * SCRATCH [ROWS]}. URL is a folder for its files, SCRATCH a local one that is not there yet. One
- * client, one operation after the other; each put waits for its log. The rows are then written to a
+ * client, one operation after the other. Each put waits for its log. The rows are then written to a
  * store file, whose blocks are not cached, and got at random. Prints lines {@code row}, what is
  * measured, the store, median and 99th percentile in microseconds, and the processor time that all
  * operations took in seconds, with tabs between.
@@ -54,7 +54,7 @@ public final class HBaseBench {
     settings.put("hbase.wal.dir", url + "/logs");
     settings.put("dfs.replication", "1");
     if (url.getScheme().equals("file")) {
-      // It promises nothing about flushed bytes; HBase would refuse it.
+      // It promises nothing about flushed bytes, so HBase would refuse it.
       settings.put("hbase.unsafe.stream.capability.enforce", "false");
     }
     try (HBaseCluster cluster = new HBaseCluster(Path.of(args[1]), settings, List.of("-Xmx1g"))) {

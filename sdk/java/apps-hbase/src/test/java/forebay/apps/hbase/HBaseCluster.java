@@ -20,7 +20,7 @@ import org.apache.zookeeper.ZooKeeper;
  * own, with this JVM's class path.
  */
 public final class HBaseCluster implements AutoCloseable {
-  /** How long to wait for events that must come, however busy the machine is. */
+  /** The longest wait for events that must come, however busy the machine is. */
   public static final long PATIENCE_S = 240;
 
   /** Packages that Java 17 has to open to HBase, as in its own script. */
@@ -52,7 +52,7 @@ public final class HBaseCluster implements AutoCloseable {
   private final List<Server> servers = new ArrayList<>();
 
   /**
-   * Starts ZooKeeper, for a site with settings that say where its files lie, and servers whose JVMs
+   * Starts ZooKeeper, for a site with settings for the place of its files, and servers whose JVMs
    * have such options.
    */
   public HBaseCluster(Path dir, Map<String, String> settings, List<String> javaOptions)
@@ -66,7 +66,7 @@ public final class HBaseCluster implements AutoCloseable {
     site.put("hbase.cluster.distributed", "true");
     site.put("hbase.zookeeper.quorum", "127.0.0.1");
     site.put("hbase.zookeeper.property.clientPort", Integer.toString(port));
-    // ZooKeeper allows no longer ones: on a busy machine a live server may send nothing for long.
+    // ZooKeeper allows no longer ones. On a busy machine a live server may send nothing for long.
     site.put("zookeeper.session.timeout", "40000");
     site.put("hbase.master.port", "0");
     site.put("hbase.regionserver.port", "0");
@@ -103,12 +103,12 @@ public final class HBaseCluster implements AutoCloseable {
     return conf;
   }
 
-  /** Starts the master. Who uses it waits for it. */
+  /** Starts the master. Callers wait for it. */
   public Server startMaster() throws IOException {
     return start("master", "org.apache.hadoop.hbase.master.HMaster");
   }
 
-  /** Starts a region server, on a port of its own. Who uses it waits for it. */
+  /** Starts a region server, on a port of its own. Callers wait for it. */
   public Server startRegionServer() throws IOException {
     return start("regionserver", "org.apache.hadoop.hbase.regionserver.HRegionServer");
   }

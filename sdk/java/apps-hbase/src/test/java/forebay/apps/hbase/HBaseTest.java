@@ -149,7 +149,7 @@ class HBaseTest {
         writers.add(threads.submit(() -> write(c, name, writer, acknowledged, until)));
       }
       await(() -> acknowledged.get() >= 2000, writers);
-      // All of it is in memory and in logs alone; meta's own edits too.
+      // All of it is in memory and in logs alone, meta's own edits too.
       regionServer.kill();
       int before = acknowledged.get();
       HBaseCluster.Server killed = regionServer;
@@ -197,7 +197,7 @@ class HBaseTest {
     boolean holds() throws Exception;
   }
 
-  /** Waits until a condition holds; fails if a writer ends before. */
+  /** Waits until a condition holds, and fails if a writer ends before. */
   private static void await(Condition condition, List<Future<Integer>> writers) throws Exception {
     long deadline = System.nanoTime() + Duration.ofSeconds(HBaseCluster.PATIENCE_S).toNanos();
     while (!condition.holds()) {

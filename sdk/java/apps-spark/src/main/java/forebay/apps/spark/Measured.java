@@ -5,10 +5,10 @@ import java.util.Locale;
 import java.util.concurrent.Callable;
 
 /**
- * How long something took, and the processor time, user and system, of this JVM and those that it
- * started: with Spark's local and local-cluster masters, of the driver and all executors; and of the
- * processes whose numbers are in the environment's FOREBAY_BENCH_PIDS, with commas between: the
- * servers that work for it.
+ * The time of something, and the processor time, user and system, of this JVM and those that it
+ * started (with Spark's local and local-cluster masters, of the driver and all executors), and of
+ * the processes whose numbers are in the environment's FOREBAY_BENCH_PIDS, with commas between (the
+ * servers that work for it).
  */
 final class Measured {
   private static final String SERVERS = System.getenv().getOrDefault("FOREBAY_BENCH_PIDS", "");
@@ -27,7 +27,7 @@ final class Measured {
     System.out.printf(Locale.ROOT, "%s\t%.2f s\t%.2f s of processor time%n", what, seconds, processor);
   }
 
-  /** Of processes that live: none may end while something is measured. */
+  /** Of processes that live. None may end while something is measured. */
   private static Duration processorTime() {
     ProcessHandle self = ProcessHandle.current();
     Duration sum = of(self);

@@ -10,8 +10,8 @@ import scala.Tuple2;
 
 /**
  * PageRank as a Spark job, over a graph that is generated. The links lie in text files, a line with
- * two numbers each; the ranks too, a line with a number and its rank each. Between its iterations the
- * job keeps its state in checkpoints on the same store.
+ * two numbers each, the ranks too, a line with a number and its rank each. Between its iterations
+ * the job keeps its state in checkpoints on the same store.
  */
 public final class PageRank {
   private static final double DAMPING = 0.85;
@@ -21,7 +21,8 @@ public final class PageRank {
   private PageRank() {}
 
   /**
-   * Makes a graph, the same for the same numbers: each page has eight links, most of them to few pages.
+   * Makes a graph, the same for the same numbers. Each page has eight links, most of them to few
+   * pages.
    *
    * @param out the folder of its output, which must not be there
    */

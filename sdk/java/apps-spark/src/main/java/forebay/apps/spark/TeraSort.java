@@ -23,8 +23,8 @@ import org.apache.spark.api.java.JavaSparkContext;
 import scala.Tuple2;
 
 /**
- * TeraSort as a Spark job, on the output of Hadoop's TeraGen; Hadoop's TeraValidate checks the output.
- * A row has 100 bytes, the first 10 of them its key.
+ * TeraSort as a Spark job, on the output of Hadoop's TeraGen. Hadoop's TeraValidate checks the
+ * output. A row has 100 bytes, the first 10 of them its key.
  */
 public final class TeraSort {
   private TeraSort() {}
@@ -61,7 +61,7 @@ public final class TeraSort {
    * are those that were to be sorted.
    *
    * @param reports a folder for their output
-   * @throws IllegalStateException if they are not; it names the place
+   * @throws IllegalStateException if they are not. It names the place
    */
   public static void validate(Configuration conf, String in, String sorted, String reports)
       throws Exception {
@@ -94,7 +94,7 @@ public final class TeraSort {
     return Arrays.copyOf(text.getBytes(), text.getLength());
   }
 
-  /** Keys in ranges of the same width: TeraGen's are spread evenly. */
+  /** Keys in ranges of the same width, since TeraGen's are spread evenly. */
   private static final class Ranges extends Partitioner {
     private final int ranges;
 

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Tasks that are attempted more than once: their rows are in the output once. */
+/** Tasks that are attempted more than once. Their rows are in the output once. */
 @ExtendWith(Cluster.Extension.class)
 @Timeout(600)
 class AttemptsTest {
@@ -40,7 +40,7 @@ class AttemptsTest {
     SparkSession spark = cluster.session(committer.settings());
     String name = "slow-" + committer;
     Path folder = cluster.shared(name);
-    // Ends only if Spark runs a second attempt: the first one waits for a later step.
+    // Ends only if Spark runs a second attempt, since the first one waits for a later step.
     Rows.below(spark, ROWS, Fault.slow(PARTITION, folder)).write().parquet(cluster.bb(name));
     assertFalse(Files.exists(folder.resolve("ended")), "the slow attempt was not slow");
     Output before = Output.read(spark, "parquet", cluster.bb(name));

@@ -25,10 +25,10 @@ import scala.Option;
  * this process, executors in processes of their own that can be killed.
  *
  * <p>It is Spark's local-cluster, or, where {@link #MASTER} names none, the same with an address of
- * its own for each worker: Spark runs a speculative attempt only on another host.
+ * its own for each worker, since Spark runs a speculative attempt only on another host.
  */
 final class Cluster implements ExtensionContext.Store.CloseableResource {
-  /** The property with the master that tests are run on; {@link #TWO_HOSTS} need one of ours. */
+  /** The property with the master that tests are run on. {@link #TWO_HOSTS} need one of ours. */
   private static final String MASTER = "forebay.spark.master";
 
   /** The tag of tests that local-cluster is not enough for. */
@@ -82,7 +82,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
     settings().forEach(conf::set);
     conf.set("spark.local.dir", files.resolve("local").toString());
     conf.set("spark.sql.warehouse.dir", files.resolve("warehouse").toString());
-    // Anything that takes noticeably longer than half of the others gets a second attempt.
+    // A task that takes clearly longer than half of the others gets a second attempt.
     conf.set("spark.speculation", "true");
     conf.set("spark.speculation.interval", "100ms");
     conf.set("spark.speculation.multiplier", "1.5");
@@ -106,7 +106,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
         Map.entry("spark.driver.bindAddress", DRIVER),
         Map.entry("spark.ui.enabled", "false"),
         Map.entry("spark.default.parallelism", "4"),
-        // Small data: neither planning them anew nor compiling for them pays.
+        // For small data, neither planning anew nor compiling pays.
         Map.entry("spark.sql.shuffle.partitions", "4"),
         Map.entry("spark.sql.adaptive.enabled", "false"),
         Map.entry("spark.sql.codegen.wholeStage", "false"));
@@ -163,7 +163,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
     return "file://" + files.resolve("data").resolve(name);
   }
 
-  /** Returns a new folder of this machine, which tests and executors see. */
+  /** Returns a new folder of this machine, for tests and executors. */
   Path shared(String name) throws IOException {
     return Files.createDirectories(files.resolve("shared").resolve(name));
   }
@@ -171,7 +171,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
   @Override
   public void close() {
     spark.stop();
-    // Workers first: they report to the master.
+    // Workers first, since they report to the master.
     for (int i = servers.size() - 1; i >= 0; i--) {
       servers.get(i).shutdown();
       servers.get(i).awaitTermination();

@@ -7,7 +7,7 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.ManifestSuccessData;
 
-/** Who commits the output of jobs to {@code bb://}. */
+/** The committers of the output of jobs to {@code bb://}. */
 enum Committer {
   /** Hadoop's FileOutputCommitter, with renames. */
   CLASSIC(
@@ -16,7 +16,7 @@ enum Committer {
           "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"),
       ""),
 
-  /** The one that our jar binds to the scheme; Parquet needs a setting, as everywhere. */
+  /** The one that our jar binds to the scheme. Parquet needs a setting, as everywhere. */
   OURS(
       Map.of(
           "spark.sql.parquet.output.committer.class", "forebay.hadoop.ForebayParquetCommitter"),
@@ -45,7 +45,7 @@ enum Committer {
     return named;
   }
 
-  /** Returns the committer's name in a job's _SUCCESS: the classic one leaves it empty. */
+  /** Returns the committer's name in a job's _SUCCESS, which the classic one leaves empty. */
   static String of(Configuration conf, String output) throws IOException {
     Path success = new Path(output, "_SUCCESS");
     FileStatus status = success.getFileSystem(conf).getFileStatus(success);

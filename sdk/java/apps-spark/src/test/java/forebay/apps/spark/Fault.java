@@ -34,7 +34,7 @@ interface Fault extends Serializable {
 
   /**
    * The first attempt of a partition's task waits, through any interrupt, until there is a file
-   * {@code go}; then it goes on as if nothing had been. When it has ended, there is a file {@code
+   * {@code go}. Then it goes on as if nothing had been. When it has ended, there is a file {@code
    * ended}.
    */
   static Fault slow(int partition, Path folder) {
@@ -61,7 +61,7 @@ interface Fault extends Serializable {
       try {
         Thread.sleep(20);
       } catch (InterruptedException e) {
-        // So it is slow: it does not notice that it is to end.
+        // So it is slow, and does not react to the request to end.
       }
     }
   }

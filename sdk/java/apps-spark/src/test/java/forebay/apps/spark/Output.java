@@ -14,7 +14,7 @@ import org.apache.spark.sql.SparkSession;
 
 /**
  * The output of a job in a folder: its rows in order, the folders that hold them, and the names of
- * files and folders that are nobody's data.
+ * files and folders that are no data.
  */
 record Output(List<String> rows, List<String> folders, List<String> others) {
 

@@ -63,7 +63,7 @@ class MapReduceTest {
     conf.setInt("mapreduce.local.map.tasks.maximum", 2);
     conf.setInt("mapreduce.local.reduce.tasks.maximum", 2);
     conf.setInt("mapreduce.task.io.sort.mb", 16);
-    // How often who waits for a job looks; it is 5 s by default.
+    // The poll interval of a wait for a job, which is 5 s by default.
     conf.setInt("mapreduce.client.completion.pollinterval", 50);
     conf.setInt("mapreduce.client.progressmonitor.pollinterval", 50);
     return conf;
@@ -210,7 +210,7 @@ class MapReduceTest {
     assertEquals(0, slive.run(args));
 
     // SLive compares its reads with its writes. Operations on names that are not there
-    // are counted too: it looks names up at random.
+    // are counted too, since it looks names up at random.
     String report = Files.readString(results);
     assertTrue(measured(report, "ReadOp", "chunks_verified") > 0, report);
     assertEquals(0, measured(report, "ReadOp", "chunks_unverified"), report);

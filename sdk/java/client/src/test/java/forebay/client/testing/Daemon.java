@@ -127,7 +127,7 @@ public final class Daemon {
     }
   }
 
-  /** Returns the engine of namespaces; empty: the daemon's default. */
+  /** Returns the engine of namespaces. Empty: the daemon's default. */
   public static String engine() {
     String engine = System.getenv("FOREBAY_TEST_ENGINE");
     return engine == null ? "" : engine;

@@ -6,8 +6,8 @@ import java.util.List;
 
 /**
  * Processor time, user and system, of this JVM, the processes that it started, and those whose numbers
- * are in the environment's FOREBAY_BENCH_PIDS, with commas between: the servers that work for it. Of
- * processes that live: none may end while something is measured.
+ * are in the environment's FOREBAY_BENCH_PIDS, with commas between (the servers that work for it).
+ * It counts processes that live. None may end while something is measured.
  */
 public final class ProcessorTime {
   private static final String FURTHER = System.getenv().getOrDefault("FOREBAY_BENCH_PIDS", "");
