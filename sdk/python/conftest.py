@@ -1,4 +1,4 @@
-"""Every test of this package runs, or fails: none is skipped."""
+"""Every test of this package runs, or fails. None is skipped."""
 
 from __future__ import annotations
 

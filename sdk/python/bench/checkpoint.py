@@ -2,16 +2,15 @@
 
     checkpoint.py [--mib N] [--repeat N] [--seconds N] [--mount MODE] [--dir FOLDER]
 
-One process saves a state of tensors of 16 MiB, in each way in turn, some times; no round begins after the
-seconds. The limit is one copy of the state into memory that is touched already; it is measured right
-before each save, since a machine's speed changes from second to second. Each line has the medians: how
-long the call blocked, in copies (by the clock, and by the time that the calling thread was on a
-processor), when the checkpoint was there, and how many times the state's size the process had more in
-memory meanwhile at most, with the buffer's memory that it fills. The first round is left out if there are
-others: it touches memory for the first time in every line. Standard error shows each save as it ends. A
-state takes about nine times its size in memory: its own, two copies, a checkpoint on a tmpfs, and at most
-five in the daemon, where a tensor has a piece of its own that may be twice as large. It needs a daemon's
-binary (make build) and torch.
+One process saves a state of tensors of 16 MiB, in each way in turn, some times. No round begins after the
+seconds. The limit is one copy of the state into memory that is touched already. It is measured right before
+each save, since a machine's speed changes from second to second. Each line has the medians: how long the call
+blocked, in copies (by the clock, and by the time that the calling thread was on a processor), when the
+checkpoint was there, and how many times the state's size the process had more in memory meanwhile at most,
+with the buffer's memory that it fills. The first round is left out if there are others: it touches memory for
+the first time in every line. Standard error shows each save as it ends. A state takes about nine times its
+size in memory: its own, two copies, a checkpoint on a tmpfs, and at most five in the daemon, where a tensor
+has a piece of its own that may be twice as large. It needs a daemon's binary (make build) and torch.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def server(line: list[str], serves: Callable[[], object], *errors: type[Exceptio
 
 @contextmanager
 def daemon(mib: int, mount: str) -> Iterator[str]:
-    """Run a daemon with so much memory; yield its address.
+    """Run a daemon with so much memory, and yield its address.
 
     Args:
         mib: the size of its memory.
@@ -89,7 +89,7 @@ def daemon(mib: int, mount: str) -> Iterator[str]:
                 yield address
         finally:
             for mount_point in mounted(state):
-                # This process has regions mapped still: the memory goes with it.
+                # This process has regions mapped still. The memory goes with it.
                 subprocess.run(["umount", "--lazy", mount_point], check=True)
 
 

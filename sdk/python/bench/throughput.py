@@ -3,13 +3,13 @@
     throughput.py [--mib N] [--repeat N] [--seconds N] [--mount MODE] [--dir FOLDER] [--s3 PROGRAM]
 
 The limit is one pass of checksum and copy into memory that is mapped, and touched, already. It is
-measured right before each line, in each round, since a machine's speed changes from second to second; no
-round begins after the seconds. Of each line it prints the median of its shares of that limit, by the
-clock, and by the time that this process's threads were on a processor, which a load of others disturbs
-less, and which leaves out the work of others for it. Standard error shows each line as it ends. With the
-program of an S3 server (scripts/s3server-build.sh) and boto3 and s3fs it measures those, too: the server
-runs on this machine, and keeps its objects in the folder on a disk, without fsync. It needs a daemon's
-binary (make build).
+measured right before each line, in each round, since a machine's speed changes from second to second. No
+round begins after the seconds. Of each line it prints the median of its shares of that limit, by the clock,
+and by the time that this process's threads were on a processor, which a load of others disturbs less, and
+which leaves out the work of others for it. Standard error shows each line as it ends. With the program of an
+S3 server (scripts/s3server-build.sh) and boto3 and s3fs it measures those, too. The server runs on this
+machine, and keeps its objects in the folder on a disk, without fsync. It needs a daemon's binary (make
+build).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def write_file(path: Path, source: npt.NDArray[np.uint8], sync: bool) -> None:
 
 @contextmanager
 def s3_server(program: str, folder: Path) -> Iterator[str]:
-    """Run an S3 server that keeps a bucket in a folder; yield its URL."""
+    """Run an S3 server that keeps a bucket in a folder, and yield its URL."""
     (folder / "bucket").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
@@ -132,7 +132,7 @@ class Line:
 
 
 def print_map(buffer: forebay.Buffer, data: npt.NDArray[np.uint8]) -> None:
-    """Print the cost of mapping a file: no page of it is touched."""
+    """Print the cost of mapping a file, of which no page is touched."""
     with buffer.open("f") as f:
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.perf_counter()

@@ -3,9 +3,9 @@
     training.py [--steps N] [--mib N] [--plot FILE.png]
 
 Two ranks hold half of a model each. Every 10 steps they write it under one transaction, so that a
-checkpoint is there whole or not at all. One rank is killed, and then the daemon; both are started
-again. At the end the model is compared, bit by bit, with that of an undisturbed run, and the plot
-shows how long each checkpoint blocked each rank. Needs numpy, and matplotlib for the plot.
+checkpoint is there whole or not at all. One rank is killed, and then the daemon. Both are started again. At
+the end the model is compared, bit by bit, with that of an undisturbed run, and the plot shows how long each
+checkpoint blocked each rank. Needs numpy, and matplotlib for the plot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def initial(rank: int, values: int) -> Model:
 
 
 def train(model: Model, step: int) -> None:
-    """Do one step, in place: it depends on all that came before."""
+    """Do one step, in place. It depends on all that came before."""
     gradient = np.random.default_rng(step).random(1024)
     model *= 0.999
     model.reshape(-1, 1024)[:] += gradient
@@ -49,7 +49,7 @@ def train(model: Model, step: int) -> None:
 
 
 def latest(buffer: forebay.Buffer) -> int:
-    """Return the step of the newest checkpoint; 0 if there is none."""
+    """Return the step of the newest checkpoint, or 0 if there is none."""
     steps = [int(e.name.removeprefix("step-")) for e in buffer.listdir() if e.name.startswith("step-")]
     whole = [s for s in steps if len(buffer.listdir(f"step-{s}")) == RANKS]
     return max(whole, default=0)
@@ -128,7 +128,7 @@ class Run:
                 time.sleep(0.01)
 
     def start_rank(self, rank: int) -> None:
-        """Start a rank; it resumes by itself."""
+        """Start a rank, which resumes by itself."""
         line = [sys.executable, __file__, "--rank", str(rank), "--steps", str(self.steps)]
         line += ["--values", str(self.values), "--log", str(self.log(rank))]
         self.ranks[rank] = subprocess.Popen(line)
@@ -161,7 +161,7 @@ class Run:
 
 
 def disturbed(run: Run) -> dict[str, int]:
-    """Run all steps; kill a rank in the middle, and later the daemon. Return after which steps."""
+    """Run all steps, and kill a rank in the middle, and later the daemon. Return after which steps."""
     killed = {}
     for rank in range(RANKS):
         run.start_rank(rank)
@@ -202,7 +202,7 @@ def verify(run: Run) -> None:
 
 
 def figures(run: Run) -> dict[int, list[tuple[int, float]]]:
-    """Return for each rank how long each checkpoint blocked it, in seconds; print a summary."""
+    """Return for each rank how long each checkpoint blocked it, in seconds, and print a summary."""
     got = {}
     for rank in range(RANKS):
         notes = run.notes(rank)

@@ -148,7 +148,7 @@ def cluster(*nodes: str) -> Iterator[list[Daemon]]:
 
 
 def older_daemon(folder: Path) -> Path:
-    """Build bbd as a release of it that speaks version 1 of the protocol alone; return the program."""
+    """Build bbd as a release of it that speaks version 1 of the protocol alone, and return the program."""
     edits = {
         "internal/wire/version.go": ("MaxVersion", "1"),
         "meta/kv/codec.go": ("NewestFormat", "FormatFirst"),

@@ -48,7 +48,7 @@ class Proxy:
             self._unnoticed = unnoticed
 
     def break_twice(self, typ: int, at: int, then: Callable[[], object]) -> None:
-        """Lose the next request of a type, and the at-th of a writer that follows; each time call then."""
+        """Lose the next request of a type, and the at-th of a writer that follows. Each time call then."""
         with self._lock:
             self._type, self._then, self._until, self._early = typ, then, at, True
             self._broke = False
@@ -110,7 +110,7 @@ class Proxy:
                 self.requests += 1
                 return False
             if self.requests > 1:
-                return False  # it was repeated: the test sees that
+                return False  # it was repeated, and the test detects that
             if self._then is not None:
                 self._then()
             return True

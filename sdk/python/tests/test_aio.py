@@ -1,4 +1,4 @@
-"""The client for asyncio: cancelled calls leave nothing."""
+"""The client for asyncio, whose cancelled calls leave nothing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def small() -> Iterator[Daemon]:
 
 
 def test_cancelled_while_it_waits_for_room(small: Daemon) -> None:
-    """A write that waits for memory ends, its leases go back, and nothing of it is to be seen."""
+    """A write that waits for memory ends, its leases go back, and nothing of it is visible."""
     with forebay.connect(small.socket) as client:
         client.create_buffer("full")
         buffer = client.buffer("full")
@@ -114,7 +114,7 @@ def test_cancelled_while_it_waits_for_room(small: Daemon) -> None:
             async with aio.connect(small.socket) as a:
                 b = a.buffer("full")
                 held = await b.open("held", "wb")
-                while not held.closed:  # until there is no room: the write waits for ever then
+                while not held.closed:  # until there is no room, for which the write then waits for ever
                     try:
                         async with asyncio.timeout(0.5):
                             await held.write(bytes(1 << 20))
@@ -124,7 +124,7 @@ def test_cancelled_while_it_waits_for_room(small: Daemon) -> None:
                 await eventually_in_thread(lambda: leased(client) == 0)
                 await b.write_bytes("small", b"there is room again")
 
-                # Left in the middle, by a task that goes on: the rest of the block commits nothing.
+                # Left in the middle, by a task that goes on. The rest of the block commits nothing.
                 with pytest.raises(ValueError, match="closed"):  # noqa: PT012
                     async with b.open("half", "wb") as f:
                         try:

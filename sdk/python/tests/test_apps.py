@@ -84,7 +84,7 @@ def test_dask(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's own
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_dask_parquet(buffer: forebay.Buffer, options: dict[str, Any], scheduler: str) -> None:
-    """Written by threads, and by processes that are spawned: each has a session of its own."""
+    """Written by threads, and by processes that are spawned. Each has a session of its own."""
     url = f"bb://{buffer.name}/frames"
     frames = dd.from_pandas(frame(), npartitions=4)  # type: ignore[no-untyped-call]
     with dask.config.set(scheduler=scheduler, num_workers=2):

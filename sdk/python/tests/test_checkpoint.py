@@ -106,7 +106,7 @@ def test_durable_without_a_store(client: forebay.Client) -> None:
 
 
 def test_many_writers(buffer: forebay.Buffer) -> None:
-    """Each process that joins writes a part; nothing is visible before the commit; a part has one writer."""
+    """Each process that joins writes a part. Nothing is visible before the commit. A part has one writer."""
     saving = Saving.begin(buffer, "run/step-3")
     infos = []
     for rank in range(4):
@@ -167,7 +167,7 @@ def test_kept_alive(buffer: forebay.Buffer) -> None:
 
 
 def test_daemon_killed(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """At every step of a save the daemon dies: it goes on, and the checkpoint before is there meanwhile."""
+    """At every step of a save the daemon dies. It goes on, and the checkpoint before is there meanwhile."""
     checkpoint.save(buffer, "run/step-1", arrays(1))
     want = arrays(2)
 
@@ -218,7 +218,7 @@ def found(text: str) -> list[Found]:
     [
         ("", 3, 0, "durable", []),
         ("30d", 1, 0, "durable", []),
-        ("30 20 10", 1, 0, "durable", []),  # none is on the store: all stay
+        ("30 20 10", 1, 0, "durable", []),  # none is on the store, so all stay
         ("30 20d 10", 1, 0, "durable", [10]),
         ("30 20 10", 1, 0, "resident", [20, 10]),
         ("40d 30d 20d 10d", 3, 0, "durable", [10]),
@@ -353,7 +353,7 @@ def test_flipped_in_memory(daemon: Daemon, buffer: forebay.Buffer) -> None:
 
 
 def test_flipped_everywhere(daemon: Daemon, buffer: forebay.Buffer, store: Path) -> None:
-    """Memory and store are damaged: the checkpoint before is read, and the record has the reason."""
+    """Memory and store are damaged. The checkpoint before is read, and the record has the reason."""
     for step in (1, 2):
         checkpoint.save(buffer, f"run/step-{step}", arrays(step)).durable.result(60)
     flip_in_memory(daemon, arrays(2)["weights"].tobytes()[100_000:100_050])
@@ -373,7 +373,7 @@ def test_flipped_everywhere(daemon: Daemon, buffer: forebay.Buffer, store: Path)
 
 
 def test_no_checkpoint(client: forebay.Client, buffer: forebay.Buffer) -> None:
-    """A path that is mistyped is not found, and not made; a part that is gone is lost, with the reasons."""
+    """A path that is mistyped is not found, and not made. A part that is gone is lost, with the reasons."""
     client.create_buffer("storeless")
     for b in (buffer, client.buffer("storeless")):
         checkpoint.save(b, "run/step-1", arrays(1))
@@ -507,7 +507,7 @@ def test_staged_in_pieces(client: forebay.Client, buffer: forebay.Buffer) -> Non
     saving = Saving.begin(buffer, "run/step-1")
     with saving.part("part-0") as part:
         place = part.add_staged(pieces)
-        again = part.add_staged(pieces[-1:])  # is part of the file already: it is copied
+        again = part.add_staged(pieces[-1:])  # is part of the file already, so it is copied
         info = part.close()
     saving.commit([info])
     with Opened(Ladder(buffer), "run/step-1") as opened:
@@ -526,7 +526,7 @@ def test_staged_over_tcp(daemon: Daemon, buffer: forebay.Buffer) -> None:
 
 
 def test_flush_rule(client: forebay.Client, store: Path) -> None:
-    """Of many checkpoints the store gets the multiples and the newest; the others are superseded."""
+    """Of many checkpoints the store gets the multiples and the newest. The others are superseded."""
     rules = ["step-*/=every 5", "*/=last at end of job"]
     info = client.create_buffer("ruled", f"file://{store}", flush=rules)
     try:

@@ -504,7 +504,7 @@ def test_n_to_one(buffer: forebay.Buffer) -> None:
 
 def test_flipped_bit(daemon: Daemon, buffer: forebay.Buffer) -> None:
     """A bit that flips in memory is an error, never data."""
-    data = random_bytes(1_500_000, seed=387)  # of no other test: their bytes may still be in memory
+    data = random_bytes(1_500_000, seed=387)  # of no other test, since their bytes may still be in memory
     buffer.write_bytes("f", data)
     flip(daemon, data[70_000:70_064])
     with buffer.open("f") as f:

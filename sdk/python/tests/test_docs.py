@@ -51,7 +51,7 @@ def test_readme(daemon: Daemon, client: forebay.Client, store: Path, monkeypatch
 
 
 def test_training_of_page(daemon: Daemon, tmp_path: Path) -> None:
-    """The loop is killed, and later the daemon with it: its result is that of one that was not."""
+    """The loop is killed, and later the daemon with it. Its result is that of one that was not."""
     (source,) = re.findall(r"^```python train\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     script, held = tmp_path / "train.py", tmp_path / "held.py"
     script.write_text(source)

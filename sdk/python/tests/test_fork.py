@@ -16,7 +16,7 @@ from tests.daemon import Daemon
 
 
 def in_child(work: Callable[[], None]) -> None:
-    """Run work in a forked child; an exception fails the test."""
+    """Run work in a forked child. An exception fails the test."""
     r, w = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -34,7 +34,7 @@ def large_daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def large(large_daemon: Daemon) -> Iterator[forebay.Buffer]:
-    """A buffer of the test's own: one that was written before has segments that are not full."""
+    """A buffer of the test's own, since one that was written before has segments that are not full."""
     with forebay.connect(large_daemon.socket) as c:
         c.create_buffer("large")
         yield c.buffer("large")
@@ -85,7 +85,7 @@ def test_reserved_wastes_little(large: forebay.Buffer, sizes: list[int]) -> None
 
 
 def test_staged_ahead(large: forebay.Buffer) -> None:
-    """The next lease is asked for while a piece is filled, and goes back if it is not used."""
+    """The next lease is requested while a piece is filled, and goes back if it is not used."""
     staging = Staging(large.client, large.name, [31 * MIB, 20 * MIB, 20 * MIB])
     first = staging.take(31 * MIB)
     assert staging._asked is not None
@@ -140,7 +140,7 @@ def test_staged_ahead_of_a_kill() -> None:
 
 
 def test_write_ahead_goes_back(large: forebay.Buffer) -> None:
-    """A write that ends for want of room leaves no lease that it asked for."""
+    """A write that ends for want of room leaves no lease that it requested."""
     large.client.create_buffer("small", no_wait=True)
     small = large.client.buffer("small")
     data = np.ones(1100 * MIB, dtype=np.uint8)

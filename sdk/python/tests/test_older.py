@@ -41,7 +41,7 @@ REFUSED: dict[str, Callable[[forebay.Buffer], object]] = {
 
 
 def test_older_daemon(older: Daemon, tmp_path: Path) -> None:
-    """Files are as ever; newer requests are refused, with the remedy, until the daemon is upgraded."""
+    """Files are as ever. Newer requests are refused, with the remedy, until the daemon is upgraded."""
     data = np.random.default_rng(1).bytes(3_000_000)
     with forebay.connect(older.socket) as client:
         assert client.server.protocol == 1

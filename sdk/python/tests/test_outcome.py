@@ -131,7 +131,7 @@ def test_commit_that_landed_is_done(proxy: Proxy, far: forebay.Buffer, buffer: f
 
 
 def test_writer_resumes(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """The daemon dies at each step of a write: the written bytes arrive, all of them."""
+    """The daemon dies at each step of a write. The written bytes arrive, all of them."""
     data = np.random.default_rng(7).bytes(6_000_001)
     f = buffer.open("f", "wb")
     restart(daemon)
@@ -153,7 +153,7 @@ def test_writer_resumes(daemon: Daemon, buffer: forebay.Buffer) -> None:
 def test_writer_resumes_while_it_resumes(
     daemon: Daemon, proxy: Proxy, far: forebay.Buffer, buffer: forebay.Buffer
 ) -> None:
-    """The daemon dies again at each step of going on: nothing is missing."""
+    """The daemon dies again at each step of going on, and nothing is missing."""
     data = np.random.default_rng(8).bytes(5_000_009)
     for at in itertools.count(1):
         assert at < 60, "the writer does not come to an end"

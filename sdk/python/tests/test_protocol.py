@@ -158,7 +158,7 @@ def reply(request: int, flags: int, m: w.Welcome | w.Error) -> bytes:
 
 
 def test_daemon_without_a_common_version(tmp_path: Path) -> None:
-    """A daemon that is older than the package reports the remedy; so does the package."""
+    """A daemon that is older than the package reports the remedy, and so does the package."""
 
     def refuse(r: _frames.Reader, conn: socket.socket) -> None:
         e = w.Error(

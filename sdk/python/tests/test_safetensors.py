@@ -92,7 +92,7 @@ def test_in_several_pieces(daemon: Daemon, buffer: forebay.Buffer) -> None:
 
 
 def test_views_stay(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """Views stay unchanged when the file is replaced, evicted and removed; writes change no file."""
+    """Views stay unchanged when the file is replaced, evicted and removed. Writes change no file."""
     want = arrays(2)
     st.save_file(want, buffer, "f")
     got = st.load_file(buffer, "f")
@@ -125,7 +125,7 @@ def small() -> Iterator[Daemon]:
 
 
 def test_views_outlive_the_daemon(small: Daemon) -> None:
-    """The daemon dies, and with it the pins; its successor has the memory used by nobody else."""
+    """The daemon dies, and with it the pins. Its successor gives the memory to no other writer."""
     with forebay.connect(small.socket) as client:
         client.create_buffer("b", no_wait=True)
         buffer = client.buffer("b")

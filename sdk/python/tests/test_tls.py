@@ -66,7 +66,7 @@ def test_environment(secure: Daemon, certs: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_authority(secure: Daemon, certs: Path, tmp_path: Path) -> None:
-    """Neither side believes what another authority has signed."""
+    """Neither side accepts a certificate of another authority."""
     other = client_files(certificates(tmp_path / "other"))
     with pytest.raises(PermissionError, match="TLS"):
         forebay.connect(secure.tcp, tls=other)

@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and how a program that is checked by mypy sees it."""
+"""The wheel: its content, and its types in a program that is checked by mypy."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def double(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_save_and_load(buffer: forebay.Buffer, options: dict[str, Any]) -> None:
-    """By four processes, which the datasets package forks; each writes through a session of its own."""
+    """By four processes, which the datasets package forks. Each writes through a session of its own."""
     rows = {"n": list(range(1000)), "text": [f"row {i}" for i in range(1000)]}
     path = f"bb://{buffer.name}/rows"
     datasets.Dataset.from_dict(rows).save_to_disk(path, num_proc=4, storage_options=options)

@@ -113,7 +113,7 @@ def test_files(either: msc.StorageClient, tmp_path: Path) -> None:
 
 
 def test_what_a_buffer_adds(ours: msc.StorageClient, buffer: forebay.Buffer) -> None:
-    """A name that is taken stays; a stream that fails leaves nothing; what is not there is refused."""
+    """A name that is taken stays, a stream that fails leaves nothing, and a missing object is refused."""
     ours.write("f", b"one")
     assert buffer.read_bytes("at/f") == b"one"
     storage: Any = ours._delegate._storage_provider
@@ -158,7 +158,7 @@ def read_in_child(client: msc.StorageClient, key: str, into: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(ours: msc.StorageClient, method: str) -> None:
-    """Children use the parent's client: after a fork, or as it is pickled."""
+    """Children use the parent's client, after a fork, or as it is pickled."""
     ours.write("f", b"one")
     context: Any = multiprocessing.get_context(method)
     results = context.Queue()

@@ -77,7 +77,7 @@ rule sum:
 
 
 def snakemake(folder: Path, *targets: str) -> str:
-    """Run the workflow of a folder; return what Snakemake wrote."""
+    """Run the workflow of a folder, and return Snakemake's output."""
     line = [sys.executable, "-m", "snakemake", "--cores", "2", *targets]
     env = {**os.environ, "HOME": str(folder), "PATH": f"{folder}:{os.environ['PATH']}"}
     p = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)

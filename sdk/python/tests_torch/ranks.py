@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # which DTensors import: nearly all of the time of a rank that does it by itself
+import torch._dynamo  # which DTensors import, nearly all of the time of a rank that does it by itself
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -97,7 +97,7 @@ def full(step: int, name: str) -> torch.Tensor:
 
 
 def state(step: int, dim: int = 0) -> dict[str, Any]:
-    """Return the state of a step: sharded and whole tensors of some types, and what is no tensor.
+    """Return the state of a step: sharded and whole tensors of some types, and values that are no tensors.
 
     Args:
         step: what all of it depends on.
@@ -137,7 +137,7 @@ def assert_is(got: dict[str, Any], step: int, dim: int = 0) -> None:
 
 
 def loads(rank: int, run_dir: str, log: str, end: str) -> None:
-    """Load the newest, over and over, until there is a file; it is never older than what was acknowledged.
+    """Load the newest, over and over, until there is a file. It is never older than acknowledged ones.
 
     Args:
         rank: its own.

@@ -36,7 +36,7 @@ def tensors() -> dict[str, torch.Tensor]:
 
 
 def bits(t: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's bytes: some types cannot be compared."""
+    """Return a tensor's bytes, since some types cannot be compared."""
     return t.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -49,7 +49,7 @@ def assert_same(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> 
 
 
 def test_safetensors(daemon: Daemon, buffer: forebay.Buffer) -> None:
-    """Tensors are views of the buffer's memory, which can be trained on: the file stays what it is."""
+    """Tensors are views of the buffer's memory, which can be trained on. The file stays as it is."""
     want = tensors()
     st.save_file(want, buffer, "m", {"by": "test"})
     assert_same(safetensors.torch.load(buffer.read_bytes("m")), want)

@@ -46,7 +46,7 @@ def saves_and_keeps(rank: int, run_dir: str, step: int) -> None:
         ft.keep(run_dir, last=1, state="resident")
 
 
-#: What is carried out, and the step of it that something dies before or after.
+#: The operation, and the step of it that something dies before or after.
 STEPS: list[tuple[Callable[[int, str, int], None], Any, str]] = [
     (saves, ft.ForebayWriter, "prepare_global_plan"),
     (saves, ft.ForebayWriter, "write_data"),
@@ -101,7 +101,7 @@ def next_job(rank: int, run_dir: str, step: int) -> None:
 
 @contextmanager
 def loader(run_dir: str, folder: Path) -> Iterator[Path]:
-    """Load over and over meanwhile; yield the file with what is acknowledged."""
+    """Load over and over meanwhile, and yield the file with the acknowledged steps."""
     log, end = folder / "log", folder / "end"
     log.touch()
     with running(1, loads, run_dir, str(log), str(end)) as loading:
@@ -195,7 +195,7 @@ def small() -> Iterator[Daemon]:
 
 
 def save_too_much(rank: int, run_dir: str) -> None:
-    """A save that finds no room fails on every rank; the training goes on, and the one before is there."""
+    """A save that finds no room fails on every rank. The training goes on, and the one before is there."""
     ft.save(state(1), f"{run_dir}/step-1")
     large = state(2)
     large["large"] = torch.rand(24_000_000)
@@ -210,7 +210,7 @@ def save_too_much(rank: int, run_dir: str) -> None:
     assert restored is not None
     assert restored.step == 1
     assert_is(got, 1)
-    for again in range(600):  # what failed is given back, which one that does not wait may come too early for
+    for again in range(600):  # a failed save's memory comes back, perhaps after one that does not wait
         try:
             ft.save(state(4), f"{run_dir}/step-4")
             return

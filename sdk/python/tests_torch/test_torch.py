@@ -80,7 +80,7 @@ def test_resharded(run_dir: str, kind: str, before: int, after: int) -> None:
 
 
 def test_one_process(buffer: forebay.Buffer, run_dir: str) -> None:
-    """Without a process group, and the address alone says where."""
+    """Without a process group, and with the place in the address alone."""
     plain = {"a": torch.arange(10), "n": 3}
     with pytest.warns(UserWarning, match="single process"):
         saved = ft.save(plain, f"{run_dir}/step-7")
@@ -153,7 +153,7 @@ def test_by_torch(run_dir: str, kind: str, how: AsyncCheckpointerType) -> None:
 
 
 def stage(rank: int, path: str) -> None:
-    """What is staged lies in the buffer's memory, and is written without a copy."""
+    """Staged tensors lie in the buffer's memory, and are written without a copy."""
     stager = ft.ForebayStager(path)
     s = stager.stage(state(5))
     change_of = state(5)
@@ -250,7 +250,7 @@ def saves(rank: int, run_dir: str, steps: int) -> None:
 
 
 def test_ladder(daemon: Daemon, buffer: forebay.Buffer, run_dir: str, store: Path) -> None:
-    """A bit flips in memory, then on the store too: the same checkpoint on every rank, bit by bit."""
+    """A bit flips in memory, then on the store too. Every rank gets the same checkpoint, bit by bit."""
     run(2, saves, run_dir, 2)
     run(2, restores, run_dir, 2, "")
     part = buffer.read_bytes("run/step-2/part-1")
@@ -278,7 +278,7 @@ def save_once(rank: int, path: str) -> None:
 
 
 def test_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bit flips in this node's memory: the bytes of that part come from another node's."""
+    """A bit flips in this node's memory. The bytes of that part come from another node's."""
     with cluster("near", "far") as (near, far), forebay.connect(near.socket) as client:
         monkeypatch.setenv("FOREBAY_SOCKET", near.socket)
         client.create_buffer("twice", replicas=2)
@@ -293,7 +293,7 @@ def test_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trains(rank: int, run_dir: str, log: str, steps: int, pause: float) -> None:
-    """Resume, and save every step; rank 0 notes each that is acknowledged."""
+    """Resume, and save every step. Rank 0 notes each that is acknowledged."""
     got = state(0)
     restored = ft.restore(got, run_dir)
     begin = restored.step if restored else 0

@@ -38,8 +38,8 @@ def clean(path: str) -> str:
 class Buffer:
     """Addresses one buffer, which need not exist. Paths are relative to its root.
 
-    A leading slash in a path means nothing, and ".." is refused. It may be used concurrently and
-    needs no closing.
+    A leading slash in a path is ignored, and ".." is refused. It may be used concurrently and needs no
+    closing.
 
     Attributes:
         client: the client that it was got from.
@@ -134,7 +134,7 @@ class Buffer:
     def symlink(self, target: str, path: str) -> None:
         """Make a symbolic link, as os.symlink does. Exists if the name is taken.
 
-        No method follows it: programs on a mount do.
+        No method follows it. Programs on a mount do.
 
         Args:
             target: where it leads, which need not be there: at most 4095 bytes.
@@ -189,8 +189,8 @@ class Buffer:
     def setxattr(self, path: str, attribute: str, value: bytes, flags: int = 0) -> None:
         """Set an extended attribute of a file or directory, as os.setxattr does.
 
-        It belongs to the file: renames and new content keep it. It comes to the store with the next
-        flush of the file's content.
+        It belongs to the file, so renames and new content keep it. It comes to the store with the next flush
+        of the file's content.
 
         Args:
             path: of the file or directory, which the user may write.
@@ -247,9 +247,9 @@ class Buffer:
         return got
 
     def recover(self, path: str) -> None:
-        """End the writing of a file by others: its content is their commits.
+        """End the writing of a file by others. Its content is their commits.
 
-        Their later operations fail, also those of writers that have not noticed yet or cannot be reached.
+        Their later operations fail, also those of writers that cannot be reached.
         """
         p = clean(path)
         try:
@@ -267,7 +267,7 @@ class Buffer:
     def begin(self, destination: str, *, key: str = "", lease: float = 0) -> Txn:
         """Begin a transaction, or return the one of the same key, in any state.
 
-        Unsupported if a daemon of the cluster is too old; Exists if the key is of another destination.
+        Unsupported if a daemon of the cluster is too old. Exists if the key is of another destination.
 
         Args:
             destination: the directory that the output goes to: made, with those above it, if it is
@@ -313,8 +313,8 @@ class Buffer:
     ) -> Progress:
         """Flush the dirty bytes of a file, or below a directory, and wait until they are on the store.
 
-        It fails unless all was saved: with Busy if names are held back by a keep pattern, or files
-        are open for writing.
+        It fails unless all was saved, with Busy if names are held back by a keep pattern, or files are open
+        for writing.
 
         Args:
             path: "" is the whole buffer.
@@ -332,8 +332,8 @@ class Buffer:
     ) -> Progress:
         """Drain a path, and also replace files of the store there that the buffer did not write.
 
-        Those are the ones that ``conflicts`` of a drain's report names. It concerns the contents that
-        are dirty now; later ones are compared again. The buffer's owner alone may.
+        Those are the ones that ``conflicts`` of a drain's report names. It concerns the contents that are
+        dirty now. Later ones are compared again. Only the buffer's owner may do it.
 
         Args:
             path: a file, or all below a directory; "" is the whole buffer.

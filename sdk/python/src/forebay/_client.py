@@ -69,8 +69,8 @@ class Server:
 class Client:
     """A connection to a daemon. When it breaks, operations connect again and continue where they were.
 
-    It may be used concurrently. After a fork the child has a session of its own, which begins with
-    its first operation; files that the parent has open for writing stay the parent's.
+    It may be used concurrently. After a fork the child has a session of its own, which begins with its first
+    operation. Files that the parent has open for writing stay the parent's.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Client:
             tls: files for TLS over TCP; None: FOREBAY_TLS_CA, FOREBAY_TLS_CERT, FOREBAY_TLS_KEY.
             name: the program's name, for the daemon's status and logs.
             retry_for: how long an operation tries to reach a daemon that does not answer, in seconds.
-            verify: whether reads of parts of an extent, in mapped memory and out of sequence, are
-                checked too: the whole extent is read for each then, once.
+            verify: whether reads of parts of an extent, in mapped memory and out of sequence, are checked
+                too. The whole extent is read for each then, once.
         """
         found = addresses(address)
         # Files that the environment names may be a daemon's, which another user need not read.
@@ -146,7 +146,7 @@ class Client:
 
     @property
     def token(self) -> Token | None:
-        """The token with which the client proves itself over TCP; None if it is not by one."""
+        """The token with which the client proves itself over TCP, or None without one."""
         return self._dialer.secrets.token
 
     @property
@@ -246,7 +246,7 @@ class Client:
         return sorted((Node.of(n) for n in got.nodes), key=lambda n: n.name)
 
     def status(self, buffer: str = "") -> Any:
-        """Return the daemon's status, as GET /status does: of one buffer, or of all."""
+        """Return the daemon's status, as GET /status does, of one buffer, or of all."""
         m = _wire.StatusRequest(buffer=buffer)
         return json.loads(self.ask(_wire.TYPE_STATUS, m, _wire.StatusReply).json)
 
@@ -285,7 +285,7 @@ class Client:
             yield _job(reply)
 
     def cancel_job(self, job: str) -> None:
-        """Cancel a job: waiting tasks are not done, and finished work stays."""
+        """Cancel a job. Waiting tasks are not done, and finished work stays."""
         self.ask(_wire.TYPE_JOB_CANCEL, _wire.JobRequest(id=job), _wire.Empty)
 
     def _about(self, op: str, buffer: str, typ: int, m: Message, reply: type[M]) -> M:
@@ -369,7 +369,7 @@ class Client:
         """Send a request and return the reply.
 
         If the connection breaks meanwhile, it sends the request again, unless that may have been
-        sent before and must not be carried out twice: then the error's outcome is unknown.
+        sent before and must not be carried out twice. Then the error's outcome is unknown.
         """
         if may_repeat(typ, m):
             return self.retry(lambda s: s.ask(typ, m, reply))

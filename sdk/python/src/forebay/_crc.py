@@ -1,8 +1,8 @@
 """CRC-64/NVME, the checksum of every extent, and CRC-32C, that of every frame.
 
 CRC-64/NVME is defined in the NVM Express NVM Command Set Specification (64b CRC), CRC-32C in
-RFC 3720. Where awscrt is installed the processor's instructions compute them; tables do otherwise,
-with a warning.
+RFC 3720. Where awscrt is installed the processor's instructions compute them. Otherwise tables do, with a
+warning.
 """
 
 from __future__ import annotations

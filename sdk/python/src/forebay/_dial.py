@@ -49,7 +49,7 @@ class TLSFiles:
 
 
 def addresses(asked: str | None) -> list[str]:
-    """Return the addresses to try: those asked for, else FOREBAY_SOCKET's, else the usual sockets."""
+    """Return the addresses to try: the given ones, else FOREBAY_SOCKET's, else the usual sockets."""
     given = asked or os.environ.get("FOREBAY_SOCKET", "")
     found = [f"unix://{a}" if a.startswith("/") else a for a in given.split(",") if a]
     if found:

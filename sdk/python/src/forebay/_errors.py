@@ -1,4 +1,4 @@
-"""Errors as Python programs expect them: each kind is a subclass of the builtin of the same meaning."""
+"""Errors in Python's form. Each kind is a subclass of the builtin of the same meaning."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Error(OSError):
         kind: the kind of the error.
         op: the user's name of the operation: "open", "sync", …
         path: the bb:// address, file or value that the operation was about.
-        node: the node where it failed; "" if that is not known.
+        node: the node where it failed; "" if that is unknown.
         reason: why.
-        remedy: the step that mends it; "" if none is known.
+        remedy: the step that mends it; "" if there is none.
         outcome_unknown: of a change that failed, whether it may have been carried out, or may be
             yet. A change that failed with another ``Error`` was not carried out, and never will be.
         report: of long work that has left something undone, the finished and unfinished parts; else None.

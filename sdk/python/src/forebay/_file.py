@@ -42,9 +42,9 @@ class File(io.RawIOBase):
     """A file of a buffer, open for reading or for writing.
 
     For reading (mode "rb") it holds the content committed when it was opened, until it is closed. For
-    writing, ``flush`` and ``close`` commit: others see nothing before, and then all of it. A
-    ``with`` block that ends with an exception, and a file that is dropped without being closed,
-    commit nothing more. In mode "r+b" the file is written in place, not read.
+    writing, ``flush`` and ``close`` commit. Nothing is visible to others before, and then all of it is. A
+    ``with`` block that ends with an exception, and a file that is dropped without being closed, commit
+    nothing more. In mode "r+b" the file is written in place, not read.
 
     Attributes:
         mode: as it was opened.
@@ -114,12 +114,12 @@ class File(io.RawIOBase):
         return self._writer is not None
 
     def seekable(self) -> bool:
-        """Report whether the position can be moved: always."""
+        """Report that the position can be moved."""
         self._check()
         return True
 
     def fileno(self) -> int:
-        """Raise Unsupported: there is no descriptor of the operating system."""
+        """Raise Unsupported, since there is no descriptor of the operating system."""
         raise Unsupported("fileno", self.name, "a file of a buffer has no file descriptor")
 
     def tell(self) -> int:
@@ -149,8 +149,8 @@ class File(io.RawIOBase):
     def pread_into(self, offset: int, buffer: Any, *, verify: bool = False) -> int:
         """Read into a buffer from an offset. The position stays. Return how many bytes.
 
-        With verify, the bytes are checked against the checksums that they were written with, also
-        where they are read out of sequence: ChecksumMismatch.
+        With verify, the bytes are checked against the checksums that they were written with, also where they
+        are read out of sequence. ChecksumMismatch if they differ.
         """
         reader = self._reading("read")
         view = memoryview(buffer)
@@ -180,14 +180,14 @@ class File(io.RawIOBase):
         return data
 
     def map(self, offset: int = 0, length: int | None = None, *, copy_on_write: bool = False) -> Mapping:
-        """Return a part of the file where it lies in memory, without a copy: see Mapping.
+        """Return a part of the file where it lies in memory, without a copy (Mapping).
 
         Args:
             offset: of the first byte.
             length: bytes, clipped to the file's size; None: up to the end.
-            copy_on_write: whether the views can be written to: written bytes are this process's own,
-                and the file stays unchanged. The memory is then locked, too, so that it stays unchanged
-                even if the daemon dies.
+            copy_on_write: whether the views can be written to. Written bytes are this process's own, and the
+                file stays unchanged. The memory is then locked, too, so that it stays unchanged even if the
+                daemon dies.
         """
         reader = self._reading("map")
         n = reader.entry.size if length is None else length
@@ -207,8 +207,8 @@ class File(io.RawIOBase):
         """Return n bytes of memory that become the file's, from the position on, which moves behind them.
 
         They are filled in place, without another copy, and are part of the file with the next write,
-        reserve, flush or close. The view must not be used after that. A file gets at most a share of
-        the daemon's memory in one piece: NoSpace if n is more than that.
+        reserve, flush or close. The view must not be used after that. A file gets at most a share of the
+        daemon's memory in one piece. NoSpace if n is more than that.
         """
         return self._reserve(n)
 
@@ -238,7 +238,7 @@ class File(io.RawIOBase):
         return size
 
     def flush(self) -> None:
-        """Commit the written bytes: others see them, and they survive this process and the daemon."""
+        """Commit the written bytes, which are then visible, and survive this process and the daemon."""
         if not self.closed and self._writer is not None and not self._writer.closed:
             self._writer.sync()
 

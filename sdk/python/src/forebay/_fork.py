@@ -1,7 +1,7 @@
 """The handling of objects that fork copied into a child process.
 
-The connection, the leases and the pins are the parent's. A child forgets them without a word to
-the daemon, with locks of its own, and begins a session of its own when it needs one.
+The connection, the leases and the pins are the parent's. A child drops them without a message to the daemon,
+with locks of its own, and begins a session of its own when it needs one.
 """
 
 from __future__ import annotations

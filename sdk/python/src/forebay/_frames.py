@@ -24,14 +24,14 @@ _READ_AHEAD = 64 << 10
 
 
 class MalformedFrame(Exception):
-    """The received bytes are not a frame: nothing after them on the connection can be trusted."""
+    """The received bytes are not a frame. Nothing after them on the connection is valid."""
 
 
 class Readable(Protocol):
     """A connection to read from."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Read some bytes into a buffer and return how many; 0 at the end."""
+        """Read some bytes into a buffer and return their number, 0 at the end."""
 
 
 def encode(typ: int, request: int, m: Message | None, data: int = 0) -> bytes:

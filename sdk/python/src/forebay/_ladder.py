@@ -114,7 +114,7 @@ class Ladder:
 
 @dataclass(frozen=True)
 class _Rung:
-    """A place of a file, and how it is opened there. The name "": where this node's daemon has it."""
+    """A place of a file, and how it is opened there. The name "" is this node's daemon."""
 
     name: str
     open: Callable[[], File]
@@ -143,7 +143,7 @@ class _StoreCopies:
         if info.codec:
             raise Unsupported("restore", address, f"files of the store are compressed by {info.codec}")
         if self._txn is None:
-            # Any destination will do: it is never touched. One that is not there would be made.
+            # Any destination will do, since it is never touched. One that is not there would be made.
             folder = path.rpartition("/")[0]
             if not self._buffer.stat(folder).is_directory:
                 raise NotDirectory("restore", self._buffer.address(folder))
@@ -218,7 +218,7 @@ class Parts:
     def read(self, name: str, decode: Callable[[bytes], T]) -> T:
         """Return the decoded content of a whole file, whose size and checksum are unknown.
 
-        NotFound if it is on no rung; Lost if none has it undamaged.
+        NotFound if it is on no rung. Lost if none has it undamaged.
         """
 
         def whole(f: File) -> T:

@@ -16,10 +16,10 @@ _MAX = 32 << 20
 
 _OVERHEAD = 8 << 10  # of a segment, for its header and the end of its records, and more than that
 
-#: The most bytes, records included, that a lease of the largest size asked for has room for.
+#: The most bytes, records included, that a lease of the largest requested size has room for.
 MOST = _MAX - _OVERHEAD
 
-#: The room below which a lease is returned rather than looked at again.
+#: The room below which a lease is returned rather than kept for more bytes.
 WORTH_KEEPING = 64 << 10
 
 #: Leases up to so many bytes are kept for a while when nothing is written.
@@ -29,7 +29,7 @@ _MAX_IDLE = 8
 
 _ALIGN = 64
 
-#: The cost of one commit's record, besides its extents: see RecordCost in internal/wire.
+#: The cost of one commit's record, besides its extents (RecordCost in internal/wire).
 _RECORD = 64
 _RECORD_ITEM = 32
 
@@ -48,7 +48,7 @@ class Memory:
         self.pos = pos
         self.floor = floor
         self.extents = 0  # that wait for a commit
-        self.kept = False  # for bytes that are part of no file yet: a file that is closed leaves it alone
+        self.kept = False  # for bytes that are part of no file yet, which a file that is closed leaves alone
 
     def cost(self, extents: int) -> int:
         """Return the cost of a commit's record in the memory."""
@@ -70,8 +70,8 @@ class Memory:
 class Lease(Memory):
     """A segment that this client may fill.
 
-    Its memory is locked in the region's file until it is released, even after the end of the
-    session and the daemon: it goes to nobody else meanwhile.
+    Its memory is locked in the region's file until it is released, even after the end of the session and the
+    daemon, so that no other process gets it meanwhile.
     """
 
     def __init__(self, session: Session, m: _wire.Lease, tier: int, region: Region) -> None:
@@ -130,7 +130,7 @@ def _give_back(session: Session, lease: int) -> None:
 
 
 def grown(need: int, written: int) -> int:
-    """Return the bytes that a lease should have room for: leases grow with use.
+    """Return the bytes that a lease should have room for. Leases grow with use.
 
     Args:
         need: bytes that it must have room for.
@@ -242,7 +242,7 @@ class Leases:
             return None
         try:
             lease = self._granted(asked)
-        except Error:  # it may be out of date: the next request has the answer
+        except Error:  # it may be out of date, and the next request has the answer
             return None
         if lease.room(True) < need:
             self.put(lease)

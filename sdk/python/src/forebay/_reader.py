@@ -35,8 +35,8 @@ class Mapping:
     daemon breaks, the views' bytes are only certain after verify().
 
     Attributes:
-        views: memoryviews, in order: neighbours in memory are one view. They are read-only unless
-            they were asked for as copies on write.
+        views: memoryviews, in order: neighbours in memory are one view. They are read-only unless they were
+            requested as copies on write.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Mapping:
 
     @property
     def view(self) -> memoryview:
-        """All of it as one memoryview; BufferError if it does not lie in one piece."""
+        """All of it as one memoryview. BufferError if it does not lie in one piece."""
         if len(self.views) > 1:
             raise BufferError(
                 f"{self._address}: the range lies in {len(self.views)} pieces: use views, or read it"
@@ -94,7 +94,7 @@ class Reader:
         self._session: Session | None = None
         self._handle: Handle | None = None
         self._windows: list[Window] = []  # oldest first
-        self._last = 0  # end of the last read: a read from there is sequential
+        self._last = 0  # end of the last read, from which a read is sequential
         self._closed = False
         self._new_locks()
         _fork.register(self)
@@ -104,7 +104,7 @@ class Reader:
             raise e._about("open", self.address) from e
 
     def _new_locks(self) -> None:
-        self._fetching = threading.RLock()  # held while the daemon is asked
+        self._fetching = threading.RLock()  # held during a request to the daemon
         self._lock = threading.Lock()  # guards the windows, the session and the handle
 
     def _after_fork(self) -> None:
@@ -190,7 +190,7 @@ class Reader:
                 k = 0
             if w.holds():
                 n += k
-            else:  # the pin was void: the copied bytes may be anything
+            else:  # the pin was void, and the copied bytes may be anything
                 w.session.fail("the daemon closed it")
         return n
 
@@ -345,7 +345,7 @@ def _views(runs: list[_Run]) -> Iterator[memoryview]:
 def _own_views(runs: list[_Run]) -> Iterator[memoryview]:
     """Yield views of runs whose pages become this process's own when it writes to them.
 
-    The memory is locked besides: it stays as it is also when the daemon dies, and with it the pins.
+    The memory is locked besides, so that it stays as it is also when the daemon dies, and with it the pins.
     """
     held: dict[int, Held] = {}
     for region in {r.region for r in runs if r.region is not None}:

@@ -26,8 +26,8 @@ _FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 class Region:
     """One region file. Its memory stays mapped while something uses this object.
 
-    Memory that is read is mapped for reading alone: a program that ignores that a view is read-only ends
-    with a fault, and does not change the file of another one.
+    Memory that is read is mapped for reading alone. A program that ignores that a view is read-only ends with
+    a fault, and does not change the file of another one.
     """
 
     def __init__(self, m: _wire.Region) -> None:
@@ -51,7 +51,7 @@ class Region:
             raise
         self._writable: mmap.mmap | None = None
         self._populated = bytearray()
-        self._locks = -1  # a descriptor of its own, that a child closes: see lock
+        self._locks = -1  # a descriptor of its own, that a child closes (lock)
         _fork.register(self)
 
     def _after_fork(self) -> None:
@@ -68,8 +68,8 @@ class Region:
     def private(self, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) such that a page that is written to becomes the caller's own copy.
 
-        Each call maps them anew: writes through one are not visible through another, nor
-        to a process that maps the memory when other bytes lie there.
+        Each call maps them anew. Writes through one are not visible through another, nor to a process that
+        maps the memory when other bytes lie there.
         """
         first = begin - begin % mmap.ALLOCATIONGRANULARITY
         flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
@@ -90,7 +90,7 @@ class Region:
     def _populate(self, m: mmap.mmap, first: int, end: int) -> None:
         """Enter the pages of units [first, end) into this process's page table, unless that was done.
 
-        The pages are there: it is one call instead of one fault for each. Where the kernel does not
+        The pages are there, so it is one call instead of one fault for each. Where the kernel does not
         support that, faults do it.
         """
         while first < end:
@@ -144,7 +144,7 @@ class Region:
         return True
 
     def unlock(self, offset: int, n: int) -> None:
-        """Take the mark away. In a child it does nothing: the mark is the parent's."""
+        """Take the mark away. In a child it does nothing, since the mark is the parent's."""
         if self._locks >= 0:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(
@@ -169,7 +169,7 @@ class Region:
 class Held:
     """Locks on a region's file, of a descriptor of their own, which goes with the object.
 
-    A child of fork shares them: the memory stays as it is until both have released it.
+    A child of fork shares them. The memory stays as it is until both have released it.
     """
 
     fd = -1
@@ -192,7 +192,7 @@ class Atlas:
         self._regions: dict[int, Region] = {}
 
     def after_fork(self) -> None:
-        """Begin anew in a child: pages that the parent wrote to are shared with it all the same."""
+        """Begin anew in a child. Pages that the parent wrote to are shared with it all the same."""
         self._lock = threading.Lock()
         self._regions = {}
 
@@ -208,7 +208,7 @@ class Atlas:
             return r
 
     def sweep(self) -> None:
-        """Forget regions whose files are gone: their pages stay in memory while they are mapped."""
+        """Drop regions whose files are gone, since their pages stay in memory while they are mapped."""
         with self._lock:
             self._sweep()
 

@@ -24,7 +24,7 @@ READING = frozenset({
     w.TYPE_NODE_LOSS, w.TYPE_JOBS, w.TYPE_JOB, w.TYPE_LIFETIMES, w.TYPE_TXN_GET, w.TYPE_TXN_LIST,
 })  # fmt: skip
 
-#: Requests that name their subject by an id or a key: a repetition has the same result.
+#: Requests that name their subject by an id or a key, so that a repetition has the same result.
 KEYED = frozenset({
     w.TYPE_DRAIN, w.TYPE_STAGE_IN, w.TYPE_STAGE_OUT, w.TYPE_NODE_DRAIN, w.TYPE_TOKEN,
     w.TYPE_BUFFER_REBUILD, w.TYPE_JOB_CANCEL,
@@ -56,7 +56,7 @@ def may_repeat(typ: int, m: Message) -> bool:
 def may_be_done(typ: int, outcome: int, kind: int) -> bool:
     """Report whether a request may have been carried out whose answer is an error.
 
-    Where the answer does not say so, as those of older daemons, the kind does: most kinds are refusals.
+    Where the answer has no such mark, as those of older daemons, the kind decides. Most kinds are refusals.
     """
     if outcome == _NOT_DONE:
         return False
@@ -66,7 +66,7 @@ def may_be_done(typ: int, outcome: int, kind: int) -> bool:
     return doubtful and (typ in ONCE or typ in RESUMED)
 
 
-#: The versions of the control protocol that this package supports: see internal/wire/version.go.
+#: The versions of the control protocol that this package supports (internal/wire/version.go).
 MIN_VERSION = 1
 MAX_VERSION = 2
 

@@ -1,7 +1,7 @@
-"""Work of one thread that another thread can end: see forebay.aio.
+"""Work of one thread that another thread can end (forebay.aio).
 
 A thread that works in a scope registers its wait. Cancelling the scope ends that wait with
-Cancelled, and every later one, except those by which the work releases its resources: they are shielded.
+Cancelled, and every later one, except those by which the work releases its resources, which are shielded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check() -> None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep, but not longer than until this thread's scope is cancelled: then raise Cancelled."""
+    """Sleep, but not longer than until this thread's scope is cancelled. Then raise Cancelled."""
     scope = _current()
     if scope is None:
         threading.Event().wait(seconds)
@@ -85,7 +85,7 @@ def waiting(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let a block wait although the scope is cancelled: it releases the work's resources."""
+    """Let a block wait although the scope is cancelled, since it releases the work's resources."""
     scope = _current()
     _local.scope = None
     try:

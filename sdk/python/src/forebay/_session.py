@@ -1,6 +1,6 @@
 """One connection to a daemon, with many requests in flight.
 
-There is no thread behind it: one of the callers that wait for replies reads them for all.
+There is no thread behind it. One of the callers that wait for replies reads them for all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ M = TypeVar("M", bound=Message)
 #: Part of the daemon's bound that is reserved for cleanup: cancellations, unpinning.
 _SPARE = 64
 
-#: How long an interrupted caller waits for the end of its request, in seconds.
+#: The time that an interrupted caller waits for the end of its request, in seconds.
 _CANCEL_WAIT = 5.0
 
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
@@ -88,7 +88,7 @@ class Session:
         self._new_locks()
         self._calls = {}
         self._garbage = deque()
-        self._conn.close()  # of this process's copy: the parent's stays open
+        self._conn.close()  # of this process's copy; the parent's stays open
 
     def next_handle(self) -> int:
         """Return a handle that was not used in the session."""
@@ -141,7 +141,7 @@ class Session:
     def give_up(self, typ: int, m: Message) -> None:
         """Send a request that releases a pin, or a handle.
 
-        It may be called anywhere, by a finalizer also: it never waits for a lock.
+        It may be called anywhere, by a finalizer also, since it never waits for a lock.
         """
         self._garbage.append((typ, m))
         self._collect()
@@ -250,7 +250,7 @@ class Session:
         try:
             p.register(self._conn, select.POLLIN)
         except (OSError, ValueError):
-            return True  # it was closed: reading raises the error
+            return True  # it was closed, and reading raises the error
         return bool(p.poll(None if timeout is None else timeout * 1000))
 
     def _read(self) -> None:
@@ -299,7 +299,7 @@ class Session:
             late(c)
 
     def fail(self, why: BaseException | str) -> None:
-        """End the session: every call in flight fails, and so does every later one."""
+        """End the session. Every call in flight fails, and so does every later one."""
         with self._lock:
             self.broken = self.broken or why
             calls = list(self._calls.values())
@@ -326,7 +326,7 @@ class Session:
         self.give_up(_wire.TYPE_CLOSE, _wire.Close(handle=handle))
 
     def follow(self, typ: int, m: Message, reply: type[M], data: Any = None) -> Iterator[tuple[M, bytes]]:
-        """Send a request on a session that nobody else uses, and yield its replies and their data."""
+        """Send a request on a session without other users, and yield its replies and their data."""
         try:
             check_version(self.welcome.version, self.welcome.server, typ, m)
             request = next(self._ids)

@@ -1,4 +1,4 @@
-"""Memory of a buffer that is filled before it is known which file it becomes part of."""
+"""Memory of a buffer that is filled before its file is chosen."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def whole(sizes: Iterable[int], most: int = MOST) -> int:
 class Staging:
     """Takes pieces of leased segments of one buffer. One thread may use it. Close ends the use.
 
-    The lease of the next piece is requested while the present piece is filled, if the sizes of the
-    pieces are given: it is never larger than their sum.
+    The lease of the next piece is requested while the present piece is filled, if the sizes of the pieces are
+    given. It is never larger than their sum.
     """
 
     def __init__(self, client: Client, buffer: str, sizes: Iterable[int] = ()) -> None:
@@ -138,7 +138,7 @@ class Staging:
             asked.give_back()
 
     def take(self, n: int, *, part: bool = False) -> Piece | None:
-        """Return n bytes of memory, to be filled; None if bytes travel in messages.
+        """Return n bytes of memory, to be filled, or None if bytes travel in messages.
 
         With part it may be fewer, a multiple of 64. NoSpace if n bytes are more than the daemon
         grants in one piece.
@@ -169,7 +169,7 @@ class Staging:
         def lease(s: Session) -> None:
             asked, self._asked = self._asked, None
             if s.maps:
-                # Which file it will be part of is not known, so the bytes belong into memory.
+                # Its file is not chosen yet, so the bytes belong into memory.
                 got = self._client.leases(self._buffer).take(s, 0, need, size, asked)
                 self._segment = _Segment(got)
 
@@ -201,7 +201,7 @@ class Staging:
                 lease.session, 0, need, self._size(rest, pieces)
             )
         except (Broken, Error):
-            pass  # the next piece is asked for again
+            pass  # the next piece is requested again
 
     def take_all(self, n: int) -> list[Piece]:
         """Return pieces that have n bytes together, or none if bytes travel in messages."""

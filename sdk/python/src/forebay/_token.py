@@ -31,7 +31,7 @@ _CLAIMS = struct.Struct("<BIIqq16s")  # internal/wire/token.go draws it
 class Token:
     """Lets a client that comes over TCP into one buffer, as the buffer's owner, until it expires.
 
-    Anybody with it can use it: keep it as secret as a key.
+    Every holder can use it, so keep it as secret as a key.
 
     Attributes:
         claims: its content, which a client sends.
@@ -150,7 +150,7 @@ class Exchange:
     daemon: bytes
 
     def _proof(self, key: bytes, role: str, hello: _wire.Hello | None) -> bytes:
-        """HMAC-SHA-256 (RFC 2104) over fields, each preceded by its length: see Prove in forebay.proto."""
+        """HMAC-SHA-256 (RFC 2104) over fields, each preceded by its length (Prove in forebay.proto)."""
         fields = [f"forebay session 2 {role}".encode(), self.client, self.daemon, b""]
         if hello is not None:
             who = struct.pack(

@@ -1,4 +1,4 @@
-"""Transactions: the output of many tasks becomes part of one directory in one step."""
+"""Transactions, by which the output of many tasks becomes part of one directory in one step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Txn:
-    """Readers see all of a transaction's output or nothing.
+    """Readers get all of a transaction's output or nothing.
 
     Any process may hold one for the same transaction (``Buffer.txn``). It may be used concurrently
     and needs no closing. Every operation may be repeated.
@@ -58,14 +58,14 @@ class Txn:
         return TxnInfo.of(self._ask(op, "", typ, m, _wire.Txn))
 
     def info(self) -> TxnInfo:
-        """Return how the transaction is now. NotFound: a day has passed since it was over."""
+        """Return the present state of the transaction. NotFound: a day has passed since it was over."""
         return self._info("transaction", _wire.TYPE_TXN_GET)
 
     def adopt(self, task: str, attempt: str) -> str:
         """Make the closed files of an attempt the output of its task. Return the winner.
 
-        The first attempt wins; files of slower ones are removed. Cancelled if the
-        transaction was aborted; Busy if it is being committed, or was, without this task.
+        The first attempt wins. Files of slower ones are removed. Cancelled if the transaction was aborted.
+        Busy if it is being committed, or was, without this task.
         """
         m = _wire.TxnAdopt(buffer=self._buffer, id=self.id, task=task, attempt=attempt)
         return self._ask("adopt", f", task {task}", _wire.TYPE_TXN_ADOPT, m, _wire.TxnAdopted).winner
@@ -73,7 +73,7 @@ class Txn:
     def commit(self, replace: Sequence[str] = (), *, wait: bool = False) -> TxnInfo:
         """Make all adopted output part of the destination in one step, regardless of earlier calls.
 
-        Cancelled if the transaction was aborted; NotFound if the destination was removed.
+        Cancelled if the transaction was aborted. NotFound if the destination was removed.
 
         Args:
             replace: directories, relative to the destination ("." for itself), whose content goes

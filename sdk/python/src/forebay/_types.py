@@ -37,7 +37,7 @@ def _enum(cls: type[IntEnum], n: int) -> Any:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file, directory or symbolic link of a buffer, as it was when it was asked for.
+    """One file, directory or symbolic link of a buffer, as it was when it was requested.
 
     Attributes:
         path: in the buffer, without slashes at its ends: "" is the root.
@@ -288,7 +288,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far long work is: a drain, a stage-in or a stage-out.
+    """The progress of long work: a drain, a stage-in or a stage-out.
 
     Attributes:
         files_skipped: there already, and equal.
@@ -384,7 +384,7 @@ class TxnState(Enum):
 
 @dataclass(frozen=True)
 class TxnInfo:
-    """How a transaction is.
+    """The state of a transaction.
 
     Attributes:
         destination: the directory that the output goes to, as it was when the transaction began.

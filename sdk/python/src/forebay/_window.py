@@ -76,7 +76,7 @@ class Part:
 class Handle:
     """A handle of a file that is open for reading, which is closed when nothing uses it any more.
 
-    Closing it releases its pins: each window uses it.
+    Closing it releases its pins. Each window uses it.
     """
 
     def __init__(self, session: Session, handle: int) -> None:
@@ -124,7 +124,7 @@ class Window:
         return self._regions[region]
 
     def holds(self) -> bool:
-        """Report whether its bytes are still pinned: a pin of a broken session is void."""
+        """Report whether its bytes are still pinned. A pin of a broken session is void."""
         return not self.pinned or self.session.alive()
 
 

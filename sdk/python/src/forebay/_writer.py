@@ -50,7 +50,7 @@ class _Extent:
 
 @dataclass(frozen=True)
 class OpenFlags:
-    """How a file is opened for writing.
+    """The options of a file that is opened for writing.
 
     Attributes:
         create: make the file if it is missing.
@@ -244,8 +244,8 @@ class Writer:
     def _may_send_again(self, file: int, generation: int, base: int) -> bool:
         """Report whether a commit that was not answered may be sent again to the file opened now.
 
-        That is the generation that it was sent to, whose owner carries it out once, or a file that
-        nobody has committed to since it was first opened.
+        That is the generation that it was sent to, whose owner carries it out once, or a file without a
+        commit by others since it was first opened.
         """
         if self._base == 0 and base == 0:
             return True
@@ -313,7 +313,7 @@ class Writer:
                     self._landed = True
                     self._await_flush()
                     return
-        # A new generation, on top of the closed one: pending bytes go to the same places.
+        # A new generation, on top of the closed one. Pending bytes go to the same places.
         self._goes_on = self._file
         self._file = self._generation = 0
         self._acknowledged = False
@@ -359,8 +359,7 @@ class Writer:
     def _move(self) -> None:
         """Write everything pending to other memory.
 
-        If the connection breaks meanwhile, nothing is lost: bytes written again by then are
-        put aside, too.
+        If the connection breaks meanwhile, nothing is lost. Bytes written again by then are put aside, too.
         """
         aside = self._pending
         self._asides.append(aside)
@@ -396,7 +395,7 @@ class Writer:
                 _drop(m)
 
     def _copy_out(self, extents: list[_Extent]) -> list[Bytes]:
-        """Return checked copies of extents of a memory: bytes in a void lease may change."""
+        """Return checked copies of extents of a memory, since bytes in a void lease may change."""
         copies = []
         for e in extents:
             data = e.bytes.copy()
@@ -537,7 +536,7 @@ class Writer:
         try:
             self._asked = self._leases.ask(s, self._tier, need, grown(need, max(self._written, rest)))
         except (Broken, Error):
-            pass  # it is asked for again when it is needed
+            pass  # it is requested again when it is needed
 
     def _give_back_asked(self) -> None:
         asked, self._asked = self._asked, None
@@ -693,7 +692,7 @@ class Writer:
             if not self._may_be_written():
                 self._move()
             raise
-        except BaseException:  # interrupted: the commit may have been carried out
+        except BaseException:  # interrupted, and the commit may have been carried out
             self._may_be_written()
             raise
         self._file, self._generation = reply.file, reply.generation
@@ -730,7 +729,7 @@ class Writer:
         self._sent = -1  # the next commit is another one
 
     def sync(self) -> None:
-        """Commit the written bytes: they are visible to others, and survive this process and the daemon.
+        """Commit the written bytes, which are then visible, and survive this process and the daemon.
 
         When it fails it may be called again.
         """
@@ -801,14 +800,14 @@ class Writer:
         if not abort or not self._session.alive():
             rest()
             return
-        # Leases go back after the abort is through: a commit may be ahead of it.
+        # Leases go back after the abort is through, since a commit may be ahead of it.
         leave = _wire.Commit(handle=self._handle, close=True, abort=True)
         s = self._session
         try:
             call = s.start(_wire.TYPE_COMMIT, leave, _wire.Committed)
             s.wait(call)
         except (Broken, Error):
-            pass  # the session broke: its grants are void
+            pass  # the session broke, so its grants are void
         rest()
 
 

@@ -8,12 +8,12 @@
             await f.write(array)
         data = await buffer.read_bytes("step-10/weights")
 
-Each operation runs on a thread of the client: copies and checksums release the interpreter's lock, and
-many requests share one connection, but a program that has ten thousand operations under way has as many
-threads waiting in turn as the client was made with.
+Each operation runs on a thread of the client. Copies and checksums release the interpreter's lock, and many
+requests share one connection, but a program that has ten thousand operations under way has as many threads
+waiting in turn as the client was made with.
 
 A task that is cancelled makes the daemon end the request that it waits for, and ends when the thread has
-released its resources: leases are given back, pins given up, a file that was being written is aborted. Bytes
+released its resources. Leases are given back, pins given up, a file that was being written is aborted. Bytes
 that are not committed by then are not committed later.
 """
 
@@ -112,7 +112,7 @@ class _Threads:
             raise
 
     async def finish(self, work: Callable[[], object]) -> None:
-        """Run a cleanup: it runs to its end, also when the task is cancelled."""
+        """Run a cleanup to its end, also when the task is cancelled."""
 
         def step() -> None:
             with shielded():
@@ -127,11 +127,10 @@ class _Threads:
 
 
 class File:
-    """A file of a buffer. Operations are carried out one after the other: to read it twice at the same
-    time, open it twice.
+    """A file of a buffer. Operations are carried out in turn. For two reads at once, open it twice.
 
-    A write, flush or close that is cancelled aborts the file: a part of it may have been
-    done, and the rest of the program must not commit it.
+    A write, flush or close that is cancelled aborts the file, since a part of it may have been done, and the
+    rest of the program must not commit it.
     """
 
     def __init__(self, threads: _Threads, file: _file.File) -> None:
@@ -191,7 +190,7 @@ class File:
         return await self._read(lambda: self._file.pread_into(offset, buffer, verify=verify))
 
     async def map(self, offset: int = 0, length: int | None = None) -> Mapping:
-        """Return a part of the file where it lies in memory, without a copy: see forebay.Mapping."""
+        """Return a part of the file where it lies in memory, without a copy (forebay.Mapping)."""
         return await self._read(lambda: self._file.map(offset, length))
 
     async def write(self, data: Any, /) -> int:
@@ -203,7 +202,7 @@ class File:
         return await self._write(lambda: self._file.pwrite(data, offset))
 
     async def reserve(self, n: int) -> memoryview:
-        """Return n bytes of memory that become the file's: see forebay.File.reserve."""
+        """Return n bytes of memory that become the file's (forebay.File.reserve)."""
         return await self._write(lambda: self._file.reserve(n))
 
     async def flush(self) -> None:
@@ -250,7 +249,7 @@ class Buffer:
         return self.sync.address(path)
 
     def open(self, path: str, mode: str = "rb", *, permissions: int = 0o644) -> _Opening[File]:
-        """Open a file, with ``await`` or ``async with``: see forebay.Buffer.open."""
+        """Open a file, with ``await`` or ``async with`` (forebay.Buffer.open)."""
 
         async def make() -> File:
             file = await self._threads.run(
@@ -293,7 +292,7 @@ class Buffer:
         await self._threads.run(lambda: self.sync.symlink(target, path))
 
     async def setxattr(self, path: str, attribute: str, value: bytes, flags: int = 0) -> None:
-        """Set an extended attribute of a file or directory: see forebay.Buffer.setxattr."""
+        """Set an extended attribute of a file or directory (forebay.Buffer.setxattr)."""
         await self._threads.run(lambda: self.sync.setxattr(path, attribute, value, flags))
 
     async def removexattr(self, path: str, attribute: str) -> None:
@@ -325,9 +324,9 @@ class Buffer:
         await self._threads.run(lambda: self.sync.rmtree(path))
 
     async def drain(self, path: str = "", *, timeout: float = 0) -> Progress:
-        """Flush dirty bytes and wait until they are on the store: see forebay.Buffer.drain.
+        """Flush dirty bytes and wait until they are on the store (forebay.Buffer.drain).
 
-        Cancelled, it ends the waiting: begun work may continue.
+        Cancelled, it ends the waiting. Begun work may continue.
         """
         return await self._threads.run(lambda: self.sync.drain(path, timeout=timeout))
 
@@ -350,12 +349,12 @@ class Client:
     async def run(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Run a function of the package on a thread of the client: ``run(checkpoint.save, buffer.sync, …)``.
 
-        If the task is cancelled, so is the function's wait: it raises Cancelled there.
+        If the task is cancelled, the function's wait raises Cancelled.
         """
         return await self._threads.run(lambda: work(*args, **options))
 
     async def events(self, buffer: str = "") -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of a buffer ("": of all): see forebay.Client.events."""
+        """Yield the events of a buffer ("": of all), as forebay.Client.events."""
         events: Iterator[dict[str, Any]] = self.sync.events(buffer)
         try:
             while True:
@@ -368,7 +367,7 @@ class Client:
             await self._threads.finish(close)
 
     async def close(self) -> None:
-        """End the session: see forebay.Client.close. It runs to its end."""
+        """End the session (forebay.Client.close). It runs to its end."""
         try:
             await self._threads.finish(self.sync.close)
         finally:

@@ -1,7 +1,7 @@
 """Checkpoints: directories that are there whole or not at all, and are found, thinned out and restored.
 
-It needs numpy alone; forebay.torch lays PyTorch's distributed checkpoints on it. A checkpoint is a
-directory whose name ends with its number::
+It needs numpy alone. forebay.torch lays PyTorch's distributed checkpoints on it. A checkpoint is a directory
+whose name ends with its number::
 
     RUN/step-10/checkpoint.json     the index: {"checksum": CRC-64/NVME of the rest, "index": {…}}
     RUN/step-10/part-0              the part of one rank: items, each at a multiple of 64 bytes
@@ -80,7 +80,7 @@ _PADDING = bytes(_ALIGN)
 
 @dataclass(frozen=True)
 class Place:
-    """Where the bytes of an item lie: length bytes of a part, from an offset on."""
+    """The place of an item's bytes: length bytes of a part, from an offset on."""
 
     part: str
     offset: int
@@ -132,7 +132,7 @@ class Index:
     note: Any = None
 
     def part(self, name: str) -> PartInfo:
-        """Return the part of a name: NotFound if there is none."""
+        """Return the part of a name. NotFound if there is none."""
         for p in self.parts:
             if p.name == name:
                 return p
@@ -152,7 +152,7 @@ class Index:
 
     @classmethod
     def decode(cls, data: bytes, address: str = "") -> Index:
-        """Return the index that a file holds: Invalid if it does not hold one as it was written."""
+        """Return the index that a file holds. Invalid if it does not hold one as it was written."""
         try:
             outer = json.loads(data)
             inner = outer["index"]
@@ -199,8 +199,8 @@ class Saved:
 
         The first use begins to wait, on a thread of its own. A checkpoint that is removed meanwhile
         (``keep``) has nothing left to save, and is done, too. Where a flush rule of the buffer keeps the
-        checkpoint in memory, the wait has it flushed all the same; one that a newer checkpoint has
-        superseded never is: Cancelled.
+        checkpoint in memory, the wait flushes it all the same. One that a newer checkpoint has superseded
+        never is, and fails with Cancelled.
         """
         done: Future[Progress] = Future()
         done.set_running_or_notify_cancel()
@@ -310,7 +310,7 @@ class Part:
 class Saving:
     """A checkpoint that is being written, by many processes at the same time.
 
-    One of them begins it and commits it; the others join it by its transaction's id. It may be used
+    One of them begins it and commits it. The others join it by its transaction's id. It may be used
     concurrently.
 
     Attributes:
@@ -333,7 +333,7 @@ class Saving:
         Args:
             buffer: where it goes.
             path: of its directory.
-            lease: for how many seconds written parts stay when nobody writes or commits any more.
+            lease: for how many seconds written parts stay when no process writes or commits any more.
         """
         return cls(buffer, path, buffer.begin(path, lease=lease), lease)
 
@@ -409,7 +409,7 @@ class Found:
 
 
 def step_of(name: str) -> int | None:
-    """Return the number at the end of a directory's name; None if it does not end with one."""
+    """Return the number at the end of a directory's name, or None if it does not end with one."""
     m = _NUMBERED.fullmatch(name)
     return int(m[1]) if m else None
 
@@ -426,7 +426,7 @@ def _numbered(buffer: Buffer, path: str) -> list[Entry]:
 def read_index(buffer: Buffer, path: str) -> Index:
     """Return the index of the checkpoint that lies in a directory.
 
-    NotFound if there is none; ChecksumMismatch or Invalid if it was damaged.
+    NotFound if there is none. ChecksumMismatch or Invalid if it was damaged.
     """
     p = f"{clean(path)}/{INDEX}"
     with buffer.open(p) as f:
@@ -485,9 +485,9 @@ def _durable(state: str) -> bool:
 
 
 def latest(buffer: Buffer, path: str, *, state: str = "resident") -> Found | None:
-    """Return the newest checkpoint of a directory that is whole; None if there is none.
+    """Return the newest checkpoint of a directory that is whole, or None if there is none.
 
-    Its bytes are not read: ``restore`` does, and continues with the one before if they are damaged.
+    Its bytes are not read. ``restore`` does that, and continues with the one before if they are damaged.
 
     Args:
         buffer: where it lies.
@@ -550,8 +550,7 @@ def keep(buffer: Buffer, path: str, *, last: int = 3, every: int = 0, state: str
 class Opened:
     """A checkpoint that is being read. Every byte that it returns was checked.
 
-    Bytes that a rung lacks, or has damaged, are read from the next one: see Ladder. It may be used
-    concurrently.
+    Bytes that a rung lacks, or has damaged, are read from the next one (Ladder). It may be used concurrently.
 
     Attributes:
         path: of the directory.
@@ -560,7 +559,7 @@ class Opened:
     """
 
     def __init__(self, ladder: Ladder, path: str, record: Record | None = None) -> None:
-        """Read the index. NotFound if no rung has one; another error has the reasons, as the record."""
+        """Read the index. NotFound if no rung has one. Another error has the reasons, as the record."""
         self.path = clean(path)
         self.record = record if record is not None else Record()
         self._parts = ladder.parts(self.path, self.record)
@@ -616,9 +615,9 @@ def restore(
 ) -> tuple[Any, Record]:
     """Read the newest checkpoint of a directory that can be read, and return it as it was read.
 
-    The ladder is climbed down for each part on its own; where it ends, the checkpoint before is read
-    from the beginning. NotFound if there is no checkpoint at all; Lost if none can be read. Either
-    error's text is the record's.
+    The ladder is climbed down for each part on its own. Where it ends, the checkpoint before is read from the
+    beginning. NotFound if there is no checkpoint at all. Lost if none can be read. Either error's text is the
+    record's.
 
     Args:
         ladder: where bytes are read from; a buffer is its own memory, and its store.

@@ -46,7 +46,7 @@ class ReadFile(io.BufferedReader):
         self.size = raw.size
 
     def map(self, offset: int = 0, length: int | None = None) -> Any:
-        """Return a part of the file where it lies in memory: see forebay.File.map."""
+        """Return a part of the file where it lies in memory (forebay.File.map)."""
         return self.raw.map(offset, length)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def _reopen(fs: ForebayFileSystem, path: str, position: int) -> ReadFile:
 
 
 class WriteFile(io.BufferedWriter):
-    """A file that is open for writing. flush() commits: the written bytes are visible, and safe.
+    """A file that is open for writing. flush() commits, after which the written bytes are visible, and safe.
 
     A ``with`` block that ends with an exception, and a file that is dropped, commit nothing more.
 
@@ -128,7 +128,7 @@ class WriteFile(io.BufferedWriter):
 
 
 class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The buffers of a daemon as one file system: their names are the first part of each path.
+    """The buffers of a daemon as one file system. Their names are the first part of each path.
 
     It pickles as its options, without a connection, and is safe after a fork.
     """
@@ -138,7 +138,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
     cachable = True
 
     def __init__(self, *args: Any, auto_mkdir: bool = True, **options: Any) -> None:
-        """Do no I/O: the first operation connects.
+        """Do no I/O. The first operation connects.
 
         Args:
             args: for fsspec.
@@ -196,7 +196,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def info(self, path: Any, **_: Any) -> dict[str, Any]:
         """Describe a file or directory: name, size, type, mode, mtime, uid, gid and state.
 
-        A symbolic link has the type "link", and its target as destination: it is not followed.
+        A symbolic link has the type "link", and its target as destination. It is not followed.
         """
         if not self._strip_protocol(path):
             return {"name": "", "size": 0, "type": "directory"}
@@ -228,7 +228,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def created(self, path: Any) -> datetime:
-        """Return when a file was changed last: that is all that is known."""
+        """Return when a file was changed last, since no other time is kept."""
         return self.modified(path)
 
     def modified(self, path: Any) -> datetime:
@@ -246,7 +246,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return str(self.checksum(path))
 
     def mkdir(self, path: Any, create_parents: bool = True, **_: Any) -> None:
-        """Make a directory: FileExistsError if there is one."""
+        """Make a directory. FileExistsError if there is one."""
         buffer, rest = self._split(path, "mkdir")
         handle = self.client.buffer(buffer)
         parent = rest.rpartition("/")[0]
@@ -305,10 +305,10 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         **options: Any,
     ) -> None:
-        """Move a file or a directory: of any size, in one step, within a buffer.
+        """Move a file or a directory, of any size, in one step, within a buffer.
 
-        An entry at the target is replaced; a file that is moved to a directory goes into it. Lists,
-        patterns, and moves to another buffer copy and then remove.
+        An entry at the target is replaced. A file that is moved to a directory goes into it. Lists, patterns,
+        and moves to another buffer copy and then remove.
         """
         plain = not isinstance(path1, list | tuple) and not isinstance(path2, list | tuple)
         if not plain or maxdepth is not None or any(c in str(path1) for c in "*?["):

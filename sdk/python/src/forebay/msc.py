@@ -10,7 +10,7 @@ A profile of its configuration names a bundle of providers, since it takes no ot
 
 ``msc.open("msc://ckpt/step-1/part-0", "wb")`` writes bb://ckpt/run1/step-1/part-0 then. An object is there
 whole, in one commit, or not at all. Buffers have no attributes of objects and no signed URLs, and neither
-makes nor follows symbolic links here: requests for one of these fail.
+makes nor follows symbolic links here. Requests for one of these fail.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ class ForebayProviderBundle(ProviderBundle):  # type: ignore[misc]
 
     @property
     def credentials_provider(self) -> CredentialsProvider | None:
-        """None: forebay.Client's options have tokens and keys."""
+        """None, since forebay.Client's options have tokens and keys."""
         return None
 
     @property
     def metadata_provider(self) -> MetadataProvider | None:
-        """None: buffers describe their files."""
+        """None, since buffers describe their files."""
         return None
 
     @property
     def replicas(self) -> list[Replica]:
-        """None: a buffer has second copies itself."""
+        """None, since a buffer has second copies itself."""
         return []
 
 
@@ -95,7 +95,7 @@ class ForebayStorageProvider(BaseStorageProvider):  # type: ignore[misc]
         config_dict: dict[str, Any] | None = None,
         telemetry_provider: Callable[[], Any] | None = None,
     ) -> None:
-        """Do no I/O: the connection begins with the first operation.
+        """Do no I/O. The connection begins with the first operation.
 
         Args:
             base_path: BUFFER, or BUFFER/DIRECTORY.

@@ -8,13 +8,13 @@
     tensors = safetensors.load_file(buffer, "model.safetensors")                     # numpy
     tensors = safetensors.load_file(buffer, "model.safetensors", framework="torch")
 
-Loading moves no byte: an array or tensor is a view of memory that every process of the node shares, and
-that keeps its content while a view is in use, though the file is replaced, removed, flushed or evicted,
-and though the daemon dies. Writes to a tensor are the program's own: the page is copied then. A tensor
-that lies in several pieces of memory is copied, and checked: one that is larger than the daemon's largest
-piece (a share of its memory, 64 MiB at most), or of a file that was not written by save_file.
+Loading moves no byte. An array or tensor is a view of memory that every process of the node shares, and that
+keeps its content while a view is in use, though the file is replaced, removed, flushed or evicted, and though
+the daemon dies. Writes to a tensor are the program's own, since the page is copied then. A tensor that lies
+in several pieces of memory is copied, and checked: one that is larger than the daemon's largest piece (a
+share of its memory, 64 MiB at most), or of a file that was not written by save_file.
 
-Files are those of the safetensors package, which is not needed here: each reads the other's files.
+Files are those of the safetensors package, which is not needed here. Each reads the other's files.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _parse(header: bytes, size: int, address: str) -> tuple[dict[str, _Item], di
 class Safetensors(Mapping[str, Any]):
     """The tensors of a file, by name. They stay valid when it is closed.
 
-    Writes to a tensor are seen by those that were got from the same object alone.
+    Writes to a tensor are visible in those alone that were got from the same object.
 
     Attributes:
         metadata: the texts that the file has besides tensors.
@@ -208,7 +208,7 @@ def _tensor(data: npt.NDArray[np.uint8], item: _Item) -> Any:
 
 
 def load_file(buffer: Buffer, path: str, *, framework: str = "numpy", verify: bool = False) -> dict[str, Any]:
-    """Return all tensors of a file: see Safetensors."""
+    """Return all tensors of a file (Safetensors)."""
     with Safetensors(buffer, path, framework=framework, verify=verify) as s:
         return dict(s)
 
@@ -216,7 +216,7 @@ def load_file(buffer: Buffer, path: str, *, framework: str = "numpy", verify: bo
 def save_file(
     tensors: Mapping[str, Any], buffer: Buffer, path: str, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays of numpy or tensors of torch, each into one piece of memory. Others see all or nothing.
+    """Write arrays of numpy or tensors of torch, each into one piece of memory. All is visible, or nothing.
 
     Args:
         tensors: by name. They are written as their bytes in C order.

@@ -12,9 +12,9 @@ Needs torch (``pip install forebay[torch]``)::
     ft.keep("bb://ckpt/run1", last=3, every=1000)           # one rank calls it
 
 ForebayWriter, ForebayReader and ForebayStager are arguments of torch.distributed.checkpoint's own
-functions. A checkpoint's directory is laid out as forebay.checkpoint says; each rank has one
-part, in which tensors are their bytes, and a part "metadata" has torch's own record, pickled as
-torch does: read checkpoints only from buffers whose writers you trust.
+functions. A checkpoint's directory is laid out as forebay.checkpoint describes. Each rank has one part, in
+which tensors are their bytes, and a part "metadata" has torch's own record, pickled as torch does. Read
+checkpoints only from buffers whose writers you trust.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 _METADATA = "metadata"
-_WORTH_STAGING = 64 << 10  # smaller tensors are copied once more: a piece of memory costs more
+_WORTH_STAGING = 64 << 10  # smaller tensors are copied once more, since a piece of memory costs more
 
 
 # Addresses.
@@ -140,7 +140,7 @@ class _Written:
 class ForebayWriter(StorageWriter):  # type: ignore[misc]
     """Writes checkpoints into a buffer, each in one transaction. It pickles without its connection.
 
-    Every rank writes its tensors' bytes into memory of the buffer, once; tensors that ForebayStager has put
+    Every rank writes its tensors' bytes into memory of the buffer, once. Tensors that ForebayStager has put
     there are not copied again. ``finish`` makes the checkpoint visible. A save that fails leaves nothing.
     """
 
@@ -180,7 +180,7 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
             saving.abort()
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Refuse saves without collectives: no rank would see when all ranks have written."""
+        """Refuse saves without collectives, where no rank could detect that all ranks have written."""
         if not kwargs.get("use_collectives", True):
             reason = "without collectives no rank can determine when a checkpoint is whole"
             raise Unsupported("save", self.path, reason, "save with use_collectives=True")
@@ -224,7 +224,7 @@ class ForebayWriter(StorageWriter):  # type: ignore[misc]
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Commit the checkpoint: it is there whole from now on."""
+        """Commit the checkpoint. It is there whole from now on."""
         saving = self._saving
         if saving is None:
             raise Invalid("save", self.path, "finish is called without a plan")
@@ -305,9 +305,9 @@ _held: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
 class ForebayStager(AsyncStager):  # type: ignore[misc]
     """Stages tensors into memory of the buffer, so that staging and writing are the same copy.
 
-    It is for async_save in a thread. A process has no part in the memory of another one: there torch
-    copies the staged bytes once more. Where bytes travel in messages it stages into the process's own
-    memory. The memory stays leased until the result of ``stage`` is not in use any more.
+    It is for async_save in a thread. A process has no part in the memory of another one, so there torch
+    copies the staged bytes once more. Where bytes travel in messages it stages into the process's own memory.
+    The memory stays leased until the result of ``stage`` is not in use any more.
     """
 
     _synchronize_after_execute = False
@@ -318,9 +318,9 @@ class ForebayStager(AsyncStager):  # type: ignore[misc]
         Args:
             path: an address in the buffer that checkpoints go to.
             pieces: whether a tensor that is larger than the daemon grants in one piece is staged in
-                several. ForebayWriter alone can write staged tensors then, in the same process:
-                for anything else such a tensor has other values. Without it, such a tensor is staged
-                in the process's own memory.
+                several. ForebayWriter alone can write staged tensors then, in the same process. For anything
+                else such a tensor has other values. Without it, such a tensor is staged in the process's own
+                memory.
             options: of forebay.Client: those of the writer.
         """
         self._buffer = _split(path)[0]
@@ -340,10 +340,10 @@ class ForebayStager(AsyncStager):  # type: ignore[misc]
             return cast(dict[str, Any], _Stage(staging, self._split_large).copy(state_dict))
 
     def synchronize_staging(self) -> None:
-        """Do nothing: stage has copied everything when it returns."""
+        """Do nothing, since stage has copied everything when it returns."""
 
     def close(self) -> None:
-        """Do nothing: memory goes back with the staged tensors."""
+        """Do nothing, since memory goes back with the staged tensors."""
 
 
 def _is_plain(t: torch.Tensor) -> bool:
@@ -415,7 +415,7 @@ class _Stage:
         return self._copies[name]
 
     def _staged(self, t: torch.Tensor, n: int) -> torch.Tensor | None:
-        """Return a copy of n bytes in memory of the buffer; None if it has none to spare."""
+        """Return a copy of n bytes in memory of the buffer, or None if it has none to spare."""
         try:
             piece = self._staging.take(n)
         except NoSpace:
@@ -431,7 +431,7 @@ class _Stage:
         try:
             pieces = self._staging.take_all(n)
         except NoSpace:
-            return None  # it is full: the write waits for room
+            return None  # it is full, and the write waits for room
         if not pieces:
             return None
         source, at = t.reshape(-1), 0
@@ -704,7 +704,7 @@ def async_save(
     """Copy a state into memory of the buffer, and save it on a thread. Every rank of the group calls it.
 
     It returns after the copy. A save that fails shows in the futures alone, and leaves no checkpoint.
-    One save at a time: wait for ``resident`` before the next one.
+    Only one save at a time is allowed. Wait for ``resident`` before the next one.
 
     Args:
         state: as torch.distributed.checkpoint.async_save takes it.
@@ -748,8 +748,8 @@ def load(
 ) -> Record:
     """Load one checkpoint into the tensors of a state. Every rank of the group calls it.
 
-    Return from which rungs this rank has read: see forebay.checkpoint.Ladder. If it fails, on every
-    rank, with torch's CheckpointException, tensors may hold anything.
+    Return from which rungs this rank has read (forebay.checkpoint.Ladder). If it fails, on every rank, with
+    torch's CheckpointException, tensors may hold anything.
 
     Args:
         state: as torch.distributed.checkpoint.load takes it.
@@ -797,8 +797,8 @@ def restore(
 ) -> Restored | None:
     """Load the newest checkpoint of a directory that every rank can read. Every rank of the group calls it.
 
-    Return None if there is no checkpoint at all. forebay.Lost, whose text is the record, if none can
-    be read: the state's tensors may then hold anything.
+    Return None if there is no checkpoint at all. forebay.Lost, whose text is the record, if none can be read.
+    The state's tensors may then hold anything.
 
     Args:
         state: as torch.distributed.checkpoint.load takes it.
@@ -840,7 +840,7 @@ def _first(e: CheckpointException) -> BaseException:
 
 
 def _agreed(buffer: Buffer, folder: str, group: Any) -> list[str]:
-    """Return the addresses of checkpoints, the newest first: the same on every rank."""
+    """Return the addresses of checkpoints, the newest first, the same on every rank."""
     ranks = dist.is_available() and dist.is_initialized()
     first = not ranks or dist.get_rank(group) == 0
     got: list[Any] = [None]
@@ -858,7 +858,7 @@ def _agreed(buffer: Buffer, folder: str, group: Any) -> list[str]:
 
 
 def latest(path: str | os.PathLike[str], *, state: str = "resident", **options: Any) -> str | None:
-    """Return the address of the newest checkpoint of a directory that is whole; None if there is none.
+    """Return the address of the newest whole checkpoint of a directory, or None if there is none.
 
     Args:
         path: bb://BUFFER/DIRECTORY in which checkpoints lie.
@@ -878,7 +878,7 @@ def keep(
     state: str = "durable",
     **options: Any,
 ) -> list[Found]:
-    """Remove the checkpoints of a directory that nobody needs any more: see forebay.checkpoint.keep.
+    """Remove the checkpoints of a directory that are not needed any more (forebay.checkpoint.keep).
 
     Args:
         path: bb://BUFFER/DIRECTORY in which checkpoints lie.

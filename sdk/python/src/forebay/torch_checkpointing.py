@@ -5,7 +5,7 @@
     storage = ForebayStorageConfig().create_storage()      # paths are bb://BUFFER/PATH, or /BUFFER/PATH
 
 Its commit, the renaming of a directory onto a name that is not taken, is one step at any size.
-A stream that is closed is committed; one that ends with an exception is not.
+A stream that is closed is committed. One that ends with an exception is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BUFFER = 1 << 20
 
 @dataclass
 class ForebayStorageConfig(StorageConfig):  # type: ignore[misc]
-    """Makes storages. It pickles, without a connection: a process of its own may write checkpoints.
+    """Makes storages. It pickles, without a connection, so a process of its own may write checkpoints.
 
     Attributes:
         options: of forebay.Client.
@@ -44,7 +44,7 @@ class ForebayStorageConfig(StorageConfig):  # type: ignore[misc]
 
 
 def _split(path: Path | str) -> tuple[str, str]:
-    """Return the buffer and the path in it: pathlib has made bb:/ of bb://."""
+    """Return the buffer and the path in it, since pathlib has made bb:/ of bb://."""
     text = str(path)
     for prefix in ("bb://", "bb:/"):
         text = text.removeprefix(prefix)
@@ -161,7 +161,7 @@ class ForebayStorage(Storage):  # type: ignore[misc]
         is_directory: bool = False,
         background_cleanup: bool = False,
     ) -> None:
-        """Rename a file, which may replace another, or a directory, onto a free name: in one step."""
+        """Rename a file, which may replace another, or a directory, onto a free name, in one step."""
         buffer, source = self._at(src_path)
         name, target = _split(dst_path)
         if name != buffer.name:

@@ -1,6 +1,6 @@
 """Keeps inputs and outputs of Snakemake in buffers: storage.forebay("bb://BUFFER/PATH").
 
-The names StorageProvider, StorageProviderSettings and StorageObject are those that Snakemake expects.
+The names StorageProvider, StorageProviderSettings and StorageObject are those that Snakemake requires.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHUNK = 8 << 20
 
 @dataclass
 class StorageProviderSettings(StorageProviderSettingsBase):  # type: ignore[misc]
-    """How the daemon is reached.
+    """The settings for reaching the daemon.
 
     Attributes:
         address: of the daemon; None: FOREBAY_SOCKET, else this node's.
@@ -76,11 +76,11 @@ class StorageProvider(StorageProviderBase):  # type: ignore[misc]
         return [ExampleQuery("bb://scratch/sample1/reads.bam", "A file of a buffer", QueryType.ANY)]
 
     def rate_limiter_key(self, query: str, operation: Operation) -> Any:
-        """Return the key of a common limit: there is none."""
+        """Return the key of a common limit, of which there is none."""
         return None
 
     def default_max_requests_per_second(self) -> float:
-        """Return a number that nobody reads."""
+        """Return a number that is not used."""
         return 1000.0
 
     def use_rate_limiter(self) -> bool:
@@ -89,7 +89,7 @@ class StorageProvider(StorageProviderBase):  # type: ignore[misc]
 
     @classmethod
     def is_valid_query(cls, query: str) -> StorageQueryValidationResult:
-        """Report whether a query is the address of something in a buffer; it may have wildcards."""
+        """Report whether a query is the address of something in a buffer. It may have wildcards."""
         buffer, _, path = query.removeprefix("bb://").partition("/")
         if query.startswith("bb://") and buffer and path.strip("/"):
             return StorageQueryValidationResult(query, True)
@@ -142,7 +142,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         cache.exists_in_storage.has_inventory.add(parent)
 
     def cleanup(self) -> None:
-        """Do nothing: nothing is left over."""
+        """Do nothing, since nothing is left over."""
 
     def exists(self) -> bool:
         """Report whether there is such a file or directory."""
@@ -155,7 +155,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         return max(e.mtime_ns for e in files) / 1e9
 
     def size(self) -> int:
-        """Return how many bytes a file has; 0 of a directory."""
+        """Return the number of a file's bytes, or 0 for a directory."""
         entry = self._buffer.stat(self._path)
         return 0 if entry.is_directory else entry.size
 
@@ -203,7 +203,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
             shutil.copyfileobj(f, target, _CHUNK)
 
     def _store_directory(self, source: Path) -> None:
-        """Store a directory in one step: nobody sees half of it."""
+        """Store a directory in one step, so that half of it is never visible."""
         txn = self._buffer.begin(self._path)
         try:
             attempt = uuid.uuid4().hex
