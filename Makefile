@@ -1,5 +1,4 @@
-# Forebay. `make` prints the targets. Needs Go, git and make; a target
-# builds its other tools below .cache/.
+# Forebay. `make` prints the targets. Needs Go, git and make. A target builds its other tools below .cache/.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -16,16 +15,16 @@ DIR      ?=
 
 # All targets compile alike, so that each finds in Go's cache the packages that another has compiled, in another
 # clone, too. A target that needs cgo sets it. The tags keep cgo out of the standard library there, too, or
-# nearly all would be compiled anew; -tags on a command line takes their place, so it names them. Tests are
-# not vetted: make lint vets everything, with all checks.
+# nearly all would be compiled anew. -tags on a command line takes their place, so it names them. Tests are
+# not vetted, since make lint vets everything, with all checks.
 export CGO_ENABLED := 0
 TAGS := netgo,osusergo
 ALIKE := -trimpath -tags=$(TAGS) -vet=off
 export GOFLAGS := $(strip $(ALIKE) $(filter-out $(ALIKE),$(GOFLAGS)))
 
 # Most tests wait more than they compute, so more of them run at a time than there are
-# processors. Under the race detector each needs several times its memory and time, and still waits for a third
-# to a half of it: two of a package.
+# processors. Under the race detector each needs several times its memory and time, and still waits for a
+# third to a half of it, so two of a package run at once.
 ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
 RACE_ATONCE := -p $(shell nproc) -parallel 2
 
@@ -48,7 +47,7 @@ help: ## Print this list
 	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; demo writes DIR=/some/tree."
 
 .PHONY: build
-build: build-go ## Build bin/bbd, bbctl, bbmount and bbbench, static; with libfabric, bbd-ofi, bbctl-ofi and bbbench-ofi; with Java, the jars
+build: build-go ## Build bin/bbd, bbctl, bbmount and bbbench, static, with libfabric bbd-ofi, bbctl-ofi and bbbench-ofi too, with Java the jars
 	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory build-ofi; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi, bbctl-ofi and bbbench-ofi are not built."; fi
 	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory build-java; \
@@ -247,7 +246,7 @@ test-verbs: ## Run the tests over verbs, on a software device in an emulated mac
 	@scripts/rxe.sh
 
 .PHONY: test-packages
-test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, boot the unit, and run the image; as root (part of test-all)
+test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, boot the unit, and run the image, as root (part of test-all)
 	@mkdir -p $(CACHE)/bin
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@if [ "$$(id -u)" != 0 ]; then echo "note: not root: packages are not tested."; \
@@ -289,7 +288,7 @@ bench-commit: build-go ## Measure the commit of a job of 10,000 files by each co
 	@cd sdk/java/hadoop && java -Xmx1g -Dforebay.bin=$(BIN) -cp "target/test-classes:target/classes:$$(cat target/test.classpath)" forebay.hadoop.JobCommitBench
 
 .PHONY: bench-apps
-bench-apps: build-go ## Measure programs on bb://, file:// and hdfs:// side by side, then bench-commit: ten minutes
+bench-apps: build-go ## Measure programs on bb://, file:// and hdfs:// side by side, then bench-commit (ten minutes)
 	@scripts/java-tools.sh
 	@home=$$(scripts/spark.sh) && cd sdk/java && \
 		mvn -B -q -ntp -Papps,spark -Dspark.home="$$home" -DskipTests package && \
@@ -304,7 +303,7 @@ lint: ## Formatting, vet, staticcheck, go fix
 RACED = $(if $(filter ./...,$(PKG)),$$(go list ./... | grep -vxFf .ci/no-race),$(PKG))
 
 .PHONY: race
-race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/long-tests and .ci/no-race name the excluded ones
+race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler), without those in .ci/long-tests and .ci/no-race
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
 	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/long-tests -- $(RACE_ATONCE) -race -tags $(TAGS),lockorder -short -timeout $(RACE_TIMEOUT) $(RACED)
 ifeq ($(PKG),./...)
@@ -313,7 +312,7 @@ ifeq ($(PKG),./...)
 endif
 
 .PHONY: race-all
-race-all: ## Run race of all packages: the daemons that tests start are built with the race detector, too (part of soak)
+race-all: ## Run race of all packages, with the daemons that tests start built with the race detector, too (part of soak)
 	@$(MAKE) --no-print-directory race RACED=./...
 
 .PHONY: fuzz

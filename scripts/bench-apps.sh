@@ -98,7 +98,7 @@ for store in bb file hdfs; do
 				forebay.apps.hbase.HBaseBench "$base/hbase" "$dir/hbase-$store" $((10000 / scale)) ;;
 		spark)
 			[ -n "$spark_home" ] || continue
-			# The one with TeraGen in it; and on Spark's own class path the users' jars.
+			# The one with TeraGen in it, and on Spark's own class path the users' jars.
 			jar=$(echo sdk/java/apps-spark/target/forebay-apps-spark-*-all.jar)
 			ours=$(echo sdk/java/spark/target/forebay-spark-*-all.jar):$(tr : '\n' <<<"$apps" | grep aws-crt)
 			for job in TeraSortBench:3000000 PageRankBench:300000; do

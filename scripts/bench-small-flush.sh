@@ -4,11 +4,12 @@
 #
 #	scripts/bench-small-flush.sh BIN [BEFORE]
 #
-# BIN, and BEFORE, are folders with bbd and bbctl; their rounds take turns. FILES=5000, ROUNDS=5, STORES="ext4 xfs tmpfs",
-# TMPDIR=/dev/shm hold the default values. Each figure is seconds from the command that lets the flush begin until bbctl
-# drain has returned: files are put under a name that is kept from the store, and renamed. It is printed as soon as it is
-# measured, with the processor time of the daemon and its workers: a put of the files takes many times as long as their flush, so
-# that all rounds take FILES x ROUNDS x 2 x builds x stores / 300 s or so on a busy machine.
+# BIN, and BEFORE, are folders with bbd and bbctl. Their rounds take turns. FILES=5000, ROUNDS=5, STORES="ext4
+# xfs tmpfs", TMPDIR=/dev/shm hold the default values. Each figure is seconds from the command that lets the
+# flush begin until bbctl drain has returned: files are put under a name that is kept from the store, and
+# renamed. It is printed as soon as it is measured, with the processor time of the daemon and its workers: a
+# put of the files takes many times as long as their flush, so that all rounds take FILES x ROUNDS x 2 x
+# builds x stores / 300 s or so on a busy machine.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "loop devices, and the flush as a user, need root" >&2; exit 1; }
 builds=("$@")
@@ -60,7 +61,7 @@ cpu() { # prints the processor time of the daemon and its workers up to now, in 
 	echo "$total"
 }
 
-flush() { # a build, who writes, the store's name: prints the seconds, and the µs of processor time of a file
+flush() { # a build, the writer, the store's name: prints the seconds, and the µs of processor time of a file
 	local bin=$1 as=$2 at=$dir/mnt-$3/$RANDOM$RANDOM began before seconds used
 	local -a run=()
 	mkdir -p "$at"

@@ -27,7 +27,7 @@ fi
 
 # Fuzzes target $2 of folder $1. Up to Go 1.26 the end of the time may be reported as
 # the target's failure (go.dev/issue/75804): a deadline exceeded, nothing else, and no
-# input written. Such a run is repeated; the third one counts.
+# input written. Such a run is repeated, and the third one counts.
 fuzz() {
 	local out status try
 	for try in 1 2 3; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the tools for building and testing sdk/java: a JDK, 17 or later, and Maven.
-# Installs them where that is allowed. Exits 0 when they are there; else prints the
-# missing ones, and exits 1. Maven's own artefacts come from its ordinary repositories.
+# Installs them where that is allowed. Exits 0 when they are there, else prints the missing ones, and exits 1.
+# Maven's own artefacts come from its ordinary repositories.
 set -euo pipefail
 
 have() {

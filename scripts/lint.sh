@@ -26,8 +26,8 @@ ours() {
 	return 0
 }
 
-# One build of each tool serves all runs: staticcheck keeps its findings per build of itself, and
-# with cgo it would be another.
+# One build of each tool serves all runs, since staticcheck keeps its findings per build of itself, and with
+# cgo it would be another.
 tools=$PWD/.cache/bin
 mkdir -p "$tools"
 check 'build of the tools' go build -C tools -o "$tools/" mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck
@@ -35,14 +35,14 @@ mapfile -t files < <(ours)
 check gofumpt "$tools/gofumpt" -l "${files[@]}"
 check 'go vet' go vet ./...
 check 'go vet (tools)' go vet -C tools ./...
-# With libfabric, where it is: without, none of these files is looked at.
+# With libfabric, where it is. Without, none of these files is checked.
 ofi() {
 	CGO_ENABLED=1 "$@" -tags netgo,osusergo,ofi ./rdma/ofi/... ./rdma/route ./bbd
 }
 if scripts/ofi-tools.sh 2>/dev/null; then
 	check 'go vet (ofi)' ofi go vet -cgocall=false
 	# cgocall opens the sources at the paths that cgo wrote into its output. With -trimpath, Go's cache shares
-	# that output among clones, and a clone may be gone: only this check compiles for this one.
+	# that output among clones, and a clone may be gone. So only this check compiles for this one.
 	check 'go vet (cgo)' env GOFLAGS= CGO_ENABLED=1 go vet -cgocall -tags netgo,osusergo,ofi ./rdma/ofi/fi
 	check 'staticcheck (ofi)' ofi "$tools/staticcheck"
 elif [ -n "${CI:-}" ]; then

@@ -4,7 +4,7 @@
 # machines (JAVA_HOME_25_X64, JDK_HOME) point to, and below /usr/lib/jvm.
 set -euo pipefail
 
-# feature HOME: the number of the release, 25 of 25.0.3; 0 if there is no JDK.
+# feature HOME: the number of the release, 25 of 25.0.3, or 0 if there is no JDK.
 feature() {
 	local version=0
 	if [ -x "$1/bin/javac" ] && [ -r "$1/release" ]; then

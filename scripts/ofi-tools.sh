@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the tools for building and testing with libfabric (rdma/ofi): its headers and
-# library, 1.17 or later, and a C compiler. Installs them where that is allowed. Exits 0 when
-# they are there; else prints the missing ones, and exits 1.
+# library, 1.17 or later, and a C compiler. Installs them where that is allowed. Exits 0 when they are there,
+# else prints the missing ones, and exits 1.
 set -euo pipefail
 
 have() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prints the version of packages for the output of `git describe --tags --always --dirty`, and the
 # count of commits: valid for dpkg and rpm, and greater for a later commit. A release candidate
-# is before its release (~), commits after a tag are after it (+); before the first tag the
-# count of commits decides.
+# is before its release (~), commits after a tag are after it (+). Before the first tag the count of commits
+# decides.
 #
 #	package-version.sh DESCRIBED COUNT
 set -euo pipefail

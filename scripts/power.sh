@@ -25,12 +25,12 @@ ip link set eth0 up
 mkdir -p /dev/shm /disk
 mount -t tmpfs tmpfs /dev/shm
 mkdir -m 700 /dev/shm/bbd
-# Without auto_da_alloc, ext4 does not write the bytes of a file that replaces another one before its
-# name: the daemon has to see to it.
+# Without auto_da_alloc, ext4 does not write the bytes of a file that replaces another one before its name, so
+# the daemon has to ensure it.
 mount -t ext4 -o noauto_da_alloc /dev/vda /disk || poweroff -f
 mkdir -p /disk/state /disk/tier /disk/store/crash /disk/store/flushed
 sync
-# The store is sent as it is found, once, before the daemon starts, and then whenever it is asked for.
+# The store is sent as it is found, once, before the daemon starts, and then at each request.
 nc -l -p 7000 -e /store
 nc -ll -p 7000 -e /store &
 /bbd --config /bbd.yaml
@@ -42,7 +42,7 @@ cat >"$cache/initramfs/store" <<'STORE'
 tar -c -C /disk/store . && echo complete
 STORE
 chmod +x "$cache/initramfs/store"
-# It needs no secret: only this machine reaches the guest.
+# It needs no secret, since only this machine reaches the guest.
 cat >"$cache/initramfs/bbd.yaml" <<'CONFIG'
 name: power
 state_dir: /disk/state

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # python-env.sh NAME: makes sure of an environment of Python, 3.11 or later, for tests of sdk/python
-# that make test-python does not run: it has the packages that sdk/python/requirements-NAME.txt pins, the
+# that make test-python does not run. It has the packages that sdk/python/requirements-NAME.txt pins, the
 # package itself, and its plug-in of that name, if there is one. Prints the environment's folder, below
-# .cache; where it cannot be made, prints the missing tools, and exits 1.
+# .cache. Where it cannot be made, prints the missing tools, and exits 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1

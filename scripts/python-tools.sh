@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks the tools for building and testing sdk/python: Python, 3.11 or later, and the packages
 # that sdk/python/requirements.txt pins, with hashes, in an environment below .cache. Installs
-# Python where that is allowed. Prints the environment's folder; where it cannot be made, prints the
-# missing tools, and exits 1.
+# Python where that is allowed. Prints the environment's folder. Where it cannot be made, prints the missing
+# tools, and exits 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,7 +2,7 @@
 # The tests over verbs, without RDMA hardware: boots Debian's own kernel under qemu, makes a
 # Soft-RoCE device (rdma_rxe) of the guest's network card, and runs there the conformance suite of
 # rdma/ofi over verbs, and daemons that exchange files. Needs no rights but to install packages.
-# It proves correctness, not speed: the guest is emulated.
+# It proves correctness, not speed, since the guest is emulated.
 #
 #	scripts/rxe.sh
 #

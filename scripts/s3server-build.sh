@@ -16,7 +16,7 @@ server=$root/.cache/s3server/versitygw-$version
 if [ ! -x "$server" ]; then
 	echo "s3server: building $package $version, about a minute" >&2
 	mkdir -p "$root/.cache/s3server"
-	# Built under another name first: a build that is interrupted leaves nothing that looks whole.
+	# Built under another name first, so that a build that is interrupted leaves nothing that looks whole.
 	building=$server.$$
 	trap 'rm -f "$building"' EXIT
 	if ! (cd "$root/scripts/s3server" && GOFLAGS=-mod=readonly GOWORK=off CGO_ENABLED=0 \

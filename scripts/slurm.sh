@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A private Slurm cluster for tests, of Debian's packages: munged, slurmctld and a slurmd for
-# each node. internal/slurmtest drives it; by hand:
+# each node. internal/slurmtest drives it. By hand:
 #
 #   slurm.sh tools           install missing tools (as root), else print them; exits 1 then
 #   slurm.sh up DIR          bring a cluster up in DIR, and return when all nodes are idle
@@ -33,7 +33,7 @@ tools() {
 	[ ${#missing[@]} -eq 0 ] && return
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		local packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 util-linux) made=0
-		# The packages would start daemons: not on this machine.
+		# The packages would start daemons, which must not run on this machine.
 		if [ ! -e /usr/sbin/policy-rc.d ]; then
 			printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 			chmod +x /usr/sbin/policy-rc.d
@@ -111,7 +111,7 @@ configuration() {
 		SlurmdUser=root
 		AuthType=auth/munge
 		CredType=cred/munge
-		# A requeued job may start when its old credential has expired: 2 minutes by default.
+		# A requeued job may start when its old credential has expired (2 minutes by default).
 		AuthInfo=socket=$dir/munge/socket,cred_expire=10
 		StateSaveLocation=$dir/state
 		SlurmdSpoolDir=$dir/nodes/%n/spool
@@ -121,7 +121,7 @@ configuration() {
 		SlurmdLogFile=$dir/log/%n
 		SlurmctldDebug=info
 		SlurmdDebug=info
-		# No cgroups, no accounting, no binding of tasks: they are not tested.
+		# No cgroups, no accounting, no binding of tasks, since they are not tested.
 		ProctrackType=proctrack/linuxproc
 		TaskPlugin=task/none
 		JobAcctGatherType=jobacct_gather/none
@@ -189,7 +189,7 @@ inside() {
 	local file
 	for file in passwd group hosts; do mount --bind "$dir/etc/$file" "/etc/$file"; done
 	configuration >"$dir/etc/slurm.conf"
-	# cgroup/v1 does nothing until something requests it; the plug-in found by itself needs systemd.
+	# cgroup/v1 does nothing until something requests it. The plug-in found by itself needs systemd.
 	echo CgroupPlugin=cgroup/v1 >"$dir/etc/cgroup.conf"
 	[ -z "${FILES:-}" ] || cp -r "$FILES/." "$dir/etc/"
 	export SLURM_CONF=$dir/etc/slurm.conf
@@ -210,7 +210,7 @@ inside() {
 		sleep 0.1
 	done
 	touch "$dir/ready"
-	# Orphaned processes are this process's children: it waits for them all.
+	# Orphaned processes are this process's children, and it waits for them all.
 	trap 'exit 0' TERM
 	while :; do
 		sleep 3600 &

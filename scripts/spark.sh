@@ -42,7 +42,7 @@ tools
 if [ ! -d "$home" ]; then
 	say "getting Spark $version, once: 0.5 GB, about a minute"
 	mkdir -p "$cache"
-	# Under another name first: an interrupted download leaves nothing that looks whole.
+	# Under another name first, so that an interrupted download leaves nothing that looks whole.
 	making=$(mktemp -d "$cache/.pyspark-$version.XXXXXX")
 	trap 'rm -rf "$making"' EXIT
 	printf 'pyspark==%s --hash=sha256:%s\n' "$version" "$sha256" >"$making/requirements"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Two daemons and a client, each a process of its own: files put through one daemon and got
-# through the other, compared. For scripts/rxe-guest.sh, which counts the packets; by itself, over
-# libfabric's provider in software:
+# through the other, compared. For scripts/rxe-guest.sh, which counts the packets. By itself, over libfabric's
+# provider in software:
 #
 #	scripts/two-daemons.sh bin tcp 127.0.0.1 127.0.0.1 127.0.0.2
 #
@@ -68,7 +68,7 @@ for from in 1 2; do
 	cmp "$dir/put" "$dir/got$from"
 	echo "two daemons: 20 MB put through n$from are read unchanged through n$to"
 done
-# The path of the daemons' sessions with each other: the client's session has ended.
+# The path of the daemons' sessions with each other, since the client's session has ended.
 for n in 1 2; do
 	via $n status --json >"$dir/status"
 	grep -q "\"path\": *\"ofi/$provider\"" "$dir/status" || { echo "no session of n$n goes over ofi/$provider"; cat "$dir/status"; exit 1; }
