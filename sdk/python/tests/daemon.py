@@ -31,7 +31,7 @@ class Daemon:
     """Runs with a folder and memory of its own, which remove takes away.
 
     Attributes:
-        program: what is started: another one from the next start on, if it is changed.
+        program: the started program. If it is changed, the next start takes the new one.
     """
 
     def __init__(

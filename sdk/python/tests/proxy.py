@@ -41,7 +41,7 @@ class Proxy:
     ) -> None:
         """Lose the reply to the next request of a type, after calling then.
 
-        The connection breaks at both ends; unnoticed: at the client's alone.
+        The connection breaks at both ends, or with unnoticed at the client's alone.
         """
         with self._lock:
             self._type, self._then, self.requests, self._early = typ, then, 0, False

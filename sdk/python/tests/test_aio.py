@@ -153,7 +153,7 @@ Work = Callable[[aio.Buffer], Coroutine[Any, Any, object]]
 def test_cancelled_at_each_request(
     daemon: Daemon, proxy: Proxy, buffer: forebay.Buffer, client: forebay.Client, typ: int
 ) -> None:
-    """Cancelled while a request of each type is with the daemon: all of the file is there, or nothing."""
+    """Cancelled while a request of each type is with the daemon. All of the file is there, or nothing."""
     data = np.random.default_rng(1).bytes(2_000_000)
     eventually(lambda: leased(client) == 0)
 

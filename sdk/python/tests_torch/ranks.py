@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import forebay.torch as ft
 
-PATIENCE = 1800.0  # of a machine that has much else to do: whatever ends does so far earlier
+PATIENCE = 1800.0  # of a machine that has much else to do; all that ends does so far earlier
 _context = multiprocessing.get_context("fork")
 
 
@@ -100,7 +100,7 @@ def state(step: int, dim: int = 0) -> dict[str, Any]:
     """Return the state of a step: sharded and whole tensors of some types, and values that are no tensors.
 
     Args:
-        step: what all of it depends on.
+        step: the number that all of it depends on.
         dim: the dimension that tensors are sharded along.
     """
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))

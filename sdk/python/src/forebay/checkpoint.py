@@ -12,7 +12,7 @@ Everything in it becomes visible in one step, by a transaction::
     Saving.begin ──▶ part, part, … ──▶ commit ──▶ resident ──▶ durable
                           │ a rank, the coordinator or the daemon dies
                           ▼
-                     aborted, when the transaction's lease runs out: nothing was ever to be seen
+                     aborted, when the transaction's lease runs out: nothing was ever visible
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ def _write(f: File, data: npt.NDArray[np.uint8], then: list[int]) -> None:
 
 def _flatten(name: str, t: Any) -> tuple[str, tuple[int, ...], npt.NDArray[np.uint8]]:
     """Return a tensor's type, its shape and its bytes in C order."""
-    if not isinstance(t, np.ndarray) and hasattr(t, "data_ptr"):  # a tensor: torch is loaded already
+    if not isinstance(t, np.ndarray) and hasattr(t, "data_ptr"):  # a tensor, so torch is loaded already
         import torch
 
         dtype = next((k for k, v in _TYPES.items() if getattr(torch, v[1], None) is t.dtype), None)

@@ -30,7 +30,7 @@ public final class Buffer {
     this.name = name;
   }
 
-  /** One page of a directory, by name; more: further names follow. */
+  /** One page of a directory, by name. With more, further names follow. */
   public record Page(List<Entry> entries, boolean more) {}
 
   /** Returns the buffer's name. */
@@ -178,7 +178,7 @@ public final class Buffer {
     change("rename", clean(from), Type.TYPE_RENAME, m);
   }
 
-  /** Removes a file or an empty directory; recursive: one with all that is in it. */
+  /** Removes a file or an empty directory, or with recursive one with all that is in it. */
   public void remove(String path, boolean recursive) throws IOException {
     String p = clean(path);
     Forebay.Remove m =

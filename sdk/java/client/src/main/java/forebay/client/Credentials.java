@@ -39,7 +39,7 @@ final class Credentials {
     this.context = context;
   }
 
-  /** Reads PEM files; cert and key may be null, together. */
+  /** Reads PEM files. Both cert and key may be null, together. */
   static Credentials load(Path ca, Path cert, Path key) throws IOException {
     if (ca == null) {
       throw new ForebayException(

@@ -309,7 +309,7 @@ final class Session {
         Repetition.mayBeDone(type, m.getOutcome(), kind));
   }
 
-  /** Ends the session: every call in flight fails, and so does every later one. */
+  /** Ends the session. Every call in flight fails, and so does every later one. */
   void fail(Throwable why) {
     List<Call> all;
     synchronized (lock) {

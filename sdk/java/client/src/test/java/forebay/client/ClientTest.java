@@ -534,7 +534,7 @@ class ClientTest {
     kind(Kind.NOT_FOUND, () -> buffer.recover("missing"));
   }
 
-  /** One stream each way for many threads: the bytes of one call, written or read, are together. */
+  /** One stream each way for many threads. The bytes of one call, written or read, are together. */
   @Test
   void streamsAreSharedByThreads() throws Exception {
     int threads = 4;

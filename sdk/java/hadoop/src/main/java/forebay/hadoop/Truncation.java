@@ -62,7 +62,7 @@ final class Truncation {
     }
   }
 
-  /** Fails if the file has changed: it was written or replaced meanwhile. */
+  /** Fails if the file was written or replaced meanwhile. */
   private static void check(Entry was, Entry now) throws IOException {
     if (now.file() != was.file() || now.generation() != was.generation()) {
       throw new IOException("cannot truncate " + was.path() + ": it was changed meanwhile");
