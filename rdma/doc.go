@@ -1,6 +1,6 @@
 // Package rdma is the fabric under Forebay: registered memory, and one-sided reads and writes of a
-// peer's memory. It hides the transport of the bytes (TCP, libfabric) and must never know their
-// meaning: no files, no leases, no checksums, no messages.
+// peer's memory. It hides the transport of the bytes (TCP, libfabric) and must never depend on
+// their meaning: no files, no leases, no checksums, no messages.
 //
 // The model is the one of verbs and libfabric, reduced to the features of every provider:
 //

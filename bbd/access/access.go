@@ -1,5 +1,6 @@
 // Package access decides the rights of a caller to something with an owner, a group and a mode, as
-// POSIX does. It must never know the proof of a caller's identity, nor the kind of the thing.
+// POSIX does. It must never depend on the proof of a caller's identity, nor on the kind of the
+// thing.
 package access
 
 import (
@@ -16,18 +17,18 @@ import (
 type Caller struct {
 	UID    uint32
 	GIDs   []uint32 // the primary group first
-	System bool     // root, or the user that the daemon runs as: may do everything
+	System bool     // root or the daemon's user; may do everything
 
-	// Governs: may decide about jobs, and have nodes emptied, besides the system. It is a caller that
-	// has proven that it may act as any user, and is root where it comes from, as the batch
+	// Governs marks a caller that may decide about jobs, and have nodes emptied, besides the
+	// system. It has proven that it may act as any user, and is root at its origin, as the batch
 	// system's controller.
 	Governs bool
 
-	// NoRoot: uid 0 is the claim of a client elsewhere, with a certificate. On a file system it has
-	// no rights of root.
+	// NoRoot marks uid 0 as the claim of a client elsewhere, with a certificate. On a file system
+	// it has no rights of root.
 	NoRoot bool
 
-	Relayed bool // another daemon relays them: requests that are not for this node are refused
+	Relayed bool // another daemon relays them; requests that are not for this node are refused
 }
 
 // Right is a set of rights, as the permission bits of one class.
@@ -40,7 +41,7 @@ const (
 )
 
 // Permits reports whether the owner, group and mode of something grant all of the
-// wanted rights, as POSIX does: the first class that fits decides alone.
+// wanted rights, as POSIX does. The first class that fits decides alone.
 func (c Caller) Permits(uid, gid uint32, mode fs.FileMode, w Right) bool {
 	bits := Right(mode.Perm())
 	switch {

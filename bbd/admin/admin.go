@@ -1,5 +1,5 @@
-// Package admin serves metrics, readiness, status and profiles over HTTP. It must never know the origin of any of
-// these, nor change anything in the daemon.
+// Package admin serves metrics, readiness, status and profiles over HTTP. It must never depend on
+// the origin of any of these, nor change anything in the daemon.
 package admin
 
 import (

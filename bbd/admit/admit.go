@@ -1,6 +1,6 @@
 // Package admit decides which request gets the next segment and how room is made for the
 // others: evicting, spilling, moving files to other nodes, waiting. It is pure: same
-// input, same output. It must never know of regions, sessions, clocks or I/O.
+// input, same output. It must never depend on regions, sessions, clocks or I/O.
 package admit
 
 import (
@@ -15,9 +15,9 @@ const Unit = 1 << 20
 // Request is a writer that waits for a lease.
 type Request struct {
 	ID     uint64
-	User   string // whose bytes they will be: requests of one user share its turn
+	User   string // whose bytes they will be; requests of one user share its turn
 	Buffer string
-	Client string        // the requester: requests of one client share its turn
+	Client string        // the requester; requests of one client share its turn
 	Bytes  int64         // requested. A grant may be smaller, but not smaller than a unit
 	Age    time.Duration // how long it has waited
 	NoWait bool          // refuse rather than wait
@@ -39,11 +39,11 @@ type Pool struct {
 type Buffer struct {
 	Used      int64 // resident on this node
 	Capacity  int64 // 0: no limit of its own
-	Evictable int64 // part of Used that is clean: evicting it makes room within the capacity
+	Evictable int64 // part of Used that is clean; evicting it makes room within the capacity
 }
 
-// Watermarks keep some memory free ahead of requests: below Low of free bytes,
-// room is made until High are free. Both 0: only when a request waits.
+// Watermarks keep some memory free ahead of requests. Below Low of free bytes, room is made until
+// High are free. Both 0: only when a request waits.
 type Watermarks struct{ Low, High int64 }
 
 // State is all that a decision depends on. A buffer that is not in Buffers has no
@@ -158,7 +158,7 @@ func (d *decision) canWaitForRoom() bool {
 }
 
 // makeRoom evicts and then spills for waiting requests and for the watermarks. Files move
-// to other nodes only when a request waits: that costs both nodes more than flushing.
+// to other nodes only when a request waits, since that costs both nodes more than flushing.
 func (d *decision) makeRoom(left []Request) {
 	p, w := &d.state.Pool, d.state.Watermarks
 	var need int64

@@ -194,7 +194,7 @@ func randomState(r *rand.Rand) State {
 	return s
 }
 
-// TestTurnsAgainstOracle compares the order of grants with a dumb oracle: the user with the
+// TestTurnsAgainstOracle compares the order of grants with a dumb oracle. The user with the
 // smallest sum so far is next, in a world in which everybody always waits.
 func TestTurnsAgainstOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))

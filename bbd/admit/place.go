@@ -10,7 +10,7 @@ import (
 // Peer is another node by the hints about it and our dealings with it.
 type Peer struct {
 	Node  bb.NodeID
-	Free  int64 // bytes, by gossip: some time ago
+	Free  int64 // bytes, by gossip of some time ago
 	Sent  int64 // bytes we have sent it since that gossip
 	Ready bool  // it accepts files of which it is not the owner, and has our protocol version
 	Near  bool  // it is where the bytes are needed, or close by
@@ -83,7 +83,8 @@ func Place(peers []Peer, need int64, rnd func() float64) []bb.NodeID {
 	}
 	shuffle(room, rnd)
 	shuffle(rest, rnd)
-	// No node has room, by the hints: then those with most of it, whose hints are most likely wrong.
+	// If no node has room by the hints, those with most of it follow, whose hints are most likely
+	// wrong.
 	slices.SortStableFunc(rest, func(a, b Peer) int { return cmp.Compare(b.believed(), a.believed()) })
 	for _, p := range slices.Concat(room, rest) {
 		order = append(order, p.Node)

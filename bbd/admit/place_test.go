@@ -93,7 +93,7 @@ func TestPlaceIsPure(t *testing.T) {
 	}
 }
 
-// emptiest is the choice that Place must not make: the counter-example.
+// emptiest is the choice that Place must not make, the counter-example.
 func emptiest(peers []Peer, _ int64, _ func() float64) []bb.NodeID {
 	peers = slices.Clone(peers)
 	slices.SortStableFunc(peers, func(a, b Peer) int { return int(b.believed() - a.believed()) })

@@ -19,8 +19,8 @@ type Served struct {
 	clients map[string]turns // by buffer
 }
 
-// maxTags bounds the tags that are kept of those that do not wait now: beyond it all
-// start level again.
+// maxTags bounds the tags that are kept of those that do not wait now. Beyond it all start level
+// again.
 const maxTags = 4096
 
 type turns struct {

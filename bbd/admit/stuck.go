@@ -8,11 +8,11 @@ package admit
 type Claim struct {
 	Request uint64 // the newest of theirs
 	Leased  int64  // bytes of memory in segments that they lease
-	Open    int64  // bytes of memory with committed bytes of their open files: these can be spilled
+	Open    int64  // bytes of memory with committed bytes of their open files; these can be spilled
 	Waiting int    // files that wait for room
 	Files   int    // files that are open for writing
 	Due     bool   // they have waited for long
-	Commits bool   // on request they commit their writes, and ask again: after a short wait
+	Commits bool   // on request they commit their writes, and ask again after a short wait
 	Spent   bool   // they wait for their buffer's capacity …
 	Others  int64  // … of which flushing returns so many bytes of other files
 }
@@ -35,7 +35,7 @@ type Verdict uint8
 // The verdicts.
 const (
 	MayEnd   Verdict = iota
-	Commit           // it ends once the client has committed: then there is something to spill
+	Commit           // it ends once the client has committed, since then there is something to spill
 	NeverEnd         // others cannot make room
 )
 

@@ -1,5 +1,5 @@
-// Package alloc grants writers segments of the daemon's memory. It must never know the files that are made
-// of the segments, nor the way of bytes to a store or another node.
+// Package alloc grants writers segments of the daemon's memory. It must never depend on the files
+// that are made of the segments, nor on the way of bytes to a store or another node.
 package alloc
 
 import (
@@ -414,7 +414,7 @@ func (r *Allocator) state(requests []admit.Request, waiting map[uint64]*waiter) 
 		spec := w.Buffer.Spec()
 		b := admit.Buffer{Used: stats.Buffers[spec.Name].Dirty, Capacity: spec.Capacity}
 		if spec.Backing != "" {
-			b.Evictable = b.Used // flushing makes room: its writers wait for that
+			b.Evictable = b.Used // flushing makes room; its writers wait for that
 		}
 		state.Buffers[spec.Name] = b
 	}
@@ -439,7 +439,7 @@ func (r *Allocator) watermarks(capacity int64) admit.Watermarks {
 func (r *Allocator) grant(w *waiter, bytes int64) {
 	lease, err := r.segment(w, bytes)
 	if errors.Is(err, store.ErrPopulating) {
-		return // free memory is on its way: nothing has to make room
+		return // free memory is on its way, so nothing has to make room
 	}
 	if errors.Is(err, store.ErrNoRoom) && r.o.Store.Shared() {
 		r.claim(w, max(bytes, w.Min))
@@ -502,7 +502,7 @@ func (r *Allocator) clear(w *waiter, bytes int64) (made store.Room) {
 
 // Evict frees clean memory. Where that is not enough, idle leases of the daemon's own go back.
 // Uncommitted segments of writers that lost their daemon stay theirs until they have unlocked them,
-// and until ResumeGrace is over: they copy out of them into the room that is requested here.
+// and until ResumeGrace is over, since they copy out of them into the room that is requested here.
 func (r *Allocator) Evict(bytes int64) (freed int64) {
 	freed = r.o.Store.Evict(bb.TierMemory, bytes)
 	r.o.Events.Evicted(bb.TierMemory, freed)
@@ -543,7 +543,7 @@ func (r *Allocator) move(bytes int64) {
 	}
 	r.spilling.Go(func() {
 		if r.o.Overflow.Migrate(r.ctx, bytes) == 0 {
-			r.pause() // no node accepts any: not at once again
+			r.pause() // no node accepts any; not asked again at once
 		}
 		r.moving.Store(0)
 		r.Wake()

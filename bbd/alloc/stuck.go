@@ -9,13 +9,13 @@ import (
 	"forebay/internal/bb"
 )
 
-// Waits for memory that have no end are found and refused: see admit.Stuck. The writers of one session
-// and buffer are one claim. Those of other daemons' sessions, which act for many clients, and of the
-// daemon itself are not, since their memory counts as memory that may become free.
+// Waits for memory that have no end are found and refused. See admit.Stuck. The writers of one
+// session and buffer are one claim. Those of other daemons' sessions, which act for many clients,
+// and of the daemon itself are not, since their memory counts as memory that may become free.
 
 const (
 	stuckAfter = 2 * time.Second        // so long nothing changes before a writer is refused
-	askAfter   = 100 * time.Millisecond // so long it waits before it is asked to commit
+	askAfter   = 100 * time.Millisecond // time it waits before its commit is requested
 	stuckEvery = 100 * time.Millisecond // how often waits are looked into
 )
 
@@ -31,8 +31,9 @@ type claimant struct {
 	allFiles bool // its client reports how many of its files wait
 }
 
-// seen is a claim as it was last looked at, and since when it has been so. A client returns its leases a
-// moment after a file is closed, and a file that is committed is no longer the same claim.
+// seen is a claim as the last check found it, and the time since which it has been so. A client
+// returns its leases a moment after a file is closed, and a file that is committed is no longer the
+// same claim.
 type seen struct {
 	claim admit.Claim
 	since time.Time

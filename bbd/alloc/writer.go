@@ -21,7 +21,7 @@ import (
 // ErrNoRoom is the error for memory that has not become free in time.
 var ErrNoRoom error = bb.E(bb.NoSpace, "read", "", "no segment became free in time: all memory is leased, pinned or dirty")
 
-// MaxExtent is the longest run of bytes under one checksum: the unit that a damaged byte
+// MaxExtent is the longest run of bytes under one checksum. It is the unit that a damaged byte
 // makes unreadable, and that a reader verifies at once.
 const MaxExtent = 4 << 20
 
@@ -33,7 +33,7 @@ type Writer struct {
 	b    Buffer
 	uid  uint32
 	tier bb.Tier // where the bytes belong
-	// NoWait: it fails rather than waits for memory. It is set before the first call.
+	// NoWait makes it fail rather than wait for memory. It is set before the first call.
 	NoWait bool
 	// Patience is how long it waits for memory, before ErrNoRoom. 0 means as long as it takes. It
 	// is set likewise.
@@ -51,7 +51,7 @@ type filling struct {
 	lease store.Lease
 	segment.Cursor
 	users segment.Users // pieces handed out and not yet committed
-	lost  atomic.Bool   // its user has cut the region short: it is filled no more
+	lost  atomic.Bool   // its user has cut the region short; it is filled no more
 }
 
 // Piece is memory for bytes in a leased segment.

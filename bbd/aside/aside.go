@@ -1,6 +1,6 @@
 // Package aside has the content of a daemon's memory that it does not serve: buffers whose namespace
 // could not be read at the start, and files of buffers that the namespace does not have. It must
-// never know the reading of a buffer, and touches no bytes of files.
+// never depend on the reading of a buffer, and touches no bytes of files.
 //
 //	            recovery fails, and the buffer is the reason
 //	recorded ────────────────────────────────────────────────▶ set aside: calls fail, all bytes stay

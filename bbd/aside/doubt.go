@@ -10,9 +10,10 @@ import (
 	"forebay/internal/bb"
 )
 
-// Doubts are notes, in a folder, of damage to memory that a start has found and a later one does not find: why files
-// of a buffer that were open may be old or have holes. The buffer was set aside, so that no entry records it.
-// They are of one daemon, which reads and writes one buffer's at a time.
+// Doubts are notes, in a folder, of damage to memory that a start has found and a later one does
+// not find. They explain why files of a buffer that were open may be old or have holes. The buffer
+// was set aside, so that no entry records it. They are of one daemon, which reads and writes one
+// buffer's at a time.
 type Doubts struct{ Dir string }
 
 // file is that of a buffer, and of no later one of its name.

@@ -20,7 +20,7 @@ import (
 // the daemon use. Root and the daemon's own user may name anything, since they can do it without
 // the daemon.
 
-// ownerCred are the rights that a buffer's store is used with: its owner's.
+// ownerCred are the rights of a buffer's owner, with which its store is used.
 func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }
 
 // site is the configuration of object stores.

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// Lustre is how the daemon finds out about Lustre. Tests replace it.
+// Lustre is the daemon's source of facts about Lustre. Tests replace it.
 type Lustre struct {
 	// Is reports whether the identity of a backing is that of a directory on Lustre. nil means posix.OnLustre.
 	Is func(backingID string) bool
@@ -34,7 +34,7 @@ type targets struct {
 }
 
 const (
-	targetsEvery    = 10 * time.Second // how often the targets are asked for
+	targetsEvery    = 10 * time.Second // how often the targets are looked up
 	targetsPatience = 30 * time.Second // a ping of a target whose server is away takes some
 )
 
@@ -92,7 +92,8 @@ func (s *Pool) askTargets(asked time.Time) {
 	s.nameTargets(asked, lustre.Silent(lustre.SilentTargets(out), connected))
 }
 
-// nameTargets keeps and logs the targets that were found for a question, unless a later one was asked since.
+// nameTargets keeps and logs the targets that were found for a lookup, unless a later one began
+// since.
 func (s *Pool) nameTargets(asked time.Time, names []string) {
 	t := &s.targets
 	t.mu.Lock()

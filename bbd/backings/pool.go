@@ -1,6 +1,6 @@
 // Package backings opens the backing stores of buffers, and those that requests name, with the rights
-// of their users and within the limits of the daemon, and follows their health. It must never know
-// the files of a buffer, nor the order of flushes.
+// of their users and within the limits of the daemon, and follows their health. It must never
+// depend on the files of a buffer, nor on the order of flushes.
 package backings
 
 import (
@@ -417,7 +417,7 @@ func isOfServers(kind string) bool {
 }
 
 // mountOf finds the device and the kind of the file system that a path is on in a list of mounts (proc(5)),
-// as the path is written: to follow symbolic links could hang.
+// as the path is written. Following symbolic links could hang.
 func mountOf(mountinfo, path string) (device, kind string) {
 	longest := -1
 	for line := range strings.Lines(mountinfo) {
@@ -456,8 +456,8 @@ func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.He
 	return s.openWith(ctx, ownerCred(&spec), spec.Backing, spec, o)
 }
 
-// ownerOf returns the user with whose rights a buffer's backing is reached: a writer into another user's
-// buffer hands the bytes to its owner.
+// ownerOf returns the user with whose rights a buffer's backing is reached. A writer into another
+// user's buffer hands the bytes to its owner.
 func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GID: spec.GID} }
 
 // storeUser returns the user with whose rights a path is reached for a session. The kernel checks these
@@ -495,7 +495,7 @@ func (s *Pool) openWith(ctx context.Context, c access.Caller, url string, spec b
 	}
 	o.Owner = backing.NewOwner(s.o.Instance)
 	o.Owner.Peers = s.o.Peers
-	// One attempt: the flusher queues failed files again, with backoff, for ever.
+	// One attempt, since the flusher queues failed files again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}
 	o.Calls = s.callsTo(url)
 	o.OfServers = s.ofServers(url)

@@ -10,8 +10,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// All daemons together keep to flush.cluster_limit without asking each other. Each works its share
-// out of gossip, every second.
+// All daemons together keep to flush.cluster_limit without messages between them. Each works its
+// share out of gossip, every second.
 const (
 	shareEvery = time.Second
 	// A daemon's announcement of this age has reached all others. Gossip spreads the news of dirty
@@ -20,7 +20,7 @@ const (
 	// that.
 	settleLeast  = 2 * time.Second
 	settleMember = 100 * time.Millisecond
-	// The burst of a shared limit: all daemons may use it together.
+	// All daemons together may use the burst of a shared limit.
 	shareBurst = 256 << 10
 )
 

@@ -1,6 +1,6 @@
 // Package batch follows batch jobs. It begins and ends their records for the hooks of the batch system,
-// makes their buffers, and does the remaining work after a job's end. It must never know the keeping,
-// flushing or copying of bytes.
+// makes their buffers, and does the remaining work after a job's end. It must never depend on the
+// keeping, flushing or copying of bytes.
 package batch
 
 import (

@@ -14,9 +14,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// A job has a deadline. Each daemon passes it to its flusher, which raises
-// the share of the job's buffer if it would be saved too late, and notes with the job's attachment
-// to the node when it still would. The hook that warns the job reads it there.
+// A job has a deadline. Each daemon passes it to its flusher. If the job's buffer would be saved
+// too late, the flusher raises its share. If that does not suffice, the daemon notes it with the
+// job's attachment to the node. The hook that warns the job reads it there.
 
 // trackDeadlines follows the ends of jobs, and whether their dirty bytes on this node are saved by then.
 func (k *Controller) trackDeadlines(all []bb.Lifetime) {

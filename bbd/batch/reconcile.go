@@ -15,10 +15,10 @@ import (
 	"forebay/meta/ops"
 )
 
-// The work after a job's end. One daemon does it: the first of those that are ready,
-// as gossip has it. That two do it for a moment does no harm, since each step is a job of
-// all daemons that both submit under the same id, or a change by compare-and-set. A daemon
-// that succeeds another begins at the last step in the records:
+// The work after a job's end. One daemon does it, the first of those that are ready, as gossip has
+// it. Two daemons that do it for a moment do no harm, since each step is a job of all daemons that
+// both submit under the same id, or a change by compare-and-set. A daemon that succeeds another
+// begins at the last step in the records:
 //
 //	stage-outs, one after the other ─▶ drain ─▶ loss report ─▶ destroy ─▶ gone
 //
@@ -85,8 +85,8 @@ func (k *Controller) Run() {
 // stalledLook is how often a job is checked whose store refuses, since it tries by itself.
 const stalledLook = 2 * time.Second
 
-// stalledError is why a job that is under way does not get on. It is not begun again: each
-// that waits takes a place among the tasks of a node.
+// stalledError is the reason why a job under way makes no progress. It is not begun again, since
+// each that waits takes a place among the tasks of a node.
 type stalledError struct{ error }
 
 func (e stalledError) Unwrap() error { return e.error }
@@ -127,7 +127,7 @@ func (k *Controller) notePeaks() {
 
 // ended reports whether a job has left its nodes, by their reports, and whether it
 // failed on one. Gone reports the nodes that cannot report anything any more, or never will of
-// this job: their memory, and with it the job's processes, is another one's.
+// this job, since their memory, and with it the job's processes, is another one's.
 //
 // When the batch system has reported the job's end, nodes that are gone are not waited for. A
 // governed job has not ended before that.
@@ -290,7 +290,7 @@ func (k *Controller) finish(ctx context.Context, l *bb.Lifetime) (done bool, err
 	return err == nil, err
 }
 
-// stageOut copies out the files that the job asked for, one stage at a time.
+// stageOut copies out the files that the job requested, one stage at a time.
 func (k *Controller) stageOut(ctx context.Context, l *bb.Lifetime) error {
 	for i := range l.Out {
 		s := &l.Out[i]
@@ -299,7 +299,7 @@ func (k *Controller) stageOut(ctx context.Context, l *bb.Lifetime) error {
 		}
 		j, err := k.stageOf(ctx, l, ops.StageOut, s, fmt.Sprint(i), fmt.Sprint(l.Attempt))
 		if bb.KindOf(err) == bb.NotFound {
-			continue // the buffer was destroyed: nothing of it is left to copy
+			continue // the buffer was destroyed, so nothing of it is left to copy
 		}
 		if err != nil {
 			return err
@@ -395,7 +395,7 @@ func (k *Controller) retire(ctx context.Context, l *bb.Lifetime, name string, di
 			return err
 		}
 	}
-	// Nothing is closed between the report and the end: all that goes is in the report.
+	// Nothing is closed between the report and the end, so all that goes is in the report.
 	err = b.Destroy(ctx, func(ctx context.Context) error { return k.report(ctx, l, b, discard) })
 	if bb.KindOf(err) == bb.NotFound {
 		return nil

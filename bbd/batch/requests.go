@@ -28,7 +28,7 @@ const (
 	maxNodes          = 1000 // in one message of a job with thousands of nodes
 )
 
-// mayGovern refuses callers other than the system: lifetimes act for other users.
+// mayGovern refuses callers other than the system, since lifetimes act for other users.
 func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
 	switch {
 	case !r.Caller().System && !r.Caller().Governs:

@@ -1,7 +1,7 @@
 // Package buffer joins a daemon's parts of one buffer: its open and its dirty files, and the parts that read,
 // write, copy, move, flush and recover them. It connects each part with its needs of the others, and
-// implements the interfaces by which drain, staging, txn and alloc use a buffer. It must never know a request,
-// nor the decisions of a part.
+// implements the interfaces by which drain, staging, txn and alloc use a buffer. It must never
+// depend on a request, nor on the decisions of a part.
 package buffer
 
 import (

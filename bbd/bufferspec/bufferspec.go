@@ -1,5 +1,5 @@
-// Package bufferspec completes and checks the record of a new buffer. It must never know the content of a store, nor
-// the other buffers.
+// Package bufferspec completes and checks the record of a new buffer. It must never depend on the
+// content of a store, nor on the other buffers.
 package bufferspec
 
 import (

@@ -61,7 +61,7 @@ var (
 )
 
 // TestAtOwner: an operation is carried out where the owner is, once unless that one refuses it since the file has
-// moved, and here if nobody else's answer matters.
+// moved, and here if no other owner's answer matters.
 func TestAtOwner(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

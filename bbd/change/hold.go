@@ -92,8 +92,8 @@ func (b *Buffer) concernedByRename(ctx context.Context, at, target bb.Place, fro
 }
 
 // thawLater ends a freeze for another daemon whose session broke. That daemon may not have
-// noticed yet, and may act on its findings: it notices when this one has been silent
-// for long enough.
+// detected this yet, and may act on its findings. It detects it once this one has been silent for
+// long enough.
 func (b *Buffer) thawLater(thaw func()) {
 	b.o.Go(func() {
 		select {

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// removePage is a part of a tree's removal: after so many entries its client gets an answer and
+// removePage is a part of a tree's removal. After so many entries its client gets an answer and
 // requests the next part. Nil is the whole tree. Its methods may be called concurrently.
 type removePage struct {
 	most        int64

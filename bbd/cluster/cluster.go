@@ -1,6 +1,6 @@
 // Package cluster is a daemon's view of the other daemons: the members, their versions, sessions
-// with them, the coordinator, and the ones to ask to accept bytes. It must never know a file or a
-// buffer, nor treat gossip as the truth about data.
+// with them, the coordinator, and the ones to ask to accept bytes. It must never depend on a file
+// or a buffer, nor treat gossip as the truth about data.
 package cluster
 
 import (
@@ -23,8 +23,7 @@ import (
 	"forebay/rdma/route"
 )
 
-// Members lists the daemons: hints, never truth about data. It may be
-// called concurrently.
+// Members lists the daemons. They are hints, never truth about data. It may be called concurrently.
 type Members interface {
 	// Member returns the record of a node.
 	Member(bb.NodeID) (gossip.Member, bool)
@@ -92,8 +91,8 @@ func (c *Cluster) Addr() string { return c.members.Addr() }
 // Drop ends the session with a node. The next request of it begins another one.
 func (c *Cluster) Drop(node bb.NodeID) { c.pool.Drop(node) }
 
-// Serving reports whether it is worth asking a daemon in a state: one that is merely
-// suspected may only be slow.
+// Serving reports whether it is worth sending requests to a daemon in a state, since one that is
+// merely suspected may only be slow.
 func Serving(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 
 // AcceptsFiles reports whether a daemon in a state accepts files of which it is not the owner.

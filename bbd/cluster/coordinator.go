@@ -23,9 +23,9 @@ func AcceptsTasks(self gossip.Member, members []gossip.Member) bool {
 // roomy reports whether an eighth of a daemon's memory is free, or can be freed at once.
 func roomy(m *gossip.Member) bool { return m.Memory.Free >= m.Memory.Capacity/8 }
 
-// Coordinator returns the daemon that does the work of one daemon for all: the first by name that is
-// ready. Gossip may show two daemons different members for a while, and so two coordinators.
-// "": there is none.
+// Coordinator returns the daemon that does the work of one daemon for all, the first by name that
+// is ready. Gossip may show two daemons different members for a while, and so two coordinators. "":
+// there is none.
 func Coordinator(members []gossip.Member) bb.NodeID {
 	for _, m := range members {
 		if m.State == gossip.Ready && Supports(&m, wire.VersionJobs) {

@@ -19,7 +19,7 @@ func (o *one) Member(node bb.NodeID) (gossip.Member, bool) {
 func (o *one) Members() []gossip.Member { return []gossip.Member{o.other} }
 func (o *one) Addr() string             { return "" }
 
-// TestRemains: bytes put into a memory count until a newer one is known, by gossip or by a session.
+// TestRemains: bytes put into a memory count until a newer one appears in gossip or in a session.
 func TestRemains(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -10,11 +10,10 @@ import (
 )
 
 // While a cluster is being upgraded, its daemons have different versions (internal/wire,
-// version.go). The messages between two of them are their session's business. Work that needs all
-// of them is done as the oldest member can: jobs, which tasks of an older member would never end,
-// and buffers with second copies, of which it would keep one. That is decided anew each time, by
-// the gossip of that time: no vote, and no switch that an administrator has to throw when the last
-// one is upgraded.
+// version.go). The messages between two of them depend on their session. Work that needs all of
+// them is done as the oldest member can: jobs, which tasks of an older member would never end, and
+// buffers with second copies, of which it would keep one. That is decided anew each time, by the
+// gossip of that time. There is no vote, and no switch to throw after the last upgrade.
 //
 // A daemon that has no version in common with another one gets no request, and requests that would
 // need it fail with an error that names the daemon to upgrade. The earlier of the two continues. A
@@ -32,7 +31,7 @@ func Compatible(m *gossip.Member) bool {
 	return common
 }
 
-// Reachable reports whether it is worth asking a member anything.
+// Reachable reports whether it is worth sending requests to a member.
 func Reachable(m *gossip.Member) bool { return Serving(m.State) && Compatible(m) }
 
 // Supports reports whether a member answers and supports a version.

@@ -1,5 +1,5 @@
 // Package dedup records the last commit of each writer of a file, so that one that is repeated is
-// carried out once. It must never know the changes of a commit.
+// carried out once. It must never depend on the changes of a commit.
 package dedup
 
 import (
@@ -39,10 +39,10 @@ type lastCommit struct {
 }
 
 const (
-	// maxEntries bounds the records of a buffer's writers: some 100 bytes each.
+	// maxEntries bounds the records of a buffer's writers, some 100 bytes each.
 	maxEntries = 1 << 16
-	// entryLife is how long a commit is remembered at least, unless there are too many:
-	// much longer than a client or a forwarding node repeats one.
+	// entryLife is how long a commit is remembered at least, unless there are too many. It is much
+	// longer than the time in which a client or a forwarding node repeats one.
 	entryLife = 5 * time.Minute
 )
 

@@ -1,5 +1,5 @@
 // Package dirty has the closed files of a buffer that wait for their flush, with the places of their
-// entries. It must never know the flush of a file, nor that others are open.
+// entries. It must never depend on the flush of a file, nor on other open files.
 package dirty
 
 import (
@@ -32,7 +32,7 @@ type File struct {
 	Near       bb.NodeID           // the other node that opened it last; "": none has
 	Second     cluster.Incarnation // of its second copy; zero: there is none
 	Unsure     cluster.Incarnation // of one that was made, which the namespace may have; zero: there is none
-	Bare       bool                // a symbolic link: it has no bytes to copy or to move
+	Bare       bool                // a symbolic link, which has no bytes to copy or to move
 }
 
 // New returns the files of a buffer that has none.

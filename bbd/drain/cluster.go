@@ -37,7 +37,7 @@ const maxRounds = 5
 //
 // A file that moves from a node that has yet to do its share to one that has done it
 // would be left out, so all are asked again as long as a file that was dirty after
-// the last round is so still. The last word is the namespace's.
+// the last round is so still. The namespace decides.
 //
 // timed ends when the drain's time is over. ctx ends when its caller stops waiting.
 func (c scope) everywhere(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
@@ -160,8 +160,8 @@ func (c scope) nameSuperseded(ctx context.Context, answer *wire.Progress) error 
 	return err
 }
 
-// awayOf returns whether a task is about the files of an owner, which does not do it: of a node that is
-// gone, or of all nodes without a task of their own.
+// awayOf returns whether a task is about the files of an owner that does not carry it out: one of a
+// node that is gone, or of all nodes without a task of their own.
 func awayOf(t *ops.Task) (isAway func(owner bb.NodeID) bool, err error) {
 	if t.Node != "" {
 		return func(owner bb.NodeID) bool { return owner == t.Node }, nil

@@ -46,7 +46,7 @@ var errEnough = errors.New("the store does not answer")
 // savedDirs is one walk of saveDirs.
 type savedDirs struct {
 	c      scope
-	steps  *flushrule.Look // a series is as large as the buffer: it is not read for each directory
+	steps  *flushrule.Look // a series is as large as the buffer, so it is not read for each directory
 	to     backing.Store   // nil until there is a directory
 	failed []*wire.Failure
 }

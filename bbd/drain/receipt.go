@@ -35,7 +35,7 @@ func named(steps []bb.SupersededStep) []bb.SupersededStep {
 	return steps
 }
 
-// receiptHead is the first line of a receipt: where the files lie that it is about.
+// receiptHead is the first line of a receipt. It names the place of the receipt's files.
 type receiptHead struct {
 	Version int    `json:"forebay_receipt"`
 	Buffer  string `json:"buffer"`

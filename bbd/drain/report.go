@@ -56,8 +56,8 @@ func (l *rest) addSuperseded(answer *wire.Progress) {
 	}
 }
 
-// movedAround is the answer of a drain that has not met files, by path, at any node: they moved from one
-// that had yet to do its share to one that had done it.
+// movedAround is the answer of a drain that has not met files, by path, at any node, since they
+// moved from one that had yet to do its share to one that had done it.
 func movedAround(paths map[content]string) *wire.Progress {
 	answer := &wire.Progress{FailedTotal: int64(len(paths))}
 	for _, path := range paths {

@@ -102,7 +102,7 @@ func (c scope) finish(timed context.Context, answer *wire.Progress, left rest) e
 	if transfer.Saved(answer) {
 		c.s.o.Emit(bb.Event{Kind: bb.EventDrained, Buffer: c.name, Bytes: answer.BytesDone})
 	}
-	if c.Spec().Receipt { // also where files are lost: it proves the store's content of the others
+	if c.Spec().Receipt { // also where files are lost, since it proves the store's content of the others
 		if err := c.keepReceipt(timed); err != nil {
 			return bb.Wrap("receipt", c.address(""), err)
 		}
@@ -117,8 +117,8 @@ func (c scope) publishSuperseded(steps map[string]string) {
 	}
 }
 
-// alone flushes at a daemon that is alone, until timed ends. The namespace has the last word on a whole
-// buffer: a file that is closed and not yet queued is waited for too.
+// alone flushes at a daemon that is alone, until timed ends. The namespace decides about a whole
+// buffer, so a file that is closed and not yet queued is waited for too.
 func (c scope) alone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, rest, error) {
 	steps, err := c.Rules().Drain(timed, c.below) // from the first check to the last
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package drain flushes a buffer, or a path and everything below it, on all daemons, waits until the
-// store has it, and names the unsaved files. It empties nodes, and has receipts. It must never know
-// the flush of a file, nor the place of its bytes.
+// store has it, and names the unsaved files. It empties nodes, and has receipts. It must never
+// depend on the flush of a file, nor on the place of its bytes.
 package drain
 
 import (

@@ -129,13 +129,13 @@ const nameTime = 5 * time.Second
 
 const (
 	// requeueAfter is how long a dirty file may be missing in the flusher's queue before it is
-	// put there: between its close and that there is a moment.
+	// put there, since between its close and that there is a moment.
 	requeueAfter = 2 * time.Second
 	// settling is the pause between two checks of files that are between two states.
 	settling = 20 * time.Millisecond
 )
 
-// flushFiles flushes the files that are this daemon's own there by the namespace: file by file.
+// flushFiles flushes the files that are this daemon's own there by the namespace, file by file.
 func (c scope) flushFiles(ctx context.Context, steps *flushrule.Drain, p *transfer.Progress) (*wire.Progress, error) {
 	if err := c.CloseAbandoned(ctx); err != nil {
 		return nil, err
@@ -183,7 +183,8 @@ func (c scope) settle(ctx context.Context, p *transfer.Progress, dirty map[conte
 		if err := c.stillDirty(ctx, dirty); err != nil && ctx.Err() == nil {
 			return err
 		}
-		// Not queued, and dirty: recorded as clean or queued a moment later, or never.
+		// The file is dirty and not queued. It is recorded as clean or queued a moment later, or
+		// never.
 		if time.Since(began) > requeueAfter {
 			for _, f := range dirty {
 				c.Enqueue(ctx, &f.entry)

@@ -1,6 +1,6 @@
 // Package entries answers requests that describe, list, make and change entries, and describes them with facts of
 // this daemon alone: the committed part of an open file, files in memory, reasons of failed flushes. It must never
-// know the writing, reading or flushing of a file.
+// depend on the writing, reading or flushing of a file.
 package entries
 
 import (

@@ -1,5 +1,5 @@
 // Package fabric makes the memory of the store's regions reachable one-sided, over TCP and
-// libfabric, for sessions that were admitted. It must never know the content of a region: no
+// libfabric, for sessions that were admitted. It must never depend on the content of a region: no
 // file, buffer or lease, and nothing of a session but its number.
 package fabric
 

@@ -1,6 +1,6 @@
 // Package fate decides the fate of a daemon's bytes of a file, and the loss of a file's content. Its
-// functions are pure. The package must never know the origin of entries and bytes, nor carry out its
-// decisions.
+// functions are pure. The package must never depend on the origin of entries and bytes, nor carry
+// out its decisions.
 package fate
 
 import (

@@ -1,6 +1,6 @@
 // Package file has the files of a buffer that are open for writing at this daemon. It begins and joins
-// generations, orders the commits of all writers of a file, and closes it. It must never know requests nor
-// sessions, the place of a second copy, nor the flush of a closed file.
+// generations, orders the commits of all writers of a file, and closes it. It must never depend on
+// requests nor sessions, the place of a second copy, nor on the flush of a closed file.
 package file
 
 import (

@@ -1,6 +1,6 @@
 // Package forward writes files that another node owns. At each commit it puts their bytes into memory
-// leased from the owner, and commits them there. It must never know the choice of a file's owner, nor
-// the owner's use of the bytes.
+// leased from the owner, and commits them there. It must never depend on the choice of a file's
+// owner, nor on the owner's use of the bytes.
 package forward
 
 import (

@@ -1,6 +1,6 @@
 // Package freeze keeps the changes of a buffer apart from the decision to destroy it, on all daemons, and
-// holds the flushes of other daemons in a buffer while one changes its names. It must never know the kind of a
-// change, nor the reason for a buffer's destruction.
+// holds the flushes of other daemons in a buffer while one changes its names. It must never depend
+// on the kind of a change, nor on the reason for a buffer's destruction.
 package freeze
 
 import (

@@ -1,6 +1,6 @@
 // Package handle answers requests that open, commit, read and close files, and those for segments to fill. A
-// handle is a file of a session's client, with its pins and leases. It must never know the order of commits,
-// the source of bytes that are not in memory, nor their way to another node.
+// handle is a file of a session's client, with its pins and leases. It must never depend on the
+// order of commits, the source of bytes that are not in memory, nor on their way to another node.
 package handle
 
 import (

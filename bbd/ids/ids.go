@@ -1,5 +1,5 @@
 // Package ids has the numbers of a daemon's files and generations, which are unique for ever. They
-// come from blocks that it claims in the namespace. It must never know the use of a number.
+// come from blocks that it claims in the namespace. It must never depend on the use of a number.
 package ids
 
 import (

@@ -1,5 +1,6 @@
 // Package leftovers records where this daemon works in backing stores, and removes the unfinished work of
-// daemons that were killed there. It must never know a buffer, nor decide which store a user may use.
+// daemons that were killed there. It must never depend on a buffer, nor decide which store a user
+// may use.
 package leftovers
 
 import (

@@ -1,5 +1,5 @@
 // Package listen decides at which addresses a daemon may serve, and opens its listener for TCP. It must never
-// know the requests there, nor the clients' rights.
+// depend on the requests there, nor on the clients' rights.
 package listen
 
 import (

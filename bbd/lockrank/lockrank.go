@@ -1,6 +1,6 @@
 // Package lockrank has the places of a daemon's mutexes in the order in which they are taken, which
-// the comment of bbd.Daemon explains and builds with the tag lockorder check. It must never know
-// the state that the mutexes guard.
+// the comment of bbd.Daemon explains and builds with the tag lockorder check. It must never depend
+// on the state that the mutexes guard.
 package lockrank
 
 // The places, the first to be taken first.

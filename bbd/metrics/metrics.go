@@ -1,6 +1,6 @@
 // Package metrics turns the daemon's events and state into Prometheus metrics. It is the only
-// importer of the Prometheus client. It receives numbers and must never know the packages that they
-// come from.
+// importer of the Prometheus client. It receives numbers and must never depend on the packages of
+// their origin.
 package metrics
 
 import (

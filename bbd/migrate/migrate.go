@@ -1,6 +1,6 @@
 // Package migrate moves closed files whole from one node to another, which becomes their owner: off a node
-// that is emptied, or that has too little memory. It must never know the writers that wait for memory, nor the
-// way of bytes between nodes.
+// that is emptied, or that has too little memory. It must never depend on the writers that wait for
+// memory, nor on the way of bytes between nodes.
 package migrate
 
 import (

@@ -1,4 +1,5 @@
-// Package namelock has locks by name that are held across I/O. It must never know the named things.
+// Package namelock has locks by name that are held across I/O. It must never depend on the named
+// things.
 package namelock
 
 import (

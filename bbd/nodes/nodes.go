@@ -1,5 +1,6 @@
 // Package nodes lists the daemons, and removes a node that was declared dead from the entries of
-// all buffers. It must never know the promotion of a second copy, nor the comparison of bytes with a store.
+// all buffers. It must never depend on the promotion of a second copy, nor on the comparison of
+// bytes with a store.
 package nodes
 
 import (

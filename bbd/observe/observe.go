@@ -1,5 +1,5 @@
-// Package observe counts the events of a daemon, for /metrics and for status. It must never know the cause of an
-// event, nor change anything but its counters.
+// Package observe counts the events of a daemon, for /metrics and for status. It must never depend
+// on the cause of an event, nor change anything but its counters.
 package observe
 
 import (

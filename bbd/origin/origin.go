@@ -1,6 +1,6 @@
 // Package origin has the sources of bytes that are not in this node's memory: a file's object
-// on the store, the nodes that have the file, or these one after the other. It must never know the
-// bytes' destination.
+// on the store, the nodes that have the file, or these one after the other. It must never depend on
+// the bytes' destination.
 package origin
 
 import (

@@ -1,5 +1,5 @@
 // Package owner determines a file's owner and the node of its second copy, as pure functions
-// of the file's entry. It must never know the availability of a node.
+// of the file's entry. It must never depend on the availability of a node.
 package owner
 
 import "forebay/internal/bb"

@@ -1,5 +1,6 @@
 // Package paths resolves, lists and makes the paths of a buffer with the rights of a caller, as readers see them
-// through the transactions that are committed. It must never know the place of a file's bytes, nor its owner.
+// through the transactions that are committed. It must never depend on the place of a file's bytes,
+// nor on its owner.
 package paths
 
 import (

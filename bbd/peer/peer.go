@@ -1,5 +1,5 @@
 // Package peer keeps sessions with other daemons. It sends requests, and returns answers. It must
-// never know the subject of a request.
+// never depend on the subject of a request.
 package peer
 
 import (

@@ -1,5 +1,6 @@
 // Package registry has the buffers that a daemon serves. They are made, attached, found, followed as other
-// daemons change them, set aside and destroyed. It must never know the work on the files of a buffer.
+// daemons change them, set aside and destroyed. It must never depend on the work on the files of a
+// buffer.
 //
 //	            create, or first request here             destroyed, here or by another daemon
 //	recorded ──────────────────────────────────▶ served ──────────────────────────────────────▶ gone

@@ -1,6 +1,7 @@
 // Package replica keeps second copies of a buffer's dirty files at other nodes. It brings them up to date with
 // each commit, makes those again that are gone, makes a node with one a file's owner, and drops copies that do
-// not count any more. It must never know a commit's order of writers, nor the steps of a flush.
+// not count any more. It must never depend on a commit's order of writers, nor on the steps of a
+// flush.
 package replica
 
 import (

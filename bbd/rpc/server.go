@@ -1,7 +1,7 @@
 // Package rpc serves sessions of clients and of other daemons. It determines their identities, reads their
 // requests, starts the handlers of those, in order where order matters, and bounds the requests that each
-// user may have in flight. It must never know the effect of a request: no file, buffer or lease, only
-// resources, which it releases when their session ends.
+// user may have in flight. It must never depend on the effect of a request: no file, buffer or
+// lease, only resources, which it releases when their session ends.
 package rpc
 
 import (

@@ -1,5 +1,5 @@
 // Package settle repeats a change of an entry whose answer was lost until its outcome is known. It must never
-// know the change.
+// depend on the change.
 package settle
 
 import (

@@ -1,5 +1,6 @@
 // Package share divides a daemon's limited resources among users who are independent of each
-// other: places for sessions, requests in flight, memory. It must never know the counted things.
+// other: places for sessions, requests in flight, memory. It must never depend on the counted
+// things.
 package share
 
 import (

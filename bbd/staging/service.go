@@ -1,5 +1,5 @@
 // Package staging copies files from a store into a buffer, and from a buffer to a store, alone or as an
-// operation of all daemons. It must never know a buffer's storage of bytes, nor run tasks.
+// operation of all daemons. It must never depend on a buffer's storage of bytes, nor run tasks.
 package staging
 
 import (

@@ -1,5 +1,5 @@
-// Package startup names in the log the step of a start that takes long. It must never know the content of the
-// steps.
+// Package startup names in the log the step of a start that takes long. It must never depend on the
+// content of the steps.
 package startup
 
 import (

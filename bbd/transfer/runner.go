@@ -1,5 +1,5 @@
 // Package transfer has stages and drains as operations of all daemons. It runs their tasks, follows them,
-// and has the messages about them. It must never know the work of a task.
+// and has the messages about them. It must never depend on the work of a task.
 package transfer
 
 import (

@@ -1,5 +1,5 @@
 // Package txn serves the requests of transactions, and ends those that have no client any
-// more. It must never know the moving of files, nor a namespace's record of a transaction.
+// more. It must never depend on the moving of files, nor on a namespace's record of a transaction.
 package txn
 
 import (

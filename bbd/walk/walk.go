@@ -1,5 +1,5 @@
 // Package walk visits the entries below a directory of a buffer, with the rights of a user. It must never
-// know the visitor's use of them.
+// depend on the visitor's use of them.
 package walk
 
 import (

@@ -1,6 +1,7 @@
 // Package writeback carries the content of a buffer's files to its backing store. It is the flusher's catalog,
 // submits renames and removals to it in the namespace's order, and reconciles the store with the namespace
-// after writes that came late. It must never know requests of clients, nor the making of dirty files.
+// after writes that came late. It must never depend on requests of clients, nor on the making of
+// dirty files.
 package writeback
 
 import (

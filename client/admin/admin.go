@@ -1,7 +1,7 @@
 // Package admin manages the state of a cluster of daemons: buffers and their lifetimes, copies between buffers and
 // stores, operations that daemons carry out together, nodes, batch jobs. It is for tools. Programs that only read
-// and write files need package client alone. It sends requests through a client's connection, and must never know
-// the state of that connection.
+// and write files need package client alone. It sends requests through a client's connection, and
+// must never depend on the state of that connection.
 package admin
 
 import (

@@ -1,6 +1,6 @@
 // Package checksum computes and combines CRC-64/NVME checksums, the one
 // checksum that Forebay carries from a writer's copy to the backing store. It
-// must never know extents, files or stores.
+// must never depend on extents, files or stores.
 //
 // CRC-64/NVME is defined in the NVM Express NVM Command Set Specification
 // (64b CRC): polynomial 0xAD93D23594C93659, reflected, initial value and final

@@ -1,4 +1,4 @@
-// Package cli has the common parts of the command lines of bbd and bbctl. It must never know
+// Package cli has the common parts of the command lines of bbd and bbctl. It must never depend on
 // the commands.
 package cli
 

@@ -1,5 +1,5 @@
 // Package hostlimit measures this machine's limits without Forebay: copy memory with its checksum,
-// and write to a file system past the page cache. It must never know a daemon.
+// and write to a file system past the page cache. It must never depend on a daemon.
 package hostlimit
 
 import (

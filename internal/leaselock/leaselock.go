@@ -1,7 +1,7 @@
 // Package leaselock marks the memory that a client may be writing to, with locks of the
 // kernel's on byte ranges of region files. A lock outlives the session and the daemon that
 // granted the lease, and ends with the process that holds it, by any cause. The package must
-// never know leases, sessions or segments.
+// never depend on leases, sessions or segments.
 //
 // The protocol, between a client that maps region files and the daemon of its node:
 //

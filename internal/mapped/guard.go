@@ -1,5 +1,5 @@
-// Package mapped turns faults of mapped memory into errors. It must never know whose
-// memory that is.
+// Package mapped turns faults of mapped memory into errors. It must never depend on the owner of
+// that memory.
 package mapped
 
 import (

@@ -1,5 +1,5 @@
 // Package measure has figures: samples of one quantity, their median, and their text for people. It
-// must never know the measurement.
+// must never depend on the measurement.
 package measure
 
 import (

@@ -1,4 +1,4 @@
-// Package rounds lets callers with the same request share one run of it. It must never know
+// Package rounds lets callers with the same request share one run of it. It must never depend on
 // the request or the callers.
 package rounds
 

@@ -1,6 +1,6 @@
 // Package segment divides a leased segment among the files whose bytes are written into it: the
 // same arithmetic for clients, for a daemon that fills segments of its own and for one that fills
-// another's. It must never know the owner of a segment, nor how bytes get there.
+// another's. It must never depend on the owner of a segment, nor on the way of bytes there.
 package segment
 
 import "forebay/internal/wire"

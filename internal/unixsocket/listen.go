@@ -1,5 +1,5 @@
 // Package unixsocket listens at unix sockets whose files have their modes from the beginning. It must
-// never know the server.
+// never depend on the server.
 package unixsocket
 
 import (

@@ -1,6 +1,6 @@
 // Package userfile reads small files whose names users choose: of credentials, of certificates.
 // A program that runs as root reads them with the user's rights, never waits for the other end
-// of a FIFO, and never reads more than it needs. It must never know their content.
+// of a FIFO, and never reads more than it needs. It must never depend on their content.
 package userfile
 
 import (

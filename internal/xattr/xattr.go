@@ -1,5 +1,5 @@
 // Package xattr encodes the extended attributes of files and directories, and changes them. It is pure, and must never
-// know what has them.
+// depend on their holder.
 package xattr
 
 import (

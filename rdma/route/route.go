@@ -1,7 +1,7 @@
 // Package route picks the way to a peer's memory among the fabrics that both sides have, and
 // keeps the fabrics in use open: libfabric where both have it, else TCP. (On one node there is
 // nothing to pick: memory is mapped.) All routes of a process share their open fabrics of
-// libfabric. It must never know the meaning of the bytes.
+// libfabric. It must never depend on the meaning of the bytes.
 package route
 
 import (

@@ -1,5 +1,5 @@
 // Package tcp is the rdma provider that works everywhere: one-sided reads and writes over plain
-// TCP, in pure Go. It must never know the meaning of the bytes.
+// TCP, in pure Go. It must never depend on the meaning of the bytes.
 //
 // A connection is one control stream and a number of data streams:
 //

@@ -1,5 +1,5 @@
 // Package folder is the folders of a store: their owners, the processes that have them, and the file systems
-// that they lie on. It must never know their content.
+// that they lie on. It must never depend on their content.
 package folder
 
 import (

@@ -1,5 +1,5 @@
-// Package format is the encoding of regions, segments, commit records and identities. It must never know the
-// validity of any of them.
+// Package format is the encoding of regions, segments, commit records and identities. It must never
+// depend on the validity of any of them.
 package format
 
 import (

@@ -1,5 +1,5 @@
 // Package populate touches memory in the background before its first use, since first touches cost ten times
-// as much as copies. It must never know the use of the memory.
+// as much as copies. It must never depend on the use of the memory.
 package populate
 
 import (

@@ -1,5 +1,5 @@
 // Package regionfile is the two files of a region, mapped: pages, which its user may map, and a journal, which
-// is the store's alone. It must never know the content of the pages, nor their use.
+// is the store's alone. It must never depend on the content of the pages, nor on their use.
 package regionfile
 
 import (

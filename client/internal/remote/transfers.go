@@ -1,5 +1,5 @@
 // Package remote carries out one-sided transfers between this process's memory and a daemon's, and
-// keeps the memory in which their bytes wait. It must never know the files of these bytes.
+// keeps the memory in which their bytes wait. It must never depend on the files of these bytes.
 package remote
 
 import (

@@ -1,6 +1,6 @@
 // Package session keeps the connection to one daemon. It dials it and proves the client's identity,
 // keeps many requests in flight, detects the daemon's end, and dials again. Over TCP the one-sided
-// way to the daemon's memory belongs to it. It must never know files and buffers.
+// way to the daemon's memory belongs to it. It must never depend on files and buffers.
 package session
 
 import (

@@ -1,5 +1,5 @@
 // Package writer writes one file: it places the bytes, keeps uncommitted ones, and carries
-// them over to a new connection when one breaks. It must never know other open files.
+// them over to a new connection when one breaks. It must never depend on other open files.
 package writer
 
 import (

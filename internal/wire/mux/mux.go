@@ -1,7 +1,7 @@
 // Package mux keeps the requests of one connection that are in flight: it numbers and sends them,
 // finds the request that a frame answers, and hands all of them out when the connection breaks. It
-// must never know the content of requests, nor the reader. Each owner reads frames in its own way
-// and finds their requests by Answered.
+// must never depend on the content of requests, nor on the reader. Each owner reads frames in its
+// own way and finds their requests by Answered.
 package mux
 
 import (

@@ -1,3 +1,3 @@
 // Package progress reads completions and events from libfabric and passes them on to connections, in one
-// thread for all of a fabric's. It must never know the purpose of an operation.
+// thread for all of a fabric's. It must never depend on the purpose of an operation.
 package progress
