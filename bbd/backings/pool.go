@@ -197,7 +197,7 @@ func (o *opening) close() error {
 		if o.store != nil {
 			return o.store.Close()
 		}
-	default: // open finds out that it was forgotten
+	default: // open detects that the entry was dropped
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (m memory) Size(_ bb.FileID, n bb.Generation) (int64, error) {
 
 func (memory) Snapshot(bb.FileID, bb.Generation) (*store.Snapshot, error) { return nil, bb.NotFound }
 
-// reasons say why the last flush of a file failed.
+// reasons are the causes of the last failed flush of each file.
 type reasons map[bb.FileID]string
 
 func (r reasons) Reason(file bb.FileID) string { return r[file] }

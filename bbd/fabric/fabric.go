@@ -31,8 +31,8 @@ import (
 //
 // The nil Fabric serves no session. Its methods may be called concurrently.
 //
-// The same memory is served over TCP and, where there is libfabric, over that as well:
-// the dialer chooses one that it has too. A region has one key for both.
+// The same memory is served over TCP and, where there is libfabric, over that as well. The dialer
+// chooses one that it has too. A region has one key for both.
 //
 // Regions are registered outside any request: all present ones before any session is
 // admitted, and each that is made later before any of it is leased.
@@ -78,8 +78,8 @@ type Admission struct {
 }
 
 const (
-	// connsPerSession bounds the connections of one session: one, and the next while the
-	// end of a broken one has not been noticed.
+	// connsPerSession bounds the connections of one session: one, and the next until the end of a
+	// broken one is detected.
 	connsPerSession = 4
 	// silence is how long a silent peer is waited for. It is longer than a machine
 	// that is only busy stays silent.

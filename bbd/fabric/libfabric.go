@@ -31,7 +31,7 @@ type OFI struct {
 // Faults are the tests' replacements of the machine's properties.
 type Faults struct {
 	Hardware bool               // any provider counts as hardware
-	Refuse   func() (why error) // if not nil, is asked before each registration
+	Refuse   func() (why error) // if not nil, is called before each registration
 }
 
 // OFIUse is the condition for the use of libfabric.
@@ -39,7 +39,7 @@ type OFIUse string
 
 const (
 	// OFIAuto uses it where the program has it, hardware moves the bytes, and they need not be
-	// encrypted: libfabric does not.
+	// encrypted, since libfabric does not encrypt.
 	OFIAuto OFIUse = "auto"
 	// OFIOn uses any provider there is, and fails where there is none.
 	OFIOn OFIUse = "on"
@@ -64,7 +64,7 @@ type libfabric struct {
 	mu struct {
 		sync.Mutex
 		regions map[bb.RegionID]rdma.Region
-		failed  bool // a region could not be registered: it is not offered to sessions any more
+		failed  bool // a region could not be registered; it is not offered to sessions any more
 	}
 }
 

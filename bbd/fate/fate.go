@@ -22,11 +22,11 @@ import (
 type Fate uint8
 
 const (
-	Adopt    Fate = iota // the entry explains them: recovery and the flusher go on with it
-	Remake               // they are acknowledged and their entry is not there: it is made (again)
-	SetAside             // the same, and something else has the name: they get an entry below bb.LostDir
+	Adopt    Fate = iota // the entry explains them, and recovery and the flusher go on with it
+	Remake               // they are acknowledged and their entry is not there, so it is made (again)
+	SetAside             // the same, and something else has the name; they get an entry below bb.LostDir
 	Drop                 // they were removed, or never acknowledged
-	Keep                 // nothing can be made of them and no record allows their removal: they stay, and are named
+	Keep                 // nothing can be made of them and no record allows their removal; they stay, and are named
 )
 
 // String returns the name of the action.
@@ -52,7 +52,7 @@ type Held struct {
 // Known is the namespace's record of a file.
 type Known struct {
 	Entry   *bb.Entry // of the file, wherever it lies; nil: there is none
-	Here    bool      // this node is the entry's owner, or may become it: the file has nothing to lose elsewhere
+	Here    bool      // this node is the entry's owner, or may become it; the file has nothing to lose elsewhere
 	Removed bool      // it keeps the mark of a removal of this very file
 	Taken   bool      // another file has the name that is in the identity
 }
@@ -118,7 +118,7 @@ type Reassertion struct {
 	Remade   []string // paths whose entries were made again
 	SetAside []string // paths below bb.LostDir
 	Left     []Unexplained
-	OnStore  []Unexplained // dropped here: all of them was evicted, and the store alone has them
+	OnStore  []Unexplained // dropped here; all of them was evicted, and the store alone has them
 	Lost     []Unexplained // their entries are there, and name the missing content
 }
 
@@ -145,8 +145,9 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may
 // have the file under another name. The object under this one is the file's own if the content is the same.
 //
-// A dirty file of which memory has nothing left was flushed, since nothing else is evicted: the record of the flush is
-// among the missing changes. It counts as clean, with the buffer's codec, and has to be compared with the store.
+// A dirty file of which memory has nothing left was flushed, since nothing else is evicted, so the
+// record of the flush is among the missing changes. It counts as clean, with the buffer's codec,
+// and has to be compared with the store.
 func Salvage(e *bb.Entry, h *Held, codec string, whole func(*bb.Entry) bool) bool {
 	if h == nil {
 		return e.Lost

@@ -9,7 +9,7 @@ import (
 
 // The lost part of a file, and the reason, follow from its entry and from the findings of recovery.
 //
-// The entry of a closed file has its size and checksum: content that agrees with them is whole,
+// The entry of a closed file has its size and checksum. Content that agrees with them is whole,
 // wherever it was. The entry of an open file has neither. Its commits are the present records, and
 // any of them may have been the last one. So an open file is whole only if no record of it can be
 // missing, since this node's memory is the one that the file was written to, and all records can be
@@ -58,7 +58,7 @@ func Missing(e *bb.Entry, f *Survived) string {
 }
 
 // unlike returns how the rest of a closed file differs from its entry. A damaged record may
-// be one that does not count: content that agrees with the entry is whole.
+// be one that does not count, so content that agrees with the entry is whole.
 func unlike(e *bb.Entry, f *Survived) string {
 	switch {
 	case f.Unsummed != nil:

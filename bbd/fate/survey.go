@@ -11,7 +11,7 @@ type Survey struct {
 	held    map[bb.FileID]*Held
 	entries map[bb.FileID]bb.Entry // of those files
 	removed map[bb.FileID]bool
-	taken   map[name]bb.FileID // names that identities have and that have an entry: of which file; 0: a directory
+	taken   map[name]bb.FileID // names of identities that have an entry, and the file of each; 0: a directory
 	dirs    map[bb.DirID]bool  // directories that identities name and that exist
 }
 
@@ -72,7 +72,7 @@ func (sv *Survey) Gone(file bb.FileID) {
 // Held returns the files.
 func (sv *Survey) Held() map[bb.FileID]*Held { return sv.held }
 
-// Missing returns those files that no entry was seen of.
+// Missing returns those files without an entry in the survey.
 func (sv *Survey) Missing() (all []*Held) {
 	for file, h := range sv.held {
 		if _, ok := sv.entries[file]; !ok {
@@ -82,13 +82,13 @@ func (sv *Survey) Missing() (all []*Held) {
 	return all
 }
 
-// Entry returns the entry that was seen of a file.
+// Entry returns the entry of a file in the survey.
 func (sv *Survey) Entry(file bb.FileID) (e bb.Entry, ok bool) {
 	e, ok = sv.entries[file]
 	return e, ok
 }
 
-// HasDir reports whether a directory was seen that an identity names.
+// HasDir reports whether the survey has a directory that an identity names.
 func (sv *Survey) HasDir(dir bb.DirID) bool { return sv.dirs[dir] }
 
 // Known returns Decide's argument for a file. Here reports of its entry whether this node is the owner,

@@ -98,13 +98,14 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	return true
 }
 
-// finish closes the generation: one put, and the file is immutable. Writers counts those that still have it open.
+// finish closes the generation. One put, and the file is immutable. Writers counts those that still
+// have it open.
 func (f *File) finish(ctx context.Context, writers int) error {
 	switch f.state.finishing(f.published.Load()) {
 	case stepNothing:
 		return nil
 	case stepVoid:
-		f.retire() // nothing was written: the file, if there is one, stays as it was
+		f.retire() // nothing was written; a present file stays as it was
 		return nil
 	}
 	if err := f.record(ctx, nil); err != nil { // an exclusive create that nothing was written to

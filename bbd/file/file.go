@@ -1,6 +1,6 @@
 // Package file has the files of a buffer that are open for writing at this daemon. It begins and joins
 // generations, orders the commits of all writers of a file, and closes it. It must never depend on
-// requests nor sessions, the place of a second copy, nor on the flush of a closed file.
+// requests or sessions, the place of a second copy, or the flush of a closed file.
 package file
 
 import (
@@ -21,10 +21,11 @@ import (
 //	                  └─ last close, nothing written ─▶ void             ▼
 //	                                                            queued for flushing
 //
-// Unpublished: the namespace does not have the generation. Readers see the one before, or nothing.
-// Published: the entry names it, marked open. An exclusive create publishes at once. The mutex is
-// the file's order of commits. It is held while the entry is put into the namespace, and nothing
-// else waits for it but operations on the same file. The next step follows from the state alone.
+// If it is unpublished, the namespace does not have the generation. Readers get the one before, or
+// nothing. If it is published, the entry names it, marked open. An exclusive create publishes at
+// once. The mutex is the file's order of commits. It is held while the entry is put into the
+// namespace, and nothing else waits for it but operations on the same file. The next step follows
+// from the state alone.
 type File struct {
 	in         *Files
 	file       bb.FileID

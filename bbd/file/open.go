@@ -145,7 +145,7 @@ func (s *Files) beginNew(ctx context.Context, c access.Caller, f *File, mayCreat
 }
 
 // Resume finds the generation that a client was writing when its connection broke.
-// Nil and no error: it was closed, nothing is left to do.
+// Nil and no error: it was closed, and nothing is left to do.
 func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*File, *bb.Entry, error) {
 	f := s.Of(o.ResumeFile)
 	if f != nil && f.generation == o.ResumeGeneration && f.join() {

@@ -119,7 +119,7 @@ type Options struct {
 // Parts are the other parts of the buffer that its open files need.
 type Parts struct {
 	Spec      func() bb.Buffer                // its record
-	Revisions func() bool                     // an entry's revision orders it among all changes: the namespace is a log
+	Revisions func() bool                     // an entry's revision orders it among all changes, since the namespace is a log
 	Committed func(extents []store.NewExtent) // counts a commit
 	Names     Names
 	Paths     Paths

@@ -50,8 +50,8 @@ func (f *File) expireLater() {
 	})
 }
 
-// reconnectGrace is how long a drain leaves files open whose writers lost their daemon:
-// those that are alive come back within it.
+// reconnectGrace is how long a drain leaves files open whose writers lost their daemon. Live
+// writers come back within it.
 const reconnectGrace = 2 * time.Second
 
 // CloseAbandoned closes the files that recovery found open and whose writers did not come back.

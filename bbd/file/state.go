@@ -56,7 +56,7 @@ type state struct {
 	committed bool // the store has the generation
 	fresh     bool // the generation starts from nothing, though the file had content
 	lingers   bool // its last writer was at another node, and may come back
-	found     bool // recovery found it open: the number of its writers is unknown
+	found     bool // recovery found it open, so the number of its writers is unknown
 	closed    bool // a writer has closed it
 	missing   int  // writers that left without a close, less those that came back
 }
@@ -73,10 +73,10 @@ type step uint8
 const (
 	stepNothing      step = iota
 	stepJoin              // one writer more
-	stepLookAgain         // it is closed: its place is looked up again
+	stepLookAgain         // it is closed, so its place is looked up again
 	stepFinish            // the generation is closed
 	stepPublish           // the namespace gets the generation, marked open
-	stepVoid              // nothing was written: the file stays as it was
+	stepVoid              // nothing was written; the file stays as it was
 	stepRefuseExists      // an exclusive create of a file that is being written
 	stepRefuseDenied      // no right to write it
 	stepRefuseBusy        // others have committed bytes that would be truncated
@@ -100,7 +100,8 @@ func (s *state) joining(o opening) step {
 	case !o.permitted:
 		return stepRefuseDenied
 	case o.fence:
-		// Its writers may come back: the generation that follows has another number than theirs.
+		// Its writers may come back, since the generation that follows has another number than
+		// theirs.
 		return stepFinish
 	case s.writers == 0 && (!s.lingers || o.truncates && s.committed):
 		// Its writers are gone, and none has come back for it. That generation ends here. A writer at another
@@ -145,7 +146,8 @@ func (s *state) abandoned() bool { return s.writers <= 0 && !s.phase.retired() }
 // expires reports whether the file is closed once the time for its writers to come back is over.
 func (s *state) expires() bool { return s.writers <= 0 && s.phase == phaseOpen }
 
-// cancels reports whether the generation can be given up as if it had never been. Published: the namespace has it.
+// cancels reports whether the generation can be abandoned as if it had never been. Published: the
+// namespace has it.
 func (s *state) cancels(published bool) bool {
 	return !published && s.writers <= 1 && !s.phase.retired()
 }

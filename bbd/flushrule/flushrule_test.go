@@ -230,7 +230,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestKnown: a superseded step is not read again, until a file of it is noted, or the newer step is removed.
+// TestKnown: a superseded step is read again only after a file of it is noted or the newer step is
+// removed.
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")
@@ -562,9 +563,9 @@ func TestTimesOfFiles(t *testing.T) {
 	})
 }
 
-// TestUnknownClose: a step of which a file was not closed by its writers, or by a daemon that did not record it,
-// supersedes none, is flushed as an incomplete one is, and is superseded by one that was closed after its files were
-// changed last.
+// TestUnknownClose: a step supersedes none, and is flushed as an incomplete one is, if a file of it
+// was not closed by its writers, or by a daemon that did not record it. It is superseded by one
+// that was closed after its files were changed last.
 func TestUnknownClose(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"step-2/a", "step-2/d/b", "step-2/.metadata"} {

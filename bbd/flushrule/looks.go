@@ -24,7 +24,8 @@ const (
 	knownAgain = 8
 )
 
-// look is a reading of a directory: its superseded steps, each with the newer step that superseded it.
+// look is a reading of a directory, with its superseded steps, each with the newer step that
+// superseded it.
 type look struct {
 	at time.Time
 	by map[string]string

@@ -205,7 +205,7 @@ func (b *Buffer) keep(dir string, s series, steps []judged) {
 	}
 }
 
-// judgeHeld judges the steps in a directory, as far as they are not known to be superseded.
+// judgeHeld judges the steps in a directory, except those that were found superseded before.
 func (b *Buffer) judgeHeld(ctx context.Context, dir string, pressure bool) ([]judged, error) {
 	for {
 		known := b.knownSteps("")

@@ -175,8 +175,8 @@ func (r *File) Commit(ctx context.Context, m *wire.Commit, data []byte, holds fu
 	}
 }
 
-// closed is the end of a commit that finds the generation closed: that was its own
-// doing, if the answer got lost and the owner has a record of it, or shows its content.
+// closed is the end of a commit that finds the generation closed. The commit itself closed it if
+// the answer got lost and the owner has a record of it, or shows its content.
 func (r *File) closed(ctx context.Context, id dedup.ID, m *wire.Commit, now *wire.Opened) (*wire.Committed, error) {
 	if now.Committed >= id.Number {
 		return &wire.Committed{Size: now.GetEntry().GetSize(), Generation: uint64(r.generation), File: uint64(r.file)}, nil

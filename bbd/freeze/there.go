@@ -52,7 +52,7 @@ func There(ctx context.Context, c Cluster, nodes []bb.NodeID, m *wire.Hold) (*He
 		h.ended.Go(func() {
 			s, err := c.Session(ctx, node, cluster.Who(access.Daemon()))
 			if m, ok := c.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
-				answers <- nil // it does not serve: it looks its paths up before it flushes, or is done
+				answers <- nil // it does not serve; it looks its paths up before it flushes, or is done
 				return
 			}
 			if err != nil {
@@ -118,7 +118,7 @@ func Everywhere(ctx context.Context, gate *Gate, c Cluster, name string) (*Froze
 
 var errNotFrozen = errors.New("the daemon may have changed the buffer while it was looked through")
 
-// Intact fails if a daemon may have changed the buffer since it was frozen: one whose
+// Intact fails if a daemon may have changed the buffer since it was frozen. That is one whose
 // session broke, or that did not serve when the others were asked.
 func (f *Frozen) Intact() error {
 	if f.others == nil {

@@ -22,8 +22,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// mayCommitQuickly reports whether a commit can be carried out at once: of a generation that the namespace has,
-// with bytes that lie in leases.
+// mayCommitQuickly reports whether a commit can be carried out at once, of a generation that the
+// namespace has, with bytes that lie in leases.
 func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 	if h.write == nil || m.Close || h.closed || !h.write.Published() {
 		return false
@@ -33,7 +33,7 @@ func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 			return false
 		}
 	}
-	// Nothing on the reading goroutine may wait for the end of a freeze: another daemon's
+	// Nothing on the reading goroutine may wait for the end of a freeze, since another daemon's
 	// session may bring it.
 	h.entered = h.buf.p.Gate.TryEnter()
 	return h.entered

@@ -42,13 +42,13 @@ type handle struct {
 	view   *readcache.View // for reading
 
 	closed  bool // by the queue's requests alone
-	entered bool // a change of the buffer is under way, likewise: see Gate
+	entered bool // a change of the buffer is under way, likewise; see Gate
 }
 
 // Order has the requests on the handle.
 func (h *handle) Order() *rpc.Queue { return &h.order }
 
-// Release ends a handle that was closed, or that its session leaves open: see abandon.
+// Release ends a handle that was closed, or that its session leaves open. See abandon.
 func (h *handle) Release(lost bool) {
 	if lost {
 		h.abandon()
@@ -205,7 +205,7 @@ func (h *handle) detach() {
 	}
 }
 
-// mayCloseQuickly: closing a file that was read never waits.
+// mayCloseQuickly reports whether a close never waits, as of a file that was read.
 func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
 
 // closeRequest closes a handle.

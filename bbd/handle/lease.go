@@ -93,9 +93,9 @@ func (l *heldLease) Release(lost bool) {
 	}
 }
 
-// holdsLease reports whether a session has a lease for a buffer. A segment is of a buffer's name: a client
-// that keeps one for the next file, while another destroys the buffer and makes it again,
-// fills it for the new one.
+// holdsLease reports whether a session has a lease for a buffer. A segment is of a buffer's name.
+// If a client keeps one for the next file while another destroys the buffer and makes it again, the
+// segment is filled for the new buffer.
 func holdsLease(s *rpc.Session, id bb.LeaseID, b *Buffer) bool {
 	l, ok := s.Resource(rpc.Key{Kind: Leases, ID: uint64(id)}).(*heldLease)
 	if !ok || l.buffer.Load().name != b.name {

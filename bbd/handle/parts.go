@@ -39,7 +39,7 @@ type Limits struct {
 	Leases   int   // of one session
 	LeaseMin int64 // bytes
 	LeaseMax int64
-	Inline   int64 // bytes: reads of up to so many are answered with data
+	Inline   int64 // bytes; reads of at most this size are answered with data
 }
 
 // Memory are the required methods of the store of bytes, whose contracts these are.

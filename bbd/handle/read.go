@@ -114,8 +114,8 @@ func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 	r.ReplyData(answer, data)
 }
 
-// extents answers where a range lies, pinned, or with the bytes themselves where the
-// client asked for them, cannot reach them, or they are few.
+// extents answers where a range lies, pinned. It answers with the bytes themselves if the client
+// asked for them or cannot reach them, or if they are few.
 func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
 	size := h.view.Snapshot().Size()
 	length = max(0, min(length, size-offset))

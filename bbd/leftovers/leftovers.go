@@ -172,7 +172,8 @@ type noteUser struct {
 	System bool     `json:"system,omitempty"`
 }
 
-// cred returns the rights with which the note's store is opened: those of user nobody if the note has none.
+// cred returns the rights with which the note's store is opened, or those of user nobody if the
+// note has none.
 func (n *note) cred() access.Caller {
 	if n.For == nil || len(n.For.GIDs) == 0 {
 		return access.Caller{UID: nobody, GIDs: []uint32{nobody}}
@@ -199,8 +200,8 @@ type sweptStore struct {
 }
 
 // Sweeping wraps a stage-out's store. In each directory that it writes to, remains of an earlier
-// attempt are removed first: once for each directory of a job. Without a job, "", it is once for each
-// such store.
+// attempt are removed first, once for each directory of a job. Without a job (""), it is once for
+// each such store.
 func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) backing.Store {
 	where, _ := bb.ParseBacking(root)
 	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, flat: where.IsFlat(), job: job, dirs: make(map[string]*sync.Once)}
@@ -333,7 +334,7 @@ func (u *Tracker) sweepNote(file string) error {
 	for lines.Scan() {
 		var n note
 		if json.Unmarshal(lines.Bytes(), &n) != nil {
-			continue // its last line, cut short: nothing was written there yet
+			continue // its last line, cut short; nothing was written there yet
 		}
 		if open == nil || n.Root != root {
 			if open != nil {

@@ -49,7 +49,7 @@ func loopback(address string) bool {
 }
 
 // TCP opens the listener of sessions over TCP, and returns the address that it has. Its connections break when a
-// peer acknowledges nothing for a while. With credentials, TLS is all that is spoken.
+// peer acknowledges nothing for a while. With credentials, it accepts TLS alone.
 func TCP(ctx context.Context, address string, credentials *clustercert.Credentials) (l net.Listener, at string, err error) {
 	l, err = (&net.ListenConfig{Control: peer.Impatient}).Listen(ctx, "tcp", address)
 	if err != nil {

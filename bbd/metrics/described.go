@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The names. They are an interface: dashboards and alerts are made of them.
+// Metric names are an interface, since dashboards and alerts are made of them.
 const (
 	buildInfo = "forebay_build_info"
 

@@ -24,7 +24,7 @@ type Stats struct {
 	Sessions      int
 	LeasesWaiting int // writers that wait for a lease
 	UsersWaiting  int // users with such writers
-	StoreOps      int // renames and removals that the stores have not seen yet
+	StoreOps      int // renames and removals that have not reached the stores yet
 
 	StoreWorkers   map[string]int // by state
 	WorkerRestarts int64

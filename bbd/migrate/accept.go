@@ -17,7 +17,7 @@ func (b *Buffer) Accept(ctx context.Context, asks bb.NodeID, m *wire.Take) error
 	if err != nil {
 		return err
 	}
-	if m.Replica { // even while this node is drained: its bytes may be the only ones
+	if m.Replica { // even while this node is drained; its bytes may be the only ones
 		return b.p.Replicas.Promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
 	}
 	if b.o.Draining() {

@@ -10,8 +10,9 @@ import (
 	"forebay/internal/wire"
 )
 
-// Empty flushes this node's only copies of the buffer's files, or moves them to other nodes: first of all to those in
-// to, if there are any. Files that are open for writing, and those that no node accepts, are named in p.
+// Empty flushes this node's only copies of the buffer's files, or moves them to other nodes (first
+// to those in to, if there are any). Files that are open for writing, and those that no node
+// accepts, are named in p.
 func (b *Buffer) Empty(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	if len(to) > 0 {
 		if err := b.moveAmong(ctx, to, p); err != nil {

@@ -43,8 +43,8 @@ func (b *Buffer) moveTo(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
 			return err
 		}
 	}
-	// Its new owner may make its second copy here, which is recorded under the same generation once the file is
-	// not this node's any more.
+	// If the file is not this node's any more, its new owner may make its second copy here, which
+	// is recorded under the same generation.
 	unlock, err := b.p.Replicas.Lock(b.ctx, e.File)
 	if err != nil {
 		return err

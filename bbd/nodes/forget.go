@@ -111,7 +111,7 @@ func (b *Buffer) forget(ctx context.Context, node bb.NodeID, answer *wire.NodeFo
 	}
 	for {
 		owned, err := b.ownedBy(ctx, node)
-		if err != nil || len(owned) == 0 { // none: also of those that were renamed during the last scan
+		if err != nil || len(owned) == 0 { // none is left, also of those that were renamed during the last scan
 			return err
 		}
 		for i := range owned {

@@ -144,8 +144,8 @@ func (w *world) ScanAll(_ context.Context, fn func(bb.Entry) error) error {
 	return nil
 }
 
-// renameOne renames some file, as other daemons do meanwhile: those of the dead node that have nothing to lose.
-// The others are renamed by their owner alone.
+// renameOne renames some file, as other daemons do meanwhile, but of the dead node only those that
+// have nothing to lose. The others are renamed by their owner alone.
 func (w *world) renameOne() {
 	for at, e := range w.entries {
 		if e.Holders[0] == "dead" && !owner.Adoptable(&e) {
@@ -249,7 +249,8 @@ func (w *world) service() *Service {
 }
 
 // TestForgetHistories: with any renames meanwhile, and any nodes without an answer, a forgotten node owns no file in the
-// end that has something to lose, and a file is lost exactly if it was dirty and nobody else has all of it.
+// end that has something to lose, and a file is lost exactly if it was dirty and no other node has
+// all of it.
 func TestForgetHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {

@@ -20,9 +20,10 @@ import (
 type Objects interface {
 	// Path returns the path of a file now, which may have been renamed since its entry was read.
 	Path(ctx context.Context, e *bb.Entry) (string, error)
-	// FormerNames returns the names under which the store may have a file still that the namespace has
-	// at a path, the newest first: those from before renames that the store has yet to follow. Away is
-	// a daemon that has to carry one of them out and does not answer, or "" for none.
+	// FormerNames returns the names under which the store may still have a file that the namespace
+	// has at a path, the newest first. They are those from before renames that the store has yet to
+	// follow. Away is a daemon that has to carry one of them out and does not answer, or "" for
+	// none.
 	FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error)
 	// Open opens an object from an offset on, decompressed.
 	Open(ctx context.Context, path, codec string, offset int64) (io.ReadCloser, error)
@@ -50,8 +51,8 @@ type Object struct {
 type naming bool
 
 // Names on the store follow those here a little later. The object that has a file's name meanwhile may
-// be one that a rename replaces. It is another file's, and has the wrong checksum. To ask for pending
-// renames costs more than most reads, so it is done when that was seen.
+// be one that a rename replaces. It is another file's, and has the wrong checksum. A request for
+// pending renames costs more than most reads, so it is made only after such a mismatch.
 const (
 	trust    naming = false
 	distrust naming = true
@@ -61,7 +62,7 @@ const (
 func (o *Object) Read(ctx context.Context, runs []Run, place Place) error {
 	for i := range runs {
 		err := o.verified(func() error {
-			if runs[i].Size() == 0 { // reads no bytes, and finds out that there is no object
+			if runs[i].Size() == 0 { // reads no bytes; fails if there is no object
 				if err := o.fill(ctx, nil, runs[i].From); err != nil {
 					return err
 				}

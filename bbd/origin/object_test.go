@@ -47,8 +47,8 @@ func TestObjectGoesOn(t *testing.T) {
 	}
 }
 
-// TestObjectReplaced: bytes that are not the file's are read from an object opened anew, once. A name that
-// was not to be trusted is looked for among those from before renames.
+// TestObjectReplaced: bytes that are not the file's are read from an object opened anew, once. An
+// untrusted name is looked up among those from before renames.
 func TestObjectReplaced(t *testing.T) {
 	for name, change := range map[string]func(p *places){
 		"replaced": func(*places) {},

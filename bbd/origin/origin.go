@@ -26,8 +26,9 @@ type Run struct{ From, To int64 }
 // Size is how many bytes a run has.
 func (r Run) Size() int64 { return r.To - r.From }
 
-// Place puts the bytes of a run where they belong, and verifies them: bb.Checksum if they are not the
-// file's. From has them in their order, and fills its argument, which may be leased memory.
+// Place puts the bytes of a run where they belong, and verifies them. The error is bb.Checksum if
+// they are not the file's. From has them in their order, and fills its argument, which may be
+// leased memory.
 type Place func(ctx context.Context, r Run, from io.Reader) error
 
 // Entries is a buffer's namespace.

@@ -346,7 +346,7 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// TestCancelled: a read that is given up ends with the reason, and the next one is not.
+// TestCancelled: a read that is cancelled ends with the reason, and the next one is not.
 func TestCancelled(t *testing.T) {
 	forAll(t, 1<<20, func(t *testing.T, o Origin, content []byte) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -44,12 +44,12 @@ const (
 	parallel = 4       // requests
 )
 
-// Owner is a generation of a file at the nodes that have it: its owner, where it is open while it is read,
-// which so keeps it, and the node with its second copy.
+// Owner is a generation of a file at the nodes that have it: its owner, which keeps it because it
+// is open there while it is read, and the node with its second copy.
 type Owner struct {
 	of    *Sources
 	entry bb.Entry // as it was opened
-	once  bool     // of a file that is being written: it cannot be opened again as it was
+	once  bool     // of a file that is being written, which cannot be opened again as it was
 
 	mu struct {
 		lockorder.Mutex[lockrank.Owner]
@@ -85,8 +85,8 @@ func (s *Sources) OpenAt(ctx context.Context, node bb.NodeID, m *wire.Open) (*Ow
 	return w, opened, nil
 }
 
-// Open opens a file at its owner: the generation that its entry names or, of a file that is being written,
-// all that is committed. If the owner does not answer, the second copy is opened.
+// Open opens a file at its owner. It opens the generation that its entry names or, of a file that
+// is being written, all that is committed. If the owner does not answer, the second copy is opened.
 func (s *Sources) Open(ctx context.Context, e *bb.Entry, path string) (*Owner, *wire.Opened, error) {
 	node, second := s.o.Nodes.Holders(e)
 	ask := &wire.Open{Path: path}
@@ -228,7 +228,7 @@ func (w *Owner) Layout(ctx context.Context) (list []store.MirrorExtent, err erro
 
 // Read is of Origin. The runs are read from the nodes that have them, in turns, several windows at a time,
 // each asked for with one request and read one-sided into the memory of place, which the fabric can reach.
-// Runs that cannot be had of the second copy are read from the owner.
+// Runs that the second copy lacks are read from the owner.
 func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	holders, err := w.holders(ctx)
 	if err != nil {
@@ -253,7 +253,8 @@ func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	return group.Wait()
 }
 
-// atOnce is how many of some runs are asked for with one request: those that fit a window, at least one.
+// atOnce is how many of some runs are asked with one request: those that fit a window, at least
+// one.
 func atOnce(runs []Run) (n int) {
 	for bytes := int64(0); n < len(runs); n++ {
 		if bytes += runs[n].Size(); n > 0 && bytes > window {

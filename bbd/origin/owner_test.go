@@ -130,7 +130,7 @@ func TestOpenSecondCopy(t *testing.T) {
 	}
 }
 
-// TestCloseUnless leaves handles open that somebody has begun to read again.
+// TestCloseUnless leaves handles open that readers have begun to use again.
 func TestCloseUnless(t *testing.T) {
 	for _, used := range []bool{true, false} {
 		p, e := file(1000)

@@ -1,9 +1,10 @@
 // Package overlap decides which buffers may not be beside each other, since their stores overlap. It is
 // pure, and reads no store.
 //
-// Stores that overlap: two buffers with one store, or with one below the other's, hold files of others
-// to each other, and neither notices the changes of the other there. A buffer whose store overlaps that of
-// another is created only if its creator shares it, or where the two are a chain of jobs.
+// Stores overlap if two buffers have one store, or one below the other's. Each buffer takes the
+// other's files for those of others, and neither detects the changes of the other there. A buffer
+// whose store overlaps that of another is created only if its creator shares it, or where the two
+// are a chain of jobs.
 package overlap
 
 import (

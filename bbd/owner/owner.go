@@ -22,7 +22,7 @@ const MaxMoves = 5
 // Node is a daemon's own view of the owners of files.
 type Node struct {
 	Self  bb.NodeID
-	Alone bool // there are no other daemons: every file is its own
+	Alone bool // there are no other daemons; every file is its own
 }
 
 // Of returns the node that decides about a file.
@@ -50,8 +50,8 @@ func Replica(e *bb.Entry) bb.NodeID {
 // nothing to lose, and nothing on its way to the store.
 func Adoptable(e *bb.Entry) bool { return e.State() == bb.StateClean || e.Lost }
 
-// Changed returns the error of a daemon that received a request and does not own the file (bb.Busy): the
-// requester looks the owner up again.
+// Changed returns the error of a daemon that received a request and does not own the file
+// (bb.Busy). The requester then looks the owner up again.
 func Changed(op, path string) error {
 	return bb.E(bb.Busy, op, path, "the file has moved to another node meanwhile").WithRemedy("try again")
 }

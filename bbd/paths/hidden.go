@@ -14,8 +14,8 @@ import (
 //	.txn / ID / output / …                     the transaction's
 //
 // The directories of a task and of its attempts are made while the transaction is open and
-// the task is not decided. Paths below them need no lookup of any record: an attempt that
-// has lost finds its directory gone.
+// the task is not decided. Paths below them need no lookup of any record, since an attempt that has
+// lost finds its directory gone.
 const (
 	depthTask    = 4
 	depthAttempt = 5

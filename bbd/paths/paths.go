@@ -174,7 +174,8 @@ func (t *Tree) Walk(ctx context.Context, c access.Caller, op, path string, visit
 }
 
 // List returns a page of a directory: at most limit entries after a name, and whether more follow. A page that is
-// the first one shows all of a transaction or nothing: for one that was decided meanwhile it reads again.
+// the first one shows all of a transaction or nothing. If a transaction was decided meanwhile, it
+// reads again.
 func (t *Tree) List(ctx context.Context, c access.Caller, path, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	const op = "list"
 	for range tries {
@@ -305,8 +306,8 @@ func (t *Tree) SetXattr(ctx context.Context, c access.Caller, path string, chang
 // setAttrTries is how often a change of attributes is checked anew, since another one of the entry came between.
 const setAttrTries = 100
 
-// setAttr changes attributes of the entry that may has accepted: another file that was renamed into the place meanwhile,
-// or one that has another owner by then, is checked again.
+// setAttr changes attributes of the entry that may has accepted. If another file was renamed into
+// the place meanwhile, or the entry has another owner by then, it is checked again.
 func (t *Tree) setAttr(ctx context.Context, c access.Caller, op, path string, a namespace.Attr, may func(*bb.Entry) error) (e bb.Entry, err error) {
 	for range setAttrTries {
 		dir, name, err := t.Parent(ctx, c, op, path)

@@ -145,7 +145,7 @@ func Impatient(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// refusal is the error of a handshake: the peer's reason, or that it is not there.
+// refusal is the error of a handshake. It is the peer's reason, or an absent peer.
 func refusal(node bb.NodeID, address string, err error) error {
 	var e *bb.Error
 	if errors.As(err, &e) && e.Kind != bb.Internal {

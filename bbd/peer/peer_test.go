@@ -27,13 +27,13 @@ type responder struct {
 	open     atomic.Int32 // connections
 	old      bool         // it sends no pulses
 	pulse    time.Duration
-	quiet    atomic.Bool // it is stopped: nothing comes any more
+	quiet    atomic.Bool // it is stopped; nothing comes any more
 	held     atomic.Uint32
 	// answer carries a request out. Its replies go to conn.
 	answer func(conn net.Conn, head wire.Header)
 }
 
-// limit is how long a peer may say nothing here.
+// limit is how long a peer may be silent here.
 const limit = 800 * time.Millisecond
 
 func (r *responder) start() *responder {
@@ -212,7 +212,8 @@ func TestAskOfOneWithoutPulses(t *testing.T) {
 	}
 }
 
-// TestPoolMeets: the Pool reports each session that begins, and of none that is used again.
+// TestPoolMeets checks that the Pool reports each session that begins, and of none that is used
+// again.
 func TestPoolMeets(t *testing.T) {
 	t.Parallel()
 	r := (&responder{t: t, answer: func(conn net.Conn, head wire.Header) { reply(conn, head, &wire.Empty{}) }}).start()
@@ -232,7 +233,7 @@ func TestPoolMeets(t *testing.T) {
 	}
 }
 
-// Sessions that nobody uses are closed, those in which the peer keeps something are not.
+// Sessions without a user are closed, those in which the peer keeps something, are not.
 func TestPoolClosesIdleSessions(t *testing.T) {
 	t.Parallel()
 	r := (&responder{t: t, pulse: limit / 8, answer: func(conn net.Conn, head wire.Header) {
@@ -261,7 +262,7 @@ func TestPoolClosesIdleSessions(t *testing.T) {
 	if n := len(p.slots(func(key) bool { return true })); n != 0 {
 		t.Errorf("%d slots are kept", n)
 	}
-	// Callers meanwhile notice nothing of it.
+	// Callers meanwhile are not affected.
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -40,7 +40,7 @@ type key struct {
 type slot struct {
 	turn chan struct{} // holds one while the turn is held
 	s    *Session
-	gone bool // from the pool: look it up again
+	gone bool // from the pool; look it up again
 }
 
 // NewPool returns an empty pool.

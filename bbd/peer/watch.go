@@ -13,8 +13,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Silence is how long a peer may send nothing before a session with it breaks: longer
-// than one that is only busy does.
+// Silence is how long a peer may send nothing before a session with it breaks (longer than a busy
+// peer is silent).
 const Silence = 16 * time.Second
 
 // looks is how often it is checked within that time.

@@ -86,7 +86,7 @@ func (w *way) get(ctx context.Context) (rdma.Conn, error) {
 // lose closes a connection that failed. If it is the one that get returns, it is made anew.
 func (w *way) lose(failed rdma.Conn) {
 	w.ended(failed)
-	_ = failed.Close() // which its watch notices
+	_ = failed.Close() // its watch detects that
 }
 
 // ended withdraws the connection from callers. It returns false when there is to be no other.

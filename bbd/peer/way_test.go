@@ -31,12 +31,12 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-// fakeDial makes connections, as fails and hangs say.
+// fakeDial makes connections, as fails and hangs direct.
 type fakeDial struct {
 	mu    sync.Mutex
 	made  []*fakeConn
-	fails error         // not nil: why none is made
-	hangs chan struct{} // not nil: closed when it stops to hang
+	fails error         // not nil: the error of each dial
+	hangs chan struct{} // not nil: closed when it stops hanging
 	stale bool          // the new connection is dead already
 }
 
@@ -108,7 +108,7 @@ func TestWayIsMadeAnew(t *testing.T) {
 		if second == first {
 			t.Error("got one that has ended")
 		}
-		w.lose(first) // by a caller that finds out late
+		w.lose(first) // by a caller that detects it late
 		if mustGet(t, w) != second {
 			t.Error("lost another one than failed")
 		}

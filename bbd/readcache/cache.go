@@ -24,7 +24,7 @@ import (
 // The first needs room, which others may hold for as long as they like: readers pin,
 // writers fill. So no reader waits for it longer than its patience, least of all while
 // it holds some itself. The second needs none. Its memory is bounded, and held
-// only while the store or the owner is waited for, never during any other wait.
+// only during a wait for the store or the owner, never during any other wait.
 
 // Bypass bounds the bytes that are read past memory, of all buffers of a daemon. Those of copies
 // have a bound of their own, since they wait for other nodes, which may need some to answer.

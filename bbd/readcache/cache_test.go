@@ -182,8 +182,8 @@ func TestRestoreFails(t *testing.T) {
 	}
 }
 
-// TestPastMemory: a reader that finds no room reads past memory, and somebody who needs all of a file
-// there is refused.
+// TestPastMemory: a reader that finds no room reads past memory, and a request that needs all of a
+// file there is refused.
 func TestPastMemory(t *testing.T) {
 	b := newBed(t)
 	full := b.open(first(b.stored("full", 1, memory/2)))
@@ -302,8 +302,8 @@ func (b *bed) copyOf(file bb.FileID, size int64, private bool) *copied {
 	return f
 }
 
-// TestIdleCopies: copies that nobody reads stay as long as there is room for them, the latest first. One
-// of a file that is being written goes with its reader, and one that is read stays.
+// TestIdleCopies: copies without a reader stay as long as there is room for them, the latest first.
+// One of a file that is being written goes with its reader, and one that is read stays.
 func TestIdleCopies(t *testing.T) {
 	b := newBed(t)
 	const half = memory/idleCopyShare/2 - 10

@@ -26,7 +26,7 @@ import (
 type copied struct {
 	owner      *origin.Owner
 	file       bb.FileID
-	generation bb.Generation // in this store: the file's own, or one for an open file's readers alone
+	generation bb.Generation // in this store; the file's own, or one for an open file's readers alone
 	size       int64
 	private    bool // of a file that is being written: for one reader, dropped after it
 

@@ -21,8 +21,8 @@ const (
 // little of it, they may be evicted again before they are pinned.
 const maxTries = 3
 
-// next decides how a read from an offset on goes on in a try, the first of which is 1, where some extents
-// are evicted. Refused: there was no room in memory. A read that has brought something in answers with
+// next decides the next step of a read from an offset on, where some extents are evicted. The first
+// try is 1. Refused: there was no room in memory. A read that has brought something in answers with
 // that. Only the first extent, without which there is no answer, is worth another wait.
 func next(offset int64, evicted []store.Extent, try int, refused bool) step {
 	switch {

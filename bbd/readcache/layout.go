@@ -9,7 +9,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// LayoutPage is how many extents an answer holds: they fit a message.
+// LayoutPage is the number of extents that an answer holds. They fit a message.
 const LayoutPage = 8192
 
 // Layout describes the visible extents from an offset on, with checksums, for a daemon that makes a copy.
@@ -24,7 +24,7 @@ func (v *View) Layout(ctx context.Context, offset int64) (*wire.Extents, error) 
 			if err != nil {
 				return nil, err
 			}
-			m.Region, m.Checksum = 1, sum // any region: it is not a hole
+			m.Region, m.Checksum = 1, sum // any region, so that it is not a hole
 		}
 		answer.Extents = append(answer.Extents, m)
 		if i+1 == LayoutPage {

@@ -19,8 +19,9 @@ type readers struct {
 	}
 }
 
-// reading is a file that is open for reading. It has the file's present place, for evicted bytes
-// that have to come back, and the views that would lose these if the store's object were replaced.
+// reading is a file that is open for reading. It has the present place of the file, for evicted
+// bytes that have to come back, and the views. If the object on the store were replaced, the views
+// would lose these bytes.
 type reading struct {
 	dir     bb.DirID
 	name    string

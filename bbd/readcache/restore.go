@@ -70,15 +70,17 @@ func (c *Cache) readBack(ctx context.Context, e *bb.Entry, path string, object *
 			err = c.o.Store.MarkClean(e.File, e.Generation)
 		}
 		if err != nil {
-			// That generation alone: memory may hold a newer one that the namespace has forgotten.
+			// That generation alone, since memory may hold a newer one that the namespace has
+			// forgotten.
 			c.o.Store.DropGeneration(e.File, e.Generation)
 		}
 		return err
 	})
 }
 
-// Absorb writes all of a file's bytes into segments as the generation that its entry names, and seals it
-// if they are the same as the entry's. Otherwise the caller drops the present part of it.
+// Absorb writes all of a file's bytes into segments as the generation that its entry names. If they
+// are the same as the entry's, it seals the generation. Otherwise the caller drops the present part
+// of it.
 func (c *Cache) Absorb(ctx context.Context, w *alloc.Writer, from io.Reader, e *bb.Entry) (same bool, err error) {
 	commit := func(extents ...store.NewExtent) error {
 		return c.o.Store.Commit(store.Commit{File: e.File, Generation: e.Generation, Buffer: c.o.Buffer.Spec().Name, Extents: extents})
@@ -112,7 +114,7 @@ func (c *Cache) Absorb(ctx context.Context, w *alloc.Writer, from io.Reader, e *
 }
 
 // Base makes sure that this store has the start of a new generation of a file, with
-// records of its own: bytes that were never in memory here have none.
+// records of its own, since bytes that were never in memory here have none.
 func (c *Cache) Base(ctx context.Context, e *bb.Entry, path string) error {
 	if err := c.restore(ctx, e, path); err != nil {
 		return err
@@ -132,8 +134,8 @@ func (c *Cache) Base(ctx context.Context, e *bb.Entry, path string) error {
 	return nil
 }
 
-// bringCopyIn fetches a part that is not too large, and for which there is room, from the
-// owner of a copy: sooner than from the store, later.
+// If a part is not too large and there is room for it, bringCopyIn fetches it from the owner of a
+// copy. Otherwise it would have to come from the store later.
 func (c *Cache) bringCopyIn(ctx context.Context, e *bb.Entry, path string) error {
 	snap, err := c.snapshot(ctx, e, path)
 	if err != nil {
@@ -151,7 +153,7 @@ func (c *Cache) bringCopyIn(ctx context.Context, e *bb.Entry, path string) error
 	return nil
 }
 
-// How long a reader waits for room: for the first time, and while there was none lately.
+// Time that a reader waits for room: the first time, and after there was none lately.
 const (
 	patience      = 200 * time.Millisecond
 	shortPatience = 5 * time.Millisecond

@@ -20,7 +20,7 @@ func (c *Cache) SaveReaders(ctx context.Context, file bb.FileID, newer bb.Genera
 
 // saveView brings all of a view into memory and keeps it there. Where there is a disk tier, a
 // large one goes there step by step, since it may not fit into memory at once. Else it is
-// kept in one step or not at all: one that does not fit takes nothing from others.
+// kept in one step or not at all, so that one that does not fit takes nothing from others.
 func (c *Cache) saveView(ctx context.Context, v *View) error {
 	snap, stats := v.snap, c.o.Store.Stats()
 	step := snap.Size()

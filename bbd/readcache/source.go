@@ -9,16 +9,16 @@ import (
 )
 
 // Source serves a store the bytes of a view, of which the part in memory is
-// pinned. The rest is read past memory: were a flush to wait for room, all memory
-// could be full of bytes that only a flush can free. It is a backing.Source.
+// pinned. The rest is read past memory. If a flush waited for room, all memory could be full of
+// bytes that only a flush can free. It is a backing.Source.
 type Source struct {
 	ctx   context.Context
 	view  *View
 	whole bool // all of it was in memory, and is pinned
 
-	mu     lockorder.Mutex[lockrank.Source] // guards the fields below: parts are read in parallel
+	mu     lockorder.Mutex[lockrank.Source] // guards the fields below, since parts are read in parallel
 	pinned []*store.Pinned
-	last   []byte // read past memory: the extent that begins at an offset of the file
+	last   []byte // read past memory; the extent that begins at an offset of the file
 	at     int64
 }
 

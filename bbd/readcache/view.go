@@ -88,8 +88,8 @@ func (v *View) fetch(ctx context.Context, evicted []store.Extent) error {
 	return v.origin().Read(ctx, wholesOf(evicted), v.fill)
 }
 
-// wholesOf returns the extents to read to check evicted ones, in order: of one that
-// was partly overwritten the whole, once for all of its pieces.
+// wholesOf returns the extents to read to check evicted ones, in order. If an extent was partly
+// overwritten, the whole is read, once for all of its pieces.
 func wholesOf(evicted []store.Extent) []origin.Run {
 	var runs []origin.Run
 	for _, x := range evicted {
@@ -121,15 +121,15 @@ func (v *View) fill(ctx context.Context, r origin.Run, from io.Reader) error {
 	})
 	switch bb.KindOf(err) {
 	case bb.Busy:
-		return nil // another reader was faster, or more was evicted: the caller checks again
+		return nil // another reader was faster, or more was evicted, so the caller checks again
 	case bb.Invalid:
 		return errJoined
 	}
 	return err
 }
 
-// errJoined: since the range was looked at, eviction has joined an extent with others. A reader reads past
-// memory then, as where there is no room.
+// errJoined reports that eviction has joined an extent with others since the range was looked up. A
+// reader then reads past memory, as it does without room.
 var errJoined = fmt.Errorf("eviction has joined an extent with others: %w", alloc.ErrNoRoom)
 
 // reserve waits for room as long as the reader's patience lasts. Then it returns alloc.ErrNoRoom.
@@ -190,8 +190,8 @@ func (v *View) BypassWhole(ctx context.Context, x *store.Extent) (whole []byte, 
 	return whole, nil
 }
 
-// Range is a part of a file that can be read now: pinned where it lies, or,
-// where Extents is empty, as Data.
+// Range is a part of a file that can be read now. It is pinned where it lies, or, where Extents is
+// empty, as Data.
 type Range struct {
 	Pinned  *store.Pinned
 	Extents []store.Extent

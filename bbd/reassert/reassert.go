@@ -267,9 +267,10 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 	return b.resume(ctx, e, unlock)
 }
 
-// resumeElsewhere is resume of a file whose entry is at another place than its identity: a directory was made
-// again, the file was renamed, or it is set aside. That place could not be locked before the entry was there.
-// A rename in between is bb.Busy. At the next look the file is one that its entry has and no queue.
+// resumeElsewhere is resume of a file whose entry is at another place than its identity. Then a
+// directory was made again, the file was renamed, or it is set aside. That place could not be
+// locked before the entry was there. A rename in between is bb.Busy. At the next check the entry
+// has the file, and no queue does.
 func (b *Buffer) resumeElsewhere(ctx context.Context, e *bb.Entry) error {
 	unlock := b.files.Lock(e.Place())
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)

@@ -135,7 +135,7 @@ func (b *Buffer) pathAt(ctx context.Context, at bb.Place) (string, error) {
 	return at.In(dir), nil
 }
 
-// owner is the owner of directories that are made again: the buffer's.
+// owner is the owner of directories that are made again, the buffer's.
 func (b *Buffer) owner() namespace.Owner {
 	spec := b.files.Spec()
 	return namespace.Owner{UID: spec.UID, GID: spec.GID, Mode: spec.Mode.Perm()}

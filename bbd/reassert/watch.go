@@ -27,9 +27,9 @@ type suspect struct {
 	generation bb.Generation
 }
 
-// unqueued returns the bytes of the suspects: contents that this node has acknowledged and holds dirty, and that are
-// neither being written nor queued for a flush. A healthy buffer with a store has none, except
-// files that are between two states.
+// unqueued returns the bytes of the suspects: dirty contents that this node has acknowledged and
+// that are neither being written nor queued for a flush. A healthy buffer with a store has none,
+// except files that are between two states.
 func (b *Buffer) unqueued() map[suspect]int64 {
 	found := make(map[suspect]int64)
 	for f := range b.o.Store.Files() {
@@ -51,8 +51,8 @@ func (b *Buffer) acknowledged(f *store.FileInfo) bool {
 	return closed || f.Identity != nil
 }
 
-// Mend restores the entries of dirty files that the namespace has lost. Mended: files are
-// queued again. Files whose entry cannot be restored are noted, and returned.
+// Mend restores the entries of dirty files that the namespace has lost. Mended files are queued
+// again. Files whose entry cannot be restored are noted, and returned.
 func (b *Buffer) Mend(ctx context.Context) (left []fate.Unexplained, mended bool, err error) {
 	suspects := b.unqueued()
 	for try := 0; len(suspects) > 0; try++ {
@@ -174,7 +174,7 @@ const (
 	stepNone  step = iota // files may be between two states
 	stepClear             // nothing is unexplained any more
 	stepMend              // suspects have stayed
-	stepAll               // clean files are compared, too: they are no suspects
+	stepAll               // clean files are compared, too; they are no suspects
 )
 
 // next decides the action for suspects. Again: the namespace's server may have gone back.
@@ -201,7 +201,7 @@ func (last *watched) next(suspects map[suspect]int64, again bool, now time.Time)
 	return stepNone
 }
 
-// look is one check. Again: the namespace's server may have gone back.
+// look makes one check. Again: the namespace's server may have gone back.
 func (b *Buffer) look(ctx context.Context, last watched, again bool) watched {
 	now := watched{tried: last.tried}
 	if b.files.Spec().Backing != "" {

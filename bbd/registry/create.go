@@ -55,7 +55,7 @@ func (s *Service[B]) CreateFor(ctx context.Context, c access.Caller, spec bb.Buf
 		return none, held, bb.Wrap("buffer create", spec.Name, err)
 	}
 	defer unlock()
-	ctx = s.ctx // carried through: a buffer that exists must be attached
+	ctx = s.ctx // carried through, since a buffer that exists must be attached
 	made, err := s.o.Records.CreateBuffer(ctx, spec)
 	if err != nil {
 		return none, held, maybeMade(err)

@@ -95,7 +95,8 @@ func (s *Service[B]) Forget(name string) {
 	s.forgetStore(name)
 }
 
-// forgetStore closes the store of a buffer that is served no more: another one may get its name.
+// forgetStore closes the store of a buffer that is served no more, since another one may get its
+// name.
 func (s *Service[B]) forgetStore(buffer string) {
 	if err := s.o.Stores.Forget(buffer); err != nil {
 		s.o.Log.Warn("closing the store of a buffer that is served no more", "buffer", buffer, "err", err)

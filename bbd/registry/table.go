@@ -14,7 +14,7 @@ import (
 type Table[B Buffer] struct {
 	mu       lockorder.Mutex[lockrank.Buffers]
 	byName   map[string]B
-	restored map[string]struct{} // those of byName whose files are still being restored: in no list
+	restored map[string]struct{} // those of byName whose files are still being restored; in no list
 	changing namelock.Locks      // see Lock
 }
 

@@ -20,7 +20,7 @@ import (
 // the generation's commits, but for At. The zero value is none.
 type Copy struct {
 	at     atomic.Pointer[cluster.Incarnation] // nil: there is none yet
-	behind bool                                // it lacks something: all is sent again
+	behind bool                                // it lacks something; all is sent again
 }
 
 // At returns where the copy is, or zero if there is none. It may be called concurrently.
@@ -67,7 +67,7 @@ func (b *Buffer) Wanted() bool { return b.files.Spec().Replicas > 1 && b.o.Clust
 func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []store.NewExtent) (whole bool, err error) {
 	at := c.at.Load()
 	if at != nil && !b.o.Cluster.Remains(*at) {
-		c.behind = true // were it asked, it would have this commit and nothing before
+		c.behind = true // if it were asked, it would have this commit and nothing before
 	}
 	if at != nil && !c.behind {
 		if err = b.sendExtents(ctx, *at, &g.Entry, extents); err == nil {
@@ -243,9 +243,9 @@ func (b *Buffer) send(ctx context.Context, to cluster.Incarnation, m *wire.Repli
 	return in, err
 }
 
-// stage writes the bytes of extents into memory that is leased in a session with another node: at once, or
-// paced in pieces of repairBurst bytes, of which each has pieceTime. Done is called after the commit, or
-// instead of it.
+// stage writes the bytes of extents into memory that is leased in a session with another node, at
+// once, or paced in pieces of repairBurst bytes, of which each has pieceTime. Done is called after
+// the commit, or instead of it.
 func (b *Buffer) stage(ctx context.Context, s *peer.Session, extents []*wire.NewExtent, bytes [][]byte, pace paced) (staged []*wire.NewExtent, done func(), err error) {
 	if pace == nil {
 		return b.files.Stage(ctx, s, extents, bytes)
@@ -300,8 +300,8 @@ func holds(sent, now cluster.Incarnation) bool {
 }
 
 // Record records the extents that the owner of a file has sent as this node's second copy of it, or all of
-// the generation if m has all. It returns bb.Busy if the content that it would replace has readers, or
-// this node owns the file by now, and the sender has not received that yet.
+// the generation if m has all. If the content that it would replace has readers, it returns
+// bb.Busy. So it does if this node owns the file by now, and the sender has not received that yet.
 func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.NewExtent) error {
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
 	unlock, err := b.Lock(ctx, file)

@@ -34,8 +34,8 @@ func (b *Buffer) Drop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.
 }
 
 // mayDrop refuses to drop bytes that count. The request may be late, or come from a node that was
-// declared dead. This one is the file's owner by now. The namespace has the last word, and its
-// server is asked, because a cache may be behind the request.
+// declared dead. This one is the file's owner by now. The namespace decides. Its server is queried,
+// because a cache may be behind the request.
 func (b *Buffer) mayDrop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.Generation) error {
 	id, ok := b.o.Store.IdentityOf(file)
 	if !ok {
@@ -87,8 +87,7 @@ func (x *discarded) counts() bool {
 }
 
 // Discard notifies another node in the background that a generation (0: all) does not
-// count any more. If the node does not receive it, it finds out when it is started again. A node ""
-// is none.
+// count any more. If the node does not receive it, its next start detects that. A node "" is none.
 func (b *Buffer) Discard(node bb.NodeID, file bb.FileID, n bb.Generation) {
 	if b.o.Cluster == nil || node == "" || node == b.o.Owners.Self {
 		return

@@ -79,7 +79,8 @@ func (c *Parts) Join(file bb.FileID, m *wire.Replicate, extents []store.NewExten
 	return nil, nil
 }
 
-// inParts splits a message into those that are sent: itself, if it fits. id names the parts.
+// inParts splits a message into those that are sent, or leaves it whole if it fits. id names the
+// parts.
 func (b *Buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Replicate, error) {
 	if len(m.Extents) <= maxExtents || !mayPart && proto.Size(m) <= wire.MaxMessage {
 		return []*wire.Replicate{m}, nil

@@ -25,8 +25,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// Where a buffer requires two copies, each commit is recorded at a second node too before
-// it is acknowledged: the second of the entry's Holders.
+// If a buffer requires two copies, each commit is also recorded at a second node before it is
+// acknowledged. That node is the second of the entry's Holders.
 //
 //	owner                                       second node
 //	 record here

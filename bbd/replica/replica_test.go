@@ -40,12 +40,12 @@ type world struct {
 	record   []error
 	shown    func()                      // is called when a generation is to be shown
 	staged   stager                      // writes into memory of the others; nil: they have none
-	read     bool                        // somebody reads a copy of the file
-	changing bool                        // somebody changes the file's place
+	read     bool                        // a copy of the file has readers
+	changing bool                        // another change holds the file's place
 	others   []bb.NodeID                 // in the order in which they are asked
 	gone     []bb.NodeID                 // of the others
 	memory   map[bb.NodeID]bb.InstanceID // of the others, as gossip has it
-	old      []bb.NodeID                 // of the others: those of a release without second copies
+	old      []bb.NodeID                 // of the others of a release without second copies
 	refuses  error                       // of the others, to sessions and requests
 	session  *peer.Session
 	unheard  error      // the fate of the answers to changes of the namespace; nil: they come
@@ -418,8 +418,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestRecord: all of a generation replaces bytes that are no earlier state of it, unless somebody reads, or
-// this node owns the file.
+// TestRecord: all of a generation replaces bytes that are no earlier state of it, unless the file
+// has readers, or this node owns it.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	replaced := []string{"commit 7/5", "void 7/5", "commit 7/5"}

@@ -23,7 +23,7 @@ import (
 const (
 	// repairEvery is how often it is looked for second copies that are gone.
 	repairEvery = time.Second
-	// repairRate bounds the making of second copies in the background, in bytes a second:
+	// repairRate bounds the making of second copies in the background, in bytes a second, since
 	// clients lack the bandwidth that it uses.
 	repairRate  = 128 << 20
 	repairBurst = 16 << 20
@@ -41,7 +41,7 @@ const (
 var errNeedless = errors.New("no second copy of it is needed any more")
 
 // repairTime bounds the making of a second copy of so many bytes of a closed file. A node without room is
-// found out sooner, by pieceTime, and one that does not answer too: its session breaks.
+// detected sooner, by pieceTime. So is one that does not answer, since its session breaks.
 func repairTime(bytes int64) time.Duration {
 	return repairTimeout + time.Duration(float64(bytes)/repairSlowest*float64(time.Second))
 }
@@ -194,7 +194,7 @@ func (b *Buffer) rereplicateClosed(ctx context.Context, l *lacking, pace paced) 
 	defer cancel()
 	e, err := b.names.Lookup(ctx, at.Dir, at.Name)
 	if bb.KindOf(err) == bb.NotFound {
-		return nil // renamed or removed: the next check finds it
+		return nil // renamed or removed; the next check finds it
 	}
 	if err != nil || !l.isOf(b.o.Owners, &e) {
 		return err
@@ -250,7 +250,8 @@ func (b *Buffer) recordCopy(e *bb.Entry, l *lacking, h cluster.Incarnation) erro
 	var was bb.NodeID
 	_, err := b.names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		second := owner.Replica(now)
-		// It may name the node already: of a copy that was made there before, of which the answer was lost.
+		// It may name the node already, for a copy that was made there before, of which the answer
+		// was lost.
 		if !l.isOf(b.o.Owners, now) || second != owner.Replica(e) && second != h.Node {
 			return errNotConcerned
 		}

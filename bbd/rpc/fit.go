@@ -7,7 +7,7 @@ import (
 )
 
 // fitted returns a message that a frame can hold. Lists of names in a Progress are examples
-// beside totals: of names that are long there are fewer. Everything else is as it was.
+// beside totals. If names are long, there are fewer. Everything else is as it was.
 func fitted(m proto.Message) proto.Message {
 	p, ok := m.(*wire.Progress)
 	if !ok || proto.Size(p) <= wire.MaxMessage {

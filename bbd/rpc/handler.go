@@ -12,7 +12,7 @@ import (
 // Handler is the way to carry out requests of a type. Quick, Waiting, InOrder and Opening make one.
 //
 // The context of a request ends with its session, and when the client cancels the request, which
-// requests on the reading goroutine do not notice.
+// requests on the reading goroutine do not detect.
 type Handler struct {
 	message func() proto.Message
 	start   func(*Request, proto.Message)

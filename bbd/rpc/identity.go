@@ -52,9 +52,9 @@ func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error
 	return nil
 }
 
-// proven determines the identities that a client over TCP may claim: a daemon, if it holds the
-// shared key or shows a daemon's certificate, or a client. Where nothing is configured
-// (--insecure) every claim is accepted.
+// proven determines the identities that a client over TCP may claim. They are a daemon's, if it
+// holds the shared key or shows a daemon's certificate, or a client's. If nothing is configured
+// (--insecure), every claim is accepted.
 func (s *Session) proven(in *wire.Reader, r *Request, hello *wire.Hello) (clustercert.Role, error) {
 	shown := clustercert.None
 	if conn, ok := s.conn.(*tls.Conn); ok {
@@ -121,8 +121,8 @@ func (s *Session) secure() error {
 	return err
 }
 
-// notAClient is the end of a session whose first bytes are no request. A client with TLS finds out
-// from an answer that is not TLS.
+// notAClient is the end of a session whose first bytes are no request. For a client with TLS, an
+// answer that is not TLS shows that.
 func (s *Session) notAClient(err error) error {
 	var malformed *wire.FrameError
 	if errors.As(err, &malformed) {

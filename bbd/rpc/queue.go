@@ -17,7 +17,7 @@ type Queue struct {
 
 // enqueue carries run out after the requests before it. When nothing is queued and
 // quick reports that run will not wait, it runs on the calling goroutine, the session's
-// reader: that saves a small request two switches.
+// reader. This saves a small request two switches.
 func (q *Queue) enqueue(r *Request, quick func() bool, run func(context.Context)) {
 	q.mu.Lock()
 	idle := !q.mu.busy

@@ -33,7 +33,7 @@ func (r *Request) Data() []byte { return r.data }
 // ID returns the request's number, which its session has not had before.
 func (r *Request) ID() uint64 { return r.head.Request }
 
-// Reply answers the request for good. It does not report failures: see send.
+// Reply answers the request for good. It does not report failures (see send).
 func (r *Request) Reply(m proto.Message) { r.send(wire.FlagReply, m, nil) }
 
 // ReplyData answers with bytes behind the message.
@@ -61,7 +61,7 @@ func (r *Request) Answer(m proto.Message, err error) {
 }
 
 // send hands the reply to the connection. When that fails the session is over. The reading side
-// finds out and cleans up. An answer that no frame can hold is an error of that request alone.
+// detects that and cleans up. An answer that no frame can hold is an error of that request alone.
 func (r *Request) send(flags uint16, m proto.Message, data []byte) {
 	send := r.session.out.Send
 	if r.followed {

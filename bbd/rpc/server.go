@@ -93,7 +93,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) {
 		}
 		if err != nil {
 			s.o.Log.Warn("accepting a session", "err", err)
-			time.Sleep(50 * time.Millisecond) // out of descriptors, most likely: the next try may find one
+			time.Sleep(50 * time.Millisecond) // out of descriptors, most likely; the next try may find one
 			continue
 		}
 		s.welcome(ctx, conn)

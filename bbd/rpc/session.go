@@ -43,7 +43,7 @@ type Session struct {
 
 	requests atomic.Int64        // in flight
 	inline   *semaphore.Weighted // bytes that came with them
-	open     atomic.Bool         // the handshake is done: client and caller are set
+	open     atomic.Bool         // the handshake is done; client and caller are set
 	place    placeKind           // of the goroutine that serves, once the session is in the server's list
 	messages int64               // bytes that the reader's buffer has beyond its usual size
 	refused  error               // why it is turned away; nil: it is not
@@ -148,7 +148,7 @@ func (s *Session) beat() {
 		held := len(s.mu.resources) + len(s.mu.running)
 		s.mu.Unlock()
 		if s.out.Send(wire.Type_TYPE_PULSE, wire.FlagReply|wire.FlagMore, 0, &wire.Pulse{Held: uint32(held)}, nil) != nil {
-			return // the reading side finds out
+			return // the reading side detects it
 		}
 	}
 }

@@ -10,11 +10,12 @@ import (
 	"forebay/internal/wire"
 )
 
-// A client whose connection breaks goes on in another session, while requests of the session before may be
-// on their way still, in a socket or a proxy, and the daemon may not have noticed the end of that. Carried
-// out later, an open and a commit of then would replace bytes that were acknowledged since. A client names
-// its sessions as a succession, therefore: as soon as one begins, no further request of those before is
-// started, and a change waits until they have ended, with their requests.
+// A client whose connection breaks goes on in another session. Requests of the session before may
+// still be on their way, in a socket or a proxy, and the daemon may not have detected the end of
+// that session. If they were carried out later, an old open and commit would replace bytes that
+// were acknowledged since. So a client names its sessions as a succession. As soon as one begins,
+// no further request of those before is started, and a change waits until they have ended, with
+// their requests.
 
 // connection names a client's succession of sessions.
 type connection struct {

@@ -132,8 +132,8 @@ func TestSuccession(t *testing.T) {
 	}
 }
 
-// TestSuccessionReadAhead: requests that were read from a connection, and not begun when the client's next
-// session does, are not carried out.
+// TestSuccessionReadAhead: if requests were read from a connection and not begun before the
+// client's next session began, they are not carried out.
 func TestSuccessionReadAhead(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var e events

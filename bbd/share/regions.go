@@ -14,7 +14,7 @@ import "slices"
 // One region stays free for a user without any, and from rootFrom regions on one for root. The rest
 // is divided by the number of active users: those with a region, or in the line for one. A user
 // borrows beyond the share as long as no user below it is in the line, and as long as the bytes
-// could be moved out again: bytes that can neither be flushed nor spilled stay within the share. An
+// could be moved out again. Bytes that can neither be flushed nor spilled stay within the share. An
 // owner gets borrowed memory back by Vacate, one region at a time.
 type Regions struct {
 	Total int
@@ -34,12 +34,12 @@ type Piece struct {
 	User  uint32
 	Move  int64 // bytes to flush or to spill before the region is empty; 0: eviction does
 	Held  int64 // bytes that writers or readers hold now
-	Fixed bool  // some bytes can be moved nowhere: the region cannot be emptied
+	Fixed bool  // some bytes can be moved nowhere, so the region cannot be emptied
 	Use   int64 // when it was last used, on any clock
 }
 
 const (
-	dividedFrom = 3 // fewer regions are not divided: a share of one region each has no reserve
+	dividedFrom = 3 // fewer regions are not divided, since a share of one region each has no reserve
 	rootFrom    = 8 // with fewer, a region of root's own would be too large a part
 	root        = 0
 )

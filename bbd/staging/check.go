@@ -15,8 +15,8 @@ import (
 )
 
 // A stage-in that daemons do together may end after one of them has gone, with files that
-// it had copied before. These are not in the buffer as long as it is away, and are named
-// then. Copying them again elsewhere would decide that the node is dead: an operator does.
+// it had copied before. As long as it is away, these are not in the buffer, and are named. Copying
+// them again elsewhere would declare the node dead, which an operator decides.
 
 // askWithin bounds how long a daemon may take to show that it is there.
 const askWithin = 5 * time.Second
@@ -27,7 +27,7 @@ func inDoubt(m *gossip.Member, known bool, since time.Time) bool {
 }
 
 // takenPart returns the nodes that took part in a job and may not have their copied files any
-// more, and of each whether it does not answer now. Gossip alone notices that later.
+// more, and of each whether it does not answer now. Gossip alone shows that later.
 func (v *Service) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bool {
 	doubtful := map[bb.NodeID]bool{}
 	for node := range s.ByNode {
@@ -99,8 +99,8 @@ func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.
 	})
 }
 
-// atHand returns nil if the bytes of a file that was staged in can be read: where they are,
-// or from the store. Gone are nodes that were found not to answer.
+// atHand returns nil if the bytes of a file that was staged in can be read where they are, or from
+// the store. Gone are the nodes without an answer.
 func (s *job) atHand(e *bb.Entry, at string, gone map[bb.NodeID]bool) error {
 	node := s.b.Owner(e)
 	switch {

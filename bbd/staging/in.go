@@ -38,10 +38,10 @@ type job struct {
 	cred   access.Caller
 	remote backing.Store
 	url    string
-	root   string   // the URL of the remote store: url without the last name
-	direct bool     // it is no job, in a cluster: dirty files elsewhere cannot be replaced
-	there  sync.Map // files that are there and not the same: path to nothing
-	made   sync.Map // directories that are there: path to nothing
+	root   string   // the URL of the remote store: url without its last name
+	direct bool     // no job, in a cluster; dirty files elsewhere cannot be replaced
+	there  sync.Map // different files that are there; path to nothing
+	made   sync.Map // directories that are there; path to nothing
 }
 
 // request checks a request and opens its store. The name is that of the file or
@@ -139,8 +139,8 @@ func (s *job) inTarget(ctx context.Context, target, name string) string {
 
 var _ stage.Sink = (*job)(nil)
 
-// Same reports whether a file is there already: as flushed to this very object, or of
-// the same size and checksum, or time where the store keeps no checksums.
+// Same reports whether a file is there already, as flushed to this very object, or of the same size
+// and checksum, or time where the store keeps no checksums.
 func (s *job) Same(ctx context.Context, target string, o *backing.Object, codecName string) (bool, error) {
 	e, err := s.b.Lookup(ctx, s.cred, "stage-in", target)
 	if err != nil {

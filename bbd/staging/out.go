@@ -36,8 +36,8 @@ func (v *Service) Out(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto
 	return answer, bb.Wrap("stage-out", s.address(source), err)
 }
 
-// sweeps has a stage-out remove the leftovers of an earlier attempt where it writes: once for each
-// directory and job, and again for those of another daemon.
+// sweeps makes a stage-out remove the leftovers of an earlier attempt in the directories that it
+// writes to. It does so once for each directory and job, and again for those of another daemon.
 func (s *job) sweeps(job string, again bool) {
 	if again {
 		job = ""

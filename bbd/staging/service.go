@@ -83,8 +83,8 @@ type Options struct {
 	Find  func(ctx context.Context, buffer string) (Buffer, error)
 	// Open opens a store for a user on behalf of a buffer.
 	Open func(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error)
-	// Sweeping wraps a stage-out's store, so that the leftovers of an earlier attempt are removed: see package
-	// leftovers.
+	// Sweeping wraps a stage-out's store, so that the leftovers of an earlier attempt are removed
+	// (package leftovers).
 	Sweeping func(s backing.Store, c access.Caller, root, job string) backing.Store
 	// Inside reports whether a path is one of the daemon's own folders, or in or above one.
 	Inside func(path string) bool

@@ -19,9 +19,9 @@ import (
 	"forebay/meta/ops"
 )
 
-// A stage begins with one task, planning, for any node: it lists the files to copy
-// and adds the tasks that copy them. Planning again adds nothing that is there already,
-// since a task's id is made of its content.
+// A stage begins with one task, planning, for any node. It lists the files to copy and adds the
+// tasks that copy them. Planning again adds nothing that is there already, since a task's id is
+// made of its content.
 const (
 	planTask  = "plan"
 	taskFiles = 64
@@ -64,7 +64,7 @@ func (v *Service) run(ctx context.Context, r *rpc.Request, kind ops.Kind, s *job
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
 	for _, f := range status.Tally.Failed {
-		if f.Path == "" { // not of one file: there is nothing to copy, or it cannot be listed
+		if f.Path == "" { // not of one file, so there is nothing to copy, or it cannot be listed
 			return nil, bb.E(f.Kind, string(kind), m.Url, f.Reason)
 		}
 	}

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// When a start names the step that it is at in the log: after the first while, and again after
-// each further one.
+// Times at which a start names its present step in the log: after the first while, and after each
+// further one.
 const (
 	stepSaidAfter = 2 * time.Second
 	stepSaidEvery = 10 * time.Second
 )
 
-// Steps names in the log the step of a start that takes long: the thing that it waits for, and for how
-// long. Every wait of a start lies in a step, so no wait is without a log line. Its methods may be
+// Steps names in the log the step of a start that takes long: the subject and the length of its
+// wait. Every wait of a start lies in a step, so no wait is without a log line. Its methods may be
 // called concurrently, and on nil, which names nothing.
 //
 //	New ──At──▶ step ──2 s──▶ said ──10 s──▶ said …

@@ -31,7 +31,7 @@ type Buffer struct {
 	Rate        float64      `json:"rate"`                  // bytes a second to the store
 	ETA         float64      `json:"eta,omitempty"`
 	OldestDirty float64      `json:"oldest_dirty_age,omitempty"`
-	StoreOps    int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
+	StoreOps    int          `json:"store_ops_pending"`          // renames and removals that have not reached the store
 	Lacking     int          `json:"under_replicated,omitempty"` // files that lack their second copy
 	LastError   *FlushError  `json:"last_error,omitempty"`
 	Store       *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used

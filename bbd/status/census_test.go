@@ -58,7 +58,8 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// A symbolic link that is not on a store is counted as a file is. The bytes are its target's. What has no content of its own is not.
+// A symbolic link that is not on a store is counted as a file is. The bytes are its target's. An
+// entry without content of its own is not counted.
 func TestCensusOfLinks(t *testing.T) {
 	c := census{held: map[bb.NodeID]map[string]Holding{}}
 	for _, e := range []bb.Entry{

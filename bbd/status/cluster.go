@@ -30,7 +30,8 @@ type Node struct {
 	Server  string    `json:"server,omitempty"`
 	Answers bool      `json:"answers"`
 	Reason  string    `json:"reason,omitempty"` // why it does not
-	// Memory and Disk are the last figures from gossip: of a dead node, before its death.
+	// Memory and Disk are the last figures from gossip, which of a dead node are from before its
+	// death.
 	Memory *GossipTier `json:"memory,omitempty"`
 	Disk   *GossipTier `json:"disk,omitempty"`
 	// Status is the answer of the node's daemon to GET /status, without sessions.
@@ -42,7 +43,7 @@ type Node struct {
 	HoldsUnknown string `json:"holds_unknown,omitempty"`
 }
 
-// GossipTier is the use of a tier, by gossip: in whole MiB.
+// GossipTier is the use of a tier, by gossip, in whole MiB.
 type GossipTier struct {
 	Capacity int64 `json:"capacity"`
 	Free     int64 `json:"free"`
@@ -82,7 +83,7 @@ func New(ctx context.Context, o Options) *Service {
 	return &Service{o: o, counts: &counter{ctx: ctx, from: o.Entries, run: o.Go}}
 }
 
-// nodePatience is how long a daemon may take to answer for a status of the cluster.
+// nodePatience is the longest wait for a daemon's answer to a status of the cluster.
 const nodePatience = 3 * time.Second
 
 // Get answers with the status of a daemon, and before it, if the request is for a cluster, with that of

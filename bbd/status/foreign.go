@@ -81,7 +81,7 @@ type SetAside struct {
 	Buffer string `json:"buffer"`
 	Files  int    `json:"files"` // in memory
 	Bytes  int64  `json:"bytes"`
-	Dirty  int64  `json:"dirty"` // of Bytes: not known to be on the store
+	Dirty  int64  `json:"dirty"` // of Bytes: without proof of being on the store
 	Kind   string `json:"kind"`
 	Reason string `json:"reason"`
 	Remedy string `json:"remedy"`

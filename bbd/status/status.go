@@ -15,7 +15,7 @@ import (
 type Status struct {
 	Node     bb.NodeID        `json:"node"`
 	Instance string           `json:"instance"`
-	Life     string           `json:"life"`              // of the instance: each start is another one
+	Life     string           `json:"life"`              // of the instance; each start is another one
 	Earlier  []string         `json:"earlier,omitempty"` // instances that the state folder had before
 	Version  string           `json:"version"`
 	State    string           `json:"state"`

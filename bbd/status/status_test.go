@@ -69,7 +69,7 @@ func TestOfBuffer(t *testing.T) {
 	}
 }
 
-// TestOfWorkers: a user sees their own store workers, the administrator all.
+// TestOfWorkers: a user is shown their own store workers, the administrator all.
 func TestOfWorkers(t *testing.T) {
 	t.Parallel()
 	all := []asuser.Process{

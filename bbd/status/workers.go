@@ -25,7 +25,7 @@ type HungWorker struct {
 	For   float64   `json:"for"` // seconds since then
 }
 
-// OfWorkers describes store workers at a time. Only the administrator sees other users'
+// OfWorkers describes store workers at a time. Only the administrator is shown other users'
 // workers.
 func OfWorkers(counts asuser.Counts, processes []asuser.Process, c access.Caller, now time.Time) *Workers {
 	s := &Workers{Restarts: counts.Restarts, Kills: counts.Kills}

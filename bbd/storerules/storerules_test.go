@@ -142,8 +142,8 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// FuzzNormalize: two different hosts never become equal: url.Parse reads the same from the result
-// as from the endpoint.
+// FuzzNormalize: two different hosts never become equal, and url.Parse reads the same from the
+// result as from the endpoint.
 func FuzzNormalize(f *testing.F) {
 	f.Add("https://host:443")
 	f.Fuzz(func(t *testing.T, endpoint string) {

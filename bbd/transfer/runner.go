@@ -26,7 +26,7 @@ import (
 // concerns clean files and reports of the others that their owner is away.
 const (
 	tasksAtOnce   = 2  // that any daemon may do
-	ownAtOnce     = 64 // that this node has to do: drains wait more than they work
+	ownAtOnce     = 64 // that this node has to do; drains wait more than they work
 	maxAttempts   = 3  // of a task that cannot be begun, as when a store does not answer
 	againAfter    = 2 * time.Second
 	takeOverEvery = 2 * time.Second

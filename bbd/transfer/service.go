@@ -25,7 +25,7 @@ type Options struct {
 	Cluster    *cluster.Cluster // nil: this daemon is alone, and has no operations
 	Operations *ops.Operations
 	// Perform does a task with the rights of the operation's user, and returns its result,
-	// which counts beside an error too. bb.Unavailable: it is retried.
+	// which counts beside an error too. After bb.Unavailable it is retried.
 	Perform func(l *ops.Lease) (ops.Tally, error)
 	Self    func() gossip.Member // this daemon as others see it
 	Ready   func() bool          // whether it serves
@@ -84,7 +84,7 @@ func (s *Service) Follow(ctx context.Context, r *rpc.Request, id string) (ops.St
 	return last, err
 }
 
-// maxJobs is how many jobs a list names: the newest.
+// maxJobs is the number of jobs that a list names, which are the newest.
 const maxJobs = 1000
 
 var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: it keeps no jobs, but carries requests out at once")

@@ -12,8 +12,8 @@ import (
 	metatxn "forebay/meta/txn"
 )
 
-// Materializer puts the output of a buffer's decided transactions in its place: all that wait for one
-// transaction wait for the same run. Its methods may be called concurrently.
+// Materializer puts the output of a buffer's decided transactions in its place. All that wait for
+// one transaction wait for the same run. Its methods may be called concurrently.
 type Materializer struct {
 	ctx   context.Context // of the runs
 	tree  *metatxn.Tree

@@ -34,7 +34,7 @@ func (l leaseSeen) next(revision uint64, now time.Time, lease time.Duration) (se
 	return l, now.Sub(l.since) >= lease
 }
 
-// care is the next step that a transaction needs.
+// care is the next step of a transaction.
 type care uint8
 
 const (

@@ -29,7 +29,8 @@ func TestCareOf(t *testing.T) {
 	}
 }
 
-// TestLeaseExpires: a lease expires when it has stayed as it is for its length since it was first seen so.
+// TestLeaseExpires: a lease expires when it has stayed as it is for its length since the first
+// check that found it so.
 func TestLeaseExpires(t *testing.T) {
 	t.Parallel()
 	const lease = time.Minute

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Transactions (docs/transactions.md). Package meta/txn has their records. Any daemon may be asked
-// for any step, and each may be repeated. Finished steps are found in the records.
+// Transactions (docs/transactions.md). Package meta/txn has their records. Any daemon may receive
+// any step, and each may be repeated. Finished steps are found in the records.
 
 // entryOverhead is an entry's size in a list of them beyond its own size, and a bit more.
 const entryOverhead = 16
@@ -42,7 +42,8 @@ func (s *Service) Begin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (
 	}
 	c := *r.Caller()
 	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.UID, GID: c.GIDs[0], Lease: time.Duration(m.LeaseNs)}
-	// Every task of a job may ask, and after the job is over as well. Its destination is not made again.
+	// Every task of a job may request it, and also after the job is over. Its destination is not
+	// made again.
 	now, begun, err := b.Tree().BegunTxn(ctx, spec)
 	if err != nil {
 		return nil, bb.Wrap(op, address(b, path), err)

@@ -15,7 +15,7 @@ import (
 type Visitor struct {
 	Enter func(path string, e *bb.Entry) error           // a directory, before its entries
 	File  func(path string, e *bb.Entry) error           // a file
-	Leave func(path string, e *bb.Entry, held int) error // a directory, after its entries: so many
+	Leave func(path string, e *bb.Entry, held int) error // a directory, after its entries; their number
 }
 
 // Names are the methods of a namespace that a walk needs.

@@ -53,7 +53,8 @@ func (c Catalog) Begin(ctx context.Context, k flusher.Key) (upload.Job, error) {
 	looked := time.Now()
 	e, path, err := b.dirtyEntry(ctx, k)
 	if bb.KindOf(err) == bb.Exists {
-		// An earlier flush was recorded, and its answer got lost: the steps after it are left to do.
+		// An earlier flush was recorded, and its answer got lost. The steps after it are left to
+		// do.
 		if err := b.becameClean(ctx, &e, path); err != nil {
 			return nil, err
 		}
@@ -136,9 +137,9 @@ func (c Catalog) Recorded(ctx context.Context, k flusher.Key) (bool, error) {
 	return e.Flushed.Generation != 0, nil
 }
 
-// dirtyEntry finds the entry of a queued file. It returns bb.NotFound if there is nothing to flush
-// any more, because the file was removed or has a newer generation, and bb.Exists if it is on the
-// store already.
+// dirtyEntry finds the entry of a queued file. If there is nothing to flush any more, because the
+// file was removed or has a newer generation, it returns bb.NotFound. If the file is on the store
+// already, it returns bb.Exists.
 func (b *Buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, string, error) {
 	gone := bb.E(bb.NotFound, "flush", k.File.String(), fileGone)
 	at, ok := b.dirtyAt(k.File)
@@ -215,7 +216,8 @@ func (j *flushJob) Path() string { return j.path }
 // Source returns the file's bytes as they lie in memory.
 func (j *flushJob) Source() backing.Source { return j.source }
 
-// Previous returns the store's present object under the file's name: of the file, or of the one that it replaced.
+// Previous returns the store's present object under the file's name, which is the file's or that of
+// the one that it replaced.
 func (j *flushJob) Previous() bb.Flushed { return j.entry.Stored() }
 
 // Attempts are the objects that may be under the file's name without a record.
@@ -246,7 +248,7 @@ func (j *flushJob) Current(ctx context.Context) error {
 	if err == nil && (e.File != j.entry.File || e.Lost || b.o.Owners.Foreign(&e)) {
 		err = bb.E(bb.Busy, "flush", b.address(j.path), "this node no longer owns it")
 	}
-	return err // the retry finds out the next step
+	return err // the retry determines the next step
 }
 
 // verifyStep is how many bytes of a file are verified between two signs of progress.
@@ -356,9 +358,9 @@ func (c Catalog) Applied(ctx context.Context, name string, op storeop.Op) error 
 	return err
 }
 
-// OrphanObject decides about an object that this daemon may have left under a path, with the suffix of a codec: false,
-// if the name has an owner now. The object is checked again in any case, since another one may get
-// the name between the answer and the removal.
+// OrphanObject decides about an object that this daemon may have left under a path, with the suffix
+// of a codec. If the name has an owner now, it returns false. The object is checked again in any
+// case, since another one may get the name between the answer and the removal.
 func (c Catalog) OrphanObject(ctx context.Context, name, path, codecName string) (remove bool, err error) {
 	b, err := c.Of(ctx, name)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// The consequences of an entry, for a flush and for the store's content, are decided here: by functions of
-// their arguments alone.
+// The consequences of an entry, for a flush and for the store's content, are decided here, by
+// functions of their arguments alone.
 
 // fileGone is why a file is not flushed that has no entry any more.
 const fileGone = "the file does not exist any more"

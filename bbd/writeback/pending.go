@@ -15,9 +15,9 @@ import (
 )
 
 // pendingOps has the renames and removals of a buffer that the namespace has
-// noted for the store, and that were not submitted to this daemon's flusher: those of other daemons,
-// and its own until they are. Each is read once when it comes and once when it goes, however many are
-// pending.
+// noted for the store, and that were not submitted to this daemon's flusher. They are those of
+// other daemons, and its own until they are. Each is read once when it comes and once when it goes,
+// however many are pending.
 type pendingOps struct {
 	reads   rounds.Group[struct{}] // of follower
 	submits rounds.Group[struct{}] // of this daemon's own to the flusher

@@ -19,7 +19,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// A daemon that was declared dead may be alive: cut off, or stopped for a while. The namespace
+// A daemon that was declared dead may be alive, but cut off or stopped for a while. The namespace
 // refuses its later changes there. The store does not refuse them. Neither a rename over a file nor
 // the PUT of an object has the condition "only if I am its owner still", so that a flush that it
 // began before may end at any time later, and put older bytes in the place of newer ones. A check
@@ -50,7 +50,7 @@ import (
 // doubts are the names under which the store has to be looked at.
 type doubts struct {
 	mu      lockorder.Mutex[lockrank.Leaf]
-	waiting map[Doubt]bool // true: the object that was left under the name has been removed
+	waiting map[Doubt]bool // true; the object that was left under the name has been removed
 	running bool           // a goroutine works them off
 }
 
@@ -134,7 +134,8 @@ func (b *Buffer) reconcileAll() {
 // reconcileTimeout bounds one request to a daemon.
 const reconcileTimeout = 30 * time.Second
 
-// reconcileNow is one attempt. Busy: the file that has the name is moving to another node.
+// reconcileNow makes one attempt. The error is Busy if the file that has the name is moving to
+// another node.
 func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) error {
 	if what.Tree {
 		return b.reconcileTree(ctx, what)
@@ -289,10 +290,11 @@ func (b *Buffer) reconcileFile(ctx context.Context, e *bb.Entry, path string) er
 	return err
 }
 
-// makeDirty has a clean file flushed again. Evicted: not all of it is in memory. Its place is locked from before the
-// change of its entry until it is queued. A rename in between would find it among no dirty files, and it would wait
-// under its old name, where no flush finds it. The daemon's context is used. Once the file is dirty, it has to be
-// queued, though the daemon that asked may be gone.
+// makeDirty makes a clean file dirty, for another flush. The error is Evicted if not all of it is
+// in memory. Its place is locked from before the change of its entry until it is queued. A rename
+// in between would find it among no dirty files, and it would wait under its old name, where no
+// flush finds it. The daemon's context is used. Once the file is dirty, it has to be queued, though
+// the requesting daemon may be gone.
 func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 	defer b.files.Lock(e.Place())()
 	now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
@@ -302,7 +304,7 @@ func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// In memory first: from now on nothing of it is evicted. A link is in its entry.
+	// Memory comes first, so that nothing of it is evicted from now on. A link is in its entry.
 	if e.Type != bb.TypeSymlink && b.o.Store.MarkDirty(e.File, e.Generation) != nil {
 		return true, nil
 	}
@@ -316,13 +318,13 @@ func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 	return false, nil
 }
 
-// madeDirty ends an attempt whose change of the entry has failed, or has lost its answer: memory, which is dirty
-// already, follows the present state of the namespace. Its place is locked.
+// madeDirty ends an attempt whose change of the entry has failed, or has lost its answer, since
+// memory, which is dirty already, follows the present state of the namespace. Its place is locked.
 func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
 	now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
 	switch {
 	case err != nil && bb.KindOf(err) != bb.NotFound:
-		b.enqueueLooked(b.ctx, e, b.addFound(e)) // the flusher retries until it is answered: a clean file it marks clean
+		b.enqueueLooked(b.ctx, e, b.addFound(e)) // the flusher retries until it is answered, and marks a clean file clean
 	case err != nil || now.File != e.File:
 	case due(b.o.Owners, &now, e.Generation) == flushIt:
 		b.enqueueLooked(b.ctx, &now, b.addFound(&now))

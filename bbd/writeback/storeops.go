@@ -79,9 +79,10 @@ func (b *Buffer) replayLater() {
 }
 
 // noPendingElsewhere fails while another daemon has a store operation to carry out that concerns a
-// path, since it could undo a flush of the path now. So could an operation that this daemon has
-// adopted a moment ago and not submitted to its flusher yet, which keeps the order from then on, and
-// one that it could not submit when it was noted. A daemon that is alone checks only the latter.
+// path, since it could undo a flush of the path now. Two operations of this daemon could, too: one
+// that it has adopted a moment ago and not submitted to its flusher yet, which keeps the order from
+// then on, and one that it could not submit when it was noted. If a daemon is alone, it checks only
+// the latter.
 func (b *Buffer) noPendingElsewhere(ctx context.Context, path string) error {
 	if b.o.Cluster == nil && !b.pending.behind() {
 		return nil
@@ -125,8 +126,8 @@ func (b *Buffer) quiesce(ctx context.Context, path string) (*flusher.Held, error
 }
 
 // FormerNames returns the names under which the store may have a file still that the namespace has
-// at a path: those from before renames that were not carried out there yet. Away is one of the
-// daemons that have to and do not answer, or "" if all answer.
+// at a path. They are those from before renames that were not carried out there yet. Away is one of
+// the daemons that have to and do not answer, or "" if all answer.
 func (b *Buffer) FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error) {
 	ops, err := b.names.StoreOps(ctx)
 	if err != nil {
@@ -249,7 +250,7 @@ func StoreOps(op *namespace.StoreOp, codec string) []storeop.Op {
 // file had replaced under the old name, and the rest of an attempt to flush it. The object that the file
 // replaces under the new name stays until its flush.
 func unflushedOps(op *namespace.StoreOp, codec string) []storeop.Op {
-	if op.Op == namespace.OpRename && op.Replaced.Generation != 0 { // of an older release: see KeepReplaced
+	if op.Op == namespace.OpRename && op.Replaced.Generation != 0 { // of an older release; see KeepReplaced
 		return []storeop.Op{removal(op.NewPath, op.Replaced.Codec)}
 	}
 	ops := []storeop.Op{removal(op.OldPath, codec)}
@@ -263,9 +264,9 @@ func removal(path, codec string) storeop.Op {
 	return storeop.Op{Kind: storeop.Remove, Old: path, Codec: codec}
 }
 
-// KeepReplaced carries out a rename that an older release has noted: a file that was never flushed
-// has replaced a flushed one. That release removed the old object then. Now it stays until the
-// flush of the name's present file. False: the name has no file that would replace it.
+// KeepReplaced carries out a rename that an older release has noted, in which a file that was never
+// flushed has replaced a flushed one. That release removed the old object then. Now it stays until
+// the flush of the name's present file. False: the name has no file that would replace it.
 func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done bool, err error) {
 	if op.Op != namespace.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
 		return false, nil
@@ -295,8 +296,8 @@ func (b *Buffer) KeepReplaced(ctx context.Context, op *namespace.StoreOp) (done 
 // StoreFollows reports whether the store has to follow the rename or the removal of the file or directory at
 // a path, as it does where it may have objects without an entry.
 //
-// The replaced file of a rename does not count: once some content of a name is durable, some
-// version of that name stays durable until the name's removal is asked for. The store moves the
+// The replaced file of a rename does not count. Once some content of a name is durable, some
+// version of that name stays durable until the name's removal is requested. The store moves the
 // renamed file over the old version, if it has the file. Otherwise the old version stays until the
 // file's flush replaces it (bb.Entry.Replaced). In both cases that is one step of the store.
 func StoreFollows(e *bb.Entry, path string) bool {

@@ -38,7 +38,7 @@ type Files interface {
 	Discard(node bb.NodeID, file bb.FileID, n bb.Generation)
 	// ReportLost marks a file lost, for the reason that e names, and publishes that.
 	ReportLost(ctx context.Context, e *bb.Entry) error
-	// Destroyed reports whether the buffer was seen to be gone.
+	// Destroyed reports whether the buffer was found to be gone.
 	Destroyed(ctx context.Context) bool
 }
 

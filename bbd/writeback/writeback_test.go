@@ -35,7 +35,7 @@ type world struct {
 	unsaid  error               // of Update, once, after it has changed the entry
 	reading chan struct{}       // Read waits for it, unless it is nil
 	txn     bb.TxnID            // which replaces all files
-	changed func()              // called once when a place is locked: a change under way there
+	changed func()              // called once when a place is locked, for a change under way there
 	rename  func()              // carried out once after Update, when the place is free
 	locked  map[bb.Place]bool
 	marked  func()       // called by MarkDirty, unless it is nil
@@ -483,7 +483,7 @@ func TestReconcileClosed(t *testing.T) {
 	}
 }
 
-// TestReconcileCutShort: the daemon that asked is gone when the file is about to become dirty.
+// TestReconcileCutShort: the requesting daemon is gone when the file is about to become dirty.
 func TestReconcileCutShort(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -602,7 +602,7 @@ func TestReplayFails(t *testing.T) {
 				t.Errorf("the flush of %s: %v, want %v", []string{"b", "c"}[id], err, want)
 			}
 		}
-		begin(0, bb.NotFound) // memory has no file: up to there it began
+		begin(0, bb.NotFound) // memory has no file; it began up to there
 		if err := b.ReplayStoreOps(t.Context()); bb.KindOf(err) != bb.Unavailable {
 			t.Fatal(err)
 		}
@@ -622,8 +622,8 @@ func TestReplayFails(t *testing.T) {
 	})
 }
 
-// TestReplayGivenUp: a caller that gives up while it waits for the run after the present one is not made up for
-// by that.
+// TestReplayGivenUp: if a caller stops waiting for the run after the present one, that run is still
+// left to make up for.
 func TestReplayGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ const LockName = "lock"
 
 // LockState locks a state folder, which it makes, before the store is opened on it, for a
 // daemon that opens other things there first. The store's options pass the lock on to it.
-// Busy: another process has the folder. It is free when the file is closed.
+// The error is Busy if another process has the folder. It is free when the file is closed.
 func LockState(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, bb.Wrap("lock", dir, err)
@@ -43,7 +43,8 @@ func Lock(dir string) (*os.File, error) {
 		return nil, bb.E(bb.Busy, "open store", dir, fmt.Sprintf("process %s has it", strings.TrimSpace(string(pid)))).
 			WithRemedy("stop that process, or give this one folders of its own")
 	}
-	// Over the old content, and then cut: a page freed on a full tmpfs may not come back.
+	// The number is written over the old content, which is cut then. A page freed on a full tmpfs
+	// may not come back.
 	pid := fmt.Appendf(nil, "%d\n", os.Getpid())
 	if _, err = f.WriteAt(pid, 0); err == nil {
 		err = f.Truncate(int64(len(pid)))

@@ -65,20 +65,21 @@ import (
 // │ length 4) is stored last, with one atomic store, and is all that changes later:
 // prepared → complete, or → void.
 //
-// Why that order is enough in memory: regions and journals are page cache of a tmpfs. When the
+// The order is enough in memory, because regions and journals are page cache of a tmpfs. When the
 // process is killed, every store that it executed is there and none that it did not. Another
-// process sees them in program order, since by the time it maps the journal the dead one's stores
+// process has them in program order, since by the time it maps the journal the dead one's stores
 // have drained. So a record whose word is there is whole, and one whose word is missing does not
-// exist. On disk nothing is trusted before fsync: see Store.Spill.
+// exist. On disk nothing is trusted before fsync (see Store.Spill).
 //
 // A daemon that is upgraded adopts the regions of its predecessor. So any change in a journal, a
 // slot or a record, new flags too, is a new version. A release reads its version and those before,
-// and refuses to start on others before it touches anything. Only the slot's tier came without one:
-// it was 0, memory, and a release that does not read it loses no more than that wish.
+// and refuses to start on others before it touches anything. Only the slot's tier came without a
+// new version. It was 0 (memory) before, and a release that does not read it loses only that
+// preference.
 //
-// Versions 1 and 2 had no journal: header, slots and records lay in the pages, each at its
-// offset of today, and the copy of a slot at the beginning of its segment. A region of theirs
-// gets a journal once, see adoptOlder. Version 1 records no owner, either:
+// Versions 1 and 2 had no journal. Header, slots and records lay in the pages, each at its offset
+// of today, and the copy of a slot at the beginning of its segment. A region of theirs gets a
+// journal once, see adoptOlder. Version 1 records no owner, either:
 //
 //	version 1:      magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
 //
@@ -166,9 +167,9 @@ func (h RegionHeader) Encode(p []byte) {
 	le.PutUint64(p[HeaderSize-8:], checksum.Sum(p[:HeaderSize-8]))
 }
 
-// DecodeRegionHeader reads a region's first bytes: the header, or its copy where that is damaged.
-// It refuses another version without reading the other bytes, since only the magic and the version
-// lie at the same place in all of them.
+// DecodeRegionHeader reads a region's first bytes: the header or, if it is damaged, its copy. It
+// refuses another version without reading the other bytes, since only the magic and the version lie
+// at the same place in all of them.
 func DecodeRegionHeader(p []byte) (h RegionHeader, mended bool, err error) {
 	if len(p) < HeaderCopy+HeaderSize {
 		return h, false, fmt.Errorf("has %d bytes, no room for a header", len(p))

@@ -4,7 +4,7 @@ package format
 type Owner struct {
 	Namespace uint64 // the identity of the namespace, which is that of a cluster, too; 0: unknown
 	Node      string
-	AnyNode   bool // of this store: the node's name does not matter, since no other node uses the namespace
+	AnyNode   bool // of this store; the node's name does not matter, since no other node uses the namespace
 }
 
 // Owns reports whether a region is this owner's own. One without an owner is.

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Step is how much one call populates: short enough for Close to wait for
-// (40 ms at the slowest rate seen), long enough to cost nothing.
+// Step is how much one call populates. It is short enough for Close to wait for (40 ms at the
+// slowest rate measured), and long enough to cost nothing.
 const Step = 16 << 20
 
 // Memory is memory that is populated in steps.

@@ -56,7 +56,7 @@ func (r *Files) slotAt(at int64) []byte {
 	return r.Journal[at : at+format.SlotSize : at+format.SlotSize]
 }
 
-// WriteSlot makes a segment exist: the copy first, so that a slot that is found has one.
+// WriteSlot makes a segment exist. It writes the copy first, so that every slot in use has one.
 func (r *Files) WriteSlot(unit int64, h format.SegmentHeader) {
 	for _, slot := range [][]byte{r.SlotCopy(unit), r.Slot(unit)} {
 		h.Encode(slot)
@@ -65,9 +65,9 @@ func (r *Files) WriteSlot(unit int64, h format.SegmentHeader) {
 }
 
 // Create makes a region's files under temporary names, maps them and renames them to their names
-// once the header is whole: the pages last, since pages without a journal would be set aside. Pages
-// on disk get their blocks at once. A store into a mapped hole of a full disk would be a signal,
-// not an error.
+// once the header is whole. The pages come last, since pages without a journal would be set aside.
+// Pages on disk get their blocks at once. A store into a mapped hole of a full disk would be a
+// signal, not an error.
 func Create(dir string, h format.RegionHeader) (r Files, err error) {
 	path, tier, size := filepath.Join(dir, Prefix+h.ID.String()), h.Tier, h.Size
 	f, err := os.OpenFile(path+Unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)

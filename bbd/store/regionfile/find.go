@@ -22,12 +22,12 @@ type Found struct {
 	Header  format.RegionHeader
 	Err     error  // why it cannot be adopted
 	Mended  bool   // the header came from its copy
-	Older   bool   // it has no journal: header, slots and records are in the pages
+	Older   bool   // it has no journal; header, slots and records are in the pages
 	FileUID uint32 // whose the pages are
 }
 
-// UsedSlots reports of each unit whether its slot is in use. It reads with a system call: to that a
-// slot without a page is zeros, where a mapped read would need a page, which a full tmpfs does not
+// UsedSlots reports of each unit whether its slot is in use. It reads with a system call, to which
+// a slot without a page is zeros. A mapped read would need a page, which a full tmpfs does not
 // have.
 func (r *Files) UsedSlots() ([]bool, error) {
 	table := make([]byte, r.Units()*format.SlotSize)
@@ -41,9 +41,9 @@ func (r *Files) UsedSlots() ([]bool, error) {
 	return used, nil
 }
 
-// Find reads the headers of all regions in dir and changes nothing. It fails if a journal has a
-// version that is not known here: another release wrote it. Pages without a journal whose header is
-// not one of an older version are set aside, since their user may have written it.
+// Find reads the headers of all regions in dir and changes nothing. If a journal has an unknown
+// version, which another release wrote, it fails. Pages without a journal whose header is not one
+// of an older version are set aside, since their user may have written it.
 func Find(dir string, tier bb.Tier) ([]Found, error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -70,7 +70,7 @@ func Find(dir string, tier bb.Tier) ([]Found, error) {
 	return found, nil
 }
 
-// read reads the header of a region: the journal's, or of pages without one their own.
+// read reads the header of a region: the journal's or, if the pages have none, their own.
 func (c *Found) read() {
 	pages, size, err := openFile(c.Path, os.O_RDONLY, &c.FileUID)
 	if err == nil {
@@ -155,7 +155,7 @@ func (c *Found) check(size int64) error {
 		if c.FileUID != ownUID() {
 			return fmt.Errorf("belongs to user %d, and to user %d by its journal", c.FileUID, h.UID)
 		}
-		return nil // a loss of power undid the change of owner: adopt makes it again
+		return nil // a loss of power undid the change of owner; adopt repeats it
 	}
 	if shared && c.FileUID != ownUID() {
 		h.Flags |= format.RegionOwned

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/checksum"
 )
 
-// After a restart the store trusts journals alone: files of its own beside the pages, with
-// the same life. They are sparse. Two parts have memory before it is needed, so that a full
+// After a restart the store relies on journals alone. They are files of its own beside the pages,
+// with the same life. They are sparse. Two parts have memory before it is needed, so that a full
 // tmpfs is an error when a region is made, and no signal later:
 //
 //	tables: when the region is made        the end of each unit: with the unit's pages
