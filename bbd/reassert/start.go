@@ -78,8 +78,9 @@ type settling struct {
 	becomes fate.Fate
 }
 
-// newestFirst parts files in two: the newest of each path, which gets it, and those that are settled after them. Two
-// have one path where a directory was renamed, and another one made in its place.
+// newestFirst parts files in two. The newest of each path, which gets it, and those that are
+// settled after them. Two have one path where a directory was renamed, and another one made in its
+// place.
 func newestFirst(files []settling) (parts [2][]settling) {
 	slices.SortFunc(files, func(x, y settling) int { return cmp.Compare(y.Acked, x.Acked) })
 	taken := make(map[string]bool)

@@ -13,12 +13,12 @@ import (
 
 // Sizes that callers may rely on.
 const (
-	Unit           = format.Unit // bytes: segments are whole units
+	Unit           = format.Unit // bytes; segments are whole units
 	MaxSegment     = format.MaxSegment
 	MaxRegion      = format.MaxRegion
 	MaxExtents     = 1<<16 - 1 // extents of one commit in one segment
-	DataAlign      = 64        // bytes: writers that align their data to this are fast and waste little
-	MaxEvictedPart = 4 << 20   // bytes: evicted extents are joined up to this
+	DataAlign      = 64        // bytes; writers that align their data to this are fast and waste little
+	MaxEvictedPart = 4 << 20   // bytes; evicted extents are joined up to this
 )
 
 // Whose bytes a region and a file are, as it is written beside them.
@@ -65,11 +65,11 @@ type Options struct {
 	DiskBytes       int64       // of the disk tier
 	RegionBytes     int64       // largest region, whole units, at most 1 GiB; default a sixteenth of MemoryBytes, from 64 MiB to 1 GiB
 	PopulateThreads int         // default half of the processors, at least 1
-	Shares          bool        // divide memory among users: see tenants.go
-	RemoveOnClose   bool        // Close destroys regions and mount: for temporary stores
+	Shares          bool        // divide memory among users (tenants.go)
+	RemoveOnClose   bool        // Close destroys regions and mount, for temporary stores
 	// KeepUncommitted leaves segments in which recovery finds no committed data as they
-	// are until FreeUncommitted: writers that lost their daemon copy their uncommitted
-	// data out of them.
+	// are until FreeUncommitted, since writers that lost their daemon copy their uncommitted data
+	// out of them.
 	KeepUncommitted bool
 
 	// Owner returns whose regions are this store's own. It is called once the folders are
@@ -98,7 +98,7 @@ type ForeignRegion struct {
 	Path    string
 	Tier    bb.Tier
 	Bytes   int64 // of the file
-	Held    int64 // in segments: the most that it may hold of files
+	Held    int64 // in segments; the most that it may hold of files
 	Owner   format.Owner
 	Buffers []string // whose segments are in it
 }
@@ -109,8 +109,8 @@ type LeaseRequest struct {
 	UID    uint32
 	Bytes  int64   // requested size of the segment, rounded up to units, at most MaxSegment. A smaller one may come
 	Min    int64   // bytes that the writer must be able to fill, records included; 0: any
-	Fixed  bool    // nothing can move the bytes out of memory later: no store to flush to, no disk tier
-	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same: those of the disk tier are the first to be spilled and evicted
+	Fixed  bool    // nothing can move the bytes out of memory later, since there is no store to flush to and no disk tier
+	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same; those of the disk tier are the first to be spilled and evicted
 }
 
 // Lease is the right to fill [DataStart, RecordFloor) of a segment from the front. The writer
@@ -151,10 +151,10 @@ type Commit struct {
 	Generation bb.Generation
 	Base       bb.Generation // the generation that this one started from; the same in every commit of it; 0: none
 	Fresh      bool          // the generation starts from nothing, with any Base
-	// Whole: the extents are all that the generation shows, and start from nothing. A
-	// present generation, sealed or not, shows them in place of its former extents, in one
-	// step, and can be committed to again. bb.Exists, and nothing is changed, where it has
-	// bytes that the extents do not cover.
+	// Whole: the extents are the whole visible content of the generation, and start from nothing. A
+	// present generation, sealed or not, shows them in place of its former extents, in one step,
+	// and can be committed to again. If it has bytes that the extents do not cover, the error is
+	// bb.Exists, and nothing is changed.
 	Whole   bool
 	Buffer  string
 	Extents []NewExtent // none: the generation exists with its base's content
@@ -185,8 +185,8 @@ func (s ExtentState) String() string {
 // Extent is one run of a snapshot's bytes. Region and offsets hold while its range is
 // pinned.
 //
-// A writer's checksum covers all bytes of one write. Where a part of them was overwritten since,
-// the extent is the visible piece and Whole… is the range of Checksum: bytes [WholeOffset,
+// A writer's checksum covers all bytes of one write. If a part of them was overwritten since, the
+// extent is the visible piece and Whole… is the range of Checksum: bytes [WholeOffset,
 // WholeOffset+WholeLength) of the region, whose piece [Cut, Cut+Length) this extent is. Likewise a
 // piece of an evicted extent. The whole is bytes [FileOffset-Cut, FileOffset-Cut+WholeLength) of
 // the copy on the backing store, and Fill needs all of it.
@@ -223,7 +223,7 @@ type GenerationInfo struct {
 	Dirty      int64 // bytes without a confirmed copy on the backing store
 	Sealed     bool
 	Clean      bool
-	UIDs       []uint32 // users in whose regions its extents lie: they could have forged them
+	UIDs       []uint32 // users in whose regions its extents lie; they could have forged them
 }
 
 // FileInfo describes a file that the store has, oldest generation first.
@@ -253,7 +253,7 @@ type Damage struct {
 	To      int64
 	Buffer  string // "" where unknown
 	What    string
-	Mended  bool // from a copy: nothing is lost by it
+	Mended  bool // from a copy; nothing is lost by it
 
 	// The file and generation that the damaged bytes claim, without a guarantee. 0: nothing sensible.
 	File       bb.FileID
@@ -274,7 +274,7 @@ type TierStats struct {
 	Spillable int64 // in segments that Spill could move now (memory tier)
 	Misplaced int64 // in those of them that are finished and belong on disk
 	Pinned    int64 // in segments that are pinned
-	Occupied  int64 // in segments whose writers lost their leases and may still be writing: not to be freed yet
+	Occupied  int64 // in segments whose writers lost their leases and may still be writing; not to be freed yet
 	Free      int64 // populated and in no segment
 	Kept      int64 // part of Free that is for newcomers and root alone
 	Waste     int64 // used, and neither live, leased nor to be leased again: headers, records, alignment, overwritten and dropped bytes

@@ -22,8 +22,8 @@ type batch struct {
 
 type space struct{ floor, dataEnd int64 }
 
-// plan is one commit with its extents grouped by segment: a record for each. Where that
-// would have an earlier extent overwrite a later one, a segment has several.
+// plan is one commit with its extents grouped by segment, with a record for each. If an earlier
+// extent would so overwrite a later one, a segment has several.
 type plan struct {
 	c     *Commit
 	flags uint16
@@ -39,9 +39,9 @@ type part struct {
 }
 
 // Commit makes each commit's extents visible, and durable against the death of this
-// process. Everything is checked before anything is changed: bb.Invalid for an
-// impossible commit, bb.NotFound for an unknown base, bb.NoSpace where an empty commit
-// finds no room for its record.
+// process. Everything is checked before anything is changed. The errors are bb.Invalid for an
+// impossible commit, bb.NotFound for an unknown base, bb.NoSpace if an empty commit finds no room
+// for its record.
 func (s *Store) Commit(commits ...Commit) error {
 	b := &batch{commits: make([]plan, len(commits)), segments: map[*segment]*space{}}
 	for i := range commits {

@@ -56,8 +56,8 @@ func crashOptions(dir string) Options {
 
 const crashFiles = 12
 
-// crashContent is a file's content after a step: a header that names the step, and bytes that
-// follow from it, all in one commit over two segments.
+// crashContent is a file's content after a step. It has a header that names the step, and bytes
+// that follow from it, all in one commit over two segments.
 func crashContent(step int) []byte {
 	p := content(uint64(step), 2000)
 	copy(p, fmt.Sprintf("step %06d", step))

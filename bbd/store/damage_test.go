@@ -111,7 +111,7 @@ func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 	s := open(t, o)
 	w := newWriter(t, s)
 	w.commit(5, 2, 0, 0, []byte("x"))
-	if err := s.Adopt(5, 2); err != nil { // starts from nothing: does not need generation 1
+	if err := s.Adopt(5, 2); err != nil { // starts from nothing, so that it does not need generation 1
 		t.Error(err)
 	}
 	if d := s.Damage(); len(d) != 1 || d[0].File != 5 || d[0].Generation != 1 {

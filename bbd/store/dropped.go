@@ -25,8 +25,8 @@ import (
 //	│ namespace │ file │ CRC-64 │   each 8 bytes, little endian; the sum is of the 16 before it
 //	└───────────┴──────┴────────┘
 //
-// Entries of files of which no segment has a record any more are left out when the list is made
-// anew, at each start and when it has doubled.
+// When the list is made anew, at each start and when it has doubled, entries of files of which no
+// segment has a record any more are left out.
 const (
 	dropsName  = "dropped"
 	dropEntry  = 24

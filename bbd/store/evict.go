@@ -13,7 +13,7 @@ import (
 // Evict frees clean, unpinned, unleased segments of a tier, least recently used first, and returns
 // the bytes freed, which may be less or more than requested. The lengths and checksums of the
 // evicted extents stay in the index, joined where they adjoin, and in the region of the store's own
-// records: an evicted extent hides older ones that are still in memory, after a restart as well.
+// records. So an evicted extent hides older ones that are still in memory, also after a restart.
 // Files stay whole or go piece by piece. Reading them meanwhile is safe.
 func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 	s.tidyNotes()
@@ -139,7 +139,7 @@ func (s *Store) evictFile(f bb.FileID, victims map[*segment]bool) error {
 		return err
 	}
 	ordered := slices.Collect(h.generations(f))
-	slices.Reverse(ordered) // oldest first: a record of a base counts for generations that build on it
+	slices.Reverse(ordered) // oldest first, since a record of a base counts for generations that build on it
 	for _, g := range ordered {
 		if !g.gone {
 			if err = s.moveAnchor(h, g, victims, &d); err == nil {

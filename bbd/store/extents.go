@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// extent is one run of a file's bytes in the index: the visible piece of one write that
-// a writer committed.
+// extent is one run of a file's bytes in the index, the visible piece of one write that a writer
+// committed.
 //
 //	whole extent as committed, with its checksum
 //	┌───────────┬──────────────────────┬────────┐
@@ -108,8 +108,8 @@ func (m *extentMap) size() int64 {
 	return last[len(last)-1].end()
 }
 
-// find returns the chunk and the place in it of the first extent that ends after off, or those past
-// the last chunk if there is none.
+// find returns the chunk and the place in it of the first extent that ends after off. If there is
+// none, it returns those past the last chunk.
 func (m *extentMap) find(off int64) (ci, i int) {
 	ci = sort.Search(len(m.chunks), func(k int) bool {
 		items := m.chunks[k].items

@@ -117,8 +117,8 @@ func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 	return held + s.foreignBytes(bb.TierMemory), owed, log
 }
 
-// journalLeastShare is the part of a region's bytes that its journal takes at least, and more:
-// see journalLeast.
+// journalLeastShare is the share of a region's bytes that its journal takes at least. It may take
+// more (see journalLeast).
 const journalLeastShare = 64
 
 // dropEmpty removes regions that hold nothing and were promised more than they got, until
@@ -165,8 +165,8 @@ func (s *Store) setAside(c *candidate, r *region, why error) {
 }
 
 // Purge deletes the memory of a store that no process has open, below its state folder and in
-// ShmDir, and its disk tier, in any state: a store that cannot be opened can be purged. It makes
-// and mounts nothing.
+// ShmDir, and its disk tier, in any state, so that a store that cannot be opened can be purged. It
+// makes and mounts nothing.
 func Purge(o Options) error {
 	if err := o.setDefaults(); err != nil {
 		return err
@@ -197,7 +197,7 @@ func Purge(o Options) error {
 func purgeDir(dir string) error {
 	lock, err := folder.Lock(dir)
 	if bb.KindOf(err) == bb.NoSpace {
-		err = nil // no process has locked the folder: only the process id could not be written
+		err = nil // no process has locked the folder, so only the process id could not be written
 	}
 	if err != nil {
 		return err

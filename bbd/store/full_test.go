@@ -87,8 +87,8 @@ func createUntilFull(t *testing.T, s *Store, f bb.FileID) bb.FileID {
 	return 0
 }
 
-// A store whose tmpfs others have filled refuses leases without memory, in this run and in the
-// next, and continues once there is room.
+// If others have filled a store's tmpfs, the store refuses leases without memory, in this run and
+// in the next. It continues once there is room.
 func TestFullTmpfsRefusesRecords(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
@@ -269,7 +269,7 @@ func testFullOlderRegions(t *testing.T, behind bool) {
 			if l, err := s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: Unit}); err == nil {
 				t.Errorf("%+v is leased where nothing can be recorded for good", l)
 			}
-			s.Drop(1) // of this run alone: the namespace has recorded its removal
+			s.Drop(1) // of this run alone, since the namespace has recorded its removal
 			if _, err := s.Size(1, 1); !errors.Is(err, bb.NotFound) {
 				t.Errorf("a file that was dropped: %v", err)
 			}

@@ -19,14 +19,14 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Two users who do not trust each other. The regions of each are files of theirs.
+// Two users who have no rights to each other's data. The regions of each are files of theirs.
 const (
 	alice = 5002
 	bob   = 5001
 )
 
-// sharedStore opens a store in which both have written a file: bob the first, alice the second. It
-// needs root, which alone can give files to users. ok is false without.
+// sharedStore opens a store in which bob has written a first file and alice a second one. It needs
+// root, which alone can give files to users. ok is false without.
 func sharedStore(t *testing.T, o Options) (s *Store, bobs string, ok bool) {
 	t.Helper()
 	if os.Geteuid() != 0 {

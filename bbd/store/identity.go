@@ -38,8 +38,8 @@ func (s *Store) identify(id *format.Identity) error {
 	return err
 }
 
-// noteIdentity writes the record of an identity and then strikes out the one before:
-// killed in between, the later one counts. The caller holds the shard.
+// noteIdentity writes the record of an identity and then strikes out the one before. After a kill
+// in between, the later one counts. The caller holds the shard.
 func (s *Store) noteIdentity(h *shard, f bb.FileID, n bb.Generation, payload []byte, d *dead) error {
 	r := format.Record{File: f, Generation: n, Origin: n, Parts: 1, Flags: format.RecordIdentity, Payload: payload}
 	g, err := s.note(&r)
@@ -203,8 +203,8 @@ func (s *Store) recoverIdentities(records []recovered) []recovered {
 	return rest
 }
 
-// findOrigins finds out why files have no identity, and drops the identities of files
-// that nothing is left of.
+// findOrigins finds the reasons why files have no identity, and drops the identities of files
+// without any remains.
 func (s *Store) findOrigins() {
 	s.found.origins = map[bb.FileID]Origin{}
 	hasLog := false

@@ -14,7 +14,7 @@ import (
 
 // generation is one content of a file in the index. A file is the list of its
 // generations, newest first. Guarded by the file's shard. With its one extent, a
-// small file takes about 230 bytes: fields are chosen for that.
+// small file takes about 230 bytes, for which its fields are chosen.
 type generation struct {
 	file   bb.FileID
 	number bb.Generation
@@ -215,8 +215,8 @@ func (h *shard) markClean(g *generation) {
 			n.ext.keep()
 		}
 	}
-	// Of the same generation too: one opened while it was being written may show bytes
-	// that were overwritten since. Extents that they share with g are marked after them.
+	// Snapshots of the same generation count too. One opened while it was being written may show
+	// bytes that were overwritten since. Extents that they share with g are marked after them.
 	for n := g.snaps; n != nil; n = n.next {
 		n.ext.keep()
 	}
@@ -279,9 +279,9 @@ func (s *Store) drop(f bb.FileID, which func(*generation) bool, then func(*shard
 	s.reap(d)
 }
 
-// Void drops an abandoned generation: one that never became the file's content, and that no other
-// is based on. Its records are struck out, so that they do not count after a restart either.
-// Idempotent.
+// Void drops an abandoned generation, which is one that never became the file's content, and that
+// no other is based on. Its records are struck out, so that they do not count after a restart
+// either. Idempotent.
 func (s *Store) Void(f bb.FileID, n bb.Generation) error {
 	err := s.strikeOut(f, n)
 	s.DropGeneration(f, n)

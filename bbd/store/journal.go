@@ -13,8 +13,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// reserve makes sure that the journal has memory for records down to floor, and some more:
-// one system call for hundreds of records. The caller holds mu.
+// reserve makes sure that the journal has memory for records down to floor, and some more, with one
+// system call for hundreds of records. The caller holds mu.
 func (g *segment) reserve(floor int64) error {
 	if floor >= g.mu.ready {
 		return nil

@@ -418,7 +418,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// A journal has holes: on a tmpfs with huge pages, too, a page that is touched takes no 2 MiB.
+// A journal has holes. On a tmpfs with huge pages, too, a touched page takes no 2 MiB.
 func TestJournalIsSparseOnHugePages(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("huge", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256m,huge=always"); err != nil {
@@ -452,7 +452,7 @@ func TestJournalIsSparseOnHugePages(t *testing.T) {
 }
 
 // The journal has a region's user. Pages that are still the daemon's own are given to that user
-// again. Pages of somebody else are set aside.
+// again. Pages of another user are set aside.
 func TestPagesOfAnotherUser(t *testing.T) {
 	for uid, aside := range map[int]bool{0: false, alice: true} {
 		o := folders(t)

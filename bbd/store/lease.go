@@ -62,7 +62,7 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 		}
 		g, err := s.newSegment(region, unit, n, key)
 		if errors.Is(err, bb.Lost) {
-			continue // elsewhere: the region is used no more
+			continue // elsewhere; the region is not used any more
 		}
 		if err != nil {
 			return Lease{}, err
@@ -198,8 +198,7 @@ func (s *Store) vacate(uid uint32) {
 }
 
 // replaceVacated replaces a vacated region once it is empty. Its room does not count as
-// free, so a caller that leases only where something is free would never ask for it.
-// The caller holds mu.
+// free, so a caller that leases only free room would never request it. The caller holds mu.
 func (s *Store) replaceVacated(r *region) {
 	if r.vacating && !r.retiring && !r.Log && r.used == 0 && !s.mu.closed {
 		s.startReplace(r, r.reserved.uid)
@@ -207,7 +206,7 @@ func (s *Store) replaceVacated(r *region) {
 }
 
 // startReplace replaces an empty region in the background. The new one is reserved for a
-// user: of a vacated region, for the user that it was vacated for. The caller holds mu.
+// user, who is that for whom a vacated region was vacated. The caller holds mu.
 func (s *Store) startReplace(old *region, uid uint32) {
 	if old.vacating {
 		uid = old.reserved.uid
@@ -265,8 +264,8 @@ func (s *Store) remove(old *region) {
 }
 
 // newSegment lays a segment out. The copy of its slot and the end mark of its
-// log come before the slot's magic: a slot that is found names a valid segment.
-// A region that its owner has cut short is used no more.
+// log come before the slot's magic, so a slot that is found names a valid segment. A region that
+// its owner has truncated is not used any more.
 func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segment, error) {
 	s.mu.segmentSeq++
 	g := &segment{
@@ -277,7 +276,7 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 	g.mu.dataEnd, g.mu.floor, g.mu.ready = format.DataStart, g.length-format.RecordEnd, g.length-regionfile.JournalTail
 	err := guard("lease", r.Path, func() error {
 		mem := g.mem()
-		format.Publish(mem, g.length-format.RecordEnd, 0) // no data lies there: are there pages at all?
+		format.Publish(mem, g.length-format.RecordEnd, 0) // no data lies there; are there pages at all?
 		clear(g.records()[g.mu.floor:])
 		r.WriteSlot(unit, g.header())
 		return nil

@@ -46,7 +46,7 @@ type model struct {
 	count map[string]int
 }
 
-// some number of random bytes: mostly small, sometimes large.
+// some number of random bytes, mostly small, sometimes large.
 func (m *model) bytes() []byte {
 	n := 1 + m.r.IntN(3000)
 	if m.r.IntN(10) == 0 {
@@ -148,7 +148,7 @@ func (m *model) commit(f bb.FileID, file *modelFile, base bb.Generation, fresh b
 	for range m.r.IntN(6) {
 		p := m.bytes()
 		off := m.r.Int64N(int64(len(file.content)) + 2000)
-		// One of the leases of this commit again, or another one: later extents win at any places.
+		// One of the leases of this commit again, or another one. Later extents win at any places.
 		i := m.r.IntN(len(leases) + 1)
 		for ; i == len(leases) || align(leases[i].DataStart)+int64(len(p))+format.RecordCost(1) > leases[i].RecordFloor; i = len(leases) - 1 {
 			leases = append(leases, m.lease(int64(len(p))+3*format.DataStart))

@@ -10,8 +10,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// memoryDir returns the folder of the memory tier: below a tmpfs with huge pages
-// that is mounted in the state folder, now or by an earlier process, or ShmDir.
+// memoryDir returns the folder of the memory tier. It is below a tmpfs with huge pages that is
+// mounted in the state folder, now or by an earlier process, or ShmDir.
 func memoryDir(o *Options) (dir string, mounted bool, err error) {
 	target := filepath.Join(o.StateDir, "mem")
 	if o.Mount != MountOff {

@@ -11,8 +11,7 @@ import (
 )
 
 // leaveForeign returns those regions that are this store's own. The others are left as
-// they are, but for empty ones: a daemon that was started once by mistake leaves such
-// ones.
+// they are, except for empty ones, which a daemon that was started once by mistake leaves.
 func (s *Store) leaveForeign(found []candidate) []candidate {
 	var own []candidate
 	for i := range found {
@@ -37,7 +36,7 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 	return own
 }
 
-// holds finds out a region's segments. Empty means that no slot has any trace of one.
+// holds finds a region's segments. Empty means that no slot has any trace of one.
 func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
 	path := regionfile.JournalOf(c.Path)
 	if c.Older {

@@ -19,7 +19,7 @@ func (s *Store) populated(r *region, step int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		if !s.mu.short { // once: thousands of steps fail for one reason
+		if !s.mu.short { // once, since thousands of steps fail for one reason
 			s.mu.short = true
 			s.log.Error("populate region: less memory will be used", "region", r.ID, "path", r.Path, "error", err)
 		}

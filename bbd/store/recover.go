@@ -64,8 +64,8 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	return nil
 }
 
-// adoptAllOlder makes the journals of regions of older versions, before anything else is changed:
-// first that of the store's own records, which grows. One that cannot have any is set aside.
+// adoptAllOlder makes the journals of regions of older versions, before anything else is changed.
+// The first is that of the store's own records, which grows. One that cannot have any is set aside.
 func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	slices.SortStableFunc(found, func(a, b candidate) int {
 		return cmp.Compare(b.Header.Flags&format.RegionLog, a.Header.Flags&format.RegionLog)
@@ -133,8 +133,8 @@ func (s *Store) Settle() {
 	}
 }
 
-// recoverRegion adopts one region. One that cannot be read is reported and left alone:
-// nothing that is found in memory keeps the rest from being served.
+// recoverRegion adopts one region. One that cannot be read is reported and left alone, so nothing
+// that is found in memory keeps the rest from being served.
 func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered {
 	if c.Err == regionfile.ErrNoPages && c.removeEmptyJournal() {
 		return nil
@@ -250,7 +250,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 		report(false, fmt.Sprintf("the segment is user %d's, in a region of user %d: it is left alone", h.UID, r.uid))
 		return nil
 	}
-	if nonces[h.Nonce] { // spilled: both copies are whole, and the one in memory came first
+	if nonces[h.Nonce] { // spilled, so both copies are whole, and the one in memory came first
 		format.Publish(slot, 0, 0)
 		return nil
 	}
@@ -312,7 +312,7 @@ func (g *segment) scan(each func(r *format.Record, top int64), bad func(from, to
 	return g.scanIn(g.records(), each, bad)
 }
 
-// scanIn is scan of records that lie elsewhere, too: of an older version, in the pages.
+// scanIn is scan of records that may also lie elsewhere, as those of an older version in the pages.
 func (g *segment) scanIn(mem []byte, each func(r *format.Record, top int64), bad func(from, to int64, claim *format.Record)) (floor, dataEnd int64) {
 	top, dataEnd := g.length, int64(format.DataStart)
 	budget := 64 * g.length // bound of the bytes that resyncing may sum up, for any content of writers
@@ -515,7 +515,7 @@ func (s *Store) removeUnfinished() {
 // whether all of a closed file is here.
 func (s *Store) Adopt(f bb.FileID, n bb.Generation) error { return s.adoptAs(f, n, false) }
 
-// AdoptClean is Adopt of a generation that the backing store holds: it is sealed.
+// AdoptClean is Adopt of a generation that the backing store holds. The generation is sealed.
 func (s *Store) AdoptClean(f bb.FileID, n bb.Generation) error { return s.adoptAs(f, n, true) }
 
 func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
@@ -548,8 +548,8 @@ func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
 	return nil
 }
 
-// others returns a file's generations besides g, and whether they are void: not in
-// the chain of bases that g builds on.
+// others returns a file's generations besides g, and whether they are void, which are not in the
+// chain of bases that g builds on.
 func (h *shard) others(g *generation) map[bb.Generation]bool {
 	others := map[bb.Generation]bool{}
 	next := g.base

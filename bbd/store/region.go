@@ -25,7 +25,7 @@ type region struct {
 	steps     []bool     // which steps of populating are done
 	retiring  bool       // is being deleted, so nothing is allocated in it any more
 	vacating  bool       // is to become empty for another user, so nothing is allocated in it any more
-	lent      bool       // vacating for the share of a user in the line, which may end: see Await
+	lent      bool       // vacating for the share of a user in the line, which may end (see Await)
 	reserved  reservation
 	outlived  bb.InstanceID // of a disk region: the memory that it belonged to, which is gone, until Settle
 }
@@ -79,8 +79,8 @@ func (r *region) assign(uid uint32, instance bb.InstanceID) error {
 	return guard("assign region", r.Path, func() error { r.writeHeader(instance); return nil })
 }
 
-// fit returns the first free run of at most want units within the populated part
-// of the region, as long as there is one, and its length.
+// fit returns the first of the longest free runs of at most want units within the populated part of
+// the region, and its length.
 func (r *region) fit(want int64) (unit, n int64) {
 	limit := r.populated / Unit
 	if r.Tier == bb.TierDisk || r.Log {
@@ -89,7 +89,7 @@ func (r *region) fit(want int64) (unit, n int64) {
 	best, bestAt := int64(0), int64(0)
 	for i := int64(1); i < limit; {
 		if g := r.units[i]; g != nil {
-			i += g.length / Unit // units[i] is the first unit of g: all before it were walked
+			i += g.length / Unit // units[i] is the first unit of g; all before it were walked
 			continue
 		}
 		end := i
@@ -131,7 +131,7 @@ func newRegion(files regionfile.Files) *region {
 // candidate is a region that was found at start.
 type candidate struct {
 	regionfile.Found
-	// without is the region with a journal that ends with the process: see adoptWithout.
+	// without is the region with a journal that ends with the process (see adoptWithout).
 	without *region
 }
 

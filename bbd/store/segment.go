@@ -68,7 +68,7 @@ type segment struct {
 		pins     int32
 		voids    uint32      // records made void so far: Spill must not miss one
 		files    []bb.FileID // that have, or had, extents here
-		left     bool        // a lease ended without Release: its writer may still write
+		left     bool        // a lease ended without Release; its writer may still write
 		occupied bool        // left, and the writer was there when it was last looked for
 
 		identities, identityBytes int64 // that count, of the store's own records

@@ -89,7 +89,7 @@ func (v *Snapshot) Keep(off, n int64) bool {
 	}
 	for _, e := range fresh {
 		e.state = kept
-		v.ext.put(e, &d) // in this view alone: extents that others show may be evicted from them
+		v.ext.put(e, &d) // in this view alone; extents of others may be evicted from those
 	}
 	return true
 }
@@ -144,8 +144,8 @@ func (v *Snapshot) clip(off, n int64) (from, to int64) {
 }
 
 // Extents returns at most max extents (0: all) that cover [off, off+n) cut at the end of the file,
-// in order, holes included. A closed snapshot has none. Regions and offsets hold for ranges that
-// have been pinned before the call, until released: see PinExtents.
+// in order, holes included. A closed snapshot has none. For ranges that were pinned before the
+// call, regions and offsets stay valid until the release (see PinExtents).
 func (v *Snapshot) Extents(off, n int64, max int) []Extent {
 	runs, err := v.extents(off, n, max)
 	if err != nil {
@@ -197,9 +197,8 @@ func (v *Snapshot) Pin(off, n int64) (*Pinned, error) {
 	return v.pin(off, n)
 }
 
-// PinExtents is Pin, and Extents of that moment: the extents that it returns as
-// resident are pinned. That is uncertain for the result of a later Extents, since
-// evicted bytes come back.
+// PinExtents is Pin, and Extents of the same moment. The extents that it returns as resident are
+// pinned. That is uncertain for the result of a later Extents, since evicted bytes come back.
 func (v *Snapshot) PinExtents(off, n int64) (*Pinned, []Extent, error) {
 	p, runs, err := v.pinRuns(off, n)
 	return p, public(runs), err

@@ -31,7 +31,7 @@ func (s *Store) SpillMisplaced(ctx context.Context, bytes int64) (freed int64, e
 	return s.spill(ctx, bytes, (*segment).misplaced)
 }
 
-// SpillFor is Spill for a user in the line: of the region that is being vacated first, then of the
+// SpillFor is Spill for a user in the line, of the region that is being vacated first, then of the
 // user's own segments.
 func (s *Store) SpillFor(ctx context.Context, uid uint32, bytes int64) (freed int64, err error) {
 	return s.spill(ctx, bytes, func(g *segment) bool {

@@ -5,8 +5,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Stats describes the store now. It walks segments, not extents or files, but for
-// the counts of them: cheap enough for every second.
+// Stats describes the store now. It walks segments, but no extents or files except for their
+// counts, so that it is cheap enough for every second.
 func (s *Store) Stats() Stats {
 	t := Stats{
 		Instance: s.instance, Buffers: map[string]BufferStats{}, Populating: s.populator.Busy(),

@@ -50,12 +50,12 @@ type Store struct {
 	sequence atomic.Uint64 // the last commit's
 	clock    atomic.Int64  // counts uses of segments
 	retire   sync.WaitGroup
-	spillMu  sync.Mutex // one spill at a time: a disk writes fastest in one stream
+	spillMu  sync.Mutex // one spill at a time, since a disk writes fastest in one stream
 
-	own struct { // the store's own records: of evictions and of empty commits
+	own struct { // the store's own records, of evictions and of empty commits
 		sync.Mutex
 		current *segment
-		scarce  atomic.Bool // room for them is: see tidyNotes
+		scarce  atomic.Bool // there is room for them (see tidyNotes)
 	}
 
 	mu struct {
@@ -287,7 +287,7 @@ func (s *Store) createRegions(ctx context.Context) error {
 		}
 		hasLog = hasLog || r.Log && !r.vacating
 	}
-	any = any || hasLog // there was memory before, and there may be some again: see regrow
+	any = any || hasLog // there was memory before, and there may be some again (see regrow)
 	if !hasLog {
 		r, err := s.newRegion(bb.TierMemory, s.o.logBytes(), true)
 		switch {
@@ -352,7 +352,7 @@ func (s *Store) crash(point string) {
 	}
 }
 
-// Instance identifies this memory: the same after a restart that adopted regions.
+// Instance identifies this memory. It is the same after a restart that adopted regions.
 func (s *Store) Instance() bb.InstanceID { return s.instance }
 
 // Ready is closed when the first segment can be leased.
@@ -406,8 +406,8 @@ func (s *Store) Regions() []RegionInfo {
 
 // Close stops populating, unmaps the regions and leaves them for the next start
 // (RemoveOnClose: deletes them). All pins must have been released, and no caller may
-// use the store's memory any more: pinned segments are an error, and their regions stay
-// mapped. Idempotent.
+// use the store's memory any more. Pinned segments are an error, and their regions stay mapped.
+// Idempotent.
 func (s *Store) Close() error { return s.close(s.o.RemoveOnClose) }
 
 // Destroy is Close that also deletes the regions and unmounts their file system.

@@ -13,8 +13,8 @@ import (
 // more than the remains had ever been written. Then the generation has a Checksum, it may be marked
 // clean, and the remains can be checked against any copy that has them. whole are bytes of the copy
 // on the backing store, from an offset of the file on. Every extent that they hold whole is
-// verified. Nothing comes into memory. It returns bb.Checksum, or bb.Busy if the file changed
-// meanwhile.
+// verified. Nothing comes into memory. The error is bb.Checksum if they do not agree, and bb.Busy
+// if the file changed meanwhile.
 func (s *Store) Trim(f bb.FileID, n bb.Generation, offset int64, whole []byte) error {
 	h := s.shard(f)
 	h.Lock()

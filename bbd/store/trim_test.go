@@ -8,8 +8,8 @@ import (
 	"forebay/internal/checksum"
 )
 
-// A generation that is known by its checksums alone is built on: once it is recorded, a
-// restart finds both, and once the rest of it is trimmed, the checksum is known.
+// A generation of which only the checksums are left is built on. Once the new one is recorded, a
+// restart finds both. Once the rest of the old one is trimmed, its checksum is available.
 func TestBuildOnWhatWasNeverInMemory(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)

@@ -10,8 +10,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestVacatedRegionIsReplaced: the only region is vacated for a waiting user, and nobody requests a
-// lease while nothing is free. Once the region is empty, there is free memory.
+// TestVacatedRegionIsReplaced: the only region is vacated for a waiting user, and no lease is
+// requested while nothing is free. Once the region is empty, there is free memory.
 func TestVacatedRegionIsReplaced(t *testing.T) {
 	o := folders(t)
 	o.MemoryBytes, o.RegionBytes = 8<<20, 8<<20
@@ -110,7 +110,7 @@ func (h *sharing) settle() {
 	}
 }
 
-// step makes room or grants a lease, whichever the figures ask for.
+// step makes room or grants a lease, as the figures require.
 func (h *sharing) step() {
 	m := h.s.Stats().Memory
 	if m.Free < Unit {

@@ -71,7 +71,7 @@ func TestWholeCommit(t *testing.T) {
 }
 
 // An extent that a whole commit would hide without taking its place stays. After a restart it would
-// be seen again.
+// be visible again.
 func TestWholeCommitMustCover(t *testing.T) {
 	s := open(t, folders(t))
 	w := newWriter(t, s)

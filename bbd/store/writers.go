@@ -11,8 +11,8 @@ import (
 // does not come back, since the lease has ended.
 
 // isWritten reports whether a writer without a lease may still write to a segment. The
-// caller holds mu of the store and of the segment. The question is a system call that
-// does not wait, and is asked only of segments whose lease did not end with Release.
+// caller holds mu of the store and of the segment. The check is a system call that does not wait.
+// It is made only for segments whose lease did not end with Release.
 func (s *Store) isWritten(g *segment) bool {
 	if !g.mu.left {
 		return false

@@ -51,7 +51,7 @@ func oneRegion(t *testing.T, disk int64) Options {
 	return o
 }
 
-// meets reports whether any of the store's free memory lies in a lease: it leases all of it.
+// meets reports whether any of the store's free memory lies in a lease. It leases all of it.
 func meets(t *testing.T, s *Store, l Lease) bool {
 	t.Helper()
 	met := false
@@ -146,8 +146,8 @@ func TestOccupiedMemoryStays(t *testing.T) {
 	}
 }
 
-// TestOccupiedRegionIsNotReplaced: a region that is vacated for another user is replaced when
-// the last writer that lost its lease has gone.
+// TestOccupiedRegionIsNotReplaced: a region that is vacated for another user is replaced only after
+// the last writer without a lease has gone.
 func TestOccupiedRegionIsNotReplaced(t *testing.T) {
 	s := open(t, oneRegion(t, 0))
 	l, err := s.Lease(LeaseRequest{Buffer: "b", UID: 4001, Bytes: 1})
