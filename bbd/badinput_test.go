@@ -420,7 +420,7 @@ func TestBadFrames(t *testing.T) {
 	silent := n.connect()
 	silent.ends("a client that says nothing")
 	r := n.raw()
-	r.conn.Write(notAMessage) // an empty message is one: of no buffer
+	r.conn.Write(notAMessage) // an empty message is one, of no buffer
 	if err := r.receive().error(t); err.Kind != bb.Invalid {
 		t.Errorf("an empty request: %v", err)
 	}

@@ -69,7 +69,7 @@ func (n *node) larger(bytes int64) {
 	n.start()
 }
 
-// dead makes gossip report a living daemon as dead: a partition.
+// dead makes gossip report a living daemon as dead, a partition.
 func (n *node) dead() {
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
 }
@@ -317,8 +317,8 @@ func TestClusterDrainTimeout(t *testing.T) {
 	}
 }
 
-// TestClusterDrainOfMovedFile: a drain does not say that a file is saved that has only
-// moved to a node that was done already.
+// TestClusterDrainOfMovedFile: if a file has only moved to a node that was done already, a drain
+// does not report it as saved.
 func TestClusterDrainOfMovedFile(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -772,8 +772,8 @@ func TestClusterReadersFallBack(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClusterBufferMadeAgainAtOnce: the same of one that is being asked for when its
-// namesake is destroyed.
+// TestClusterBufferMadeAgainAtOnce: the same of one that is being requested when its namesake is
+// destroyed.
 func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -26,7 +26,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// directory stands for gossip. Every daemon of a test sees the same members at once.
+// directory stands for gossip. All daemons of a test have the same members at once.
 type directory struct {
 	sync.Mutex
 	all  map[bb.NodeID]func() gossip.Member
@@ -89,7 +89,7 @@ func startClusterOnBuckets(t *testing.T, count int) []*node {
 	return startClusterWith(t, count, func(c *bbd.Config) { c.Meta.Engine = meta.EngineBuckets })
 }
 
-// clusterOFI is how the daemons of clusters use libfabric: in a build with it, they do.
+// clusterOFI has the daemons' settings of libfabric. They use it in a build that has it.
 var clusterOFI fabric.OFI
 
 // startClusterWith is startCluster with a change to each daemon's configuration.
@@ -370,7 +370,7 @@ func TestClusterDrain(t *testing.T) {
 	}
 }
 
-// away stops the daemon and has gossip say so.
+// away stops the daemon and makes gossip report that.
 func (n *node) away() {
 	n.stop()
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
@@ -979,7 +979,7 @@ type lateMember struct {
 
 	mu    sync.Mutex
 	shown gossip.State
-	since time.Time // when another state than the shown one was seen first
+	since time.Time // when another state than the shown one appeared first
 }
 
 func newLateMember(now func() gossip.Member, by time.Duration) *lateMember {

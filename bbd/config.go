@@ -28,7 +28,7 @@ type Config struct {
 
 	Socket string // unix socket for clients on this node
 	TCP    string // host:port for clients elsewhere; "" for none
-	Fabric string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
+	Fabric string // host:port for their one-sided transfers; "" for none, so that their bytes travel in messages
 	Admin  string // host:port of the admin HTTP server; "" for none
 	// AdminSocket is a unix socket on which the admin server serves root and the daemon's user. ""
 	// means none. The admin server at Admin serves every client, and only metrics and readiness.
@@ -36,7 +36,7 @@ type Config struct {
 	Insecure    bool // listen beyond loopback, and over TCP, where clients need no proof
 
 	// Keys are shared keys: TCP clients must prove that they hold one, or show a token or a
-	// certificate. If TLS is not nil, nothing else is spoken over TCP and on the fabric.
+	// certificate. If TLS is not nil, TCP and the fabric accept nothing else.
 	Keys *wire.Keyring
 	TLS  *clustercert.Credentials
 
@@ -89,7 +89,7 @@ type Limits struct {
 	Waiters   int   // writers of users that wait for room
 	LeaseMin  int64 // bytes
 	LeaseMax  int64
-	Inline    int64 // bytes: reads of up to so many are answered with data
+	Inline    int64 // bytes; reads of at most this size are answered with data
 	Handshake time.Duration
 	Silence   time.Duration // of another daemon, after which no request waits for it any more; 0: 16 s
 	Reap      time.Duration // how often transactions are looked after; 0: 5 s

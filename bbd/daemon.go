@@ -1,5 +1,6 @@
-// Package bbd is the daemon as a library: it joins the store of bytes, the namespace and the flusher, and serves
-// clients' sessions. cmd/bbd passes it a configuration. It has no dependence on files, flags or environment.
+// Package bbd is the daemon as a library. It joins the store of bytes, the namespace and the
+// flusher, and serves clients' sessions. cmd/bbd passes it a configuration. It has no dependence on
+// files, flags or environment.
 package bbd
 
 import (
@@ -53,9 +54,9 @@ import (
 //
 //	New ──▶ starting ──recovered──▶ ready ──Stop──▶ stopping ──▶ stopped
 //
-// Starting: memory is adopted and the namespace is compared with it. Clients may connect when New
-// returns, and wait for parts that are not there yet. Stopping: no new sessions and leases, commits
-// in progress end, optionally everything is drained.
+// At a start, memory is adopted and the namespace is compared with it. Clients may connect when New
+// returns, and wait for parts that are not there yet. At a stop there are no new sessions and
+// leases, commits in progress end, and optionally everything is drained.
 //
 // Mutexes are taken in this order. Those above the line order operations, and are held across I/O.
 // Those below it guard state, and are not. Package lockrank has their places, which builds with the
@@ -132,7 +133,7 @@ type lifecycle struct {
 // modes are the modes that others request of a running daemon.
 type modes struct {
 	draining drain.NodeState // whether anything new is accepted
-	pressure atomic.Bool     // memory is short: flush without waiting
+	pressure atomic.Bool     // memory is short; flush without waiting
 	short    flushrule.Wake  // memory has become short
 	staging  atomic.Int64    // tasks of stage-ins
 }
@@ -192,7 +193,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	step := d.cfg.Steps.At
 	step("the administrative listeners", nil)
-	if err := d.serveAdmin(); err != nil { // before anything that may wait: it reports the wait
+	if err := d.serveAdmin(); err != nil { // before anything that may wait, since it reports the wait
 		return err
 	}
 	options := d.cfg.Store
@@ -253,7 +254,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the sockets", nil)
-	d.wg.Go(d.work.txns.Reap) // not before: it moves entries that recover restores
+	d.wg.Go(d.work.txns.Reap) // not before, since it moves entries that recover restores
 	d.wg.Go(d.watchForgotten)
 	d.wg.Go(d.holdBack)
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
@@ -319,7 +320,7 @@ func (d *Daemon) Self() gossip.Member {
 	return m
 }
 
-// usage is how full a tier is: bytes that can be freed at once count as free.
+// usage is how full a tier is. Bytes that can be freed at once count as free.
 func usage(t *store.TierStats) gossip.Tier {
 	return gossip.Tier{Capacity: t.Capacity, Free: t.Free + t.Evictable, Dirty: t.Dirty}
 }
@@ -333,7 +334,8 @@ func (d *Daemon) emit(e bb.Event) {
 	d.meta.Publish(e)
 }
 
-// listen opens the listeners of sessions, the Unix domain socket last: a client that finds it finds the others.
+// listen opens the listeners of sessions, the Unix domain socket last, so a client that finds it
+// also finds the others.
 func (d *Daemon) listen() error {
 	if d.cfg.TCP != "" {
 		tcp, at, err := listen.TCP(d.ctx, d.cfg.TCP, d.cfg.TLS)
@@ -346,7 +348,7 @@ func (d *Daemon) listen() error {
 	if err := d.fabric.Listen(d.ctx); err != nil {
 		return err
 	}
-	// Every user on the node may connect: the kernel identifies the user, and that decides.
+	// Every user on the node may connect, since the kernel identifies the user, and that decides.
 	unix, err := unixsocket.Listen(d.cfg.Socket, 0o666)
 	if err != nil {
 		return err
@@ -358,10 +360,10 @@ func (d *Daemon) listen() error {
 	return nil
 }
 
-// Stop ends the daemon in order: no new sessions or leases, commits in progress end, sessions
-// close, everything is drained if the configuration requires it and ctx allows, and the content of
-// memory stays for the next start. It reports the steps that failed. The daemon has stopped all the
-// same.
+// Stop ends the daemon in order. There are no new sessions or leases, commits in progress end,
+// sessions close, everything is drained if the configuration requires it and ctx allows, and the
+// content of memory stays for the next start. It reports the steps that failed. The daemon has
+// stopped all the same.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.state.Store("stopping")
 	for _, l := range d.listening.sessions {

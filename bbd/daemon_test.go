@@ -367,7 +367,7 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
-// Memory is filled three times over while the store is slow: no write fails, all arrives.
+// Memory is filled three times over while the store is slow. No write fails, all arrives.
 func TestPressure(t *testing.T) {
 	n := startNode(t, nil)
 	const writers, files, size = 4, 12, 4 << 20
@@ -438,7 +438,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-// Memory is lost at a restart: files on the store come back, the rest is named.
+// Memory is lost at a restart. Files on the store come back, the rest is named.
 func TestLostMemoryIsNamed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -536,7 +536,7 @@ func TestEventsTellWhatHappens(t *testing.T) {
 			}
 		}
 	}()
-	// The subscription stands some time after the call: write until it gets an event.
+	// The subscription is ready some time after the call. The test writes until it gets an event.
 	for i := 0; ; i++ {
 		write(t, b, "f", random(1000+i))
 		drain(t, c, "told")

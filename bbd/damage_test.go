@@ -37,8 +37,8 @@ func (n *node) find(content []byte) (path string, at int64) {
 	return "", 0
 }
 
-// A byte of one file is flipped in memory: no reader gets it, it is not flushed, and
-// all else continues.
+// A byte of one file is flipped in memory. No reader gets the file, it is not flushed, and all else
+// continues.
 func TestDamagedMemory(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{100, 70_000, 3 << 20, 9 << 20} {
@@ -87,14 +87,14 @@ func TestDamagedMemory(t *testing.T) {
 			if s.LastError == nil || s.LastError.Kind != "checksum" || s.LastError.Path != "victim" || s.Dirty == 0 {
 				t.Errorf("status: %+v, %+v", s, s.LastError)
 			}
-			flipByte(t, path, at+20) // the byte is as it was: all is well again
+			flipByte(t, path, at+20) // the byte is as it was, so all is well again
 			drain(t, c, "hurt")
 			wantFile(t, b, "victim", contents["victim"])
 		})
 	}
 }
 
-// A commit record is damaged while the daemon is away: its file is lost, and reported as lost. It
+// A commit record is damaged while the daemon is away. Its file is lost, and reported as lost. It
 // has neither another file's content nor an older one.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ func TestFlushedRename(t *testing.T) {
 				if err := b.MkdirAll(t.Context(), filepath.Dir(r.wrote), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				write(t, b, r.wrote, []byte("precious")) // a kept name: in memory is enough
+				write(t, b, r.wrote, []byte("precious")) // a kept name; in memory is enough
 				other := there.dial().Buffer("safe")
 				waiting, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -140,8 +140,9 @@ func TestFlushedCloseOfMany(t *testing.T) {
 	}
 }
 
-// TestFlushedCloseThatCannotWait closes a file that stays open: by the same client, which
-// could not close it while it waited, and by another one that does not close it in time.
+// TestFlushedCloseThatCannotWait closes a file that stays open. One case is a file open by the same
+// client, which could not close it while it waited, the other a file open by another client that
+// does not close it in time.
 func TestFlushedCloseThatCannotWait(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Flush.DirtyAge = 100 * time.Millisecond })
@@ -220,7 +221,7 @@ func TestClusterFlushedFollowed(t *testing.T) {
 	open(r, 1)
 	open(beside, 1)
 	write(t, there, "x", []byte("of another node"))
-	commit(beside) // finds out, and continues at the other node
+	commit(beside) // detects it, and continues at the other node
 	if err := there.Remove(ctx, "x"); err != nil {
 		t.Fatal(err)
 	}

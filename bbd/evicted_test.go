@@ -102,8 +102,8 @@ func TestReserveWaits(t *testing.T) {
 	wantFile(t, b, "large", want)
 }
 
-// Part of an evicted file is overwritten: the rest comes back from the store,
-// and the content is right, before and after its flush and a restart.
+// Part of an evicted file is overwritten. The rest comes back from the store, and the content is
+// right, before and after its flush and a restart.
 func TestOverwriteEvicted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -168,7 +168,7 @@ func TestManyReadEvicted(t *testing.T) {
 	}
 }
 
-// A flush replaces a file's object while somebody reads it: later reads are of the new one.
+// A flush replaces a file's object while a reader has it open. Later reads are of the new one.
 func TestReadReplacedObject(t *testing.T) {
 	t.Parallel()
 	for _, codec := range []string{"", "zstd"} {

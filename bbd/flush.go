@@ -10,8 +10,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// smallPerWorker is how many small files are flushed to a directory at a time in place of one other: those that wait for a
-// sync together share one. A service answers each by itself, and gets a third. docs/performance.md has figures.
+// smallPerWorker is how many small files are flushed to a directory at a time in place of one
+// other. Those that wait for a sync together share one. A service answers each by itself, and gets
+// a third. docs/performance.md has figures.
 const (
 	smallPerWorker = 24
 	serviceUnits   = 3

@@ -187,8 +187,9 @@ func TestFlushRuleClocks(t *testing.T) {
 	r.want([]string{"step-3", "step-7"}, "map[step-4:3 step-8:3]")
 }
 
-// TestFlushRuleReaders: readers of a step, at the nodes of its files and at others, keep their open files when a node drops the
-// step that needs memory: each byte, read before or not, until they close it.
+// TestFlushRuleReaders: readers of a step, at the nodes of its files and at others, keep their open
+// files when a node that needs memory drops the step. They get each byte, read before or not, until
+// they close it.
 func TestFlushRuleReaders(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

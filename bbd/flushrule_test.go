@@ -255,7 +255,8 @@ func TestFlushRuleMemory(t *testing.T) {
 	}
 }
 
-// TestFlushRuleNoRoom: one step may fill memory: held files are flushed when nothing can be dropped.
+// TestFlushRuleNoRoom: one step may fill memory, and held files are flushed when nothing can be
+// dropped.
 func TestFlushRuleNoRoom(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, startNode(t, nil), admin.BufferSpec{}, "step-*/=every 1000")
@@ -329,9 +330,9 @@ func TestFlushRuleS3(t *testing.T) {
 	r.want([]string{"step-4", "step-6"}, "map[step-5:3 step-7:3]")
 }
 
-// TestFlushRuleCluster: the namespace decides about a step whose files several nodes own: a drain that is
-// asked of a node which owns none flushes the newest step, and names the others. So it does after the
-// owner of some has died whose files have second copies.
+// TestFlushRuleCluster: the namespace decides about a step whose files several nodes own. A drain
+// that is requested at a node which owns none flushes the newest step, and names the others. So it
+// does after the owner of some has died whose files have second copies.
 func TestFlushRuleCluster(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

@@ -115,7 +115,8 @@ func forgottenFilesComeBack(t *testing.T, n *node) {
 	}
 }
 
-// A file that had come back and was removed then stays removed, if the daemon dies before it drops the bytes.
+// A file had come back and was removed then. If the daemon dies before it drops the bytes, the file
+// stays removed.
 func TestForgottenFileIsRemoved(t *testing.T) { eachEngine(t, forgottenFileIsRemoved) }
 
 func forgottenFileIsRemoved(t *testing.T, n *node) {
@@ -167,7 +168,7 @@ func forgottenFileIsSetAside(t *testing.T, n *node) {
 	n.change = func(cfg *bbd.Config) { cfg.Store.ShmDir = shm }
 	n.start()
 	n.stop()
-	n.start() // with other ids than the lost file's: nothing here has it
+	n.start() // with other ids than the lost file's, so nothing here has it
 	write(t, n.dial().Buffer("b"), "f", second)
 	n.stop()
 	n.change = change
@@ -366,8 +367,8 @@ func TestForgottenBuffer(t *testing.T) {
 	}
 }
 
-// The namespace of a cluster loses a file that is being written, and nobody has removed it: synced
-// bytes are kept, and are there again. A file that another node has removed is gone.
+// The namespace of a cluster loses a file that is being written and was not removed. Synced bytes
+// are kept, and are there again. A file that another node has removed is gone.
 func TestClusterForgottenOpenFile(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterOnBuckets(t, 2)

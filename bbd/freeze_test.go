@@ -111,8 +111,8 @@ func TestBuffersDoNotWaitForADestroy(t *testing.T) {
 	}
 }
 
-// TestDestroyRace writes a file and destroys its buffer at the same time, again and again:
-// never do both succeed.
+// TestDestroyRace writes a file and destroys its buffer at the same time, again and again. The two
+// never both succeed.
 func TestDestroyRace(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

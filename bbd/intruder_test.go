@@ -19,8 +19,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Another user of the node connects to the daemon's socket, as anybody may, and
-// tries everything. This binary is that user's program when intruderEnv is set.
+// Another user of the node connects to the daemon's socket, as every user may, and tries
+// everything. This binary is that user's program when intruderEnv is set.
 
 const (
 	intruderEnv = "FOREBAY_TEST_INTRUDER"
@@ -32,8 +32,8 @@ type intrusion struct {
 	Socket  string
 	Store   string   // directory behind root's buffer "private"
 	Regions []string // region files
-	Secrets string   // a directory anybody may read, with a file in it that only root may
-	Closed  string   // a directory that anybody may write, in one that nobody may enter
+	Secrets string   // a directory that all may read, with a file in it that only root may
+	Closed  string   // a directory that all may write, in one that no other user may enter
 	Own     string   // a directory of the other user's
 }
 
@@ -209,7 +209,7 @@ func TestAnotherUser(t *testing.T) {
 	if err := shared.WriteFile(ctx, "secret", []byte("not for all"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Root's data fill memory: the other user gets a region that they were in.
+	// Root's data fill memory. The other user gets a region that they were in.
 	for i := range 20 {
 		write(t, private, fmt.Sprint("d/", i), bytes.Repeat([]byte(marker), 4<<20/len(marker)))
 	}
@@ -338,8 +338,9 @@ func otherUser(t *testing.T, dir string, uid uint32, env ...string) *exec.Cmd {
 	cmd := exec.Command(program)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), env...), "HOME="+dir, "TMPDIR="+dir)
-	// Without Pdeathsig: it is about the thread that started the process, and threads of daemons in
-	// this one end. The standard input that a process waits for ends with this one anyway.
+	// Pdeathsig is not used, since it is about the thread that started the process, and threads of
+	// daemons in this one end. The standard input that a process waits for ends with this one
+	// anyway.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	return cmd
 }

@@ -46,8 +46,8 @@ func (s jobBuffers) All() []batch.Buffer {
 	return ofAll(s.d, func(b *buffer.Buffer) batch.Buffer { return jobBuffer{b, s.d} })()
 }
 
-// Create creates a buffer. The files on its store are counted only as far as needed: each node of a
-// job creates it.
+// Create creates a buffer. The files on its store are counted only as far as needed, since each
+// node of a job creates it.
 func (s jobBuffers) Create(ctx context.Context, c access.Caller, spec bb.Buffer, m *wire.Buffer) error {
 	bufferspec.Complete(&spec, m, time.Now())
 	_, _, err := s.d.work.buffers.CreateFor(ctx, c, spec, 1)

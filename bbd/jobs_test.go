@@ -140,7 +140,7 @@ func TestJobOutlivesDaemon(t *testing.T) {
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	_, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
-	content := source(t, dir, 300) // where the buffer flushes to: the files are clean
+	content := source(t, dir, 300) // where the buffer flushes to; the files are clean
 	for _, n := range nodes {
 		n.slowly("get", 10*time.Millisecond)
 	}

@@ -122,8 +122,8 @@ func TestClusterLateFlush(t *testing.T) {
 	}
 }
 
-// TestClusterTakenOver: a rename on the store that another node has taken over from one
-// that was given up is not carried out again when that comes back.
+// TestClusterTakenOver: a node took over a rename on the store from a node that was declared dead.
+// When that one comes back, it does not carry the rename out again.
 func TestClusterTakenOver(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -213,8 +213,8 @@ func TestClusterSlowFlush(t *testing.T) {
 	t.Fatal("no flush was slow")
 }
 
-// slowFlush reports whether the flush lasted until another node had written the file anew. The
-// daemon ends it sooner, if it notices that.
+// slowFlush reports whether the flush lasted until another node had written the file anew. If the
+// daemon detects that, it ends the flush sooner.
 func slowFlush(t *testing.T) bool {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
@@ -245,8 +245,8 @@ func slowFlush(t *testing.T) bool {
 	return slow
 }
 
-// TestClusterLateFlushAndRestart: the same of a node that dies when it has written, before it could
-// report it.
+// TestClusterLateFlushAndRestart: the same of a node that dies after its write and before its
+// report.
 func TestClusterLateFlushAndRestart(t *testing.T) {
 	t.Parallel()
 	there, dir := lateBeforeRestart(t, admin.ExistingOverwrite)
@@ -498,8 +498,8 @@ func TestClusterReadUnrenamed(t *testing.T) {
 	wantFile(t, nodes[1].dial().Buffer("shared"), "f", []byte("content"))
 }
 
-// TestClusterStartsAmongDestruction: a daemon that starts while others destroy buffers, which it
-// has just seen, continues without those.
+// TestClusterStartsAmongDestruction: a daemon that starts while others destroy buffers that it has
+// just listed, continues without those.
 func TestClusterStartsAmongDestruction(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

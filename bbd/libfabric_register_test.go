@@ -70,8 +70,8 @@ func wantRegistered(t *testing.T, n *node, tiers ...bb.Tier) {
 	}
 }
 
-// TestLibfabricRegistersAtStart: regions that a daemon makes, and those that it finds when it comes
-// back, are registered before any request.
+// TestLibfabricRegistersAtStart: regions are registered before any request, those that a daemon
+// makes and those that it finds when it comes back.
 func TestLibfabricRegistersAtStart(t *testing.T) {
 	start, _ := registeringNode(t, func(*bbd.Config) {})
 	n, err := start()

@@ -244,12 +244,12 @@ func TestLifetimePersistent(t *testing.T) {
 	wantInStore(t, store, "f", content)
 }
 
-// TestLifetimeRefused: jobs get what their users may, and nobody else decides about them.
+// TestLifetimeRefused: jobs get what their users may, and no other user decides about them.
 func TestLifetimeRefused(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 1)
 	c := nodes[0].dial()
-	mine := t.TempDir() // which nobody else may enter
+	mine := t.TempDir() // no other user may enter it
 	theirs, o := aJob("job-4", mine)
 	theirs.UID, theirs.GID = intruderUID, intruderUID
 	if _, err := admin.OpenLifetime(t.Context(), c, theirs, o); !errors.Is(err, client.ErrPermission) {

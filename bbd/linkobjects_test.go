@@ -16,8 +16,9 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// TestLinkOrFileLeftBehind: in a buffer with a codec, an object that a flush put without a record under a name
-// goes when something of the other kind gets the name, whose object has another one.
+// TestLinkOrFileLeftBehind: in a buffer with a codec, a flush put an object without a record under
+// a name. When something of the other kind gets the name, with an object of another name, the first
+// object goes.
 func TestLinkOrFileLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, cluster := range []bool{false, true} {

@@ -11,8 +11,8 @@ import (
 	"forebay/meta"
 )
 
-// Daemons share a namespace that is a log. Each changes and sees it, whichever owns the log, and another one owns
-// it when that is gone, or has stopped in order.
+// Daemons share a namespace that is a log. Each changes it and has its changes, whichever owns the
+// log. When the owner is gone or has stopped in order, another one owns the log.
 func TestClusterLog(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 3, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })
@@ -56,7 +56,7 @@ func TestClusterLog(t *testing.T) {
 		}
 	}
 	all(0)
-	drain(t, nodes[0].dial(), "shared") // what was made is on the store
+	drain(t, nodes[0].dial(), "shared") // the files made are on the store
 	nodes[0].stop()                     // the owner, which has made the buffer
 	stopped := nodes[0]
 	nodes[0] = nil

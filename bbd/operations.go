@@ -23,7 +23,7 @@ import (
 
 // handlers has the handler of each request: quick ones on the session's
 // reading goroutine, waiting ones on their own, those on a handle in order. A session with a token
-// makes those that are marked so: on the files of its buffer. The memory itself stays out of its
+// makes those that are marked so, on the files of its buffer. The memory itself stays out of its
 // reach, as regions hold bytes of all buffers of a user.
 func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 	return map[wire.Type]rpc.Handler{

@@ -31,7 +31,7 @@ type flooded struct {
 
 func flood(socket string) int {
 	var f flooded
-	var held []net.Conn // one that nobody refers to is closed
+	var held []net.Conn // a connection without references is closed
 	for f.Sessions < 1000 {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {

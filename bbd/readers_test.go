@@ -75,7 +75,8 @@ func TestClusterTwoReadersOneLargeFile(t *testing.T) {
 	}
 }
 
-// larger than memory: the size of a file that does not fit into a test's node.
+// tooLarge is the size of a file that is larger than memory, so that it does not fit into a test's
+// node.
 const tooLarge = 90 << 20
 
 // storedAlone writes a file larger than memory and leaves it on the store alone.

@@ -35,7 +35,7 @@ func s3Node(t *testing.T, change func(*bbd.Config)) (*node, *s3test.Server, stri
 	return n, server, server.Bucket(t, "results")
 }
 
-// s3Credentials starts an S3 server and sets the environment for those who use it.
+// s3Credentials starts an S3 server and sets the environment for its users.
 func s3Credentials(t *testing.T) *s3test.Server {
 	t.Helper()
 	server := s3test.Start(t)
@@ -359,7 +359,7 @@ func TestS3KeepsAttributes(t *testing.T) {
 		}
 	}
 	for name, bytes := range content {
-		write(t, b, name+".tmp", bytes) // a name that is held back: it is not flushed before it has its mode
+		write(t, b, name+".tmp", bytes) // a name that is held back; it is not flushed before it has its mode
 		if _, err := b.SetAttr(ctx, name+".tmp", client.Attr{Mode: &mode, ModTime: &when}); err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 	"forebay/meta/gossip"
 )
 
-// lacking is how many files of a node's buffers have no second copy. One that has not seen a buffer
-// has none.
+// lacking is how many files of a node's buffers have no second copy. A node without a buffer lacks
+// none.
 func (n *node) lacking() (files int) {
 	for _, b := range n.status().Buffers {
 		files += b.Lacking
@@ -74,7 +74,8 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 					lost++
 				}
 			}
-			// No node accepts another copy, however long it takes until the lack of one is seen.
+			// No node accepts another copy, however long it takes until the lack of one is
+			// detected.
 			owner.members.fill(true)
 			gone.away()
 			gone.wipe()
@@ -193,13 +194,13 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 func (n *node) unreachable() {
 	n.members.set(n.name, func() gossip.Member {
 		m := n.daemon.Self()
-		m.Session = "127.0.0.1:1" // where nobody answers
+		m.Session = "127.0.0.1:1" // where no daemon answers
 		return m
 	})
 }
 
-// TestClusterClosedWithItsCopy: a file whose second copy lacks a commit, or has gone with its node's memory,
-// has one that lacks nothing when it is closed.
+// TestClusterClosedWithItsCopy: the second copy of a file lacks a commit, or has gone with its
+// node's memory. When the file is closed, it has a second copy that lacks nothing.
 func TestClusterClosedWithItsCopy(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []bool{false, true} {
@@ -256,8 +257,8 @@ func TestClusterClosedWithItsCopy(t *testing.T) {
 	}
 }
 
-// TestClusterClosedWithoutItsCopy: a file that is closed while the only node with a second copy is away lacks
-// one when that node comes back without its memory.
+// TestClusterClosedWithoutItsCopy: a file is closed while the only node with a second copy is away.
+// When that node comes back without its memory, the file lacks a second copy.
 func TestClusterClosedWithoutItsCopy(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
@@ -333,7 +334,7 @@ func TestClusterSecondCopyOfManyExtents(t *testing.T) {
 	}
 	const perSync, syncs = 2250, 8 // a message describes 16,384
 	want := make([]byte, 2*perSync*syncs)
-	for k := range syncs { // as so many appends with a sync each would leave it: holes keep the runs apart
+	for k := range syncs { // as so many appends with a sync each would leave it, since holes keep the runs apart
 		for i := range perSync {
 			at := 2 * (perSync*k + i)
 			want[at] = byte(at/2%251) + 1

@@ -80,8 +80,8 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	return s
 }
 
-// statusOfStart is the status of a daemon that is starting: of parts that it has not opened yet,
-// nothing is known.
+// statusOfStart is the status of a daemon that is starting. Parts that it has not opened yet are
+// unknown.
 func (d *Daemon) statusOfStart() status.Status {
 	return status.Status{
 		Node: d.cfg.Node, Version: d.cfg.Version, State: "starting", Since: d.since, Admin: d.listening.admin,

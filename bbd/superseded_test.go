@@ -41,7 +41,7 @@ func (n *node) press() {
 }
 
 // TestReaderOfSupersededEvicted opens an evicted file for reading and gives the file's name other
-// contents. No rename and no flush waits for the reader's end, and the reader sees the bytes that
+// contents. No rename and no flush waits for the reader's end, and the reader gets the bytes that
 // it has opened, also under pressure and once the store has the new ones alone.
 func TestReaderOfSupersededEvicted(t *testing.T) {
 	t.Parallel()

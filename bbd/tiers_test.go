@@ -60,7 +60,7 @@ func TestTiers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 300 { // which travel in messages: the daemon puts them into segments
+	for i := range 300 { // which travel in messages; the daemon puts them into segments
 		name := fmt.Sprint("small", i)
 		contents[name] = random(8000 + i)
 		write(t, b, name, contents[name])
@@ -228,7 +228,7 @@ func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
 			owner.stop()
 			owner.change = func(c *bbd.Config) {
 				change(c)
-				// Less than the file: some of it stays in memory, however long the owner runs.
+				// Less than the file, so some of it stays in memory, however long the owner runs.
 				c.Store.DiskDir, c.Store.DiskBytes, c.Store.RegionBytes = disk, 16<<20, 16<<20
 			}
 			owner.start()
@@ -240,9 +240,9 @@ func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
 			}
 			want := random(20 << 20)
 			second := outliveHalf(t, nodes, want, open)
-			owner.away() // first: it would make another second copy
+			owner.away() // first, since it would make another second copy
 			owner.wipe()
-			second.away() // the owner cannot ask it yet
+			second.away() // the owner cannot request it yet
 			owner.start()
 			owner.stop()
 			owner.start()

@@ -169,8 +169,8 @@ func TestTLSCluster(t *testing.T) {
 	wantFile(t, b, "g", content)
 }
 
-// TestCertifiedRootUsesNoFiles: a client's certificate allows its holder to name users, which makes
-// nobody root on a file system.
+// TestCertifiedRootUsesNoFiles: a client's certificate allows its holder to name users, which gives
+// no user root's rights on a file system.
 func TestCertifiedRootUsesNoFiles(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -24,8 +24,8 @@ func rewrite(t *testing.T, b *client.Buffer, name string, content []byte) *clien
 }
 
 // TestClusterTruncatedAcrossRestart replaces the content of a file by a shorter one, at another node
-// than its owner's, and restarts the owner before anything is committed: the generation that began from
-// nothing is gone with it. The one that the commit is repeated to begins from nothing, too.
+// than its owner's, and restarts the owner before anything is committed. The generation that began
+// from nothing is gone with it. The one that the commit is repeated to begins from nothing, too.
 func TestClusterTruncatedAcrossRestart(t *testing.T) {
 	t.Parallel()
 	for name, committed := range map[string]bool{"close": false, "sync and close": true} {

@@ -137,7 +137,7 @@ func testTxn(t *testing.T, n *node) {
 	}
 	adopt(t, x, "t2", "a")
 
-	// Nobody sees anything yet, and nothing is flushed. A zombie is fenced.
+	// Nothing is visible yet, and nothing is flushed. A zombie is fenced.
 	wantFiles(t, b, "out", "p=1/old", "kept")
 	root, _, err := b.List(ctx, "", "", 0)
 	if err != nil || len(root) != 2 {
@@ -250,7 +250,7 @@ func testTxn(t *testing.T, n *node) {
 	wantStore("top")
 }
 
-// TestTxnBegunAgain has a job's tasks ask for its transaction, during the job and when it is over.
+// TestTxnBegunAgain lets a job's tasks request its transaction, during the job and when it is over.
 func TestTxnBegunAgain(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -276,7 +276,7 @@ func TestTxnBegunAgain(t *testing.T) {
 			}
 		}
 	})
-	// The subscription stands some time after the call: write until it gets an event.
+	// The subscription is ready some time after the call. The test writes until it gets an event.
 	eventually(t, "events are heard", func() bool {
 		write(t, b, "told", []byte("x"))
 		return heard.Load()
@@ -339,8 +339,8 @@ func TestTxnLease(t *testing.T) {
 	keeper.Wait()
 }
 
-// TestTxnLeaseElsewhere has a transaction die in a buffer that the daemon which looks after
-// transactions was never asked for.
+// TestTxnLeaseElsewhere lets a transaction expire in a buffer that was never requested at the
+// daemon which looks after transactions.
 func TestTxnLeaseElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -387,7 +387,7 @@ func TestTxnRestart(t *testing.T) {
 	drain(t, c, "buf")
 }
 
-// TestTxnReaders commits many files in many partitions while readers at two daemons loop. Each sees
+// TestTxnReaders commits many files in many partitions while readers at two daemons loop. Each gets
 // none of them or all.
 func TestTxnReaders(t *testing.T) {
 	t.Parallel()

@@ -69,8 +69,8 @@ func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
 	})
 }
 
-// Files whose entries the namespace has lost and that cannot be restored stay, and are named: by
-// drains, status, an event and a metric. Once nothing is in the way it is flushed.
+// Files whose entries the namespace has lost and that cannot be restored stay. Drains, status, an
+// event and a metric name them. Once nothing is in the way of a file, it is flushed.
 func TestClusterUnexplainedBytesAreNamed(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterOnBuckets(t, 2)

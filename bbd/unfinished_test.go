@@ -45,8 +45,8 @@ func isThere(file string) bool {
 	return err == nil
 }
 
-// Other nodes remove the unfinished files of a node that died where they continue with its work: in
-// the stores of buffers, and where a stage-out writes to. Files of unknown daemons stay.
+// If a node dies, the nodes that continue with its work remove its unfinished files, in the stores
+// of buffers and in the targets of a stage-out. Files of unknown daemons stay.
 func TestUnfinishedOfDeadNode(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

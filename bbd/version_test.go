@@ -21,7 +21,7 @@ import (
 
 // speaking sets other versions for a member in gossip.
 func (n *node) speaking(v wire.Versions) {
-	daemon := n.daemon // the others ask while this one stops
+	daemon := n.daemon // the others request it while this one stops
 	n.members.set(n.name, func() gossip.Member {
 		m := daemon.Self()
 		m.MinVersion, m.MaxVersion = v.Min, v.Max

@@ -26,8 +26,8 @@ func crowd(t *testing.T, n *node, name string) {
 	}
 }
 
-// briefGrace has files wait so briefly for their writers that the grace is over before a
-// writer comes back: the locks of the writers alone protect their memory.
+// briefGrace makes files wait so briefly for their writers that the grace is over before a writer
+// comes back. The locks of the writers alone protect their memory.
 func briefGrace(c *bbd.Config) {
 	littleMemory(c)
 	c.ResumeGrace = time.Millisecond

@@ -14,8 +14,8 @@ import (
 	"forebay/flusher/receipt"
 )
 
-// TestXattrsAreFlushed: a flush brings extended attributes along, also of a file that its user may only read. What the
-// store does not have is in the receipt.
+// TestXattrsAreFlushed: a flush brings extended attributes along, also of a file that its user may
+// only read. Those that the store does not have are in the receipt.
 func TestXattrsAreFlushed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
