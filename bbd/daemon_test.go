@@ -438,7 +438,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-// Memory is lost at a restart. Files on the store come back, the rest is named.
+// Memory is lost at a restart. Files on the store come back, and the rest is named.
 func TestLostMemoryIsNamed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)

@@ -66,8 +66,8 @@ func TestNeverFits(t *testing.T) {
 }
 
 // TestNeverFitsTogether. Files that fit one after the other, and not together, wait for each other
-// alone: of those of two clients one is refused, and the other one continues. Those of one client
-// share their segments, so that both may be.
+// alone: of the files of two clients one is refused, and the other one continues. Those of one
+// client share their segments, so that both may be.
 func TestNeverFitsTogether(t *testing.T) {
 	t.Parallel()
 	for name, clients := range map[string]int{"two clients": 2, "one client": 1} {

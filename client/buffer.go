@@ -31,7 +31,7 @@ type OpenOptions struct {
 	Create    bool        // make the file if it is missing
 	Exclusive bool        // with Create: fail with ErrExists if it is there
 	Truncate  bool        // begin from nothing. The old content is visible until the first commit
-	Append    bool        // every Write goes to the end of the file that this File has seen
+	Append    bool        // every Write goes to the end of the file, as far as this File has read it
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
 	ModTime   time.Time   // of the written content; zero: the time of the write
 
@@ -166,7 +166,7 @@ func (b *Buffer) Stat(ctx context.Context, path string) (Entry, error) {
 }
 
 // List returns one page of a directory, by name: names greater than after, at most
-// limit (0: the daemon chooses). More reports whether further ones follow.
+// limit (0: the daemon's default). More reports whether further ones follow.
 func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entries []Entry, more bool, err error) {
 	clean, err := bb.CheckPath("list", b.name, dir)
 	if err != nil {

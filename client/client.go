@@ -27,9 +27,9 @@ type Options struct {
 	// TCP instead of any other proof. "": $FOREBAY_TOKEN_FILE.
 	TokenFile string
 
-	// CA, Cert and Key are PEM files for TLS, which is spoken over TCP if CA is given: the
-	// certificates of the authority that signs the daemons', and, where the client has no
-	// other proof, its own with its key. "": $FOREBAY_TLS_CA, $FOREBAY_TLS_CERT, $FOREBAY_TLS_KEY.
+	// CA, Cert and Key are PEM files for TLS, which sessions over TCP use if CA is given. They are
+	// the certificates of the authority that signs the daemons' and, if the client has no other
+	// proof, its own with its key. "": $FOREBAY_TLS_CA, $FOREBAY_TLS_CERT, $FOREBAY_TLS_KEY.
 	CA, Cert, Key string
 
 	// User is the user for whom the client acts, over TCP: a holder of the cluster key or of a client's
@@ -46,19 +46,19 @@ type Options struct {
 // User is a user of the daemons' machines.
 type User struct{ UID, GID uint32 }
 
-// Client talks to one daemon. It may be used concurrently.
+// Client is a connection to one daemon. It may be used concurrently.
 //
 // Every call that may wait takes a context. When that ends, the call returns an error of kind
 // ErrCancelled. Its kind is ErrUnavailable if its deadline came while the daemon waited for another
 // daemon or the namespace's server. Then the error names that.
 //
 // When a connection breaks, operations continue in a new one. A change that may have reached the
-// daemon is not sent again: its error matches ErrUnknownOutcome.
+// daemon is not sent again, and its error matches ErrUnknownOutcome.
 //
 // On the daemon's node, bytes are copied once, into its memory. Over TCP they wait in this
-// process's, while they are transferred and until they are committed: up to 32 MiB for each file,
-// after which it commits of itself, and leases of up to 8 MiB that files share. A reader keeps up
-// to 4 MiB of partly read extents, and fetches as much ahead.
+// process's, while they are transferred and until they are committed. These are up to 32 MiB for
+// each file, after which it commits of itself, and leases of up to 8 MiB that files share. A reader
+// keeps up to 4 MiB of partly read extents, and fetches as much ahead.
 type Client struct {
 	o       Options
 	conn    *session.Connection

@@ -60,8 +60,8 @@ func TestDaemonKilledWhileGrowing(t *testing.T) {
 	}
 }
 
-// TestDaemonKilledDuringDrain: a drain whose daemon dies has not succeeded. It begins again
-// when the daemon is back, and then everything is on the store.
+// TestDaemonKilledDuringDrain: if its daemon dies, a drain has not succeeded. It begins again when
+// the daemon is back, and then everything is on the store.
 func TestDaemonKilledDuringDrain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -211,6 +211,6 @@ func TestMappingOutlivesItsFile(t *testing.T) {
 	}
 	check(t, m.Verify())
 	check(t, m.Release())
-	// Nothing is pinned any more: a file as large as the memory that all others left fits.
+	// Nothing is pinned any more, so a file as large as the memory that all others left fits.
 	check(t, b.WriteFile(ctx, "large", random(40<<20), 0))
 }

@@ -30,7 +30,7 @@ import (
 )
 
 // fake is a small daemon in memory. It uses the real protocol on a real socket and keeps real
-// region files, and it is stricter than a daemon has to be: it checks every extent's checksum and
+// region files, and it is stricter than a daemon has to be. It checks every extent's checksum and
 // that no commit's data and records meet. As a daemon does, it carries no request of a session out
 // once the next one of the same client has begun.
 type fake struct {
@@ -52,7 +52,7 @@ type fake struct {
 
 	// Hooks, all optional, called without the lock.
 	onRequest func(c *fakeConn, h wire.Header, m proto.Message) (handled bool)
-	leaseGate chan struct{} // a lease is granted for each receive; closed: at once
+	leaseGate chan struct{} // a lease is granted for each receive; closed; at once
 
 	buffers map[string]*wire.Buffer
 	entries map[string]*fakeEntry // by buffer/path
@@ -701,7 +701,7 @@ func (c *fakeConn) checkExtents(list []*wire.NewExtent, data *[]byte) error {
 			f.t.Errorf("lease %d: data end at %d, records begin at %d", id, l.end, l.floor)
 			return bb.E(bb.Invalid, "commit", "", "records meet data")
 		}
-		// A record is really written, since its place must not have anybody's data.
+		// A record is really written, since its place must not have any data.
 		rand.Read(l.region.mem[l.off+l.floor:][:wire.RecordCost(n)])
 	}
 	return nil
@@ -716,7 +716,7 @@ func (f *fake) place(e *wire.NewExtent) *wire.Extent {
 	}
 }
 
-// put overlays an extent: later ones win.
+// put overlays an extent, so later ones win.
 func (g *fakeGeneration) put(n *wire.Extent) {
 	var out []*wire.Extent
 	from, to := n.FileOffset, n.FileOffset+n.Length

@@ -30,10 +30,9 @@ const MaxReserve = 16 << 20
 // # Durability
 //
 // A write that returned survives nothing yet. Once Sync or Close returned, the bytes
-// survive this process and the daemon's restarts, and every other process sees them.
-// When the connection breaks, the next operation connects again, for up to
-// Options.RetryFor, opens files again where they were, and repeats writes that had not
-// been acknowledged.
+// survive this process and the daemon's restarts, and are visible to every other process. If the
+// connection breaks, the next operation connects again, for up to Options.RetryFor, opens files
+// again where they were, and repeats writes that had not been acknowledged.
 //
 // # Contexts
 //
@@ -43,11 +42,11 @@ type File struct {
 	b    *Buffer
 	path string
 	o    OpenOptions
-	ctx  context.Context // of Open: the documentation of File has the operations that it bounds
+	ctx  context.Context // of Open; the documentation of File has the operations that it bounds
 
 	closed atomic.Bool
 	r      *reader.Reader // of a file opened for reading
-	turn   sync.Mutex     // held by one operation that uses the next fields, while it waits too: all end with ctx
+	turn   sync.Mutex     // held by one operation that uses the next fields, while it waits too; all end with ctx
 	w      *writer.Writer // of a file opened for writing
 	pos    int64
 }
@@ -315,7 +314,7 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 	return f.w.Write(ctx, p, off)
 }
 
-// The steps in which ReadFrom reads: small at first, since small files need no lease.
+// The steps in which ReadFrom reads. They are small at first, since small files need no lease.
 const (
 	firstStep = 16 << 10
 	nextStep  = 1 << 20
@@ -354,7 +353,7 @@ func (f *File) ReadFrom(r io.Reader) (int64, error) {
 const maxIdleReads = 100
 
 // Reserve returns n bytes of memory, at most MaxReserve, that will be the file's next
-// ones: fill them and call Publish. The memory holds anything at first. It belongs to
+// ones. The caller fills them and calls Publish. The memory holds anything at first. It belongs to
 // the caller until Publish, the next Reserve or Close. Writes in between go elsewhere.
 func (f *File) Reserve(n int) ([]byte, error) {
 	if n < 0 || n > MaxReserve {
@@ -389,8 +388,9 @@ func (f *File) Publish(n int) error {
 }
 
 // Map returns the bytes [off, off+n), clipped to the file's size, where they lie in
-// memory. Nothing is copied, and nothing verified unless Options.VerifyAll: see
-// Mapping.Verify. Over TCP it is a verified copy. The memory is pinned until Release. The file must be open for reading.
+// memory. Nothing is copied, and nothing verified unless Options.VerifyAll is set (see
+// Mapping.Verify). Over TCP it is a verified copy. The memory is pinned until Release. The file
+// must be open for reading.
 func (f *File) Map(off, n int64) (*Mapping, error) {
 	if f.w != nil {
 		return nil, bb.E(bb.Unsupported, "map", f.b.address(f.path), "the file is open for writing").

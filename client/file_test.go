@@ -429,8 +429,8 @@ func TestSteadyPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// fewestAllocs leaves out the rounds in which a lease or a window was asked for, and
-// the fake allocated to answer.
+// fewestAllocs leaves out the rounds in which a lease or a window was requested, and the fake
+// allocated memory for its answer.
 func fewestAllocs(run func()) float64 {
 	fewest := testing.AllocsPerRun(4, run)
 	for range 15 {

@@ -118,7 +118,7 @@ func (t *tree) Sub(name string) (fs.FS, error) {
 	return &tree{b: t.b, ctx: t.ctx, root: p}, nil
 }
 
-// treeFile is a file of a tree: reading only, with errors as package fs has them.
+// treeFile is a file of a tree, for reading only, with the errors of package fs.
 type treeFile struct{ *File }
 
 // Close closes the file.
@@ -141,7 +141,7 @@ func (d *directory) Stat() (fs.FileInfo, error) {
 	return fileInfo{&d.entry}, nil
 }
 
-// Read fails: a directory has no bytes.
+// Read fails, since a directory has no bytes.
 func (d *directory) Read([]byte) (int, error) {
 	return 0, pathError("read", d.entry.Name, bb.E(bb.IsDirectory, "read", d.entry.Path, "a directory has no bytes"))
 }

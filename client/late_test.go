@@ -86,7 +86,8 @@ func (m *middle) last() *pair {
 	return m.pairs[len(m.pairs)-1]
 }
 
-// pass passes requests on. If the client leaves while frames are kept, the daemon does not notice.
+// pass passes requests on. If the client leaves while frames are kept, the daemon does not detect
+// that.
 func (p *pair) pass() {
 	buf := make([]byte, 64<<10)
 	for {
@@ -128,7 +129,7 @@ func (p *pair) passBack() {
 	}
 }
 
-// keep holds back later frames: only answers, or all.
+// keep holds back later frames, only answers, or all.
 func (p *pair) keep(answersOnly bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +221,8 @@ func TestLateRequests(t *testing.T) {
 	})
 }
 
-// TestLateAnswers: a connection breaks at the client's end, and the daemon does not notice. The writer continues,
-// and its close is the last of the file.
+// TestLateAnswers: a connection breaks at the client's end, and the daemon does not detect that.
+// The writer continues, and its close is the last of the file.
 func TestLateAnswers(t *testing.T) {
 	t.Parallel()
 	for _, synced := range []bool{false, true} {

@@ -17,7 +17,7 @@ import (
 //
 // The caller must have mapped the memory (mmap), and closes the registration before unmapping. It
 // must not be of the Go heap, whose pages the runtime frees and replaces. If it overlaps with
-// memory that is registered already, the error is bb.Invalid: perhaps its owner has unmapped it
+// memory that is registered already, the error is bb.Invalid, since its owner may have unmapped it
 // without closing. Close waits for reads in progress, and is idempotent.
 func RegisterMemory(mem []byte) (io.Closer, error) {
 	k, err := route.Keep(mem)

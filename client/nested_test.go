@@ -16,8 +16,8 @@ import (
 )
 
 // breaker loses the answer to a commit, and breaks the connection again at chosen requests
-// after it. The daemon notices the first break only at the second one, so that the resumed
-// writer finds its generation open at first, and closed later.
+// after it. The daemon detects the first break only at the second one, so that the resumed writer
+// finds its generation open at first, and closed later.
 type breaker struct {
 	closing bool // the commit
 	landed  bool // it was carried out
@@ -83,7 +83,7 @@ func (k *breaker) breaksAt(c *fakeConn, h wire.Header) bool {
 	return true
 }
 
-// end has the daemon notice the first break.
+// end makes the daemon detect the first break.
 func (k *breaker) end(f *fake) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

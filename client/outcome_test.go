@@ -161,8 +161,8 @@ func TestChangeNotSent(t *testing.T) {
 	})
 }
 
-// TestChangeWithoutDaemon: a change that no daemon takes was not carried out, and the
-// error does not say that it may have been.
+// TestChangeWithoutDaemon: a change that no daemon accepts was not carried out, and its error does
+// not leave that open.
 func TestChangeWithoutDaemon(t *testing.T) {
 	eachChange(t, 10*time.Millisecond, func(t *testing.T, f *fake, c *client.Client, typ wire.Type, call func(context.Context) error) {
 		f.kill()

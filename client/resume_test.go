@@ -166,7 +166,7 @@ func TestReaderResumes(t *testing.T) {
 	})
 }
 
-// TestNoDaemonForLong: an operation gives up after RetryFor, or when its context ends.
+// TestNoDaemonForLong: an operation ends after RetryFor, or when its context ends.
 func TestNoDaemonForLong(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -75,8 +75,8 @@ func TestNotADaemon(t *testing.T) {
 	<-done
 }
 
-// TestRequestsInFlight has many goroutines ask on one session at once, some of which
-// give up, with few requests allowed in flight.
+// TestRequestsInFlight lets many goroutines send requests on one session at once, of which some
+// cancel, with few requests allowed in flight.
 func TestRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -150,7 +150,7 @@ func TestCancelledWait(t *testing.T) {
 	wantKind(t, w.Close(), client.ErrCancelled)
 	_, err := b.Stat(context.Background(), "x")
 	wantKind(t, err, client.ErrNotFound)
-	// The lease that was asked for serves the next.
+	// The lease that was requested serves the next.
 	close(f.leaseGate)
 	check(t, b.WriteFile(context.Background(), "y", random(100_000), 0))
 }
@@ -195,7 +195,7 @@ func TestDaemonHangs(t *testing.T) {
 	defer cancel()
 	w := must[*client.File](t)(c.Buffer("b").Create(ctx, "x"))
 	must[int](t)(w.Write(random(3 << 20)))
-	time.AfterFunc(50*time.Millisecond, cancel) // not before it waits: a busy machine takes that long to write
+	time.AfterFunc(50*time.Millisecond, cancel) // not before it waits, since a busy machine takes that long to write
 	if err := w.Close(); !errors.Is(err, client.ErrCancelled) && !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("close: %v", err)
 	}

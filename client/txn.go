@@ -19,8 +19,8 @@ type Txn struct {
 
 // TxnSpec describes a transaction to begin.
 type TxnSpec struct {
-	// Destination is the directory that the output goes to: made, with those above it, if
-	// it is not there. It cannot be the root.
+	// Destination is the directory that the output goes to. If it is not there, it is made, with
+	// those above it. It cannot be the root.
 	Destination string
 	// Key makes Begin idempotent. The same key of the same user is the same transaction. "" begins
 	// a new one.

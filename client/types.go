@@ -78,8 +78,8 @@ const (
 	TypeSocket    = bb.TypeSocket
 )
 
-// Entry is one file or directory of a buffer, or a symbolic link, FIFO or socket, as it was when it
-// was asked for.
+// Entry is one file or directory of a buffer, or a symbolic link, FIFO or socket, as it was at the
+// request.
 type Entry struct {
 	Path       string // in the buffer, clean: "" is the root
 	Name       string // its last name

@@ -9,7 +9,7 @@ import (
 	"forebay/internal/xattr"
 )
 
-// Xattr is an extended attribute of a file or directory: see Buffer.Xattrs.
+// Xattr is an extended attribute of a file or directory (see Buffer.Xattrs).
 type Xattr struct {
 	Name   string // begins with "user."
 	Value  []byte

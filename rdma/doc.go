@@ -1,6 +1,6 @@
 // Package rdma is the fabric under Forebay: registered memory, and one-sided reads and writes of a
 // peer's memory. It hides the transport of the bytes (TCP, libfabric) and must never depend on
-// their meaning: no files, no leases, no checksums, no messages.
+// their meaning. It has no files, leases, checksums or messages.
 //
 // The model is the one of verbs and libfabric, reduced to the features of every provider:
 //
@@ -15,6 +15,6 @@
 // Memory belongs to the caller. A provider touches Op.Local from Post until the operation's
 // completion is delivered, and a registered Region until Region.Close returns.
 //
-// Nothing orders operations among each other: a caller that needs an order waits for a completion. A
-// write completes at the initiator after its bytes are in the target's region.
+// Nothing orders operations among each other, since a caller that needs an order waits for a
+// completion. A write completes at the initiator after its bytes are in the target's region.
 package rdma

@@ -14,7 +14,7 @@ var (
 	ErrRevoked = errors.New("rdma: region revoked")
 	// ErrPeerGone: the peer cannot be reached, died, closed the connection, or went silent.
 	ErrPeerGone = errors.New("rdma: peer gone")
-	// ErrClosed: this side closed the object it was asked to use.
+	// ErrClosed: this side closed the object before its use.
 	ErrClosed = errors.New("rdma: closed")
 	// ErrTooLarge: an operation exceeds Limits.
 	ErrTooLarge = errors.New("rdma: too large")

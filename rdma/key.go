@@ -32,7 +32,7 @@ type RemoteKey struct {
 // NewRemoteKey returns a key with the given id and a secret of 192 random bits.
 func NewRemoteKey(id uint64) RemoteKey {
 	k := RemoteKey{id: id}
-	_, _ = rand.Read(k.secret[:]) // never fails: the runtime ends the process instead
+	_, _ = rand.Read(k.secret[:]) // never fails, since the runtime ends the process instead
 	return k
 }
 
@@ -52,7 +52,7 @@ func (k RemoteKey) AppendBinary(b []byte) ([]byte, error) {
 	return append(b, k.secret[:]...), nil
 }
 
-// ID is the public part: unique among the regions that one Fabric ever registered.
+// ID is the public part. It is unique among the regions that one Fabric ever registered.
 func (k RemoteKey) ID() uint64 { return k.id }
 
 // Equal compares two keys in constant time.

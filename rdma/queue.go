@@ -131,7 +131,7 @@ func (q *Queue) tryReserve(limit int) (int, error) {
 	return n, nil
 }
 
-// Unreserve is for providers: it frees room that Reserve reserved and no operation needs.
+// Unreserve is for providers. It frees room that Reserve reserved and no operation needs.
 func (q *Queue) Unreserve(n int) {
 	if n == 0 {
 		return
@@ -142,8 +142,8 @@ func (q *Queue) Unreserve(n int) {
 	wake(q.space)
 }
 
-// Complete is for providers: it delivers the completion of one operation that has room reserved.
-// It never waits.
+// Complete is for providers. It delivers the completion of one operation that has room reserved. It
+// never waits.
 func (q *Queue) Complete(c Completion) {
 	q.mu.Lock()
 	if q.mu.count == q.depth {

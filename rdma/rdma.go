@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Fabric is one instance of a provider: a protection domain that owns regions, listeners and
+// Fabric is one instance of a provider, a protection domain that owns regions, listeners and
 // connections. All methods may be called concurrently.
 type Fabric interface {
 	// Name is the provider's: "tcp", "ofi".

@@ -90,7 +90,7 @@ func TestQueueOverflowIsABug(t *testing.T) {
 	q.Complete(Completion{})
 }
 
-// TestQueueManyWaiters: nobody sleeps while there is something to take.
+// TestQueueManyWaiters: no waiter sleeps while there is something to take.
 func TestQueueManyWaiters(t *testing.T) {
 	q := NewQueue(7)
 	const total = 10_000

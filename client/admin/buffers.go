@@ -12,7 +12,7 @@ import (
 
 // Buffers and their settings.
 type (
-	// BufferSpec describes a buffer: one to create, or one that exists.
+	// BufferSpec describes a buffer, one to create, or one that exists.
 	BufferSpec = bb.Buffer
 	// BufferState is a buffer's place in its lifetime.
 	BufferState = bb.BufferState
@@ -24,7 +24,7 @@ type (
 	TierRule = bb.TierRule
 	// FlushRule selects the steps of a series that are flushed. ParseFlushRule reads it.
 	FlushRule = bb.FlushRule
-	// Tier is where bytes lie: in memory or on the node's disk.
+	// Tier is where bytes lie, in memory or on the node's disk.
 	Tier = bb.Tier
 )
 
@@ -127,7 +127,7 @@ func DiscardBuffer(ctx context.Context, c *client.Client, name string) error {
 
 // Rebuilt is RebuildBuffer's result for a buffer's files.
 type Rebuilt struct {
-	Served      bool  // the buffer was served already: nothing was done
+	Served      bool  // the buffer was served already, so nothing was done
 	Files       int64 // whose entries are made again from memory, or are newer there than in the log
 	Directories int64 // that could be read of the damaged log, with their attributes
 	Read        int64 // files whose entries could
@@ -135,7 +135,7 @@ type Rebuilt struct {
 	Kept        int64 // files that stay in memory without an entry
 	OnStore     int64 // files that the store alone has: StageIn brings them back
 	Lost        int64 // files of which something is missing
-	Links       int64 // symbolic links, FIFOs and sockets that could be read of the damaged log: nothing else has them
+	Links       int64 // symbolic links, FIFOs and sockets that could be read of the damaged log; nothing else has them
 	Committed   int64 // transactions that were committed, and go on to get their files to their places
 	Found       []RebuiltFile
 }

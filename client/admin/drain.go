@@ -25,7 +25,7 @@ func DrainBelow(ctx context.Context, c *client.Client, buffer, path string, time
 }
 
 // Overwrite is DrainBelow that also replaces files on the store, at the path and below it, that the
-// buffer did not write: a Report's Conflicts. Only the buffer's owner may. A daemon that is
+// buffer did not write: a Report's Conflicts. Only the buffer's owner may call it. A daemon that is
 // too old replaces nothing, and reports them again. For the opposite, StageIn of such a file
 // replaces the buffer's content with the store's.
 func Overwrite(ctx context.Context, c *client.Client, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {

@@ -43,7 +43,7 @@ const (
 )
 
 // Events yields the events of a buffer ("": of all) from now on, until ctx ends, the loop is left,
-// or the connection breaks: then it yields an error and ends. A consumer that is too slow misses
+// or the connection breaks. Then it yields an error and ends. A consumer that is too slow misses
 // events.
 func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {

@@ -57,10 +57,10 @@ type EndOptions struct {
 	WhenLeft bool
 }
 
-// OpenLifetime begins a lifetime, or joins one that was begun: the same key, at any daemon, is the
-// same lifetime, and may be opened again after any failure. It fails if a stage-in fails that the
-// job needs, and with ErrBusy if the job has left all its nodes. For the system alone: buffers and
-// stages belong to the job's user, and have that user's rights.
+// OpenLifetime begins a lifetime, or joins one that was begun. The same key, at any daemon, is the
+// same lifetime, and may be opened again after any failure. If a stage-in that the job needs fails,
+// it fails. If the job has left all its nodes, the error is ErrBusy. It is for the system alone,
+// and buffers and stages belong to the job's user, and have that user's rights.
 func OpenLifetime(ctx context.Context, c *client.Client, l Lifetime, o LifetimeOptions) (Lifetime, error) {
 	text, err := json.Marshal(&l)
 	if err != nil {

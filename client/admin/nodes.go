@@ -12,12 +12,12 @@ import (
 // NodeID names a node.
 type NodeID = bb.NodeID
 
-// Node is a daemon in the gossip of the daemon that answered: hints, a moment old.
+// Node is a daemon in the gossip of the daemon that answered. Its fields are hints, a moment old.
 type Node struct {
 	Name       NodeID    `json:"name"`
 	Instance   string    `json:"instance"`          // changes when the node's memory was lost
 	State      string    `json:"state"`             // starting, ready, draining, leaving; suspect, dead: it does not answer
-	Since      time.Time `json:"since"`             // of the state, as the answering daemon saw it
+	Since      time.Time `json:"since"`             // of the state, at the answering daemon
 	Session    string    `json:"session,omitempty"` // host:port for sessions
 	Fabric     string    `json:"fabric,omitempty"`  // host:port for one-sided transfers
 	Admin      string    `json:"admin,omitempty"`   // host:port of the admin server
@@ -87,8 +87,8 @@ type LostFile struct {
 	Reason  string
 }
 
-// ForgetNode declares a node dead: files that it alone held are lost from now on, and
-// named. ErrBusy while its daemon answers.
+// ForgetNode declares a node dead. Files that it alone held are lost from now on, and named.
+// ErrBusy while its daemon answers.
 func ForgetNode(ctx context.Context, c *client.Client, node NodeID) (Forgotten, error) {
 	return forgotten(ctx, c, wire.Type_TYPE_NODE_FORGET, node)
 }

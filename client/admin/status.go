@@ -21,8 +21,8 @@ func Status(ctx context.Context, c *client.Client, buffer string) (json.RawMessa
 	return json.RawMessage(reply.Json), nil
 }
 
-// NodeStatus returns a node's status as JSON, asked through the daemon of this client.
-// ErrUnsupported if that daemon is too old to ask another one.
+// NodeStatus returns a node's status as JSON, through the daemon of this client. ErrUnsupported if
+// that daemon is too old for that.
 func NodeStatus(ctx context.Context, c *client.Client, node NodeID, buffer string) (json.RawMessage, error) {
 	var reply wire.StatusReply
 	if err := of(c).Ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Node: string(node)}, &reply); err != nil {

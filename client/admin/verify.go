@@ -71,7 +71,7 @@ func (r *Report) plus(p Progress) Progress {
 func readLines(in *bufio.Reader, limit int) ([]byte, error) {
 	var lines []byte
 	for {
-		// Looking before reading: a line that does not fit stays for the next call.
+		// The size comes before the read, so that a line that does not fit stays for the next call.
 		n, err := lineLength(in)
 		if err != nil || n == 0 {
 			return lines, err

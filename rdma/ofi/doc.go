@@ -1,5 +1,5 @@
-// Package ofi is the rdma provider over libfabric: one-sided reads and writes by InfiniBand, RoCE,
-// iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
+// Package ofi is the rdma provider over libfabric. It has one-sided reads and writes by InfiniBand,
+// RoCE, iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
 // hardware. It must never depend on the meaning of the bytes. It needs cgo, libfabric 1.17 or later
 // and the build tag ofi. Built without, it has the same names, and New fails with
 // errors.ErrUnsupported.
@@ -11,9 +11,9 @@
 //	        └── endpoint: libfabric: one-sided operations ─────────────────────────────────────┘
 //
 // The lifeline carries private data, and the parts that libfabric leaves open. It authenticates the
-// peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's own
-// keys, and its end reports at once that the peer's process is gone. Nothing on the way of an
-// operation waits for it, but the first one on a region:
+// peer before anything else, exchanges the addresses of the endpoints, and hands out the fabric's
+// own keys. When the peer's process is gone, the lifeline's end reports that at once. Nothing on
+// the way of an operation waits for it, but the first one on a region:
 //
 //	initiator                                 target
 //	 Post(key) ── lifeline: open, key ──────▶  compares the key's secret
@@ -33,9 +33,10 @@
 // end operations in flight, at both ends.
 //
 // Threads: one per Fabric, for all its connections, that polls the completion queue and the event queue
-// while there is something to do and sleeps on their wait objects when there is not (internal/progress). A
-// caller that dials many peers does so with one Fabric (DialWith). Per connection a reader and a writer of
-// the lifeline, and one that waits for the connection's end. Posting is done by the caller's own thread.
+// while there is something to do and sleeps on their wait objects otherwise (internal/progress). A
+// caller that dials many peers does so with one Fabric (DialWith). Per connection a reader and a
+// writer of the lifeline, and one that waits for the connection's end. Posting is done by the
+// caller's own thread.
 //
 // # Isolation, and its limits
 //

@@ -166,9 +166,9 @@ func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Conte
 	return ctx, func() { stop(); cancel() }
 }
 
-// sight makes writes visible where a fabric does not promise that a completed write is visible to the
-// target's processor: a read of any of the target's memory behind the write does. See posts.
-// Connections share both pages. The bytes read are ignored.
+// sight makes writes visible if a fabric does not guarantee that a completed write is visible to
+// the target's processor. A read of any of the target's memory behind the write guarantees that
+// (see posts). Connections share both pages. The bytes read are ignored.
 type sight struct {
 	page local.Page // of zeros, which every peer may read
 	sink local.Page // where this side's reads go, which no peer reaches

@@ -26,7 +26,7 @@ type grant struct {
 type grants struct {
 	byKey map[rdma.RemoteKey]*grant
 	byID  map[uint64]*grant
-	last  *grant // found last: mostly it is the next as well
+	last  *grant // found last; mostly it is the next as well
 }
 
 func (g *grants) init() {
@@ -41,8 +41,8 @@ func (g *grants) find(key rdma.RemoteKey) *grant {
 	return g.last
 }
 
-// ask requests a region of the peer's. refused is the peer's answer. When both are nil, there is a grant,
-// or there was.
+// ask requests a region of the peer's. refused is the peer's answer. If both are nil, there is a
+// grant, or there was.
 func (c *conn) ask(ctx context.Context, key rdma.RemoteKey) (refused, err error) {
 	if refused, err = c.line.Ask(ctx, key); err != nil {
 		err = c.orDying(err)

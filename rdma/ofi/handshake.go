@@ -303,7 +303,7 @@ func (f *Fabric) hello() lifeline.Hello {
 	}
 }
 
-// compatible refuses a peer whose endpoints cannot talk to ours.
+// compatible refuses a peer whose endpoints do not fit ours.
 func (f *Fabric) compatible(theirs lifeline.Hello) error {
 	if theirs.Datagram == f.dev.Message || theirs.Protocol != f.dev.Protocol {
 		return fmt.Errorf("the peer's endpoints are not of this side's kind, %s with %s endpoints: %w",

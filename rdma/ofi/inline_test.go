@@ -88,10 +88,10 @@ func turns(b *testing.B, names [2]string, ways [2]func()) {
 	b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "ratio")
 }
 
-// BenchmarkInline compares the two ways of handing bytes to a peer that answers when it has them:
-// inside the request, from which the peer copies them to their place, or with a one-sided write
-// before it. Messages go over TCP, as those of sessions do. Where ratio exceeds 1, bytes should no
-// longer travel in messages.
+// BenchmarkInline compares the two ways of handing bytes to a peer that answers on arrival: inside
+// the request, from which the peer copies them to their place, or with a one-sided write before it.
+// Messages go over TCP, as those of sessions do. If ratio exceeds 1, bytes should no longer travel
+// in messages.
 func BenchmarkInline(b *testing.B) {
 	for _, name := range []string{"tcp", "sockets", "hardware"} {
 		for n := 64; n <= 64<<10; n *= 4 {

@@ -18,7 +18,7 @@ type Admission = provider.Admission
 
 // Options configure a Fabric. The zero value means the defaults given below.
 type Options struct {
-	// Want selects one of the machine's fabrics. Default: see Choose.
+	// Want selects one of the machine's fabrics. Default: the result of Choose.
 	Want fi.Want
 	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
 	Depth int

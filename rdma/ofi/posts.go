@@ -24,18 +24,18 @@ import (
 // it is under way. A piece is posted once, and only its completion, or the sweep after the endpoint
 // is closed, ends it. So no operation fails twice, and none hangs.
 //
-// Where the fabric has no delivery-complete writes (verbs), completed writes are unseen at first.
-// InfiniBand's acknowledgement of a write means that the target's adapter has it, not that the
-// target's processor sees it (InfiniBand Architecture Specification, volume 1, 9.7.5.1 and o9-20).
-// A read that is posted then reaches the adapter behind the writes, and PCI Express lets no read
-// request pass the posted writes in front of it (PCI Express Base Specification, 2.4.1). When the
-// read's answer is here, the writes are visible. One read serves all writes that completed before
-// it was posted. Where the fabric has them, delivery-complete means just that (fi_cq(3),
+// If the fabric has no delivery-complete writes (verbs), completed writes are not visible at first.
+// InfiniBand's acknowledgement of a write means that the target's adapter has it, not that it is
+// visible to the target's processor (InfiniBand Architecture Specification, volume 1, 9.7.5.1 and
+// o9-20). A read that is posted then reaches the adapter behind the writes, and PCI Express lets no
+// read request pass the posted writes in front of it (PCI Express Base Specification, 2.4.1). Once
+// the read's answer is here, the writes are visible. One read serves all writes that completed
+// before it was posted. If the fabric has them, delivery-complete means just that (fi_cq(3),
 // FI_DELIVERY_COMPLETE).
 type posts struct {
 	opened bool
 	chunk  int
-	ops    []pending // slots, made when first needed: most connections of a daemon post nothing
+	ops    []pending // slots, made when first needed, since most connections of a daemon post nothing
 	free   []uint32
 	turn   ring // operations with something left to cut, taking turns
 
@@ -55,7 +55,7 @@ type pending struct {
 	local  *local.Region    // that holds op.Local, in use; nil: none needed, staged, or in a Buffer
 	reg    *fi.Registration // of op.Local, unless it is staged
 	staged bool
-	inline bool // a write that is copied when it is posted: needs neither region nor stage
+	inline bool // a write that is copied when it is posted, so that it needs neither region nor stage
 	pinner runtime.Pinner
 	err    error
 	live   bool
@@ -67,7 +67,7 @@ type piece struct {
 	slot  uint32
 	off   int
 	n     int
-	stage local.Stage // staged: which
+	stage local.Stage // staged; the stage
 }
 
 // init sizes the fixed parts.
@@ -83,7 +83,7 @@ func (p *posts) init(f *Fabric) {
 	p.turn.init(f.opts.Depth)
 }
 
-// contexts: one for each piece, one for the read behind writes.
+// contexts has one for each piece, one for the read behind writes.
 func (p *posts) contexts() int { return len(p.pieces) + 1 }
 
 // Post implements rdma.Conn.
@@ -364,7 +364,7 @@ func (p *posts) seeThrough(c *conn) {
 	p.ready = append(p.ready, c.contexts.NewPiece(len(p.pieces), rdma.OpRead, sink.Mem[:sightSize], sink.Reg, at))
 }
 
-// seen ends the writes that the read was behind.
+// seen ends the writes before the read.
 func (p *posts) seen(c *conn, failure error) {
 	for _, slot := range p.seeing {
 		p.end(c, slot, failure)

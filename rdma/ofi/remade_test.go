@@ -17,7 +17,7 @@ import (
 
 // TestPeerComesBack: a peer dies with operations in flight and comes back at its address.
 // Operations in flight fail, each once. While it is away, dialling it fails at once. When it is
-// back, it is dialled and used again by the same fabric, whose other connection never notices.
+// back, it is dialled and used again by the same fabric, whose other connection is not affected.
 func TestPeerComesBack(t *testing.T) {
 	for _, name := range []string{"tcp", "sockets", "hardware"} {
 		t.Run(name, func(t *testing.T) { peerComesBack(t, name) })
@@ -59,7 +59,7 @@ func peerComesBack(t *testing.T, name string) {
 func TestPeerThatHangs(t *testing.T) {
 	x := newLinkOf(t, "tcp", all)
 	x.near.opts.HandshakeTimeout = 300 * time.Millisecond
-	hang, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	hang, err := net.Listen("tcp", "127.0.0.1:0") // no peer accepts
 	must(t, err)
 	defer hang.Close()
 	stop := x.keepBusy(x.conn)

@@ -26,7 +26,7 @@ func New(Options) (*Fabric, error) { return nil, errUnsupported }
 // Name implements rdma.Fabric.
 func (*Fabric) Name() string { return "ofi" }
 
-// Offer is the way that was chosen: none.
+// Offer is the way that was chosen, none.
 func (*Fabric) Offer() fi.Offer { return fi.Offer{} }
 
 // Limits implements rdma.Fabric.
@@ -58,7 +58,7 @@ type Buffer struct{}
 // Buffer fails.
 func (*Fabric) Buffer(context.Context) (*Buffer, error) { return nil, errUnsupported }
 
-// Bytes is the memory: none.
+// Bytes is the memory, none.
 func (*Buffer) Bytes() []byte { return nil }
 
 // Release frees the buffer.

@@ -81,7 +81,7 @@ func TestVerbsLockedMemory(t *testing.T) {
 	register := func() result {
 		ch := make(chan result)
 		go func() {
-			runtime.LockOSThread() // for good: nobody else gets a thread without its rights
+			runtime.LockOSThread() // for good, so that no other code gets a thread without its rights
 			if err := withoutIPCLock(); err != nil {
 				ch <- result{err: err}
 				return
@@ -101,7 +101,7 @@ func TestVerbsLockedMemory(t *testing.T) {
 	must(t, got.r.Close())
 }
 
-// withoutIPCLock gives up the right to lock memory beyond the limit, for this thread.
+// withoutIPCLock drops the right to lock memory beyond the limit, for this thread.
 func withoutIPCLock() error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -29,7 +29,7 @@ func Allocations(t *testing.T, p Provider) {
 			}
 		}
 		for range 50 {
-			postAndWait() // first uses: mappings, buffers of the sockets
+			postAndWait() // first uses; mappings, buffers of the sockets
 		}
 		if n := testing.AllocsPerRun(200, postAndWait); n != 0 {
 			t.Errorf("%s: Post and Wait allocate %v times", name, n)

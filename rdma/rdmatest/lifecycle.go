@@ -173,7 +173,7 @@ func wantAll(t *testing.T, errs map[string]error, want error) {
 	}
 }
 
-// stuck returns calls on the connection that wait: for its end, and for room in a full queue.
+// stuck returns calls on the connection that wait, for its end, and for room in a full queue.
 func (x *pair) stuck() map[string]func() error {
 	r := x.region(100, readWrite)
 	q := rdma.NewQueue(1)

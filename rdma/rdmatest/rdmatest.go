@@ -1,4 +1,4 @@
-// Package rdmatest is the conformance suite of rdma providers: the duties of each of them, and
+// Package rdmatest is the conformance suite of rdma providers, the duties of each of them, and
 // nothing that only one does.
 package rdmatest
 
@@ -156,7 +156,7 @@ func startChild(t *testing.T, p Provider) *child {
 	return c
 }
 
-// pair is two connected fabrics: the initiator's connection and the target's.
+// pair is two connected fabrics, the initiator's connection and the target's.
 type pair struct {
 	t             testing.TB
 	near, far     rdma.Fabric
@@ -259,7 +259,8 @@ func fill(b []byte, seed int) []byte {
 	return b
 }
 
-// WantEnd waits until a connection has ended, and fails the test unless it did for the reason wanted.
+// WantEnd waits until a connection has ended. If it did for another reason than the given one, it
+// fails the test.
 func WantEnd(t testing.TB, c rdma.Conn, want error) {
 	t.Helper()
 	select {

@@ -15,7 +15,8 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// serve is a peer over libfabric's tcp: its address, its admission, and its close function.
+// serve starts a peer over libfabric's tcp. It returns its address, its admission, and its close
+// function.
 func serve(t *testing.T, ticket string) (Offer, rdma.Region, *ofi.Fabric) {
 	t.Helper()
 	f, err := ofi.New(ofi.Options{

@@ -1,6 +1,6 @@
 // Package route picks the way to a peer's memory among the fabrics that both sides have, and
-// keeps the fabrics in use open: libfabric where both have it, else TCP. (On one node there is
-// nothing to pick: memory is mapped.) All routes of a process share their open fabrics of
+// keeps the fabrics in use open. If both have libfabric, it is that, else TCP. (On one node there
+// is no choice, since memory is mapped.) All routes of a process share their open fabrics of
 // libfabric. It must never depend on the meaning of the bytes.
 package route
 
@@ -115,8 +115,8 @@ func (r *Route) dial(ctx context.Context) (rdma.Conn, string, error) {
 	return c, "tcp", nil
 }
 
-// dialOFI searches for a fabric of the peer's kind: first on the peer's own network, then on
-// any from which it may be reached.
+// dialOFI searches for a fabric of the peer's kind, first on the peer's own network, then on any
+// from which it may be reached.
 func (r *Route) dialOFI(ctx context.Context) (rdma.Conn, error) {
 	var errs []error
 	for _, network := range []string{r.offer.Network, ""} {
@@ -143,7 +143,7 @@ func (r *Route) dialOver(ctx context.Context, want fi.Want) (rdma.Conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
-	r.keep(u) // is closed after c: in the opposite order
+	r.keep(u) // is closed after c, in the opposite order
 	r.keep(c)
 	return c, nil
 }

@@ -73,7 +73,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// fake is a fabric that connects to nobody.
+// fake is a fabric that connects to no peer.
 type fake struct {
 	broken bool
 	closed int
@@ -203,7 +203,7 @@ func TestKeep(t *testing.T) {
 // TestCloseWhileDialling: Close ends a dial that would take long, and waits for it.
 func TestCloseWhileDialling(t *testing.T) {
 	if !fi.Supported {
-		hang, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+		hang, err := net.Listen("tcp", "127.0.0.1:0") // no peer accepts
 		if err != nil {
 			t.Fatal(err)
 		}

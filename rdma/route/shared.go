@@ -14,9 +14,9 @@ import (
 	"forebay/rdma/ofi/fi"
 )
 
-// shared are the fabrics of libfabric's that the routes of a process have in use: one domain and
-// one progress loop for all sessions that go over the same fabric, however many peers they lead
-// to. Unused ones are closed.
+// shared are the fabrics of libfabric's that the routes of a process have in use. They have one
+// domain and one progress loop for all sessions that go over the same fabric, however many peers
+// they lead to. Unused ones are closed.
 //
 // One domain for all of them removes no protection, because nothing in it is offered. No region is
 // registered in a fabric that only dials, so a peer finds there only its own connection and the
@@ -65,8 +65,8 @@ func openOFI(o ofi.Options) (fabric, error) {
 	return f, nil
 }
 
-// use returns the fabric that is wanted, opened if no user has it yet, or if the open one is
-// broken. The caller closes the use. The first caller's log gets the fabric's description.
+// use returns the wanted fabric. If no user has opened it yet, or the open one is broken, it is
+// opened. The caller closes the use. The first caller's log gets the fabric's description.
 func (s *shared) use(want fi.Want, log *slog.Logger) (*use, error) {
 	s.mu.Lock()
 	u := s.mu.inUse[want]

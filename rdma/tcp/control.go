@@ -7,7 +7,7 @@ import (
 	"forebay/rdma"
 )
 
-// control is the control stream: the pings that show each side that the other is alive.
+// control is the control stream. Its pings show each side that the other is alive.
 type control struct {
 	conn   *conn
 	socket socket

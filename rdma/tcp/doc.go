@@ -1,5 +1,5 @@
-// Package tcp is the rdma provider that works everywhere: one-sided reads and writes over plain
-// TCP, in pure Go. It must never depend on the meaning of the bytes.
+// Package tcp is the rdma provider that works everywhere. It has one-sided reads and writes over
+// plain TCP, in pure Go. It must never depend on the meaning of the bytes.
 //
 // A connection is one control stream and a number of data streams:
 //
@@ -11,8 +11,8 @@
 // stream takes the next one, so a large transfer neither starves a small one nor is limited to
 // one stream. Pings have a stream of their own and never wait behind bulk.
 //
-// Payload moves without a copy in user space: the sender hands header and payload to writev from
-// the caller's memory, the receiver checks the header and reads from the socket into the region.
+// Payload moves without a copy in user space. The sender hands header and payload to writev from
+// the caller's memory. The receiver checks the header and reads from the socket into the region.
 // Only bytes that arrive in one read with a header, less than readAhead, are copied once.
 //
 // Threads of one side of a connection, all ended and waited for by Close:

@@ -26,7 +26,7 @@ type Fabric struct {
 
 var _ rdma.Fabric = (*Fabric)(nil)
 
-// New returns a fabric. It starts nothing until something is asked of it.
+// New returns a fabric. It starts nothing before its first use.
 func New(opts Options) (*Fabric, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err

@@ -98,6 +98,6 @@ func (f *frame) decodeRequest(b []byte) (err error) {
 	return err
 }
 
-// ping is the only frame of the control stream: its kind, and zeros. Kinds 1 and 2 were messages and
-// their credits in older releases, whose daemons and clients sent none.
+// ping is the only frame of the control stream. It has its kind, and zeros. Kinds 1 and 2 were
+// messages and their credits in older releases, whose daemons and clients sent none.
 var ping = [8]byte{3}

@@ -161,7 +161,7 @@ func (l *listener) open(id [sessionBytes]byte, s *session) {
 	l.mu.sessions[id] = s
 }
 
-// close forgets the session and collects the streams that came too late.
+// close removes the session and collects the streams that came too late.
 func (l *listener) close(id [sessionBytes]byte, s *session, sockets []socket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

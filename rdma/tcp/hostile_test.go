@@ -21,8 +21,8 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// rawPeer implements the protocol by hand: a control stream and one data stream to a real fabric,
-// whose end of the connection is conn.
+// rawPeer implements the protocol by hand. It has a control stream and one data stream to a real
+// fabric, whose end of the connection is conn.
 type rawPeer struct {
 	fabric  *Fabric
 	conn    rdma.Conn
@@ -134,7 +134,7 @@ func send(t *testing.T, c net.Conn, b []byte) {
 	}
 }
 
-// wantGone waits for the connection to notice.
+// wantGone waits until the connection detects the end.
 func (p *rawPeer) wantGone(t *testing.T) {
 	t.Helper()
 	rdmatest.WantEnd(t, p.conn, rdma.ErrPeerGone)
@@ -202,7 +202,7 @@ func TestStalledWriteDoesNotHoldUpRevocation(t *testing.T) {
 	}
 	must(t, r.Close())
 	after := bytes.Clone(r.Bytes())
-	_, _ = p.data.Write(make([]byte, 1<<19)) // it may be refused: the connection is cut
+	_, _ = p.data.Write(make([]byte, 1<<19)) // it may be refused; the connection is cut
 	p.wantGone(t)
 	if !bytes.Equal(after, r.Bytes()) {
 		t.Fatal("the region changed after Close had returned")
@@ -217,7 +217,8 @@ func TestStalledReaderDoesNotHoldUpRevocation(t *testing.T) {
 	for range 60 {
 		send(t, p.data, ask.append(nil))
 	}
-	// The sockets take some replies before the writer is stuck with one: the queue stands still.
+	// The sockets take some replies before the writer is stuck with one. Then the queue stands
+	// still.
 	c := p.conn.(*conn)
 	waiting := func() int {
 		c.mu.Lock()

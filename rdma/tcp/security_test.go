@@ -18,7 +18,7 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-// mutualTLS is one certificate for both sides, which trust nothing else.
+// mutualTLS is one certificate for both sides, which accept nothing else.
 func mutualTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -39,7 +39,8 @@ func mutualTLS(t *testing.T) *tls.Config {
 	}
 }
 
-// password is a toy, to show that the hooks can talk. Each side sends one byte and checks one.
+// password is a toy, to show that the hooks can exchange messages. Each side sends one byte and
+// checks one.
 func password(mine byte, opts Options) Options {
 	opts.Authenticate = func(_ context.Context, s net.Conn) error {
 		if _, err := s.Write([]byte{mine}); err != nil {

@@ -15,13 +15,14 @@ const (
 	// readAhead is how much is read together with a header, and so the most that is ever copied
 	// of a payload.
 	readAhead = 2 << 10
-	// batchFrames and batchBytes bound one writev: enough to fill it with small frames, little
-	// enough that replies do not wait long behind chunks.
+	// batchFrames and batchBytes bound one writev. They are large enough to fill it with small
+	// frames, and small enough that replies do not wait long behind chunks.
 	batchFrames = 32
 	batchBytes  = 256 << 10
 )
 
-// stream is one data stream: a reader and a writer, and between them the replies owed to the peer.
+// stream is one data stream. It has a reader and a writer, and between them the replies owed to the
+// peer.
 type stream struct {
 	conn   *conn
 	socket socket
@@ -107,8 +108,8 @@ func (s *stream) readFrame() error {
 	return s.serveRead(&f)
 }
 
-// serveWrite is the target's side of a write: straight from the socket into the region. A refused
-// payload is read and thrown away, so that the stream stays in step.
+// serveWrite is the target's side of a write. Bytes go straight from the socket into the region. A
+// refused payload is read and thrown away, so that the stream stays in step.
 func (s *stream) serveWrite(f *frame) error {
 	region, mem, err := s.grant(f)
 	if err == nil {
@@ -236,7 +237,7 @@ func (s *stream) write() {
 	}
 }
 
-// gather fills the batch: replies first, since the peer's window waits for them, then chunks.
+// gather fills the batch. Replies come first, since the peer's window waits for them, then chunks.
 func (s *stream) gather() bool {
 	c := s.conn
 	c.mu.Lock()
@@ -275,8 +276,8 @@ func outgoingReply(r reply) outgoing {
 	return outgoing{frame: r.frame, payload: r.data, region: r.region}
 }
 
-// flush writes the batch with one writev: headers that follow each other in one part, payloads
-// from where they lie.
+// flush writes the batch with one writev. Headers that follow each other are one part, and payloads
+// are sent from their places.
 func (s *stream) flush() error {
 	s.headers, s.parts = s.headers[:0], s.parts[:0]
 	from := 0

@@ -18,7 +18,7 @@ import (
 // first refused chunk sets total to sent. Nothing further of the operation is sent.
 type table struct {
 	chunk int
-	ops   []pending    // slots, made when first needed: most connections of a daemon post nothing
+	ops   []pending    // slots, made when first needed, since most connections of a daemon post nothing
 	free  []uint32     // slots not in use
 	turn  ring[uint32] // operations with chunks to send, taking turns
 }

@@ -16,7 +16,7 @@ type Memory struct {
 	Bytes []byte
 	lease *lease // nil: a chunk
 
-	mu     *sync.Mutex    // of a segment: its space's
+	mu     *sync.Mutex    // of a segment; its space's
 	cursor segment.Cursor // guarded by mu
 }
 

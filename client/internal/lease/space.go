@@ -46,9 +46,9 @@ const (
 	longWait = 200 * time.Millisecond
 )
 
-// Pool is where the writers of one buffer get memory from: leases of one session, shared by all
-// files that this client writes there. It requests the next lease before the present one is used
-// up. It may be used concurrently.
+// Pool is the source of memory for the writers of one buffer. It has leases of one session, shared
+// by all files that this client writes there. It requests the next lease before the present one is
+// used up. It may be used concurrently.
 type Pool struct {
 	regions *region.Map
 	staged  *remote.Staging
@@ -59,7 +59,7 @@ type Pool struct {
 	mu struct {
 		sync.Mutex
 		leases  []*lease // not full, oldest first
-		next    *grant   // asked for
+		next    *grant   // requested
 		writers int      // files open for writing
 		blocked int      // files that wait for next
 		laden   int      // those of them with something to commit
@@ -75,7 +75,7 @@ type lease struct {
 	session *session.Session
 	id      uint64
 	region  *region.Region // nil: it is far
-	at      int64          // in the region: of bytes
+	at      int64          // in the region; of bytes
 	locked  bool           // in the region's file, until release
 
 	// Of a segment that is far. The memory is this process's own, and holds the segment's bytes
@@ -85,22 +85,22 @@ type lease struct {
 	own  []byte // all of the memory
 
 	// Guarded by the space.
-	users segment.Users // files; retired: it is not in the space any more
+	users segment.Users // files; retired: the grant is not in the space any more
 }
 
-// grant is a lease that was asked for. Several may wait for it.
+// grant is a lease that was requested. Several may wait for it.
 type grant struct {
 	session *session.Session
 	bytes   int64
 	fits    int64 // the size that a waiter needs, records included; 0: there is no waiter
 	ahead   bool  // there is no waiter yet
 	files   int   // that cannot continue without it, as sent to the daemon; 0: not sent
-	commits bool  // some of them can commit, and ask again, at the daemon's request
+	commits bool  // some of them can commit, and request again, at the daemon's request
 
 	asked  sync.Once
 	call   *session.Call
 	reply  wire.Lease
-	unsent error // why it could not be asked
+	unsent error // why it could not be requested
 
 	taken  sync.Once
 	lease  *lease
@@ -211,7 +211,7 @@ func (sp *Pool) Leave() {
 	}
 }
 
-// returnLarger returns leases of more than so many bytes, unless there is a writer: a leased
+// returnLarger returns leases of more than so many bytes, unless there is a writer, since a leased
 // segment can be neither evicted nor spilled, even in a full memory.
 func (sp *Pool) returnLarger(keep int64) {
 	var idle []*lease
@@ -262,8 +262,8 @@ func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, le
 		WithRemedy("reserve less at once")
 }
 
-// tryTake takes from the leases there are. It also returns the grant to ask for, or to
-// wait for, if there should be one.
+// tryTake takes from the leases there are. It also returns the grant to request or to wait for, if
+// any.
 func (sp *Pool) tryTake(s *session.Session, h holder, want, least, credits int64) (Claim, *grant) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -379,14 +379,14 @@ func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error 
 		err = g.failed
 	}
 	if g.ahead && !session.IsBroken(err) || bb.KindOf(err) == bb.Cancelled && ctx.Err() == nil {
-		return nil // an answer of another time, or for another: ask again
+		return nil // an answer of another time, or for another; request again
 	}
 	return err
 }
 
-// await waits for the answer. After longWait it sends another request, if it can describe the waiters
-// better than the first request did: it cancels that request, whose other waiters continue with the
-// new one.
+// await waits for the answer. After longWait it checks whether it can describe the waiters better
+// than the first request did. If so, it cancels that request and sends another one, with which the
+// other waiters continue.
 func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error {
 	if g.call.Finished() {
 		return g.session.Await(ctx, g.call)
@@ -419,8 +419,9 @@ func (sp *Pool) block(files, laden int) {
 	sp.mu.laden += laden
 }
 
-// askAgain replaces a grant whose request describes its waiters less well: that no file
-// can continue, or that one of them has something to commit. nil: there is nothing to add.
+// askAgain replaces a grant whose request describes its waiters less well. The new request adds
+// that no file can continue, or that one of them has something to commit. Nil: there is nothing to
+// add.
 func (sp *Pool) askAgain(g *grant, fits int64) *grant {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -497,15 +498,15 @@ func (sp *Pool) newLease(g *grant) (*lease, error) {
 	if err := l.lock(); err != nil {
 		return nil, err
 	}
-	// The pages exist: this only enters them into this process's page table at once,
-	// instead of one fault for each. On kernels without it, faults do so.
+	// The pages exist. This only enters them into this process's page table at once, instead of one
+	// fault for each. Kernels without it do so by faults.
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return l, nil
 }
 
 // lock keeps the memory of a mapped lease from others until release, even after the end of the
-// session or the daemon: see package leaselock. It fails, and nothing may be written to the lease,
-// if the session has ended by now. Where the kernel refuses the lock, the memory is as safe as the
+// session or the daemon (see package leaselock). If the session has ended by now, it fails, and
+// nothing may be written to the lease. If the kernel refuses the lock, the memory is as safe as the
 // daemon's grace for writers makes it.
 func (l *lease) lock() error {
 	l.locked = leaselock.Hold(l.region.File, l.at, int64(len(l.Bytes))) == nil

@@ -14,7 +14,7 @@ import (
 const maxAhead = 4 << 20
 
 // ahead is the readahead of far memory, while a file is read from front
-// to back: extents of one window, in order, in flight or here.
+// to back. It has extents of one window, in order, in flight or here.
 type ahead struct {
 	moving *remote.Transfers // nil: nothing is fetched
 	w      *window           // in use meanwhile
@@ -56,7 +56,7 @@ func (r *Reader) doneAhead() {
 	}
 }
 
-// dropAhead frees the readahead, unless it is in use: its user frees it then.
+// dropAhead frees the readahead. If it is in use, its user frees it.
 func (r *Reader) dropAhead() {
 	if r.tryAhead() {
 		r.stopAhead()
@@ -116,7 +116,7 @@ func (r *Reader) readAhead(ctx context.Context, w *window, dst []byte, off int64
 		}
 	}
 	if err := r.fetchAhead(ctx); err != nil {
-		r.stopAhead() // the next read finds out why
+		r.stopAhead() // the next read determines why
 	}
 	return n, nil
 }

@@ -172,7 +172,7 @@ func (g *pull) verify() error {
 }
 
 // pull is copyTo of a window that is far. Whole extents go straight into dst. It returns
-// how much of dst holds verified bytes: all that the window has, or nothing.
+// the number of verified bytes in dst, which is all that the window has, or 0.
 func (r *Reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
 	g := newPull(w.session.Remote)
 	defer g.end()
@@ -262,8 +262,8 @@ func (r *Reader) elsewhere(w *window, err error) bool {
 	return session.IsBroken(err)
 }
 
-// pullOut is writeTo of a window that is far: it fetches the next extent while the
-// consumer has one.
+// pullOut is writeTo of a window that is far. It fetches the next extent while the consumer has
+// one.
 func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int64) (total int64, err error) {
 	staged := r.Staged
 	g := newPull(w.session.Remote)

@@ -47,7 +47,7 @@ func (w *window) writeTo(dst io.Writer, off int64) (total int64, err error) {
 			chunk = p.mem[off-p.off:][:from]
 		}
 		if w.pin != 0 && !w.session.Alive() {
-			return total, nil // the pin is void: the caller finds the bytes elsewhere
+			return total, nil // the pin is void, so the caller finds the bytes elsewhere
 		}
 		n, err := dst.Write(chunk)
 		off, total = off+int64(n), total+int64(n)

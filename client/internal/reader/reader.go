@@ -1,6 +1,6 @@
-// Package reader reads one generation of a file, verified, from wherever its bytes are: in mapped
-// memory, in messages, or in a daemon's memory, which they are fetched from one-sided. It must never
-// handle bytes that are not committed.
+// Package reader reads one generation of a file, verified, at any place of its bytes: in mapped
+// memory, in messages, or in a daemon's memory, with one-sided reads. It must never handle bytes
+// that are not committed.
 package reader
 
 import (
@@ -33,25 +33,25 @@ type Reader struct {
 	Entry *wire.Entry // as it was opened
 	Size  int64
 
-	last    atomic.Int64  // where the last read ended: a read that begins there is sequential
-	turn    chan struct{} // holds one token: its holder may open the file again
+	last    atomic.Int64  // end of the last read; a read that begins there is sequential
+	turn    chan struct{} // holds one token; its holder may open the file again
 	mu      sync.Mutex    // guards the next fields
 	closed  bool
 	session *session.Session
 	handle  uint64
 	windows []*window // oldest first
-	used    int       // windows with users, dropped ones too: the handle holds their pins, so it outlives them
+	used    int       // windows with users, dropped ones too; the handle holds their pins, so it outlives them
 	flights []*flight
-	short   bool // the last answer reached less far than was asked
+	short   bool // the last answer was shorter than requested
 
 	held      []*place // extents that are kept of memory that is far, oldest first
 	heldBytes int64
 
-	fetching chan struct{} // holds one token: its holder may use coming
+	fetching chan struct{} // holds one token; its holder may use coming
 	coming   ahead
 }
 
-// flight is a window that was asked for. Several may wait for it.
+// flight is a window that was requested. Several may wait for it.
 type flight struct {
 	span
 	session *session.Session
@@ -59,7 +59,7 @@ type flight struct {
 	asked  sync.Once
 	call   *session.Call
 	reply  wire.Extents
-	unsent error // why it could not be asked
+	unsent error // why it could not be requested
 
 	taken  sync.Once
 	failed error // why the answer is of no use
@@ -190,7 +190,7 @@ func (r *Reader) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 		}
 		r.done(w)
 		if lost {
-			continue // the pin was void: the copied bytes may be anything
+			continue // the pin was void, so the copied bytes may be anything
 		}
 		if err != nil {
 			return n, bb.Wrap("read", r.Address(r.path), err)

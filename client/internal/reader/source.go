@@ -9,8 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Source is where a reader finds files: one buffer of one client, with the shared state of its
-// readers.
+// Source is a reader's source of files. It is one buffer of one client, with the shared state of
+// its readers.
 type Source struct {
 	Conn      *session.Connection
 	Buffer    string

@@ -16,18 +16,18 @@ type span struct{ off, end int64 }
 
 func (s span) len() int64 { return s.end - s.off }
 
-// window is a part [off, end) of a file as the daemon answered it: where its extents
-// lie in mapped regions, pinned, or the bytes themselves.
+// window is a part [off, end) of a file in the daemon's answer: where its extents lie in mapped
+// regions, pinned, or the bytes themselves.
 type window struct {
 	span
 	session *session.Session
 	pin     uint64 // 0: the bytes came with the answer
 	parts   []part // ascending, without gaps
 	regions []*region.Region
-	far     bool // all but holes is in the daemon's memory only: see fetch
+	far     bool // all but holes is in the daemon's memory only (see fetch)
 
 	users   int  // guarded by the reader
-	dropped bool // guarded by the reader: released when the last user is done
+	dropped bool // guarded by the reader; released when the last user is done
 }
 
 // part is one run of a window: a hole, bytes that came with the answer, or the visible
@@ -106,7 +106,7 @@ func (p *part) place(e *wire.Extent, off, length int64) (hole bool, err error) {
 		p.verified.Store(true)
 		return true, nil
 	}
-	// Not by sums, which may overflow: lengths are compared with the rest behind offsets.
+	// Not by sums, which may overflow. Lengths are compared with the rest behind offsets.
 	if e.CheckOffset < 0 || e.CheckLength <= 0 || e.CheckOffset > length-e.CheckLength ||
 		e.Offset < e.CheckOffset || e.Length > e.CheckLength || e.Offset-e.CheckOffset > e.CheckLength-e.Length {
 		return false, bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent that is not within region %016x", e.Region))

@@ -31,11 +31,11 @@ type Region struct {
 	id      uint64
 	path    string
 	is      fileID
-	File    *os.File // open as long as it is mapped: locks of leases are on it
+	File    *os.File // open as long as it is mapped, since locks of leases are on it
 	Mem     []byte
 
 	users int  // guarded by regions.mu
-	stale bool // guarded by regions.mu: not in the map any more
+	stale bool // guarded by regions.mu; not in the map any more
 }
 
 type fileID struct{ dev, ino uint64 }

@@ -51,7 +51,7 @@ func (t *Transfers) Flying() bool { return t.Low < t.Next }
 // has completed. It waits while too many are in flight.
 func (t *Transfers) Post(ctx context.Context, f *session.Remote, kind rdma.OpKind, p []byte, key rdma.RemoteKey, off int64) error {
 	if t.Of != f {
-		t.Drain() // of a session that broke: at once
+		t.Drain() // of a session that broke; at once
 		t.Of, t.Err = f, nil
 	}
 	if t.Next-t.Low == Depth {
@@ -111,8 +111,8 @@ func (t *Transfers) took(n int) {
 // drainGrace bounds the transfers in flight that have no waiter any more.
 const drainGrace = time.Second
 
-// Drain waits until nothing is in flight, for at most drainGrace: then it breaks the session, which
-// ends them all. It returns their errors.
+// Drain waits until nothing is in flight, for at most drainGrace. After that it breaks the session,
+// which ends them all. It returns their errors.
 func (t *Transfers) Drain() error {
 	if !t.Flying() {
 		return t.Err
@@ -135,11 +135,12 @@ type Staging struct {
 	size int
 }
 
-// stagingUnit: segments differ in length by the size of their headers and records.
+// stagingUnit is the unit of staged memory, since segments differ in length by the size of their
+// headers and records.
 const stagingUnit = 1 << 20
 
-// NewStaging returns staging that keeps up to so many bytes for the next lease: as much as one
-// file fills and returns at once.
+// NewStaging returns staging that keeps up to so many bytes for the next lease, as much as one file
+// fills and returns at once.
 func NewStaging(limit int) *Staging { return &Staging{limit: limit} }
 
 // Get returns n bytes or more that hold anything.

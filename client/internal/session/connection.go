@@ -24,7 +24,7 @@ type Connection struct {
 	changed  func() // called after the session was replaced
 
 	current  atomic.Pointer[Session]
-	dialing  chan struct{} // holds one token: its holder may replace current
+	dialing  chan struct{} // holds one token; its holder may replace current
 	sessions *succession   // the same holder's
 
 	mu struct {
@@ -164,7 +164,7 @@ func (c *Connection) Ask(ctx context.Context, typ wire.Type, m, reply proto.Mess
 	})
 }
 
-// change is ask for a request that is carried out at most once.
+// change makes a request that is carried out at most once.
 func (c *Connection) change(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
 	return c.Retry(ctx, func(s *Session) error {
 		if !s.Alive() { // the daemon ended while no request was in flight
@@ -183,14 +183,14 @@ func unknown(err error) error {
 	}
 	e := &bb.Error{Kind: bb.KindOf(err), Err: fmt.Errorf("outcome unknown: it may have been carried out: %w", err), Remedy: "check whether it was done", Unknown: true}
 	if b := (*BrokenError)(nil); errors.As(err, &b) {
-		// No broken session: the request is not sent again.
+		// The session is not broken, so the request is not sent again.
 		e.Err = fmt.Errorf("outcome unknown: it may have been carried out: %s before the answer came", b.Error())
 	}
 	return e
 }
 
-// Stream carries out one request that has many replies, or is long, on a connection of its own: a
-// consumer that is slow, or leaves, delays no other request then, and the daemon notices at once.
+// Stream carries out one request that has many replies, or is long, on a connection of its own. So
+// a consumer that is slow, or leaves, delays no other request, and the daemon detects that at once.
 // Each is called for every reply, on this goroutine. Its error ends the request. A connection that
 // ends before the last reply has broken.
 func (c *Connection) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {

@@ -47,7 +47,7 @@ type dialer struct {
 	user      User
 	keys      [][]byte
 	token     []byte                   // its public part. The secret is in keys
-	tls       *clustercert.Credentials // nil: TLS is not spoken
+	tls       *clustercert.Credentials // nil: no TLS
 	health    health                   // of the sessions' other needs
 	log       *slog.Logger
 }
@@ -120,8 +120,8 @@ func (d *dialer) readSecrets(o *Options, far bool) (err error) {
 	return err
 }
 
-// private reports whether a directory is this user's alone: any user may make one of
-// this name in the temporary folder, and pretend to be a daemon there.
+// private reports whether a directory is this user's alone. Any user could make one of this name in
+// the temporary folder, and pretend to be a daemon there.
 func private(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {

@@ -26,7 +26,8 @@ func TestWellKnownAddresses(t *testing.T) {
 }
 
 // A socket that the user may not use does not hide that the user's own daemon is not there, or
-// not yet: that is the error, and it may pass. A daemon that refuses is the end.
+// not yet. That is the error, and it may pass. After a refusal by a daemon there is no other
+// attempt.
 func TestNoDaemon(t *testing.T) {
 	own, nodes := "unix:///own", "unix:///node's"
 	absent := &net.OpError{Op: "dial", Err: syscall.ENOENT}
@@ -60,7 +61,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// A user's own daemon is asked before that of the node.
+// A user's own daemon is tried before that of the node.
 func TestOwnDaemonFirst(t *testing.T) {
 	base := t.TempDir()
 	t.Setenv("TMPDIR", base)

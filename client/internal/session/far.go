@@ -17,10 +17,10 @@ import (
 	"forebay/rdma/route"
 )
 
-// Remote is the way of a session over TCP to the daemon's memory: a connection of the one-sided
-// fabric, dialled when it is first needed. It ends with the session. When it breaks, so does the
-// session. Its transfers may arrive until the daemon has closed its end, which it does before it
-// leases the memory to others.
+// Remote is the way of a session over TCP to the daemon's memory. It is a connection of the
+// one-sided fabric, dialled when it is first needed. It ends with the session. When it breaks, so
+// does the session. Its transfers may arrive until the daemon has closed its end, which it does
+// before it leases the memory to others.
 //
 // A nil far, or one that cannot be dialled, means that bytes travel in messages.
 type Remote struct {
@@ -31,7 +31,7 @@ type Remote struct {
 	health  *health
 	log     *slog.Logger
 
-	turn   chan struct{} // holds one token: its holder may dial
+	turn   chan struct{} // holds one token; its holder may dial
 	conn   atomic.Pointer[rdma.Conn]
 	failed atomic.Bool // it cannot be dialled
 }
@@ -39,7 +39,7 @@ type Remote struct {
 // farTimeout is how long a silent daemon is waited for on the fabric.
 const farTimeout = 30 * time.Second
 
-// errNoFabric: the daemon's memory cannot be reached in this session.
+// errNoFabric is the error of a session in which the daemon's memory cannot be reached.
 var errNoFabric = bb.E(bb.Unavailable, "dial", "", "one-sided transfers cannot be used")
 
 // newRemote returns the way to the memory of a session's daemon, or nil if there is none.

@@ -11,14 +11,14 @@ import (
 )
 
 // pulseEvery is the time for which the result of a check of a connection is used. A daemon that dies and
-// restarts needs longer than this to lease memory again, so that a client that saw it
-// alive so recently never touches memory that belongs to another user by now.
+// restarts needs longer than this to lease memory again, so that a client with such a recent result
+// never touches memory that belongs to another user by now.
 const pulseEvery = 5 * time.Millisecond
 
 // pulse reports whether a connection's other end is still there, without reading from it.
 type pulse struct {
 	began time.Time
-	seen  atomic.Int64 // since began: when it was last found alive
+	seen  atomic.Int64 // since began; time of the last check that found it alive
 
 	mu   sync.Mutex
 	raw  syscall.RawConn

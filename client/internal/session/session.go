@@ -34,7 +34,7 @@ type Session struct {
 	limit   int     // of requests in flight
 	Remote  *Remote // nil: regions are mapped, or bytes travel in messages
 
-	turn chan struct{} // holds one token: its holder may use the fields below
+	turn chan struct{} // holds one token; its holder may use the fields below
 	src  *resumable
 	in   *wire.Reader
 
@@ -46,7 +46,7 @@ type Session struct {
 // Call is one request in flight. Reply, data and err may be read when done is closed.
 type Call struct {
 	ID    uint64
-	reply proto.Message // nil: not wanted
+	reply proto.Message // nil: not needed
 	Data  []byte
 	Err   error
 	done  chan struct{}
@@ -156,8 +156,8 @@ func (s *Session) enter(ctx context.Context, c *Call, limit int, f mux.Frame) (e
 	return err
 }
 
-// Post sends a request without waiting, beyond the limit if need be. Late, if
-// there is one, is called with the outcome by the call that reads it: see Heed.
+// Post sends a request without waiting, beyond the limit if need be. If there is a late function,
+// the call that reads the outcome calls it (see Heed).
 func (s *Session) Post(typ wire.Type, m proto.Message, late func(*Call)) *Call {
 	c := &Call{done: make(chan struct{}), late: late}
 	err := s.enter(context.Background(), c, s.limit+SpareRequests, mux.Frame{Type: typ, Message: m})
@@ -174,8 +174,8 @@ func (s *Session) Post(typ wire.Type, m proto.Message, late func(*Call)) *Call {
 // heedFor is how long heed waits.
 const heedFor = time.Second
 
-// Heed reads until the outcome of a posted request has come, but not for long: replies are read by
-// waiting calls, and after this request there may be none for hours.
+// Heed reads until the outcome of a posted request has come, but not for long, since replies are
+// read by waiting calls, and after this request there may be none for hours.
 func (s *Session) Heed(c *Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), heedFor)
 	defer cancel()
@@ -183,7 +183,7 @@ func (s *Session) Heed(c *Call) {
 }
 
 // Await waits for a call's reply. Several may await one call. When ctx ends, the call
-// is still in flight: see abandon.
+// is still in flight (see abandon).
 func (s *Session) Await(ctx context.Context, c *Call) error {
 	for {
 		select {

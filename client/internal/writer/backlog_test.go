@@ -17,8 +17,8 @@ func TestComesTooEarly(t *testing.T) {
 		log.add(&at, off, n)
 	}
 	add(a, 0, 1000)
-	add(b, 500, 1000) // after a: over its end
-	add(c, 1400, 100) // after b: over its end
+	add(b, 500, 1000) // after a, over its end
+	add(c, 1400, 100) // after b, over its end
 	for _, x := range []struct {
 		mem    *lease.Memory
 		off, n int64

@@ -31,14 +31,14 @@ type hold struct {
 	mem     *lease.Memory
 	extents int64 // that wait for a commit
 	pieces  int   // its claim and its reservation, as far as they are in it
-	tight   bool  // there is no room for another record: nothing may be committed from it
+	tight   bool  // there is no room for another record; nothing may be committed from it
 }
 
 // backlog is the uncommitted part of a file, and its places. It does the
 // bookkeeping: the debt to records, and the leases in use. It is guarded by
 // the file's turn.
 type backlog struct {
-	pending  []extent // in the order written: where they overlap, later ones win
+	pending  []extent // in the order written, so that later ones win if they overlap
 	holds    []hold
 	claim    lease.Claim   // being filled
 	reserved lease.Claim   // handed out by Reserve
@@ -53,7 +53,7 @@ type aside struct {
 	extents []extent
 	copies  [][]byte // of the bytes of the extents; nil: not made yet, or not needed any more
 	from    backlog  // the extents' old memory, until it is copied
-	landed  bool     // all of it is committed: nothing is left to be written again
+	landed  bool     // all of it is committed; nothing is left to be written again
 }
 
 // comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie over
@@ -202,7 +202,7 @@ func (b *backlog) putAside() (a *aside, release func()) {
 
 // copyOut copies everything that is aside in the memory of extent i, unless that is done, and
 // ends the use of that memory. It may be the only one that the daemon can lease next, and is
-// locked as long as it is used. An extent whose content has changed is returned: it is lost.
+// locked as long as it is used. An extent whose content has changed is returned, since it is lost.
 func (a *aside) copyOut(i int) (lost *extent) {
 	if a.copies[i] != nil {
 		return nil

@@ -12,9 +12,9 @@ import (
 // committed, and freed, before more come.
 func (w *Writer) isLaden() bool { return w.session.Remote != nil && w.staged >= MaxStaged }
 
-// push sends an extent's bytes to its segment, if that is far: when nothing can be added to it any
-// more, or all of it. A connection that breaks is no error here. The bytes are written again
-// elsewhere when the file is resumed.
+// push sends an extent's bytes to its segment, if that is far. It sends them when nothing can be
+// added to the extent any more, or all of it. A connection that breaks is no error here. The bytes
+// are written again elsewhere when the file is resumed.
 func (w *Writer) push(ctx context.Context, e *extent, all bool) error {
 	if !e.mem.Far() {
 		return nil

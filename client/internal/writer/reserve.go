@@ -29,7 +29,7 @@ func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	// A reservation may end at any place of the file: one extent more than fit evenly.
+	// A reservation may end at any place of the file, since one extent more than fit evenly.
 	credits := (n+segment.ExtentSize-1)/segment.ExtentSize + 1
 	if w.claim.Len() < n {
 		w.claim.Lengthen(ctx, n-w.claim.Len())
@@ -72,8 +72,8 @@ func (w *Writer) Publish(ctx context.Context, n, off int64) error {
 		}
 	}
 	if n > 0 && (w.hold(r.Mem).tight || !r.Mem.Of(w.session)) {
-		// The lease has no room for the record, or is void: the only copy. Its memory is released
-		// first, since the daemon may lease it next.
+		// The lease has no room for the record, or is void, so this is the only copy. Its memory is
+		// released first, since the daemon may lease it next.
 		own := bytes.Clone(r.Bytes()[:n])
 		w.drop(r)
 		_, err := w.Write(ctx, own, off)

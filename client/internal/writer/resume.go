@@ -57,11 +57,11 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 }
 
 // goesOn reports whether a commit that was not answered may be sent again to the generation that
-// was opened in a new session. It may if that is the generation that it was sent to, whose owner
-// carries it out once. It may too if no commit by others is known since the file was first opened.
-// Then the commit was not carried out. (If the answer to the first open was lost too, and there is
-// no file, the commit is sent again: a file that was committed, and removed by another client at
-// once, comes back.)
+// was opened in a new session. If that is the generation that it was sent to, it may, since the
+// owner carries the commit out once. If no commit by others is known since the file was first
+// opened, it may too, since the commit was not carried out then. (If the answer to the first open
+// was lost too, and there is no file, the commit is sent again. So a file that was committed, and
+// removed by another client at once, comes back.)
 func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	switch {
 	case known && before.GetFile() == now.GetFile() && sameGeneration:
@@ -72,7 +72,7 @@ func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	return known && before.GetFile() == now.GetFile() && before.GetGeneration() == now.GetGeneration()
 }
 
-// resolve finds out the outcome of a commit that was not answered, after the file got another
+// resolve determines the outcome of a commit that was not answered, after the file got another
 // content. It is that content, or unknown. Size is the file's size with the commit.
 func (w *Writer) resolve(ctx context.Context, size int64) error {
 	r, err := reader.Open(ctx, w.Source, w.path)
@@ -180,8 +180,8 @@ func (w *Writer) reopen(ctx context.Context, s *session.Session) error {
 	return w.anew(ctx, s)
 }
 
-// anew begins a new generation, on top of the one that was closed: pending bytes go to
-// the same offsets.
+// anew begins a new generation, on top of the one that was closed. Pending bytes go to the same
+// offsets.
 func (w *Writer) anew(ctx context.Context, s *session.Session) error {
 	w.file.continues = w.file.id
 	w.file.id, w.file.generation, w.committed = 0, 0, false
@@ -192,9 +192,9 @@ func (w *Writer) anew(ctx context.Context, s *session.Session) error {
 	return w.settle(ctx)
 }
 
-// hasLanded reports whether everything uncommitted has landed. The daemon has recorded the last
-// commit, or the file of now has all of it. It fails if that is unknown. While something is aside,
-// the last commit may have been of a part: then the content decides.
+// hasLanded reports whether everything uncommitted has landed. It has if the daemon has recorded
+// the last commit, or the present file has all of it. If that is unknown, it fails. While something
+// is aside, the last commit may have been of a part, so that the content decides.
 func (w *Writer) hasLanded(ctx context.Context) (bool, error) {
 	if len(w.asides) == 0 && w.commits.number != 0 && w.commits.sent == w.written && w.opening.reply.Committed >= w.commits.number {
 		return true, nil
@@ -234,7 +234,7 @@ func (w *Writer) isContent(ctx context.Context, r *reader.Reader) (bool, error) 
 const flushPoll = 50 * time.Millisecond
 
 // awaitFlush waits, in a buffer whose durability is flushed, until the file is on the
-// store: the answer that reports it was lost.
+// store, because the answer that reports it was lost.
 func (w *Writer) awaitFlush(ctx context.Context) error {
 	var info wire.Buffer
 	if err := w.Conn.Ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: w.Buffer}, &info); err != nil {

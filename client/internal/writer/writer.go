@@ -1,5 +1,5 @@
-// Package writer writes one file: it places the bytes, keeps uncommitted ones, and carries
-// them over to a new connection when one breaks. It must never depend on other open files.
+// Package writer writes one file. It places the bytes, keeps uncommitted ones, and carries them
+// over to a new connection when one breaks. It must never depend on other open files.
 package writer
 
 import (
@@ -25,15 +25,15 @@ import (
 
 // Bounds of the uncommitted bytes of one file, and of the excess of a claim over its request.
 const (
-	MaxPending = 8000    // extents: a commit of them fits into a message
+	MaxPending = 8000    // extents; a commit of them fits into a message
 	maxSlack   = 1 << 20 // bytes
-	// MaxStaged is how many bytes a file whose segments are far keeps in this process's
-	// memory: so many, and a lease more, until they are committed.
+	// MaxStaged is the number of bytes that a file with far segments keeps in this process's memory
+	// until they are committed, besides one lease more.
 	MaxStaged = 32 << 20
 )
 
-// Target is where a writer puts files: one buffer of one client, with the shared state of its
-// writers.
+// Target is the place of a writer's files. It is one buffer of one client, with the shared state of
+// its writers.
 type Target struct {
 	reader.Source
 	Pools *lease.Pools
@@ -42,7 +42,7 @@ type Target struct {
 // Options are the options of opening a file for writing.
 type Options struct {
 	Create    bool        // make the file if it is missing
-	Exclusive bool        // with Create: it must not be there
+	Exclusive bool        // with Create; it must not be there
 	Truncate  bool        // begin from nothing
 	Fence     bool        // end the writing of others
 	Mode      fs.FileMode // permission bits of a new file
@@ -64,7 +64,7 @@ type Writer struct {
 	path string
 	o    Options
 	sp   *lease.Pool
-	// tierKnown: sp is of the tier where the file belongs. Otherwise it is of memory.
+	// tierKnown reports that sp is of the tier where the file belongs. Otherwise it is of memory.
 	tierKnown bool
 	backlog
 	access access
@@ -107,7 +107,7 @@ type commitState struct {
 	number  uint64 // of the last one that was sent
 	sent    int64  // bytes written before it; -1: the next one is another
 	closing bool   // the next one is the closing one
-	landed  bool   // that has landed: nothing is left to be written
+	landed  bool   // that has landed; nothing is left to be written
 
 	msg   wire.Commit // used again
 	items []*wire.NewExtent
@@ -578,16 +578,16 @@ func (w *Writer) message(closing bool) (*wire.Commit, []byte) {
 		case data == nil:
 			data = e.bytes()
 		default:
-			data = append(data, e.bytes()...) // a slice without spare room: this copies it first
+			data = append(data, e.bytes()...) // a slice without spare room; this copies it first
 		}
 		m.Extents = append(m.Extents, item)
 	}
 	return m, data
 }
 
-// next returns the number of a commit of all that is pending: the number of the one before if
-// that was not acknowledged and is repeated, so that it is carried out once. Written is the number of
-// bytes written so far.
+// next returns the number of a commit of all that is pending. If the one before was not
+// acknowledged and is repeated, it is that one's number, so that it is carried out once. Written is
+// the number of bytes written so far.
 func (c *commitState) next(written int64) (writer, number uint64) {
 	if c.writer == 0 {
 		c.writer = rand.Uint64() | 1

@@ -20,7 +20,7 @@ type Admission struct {
 func NewAdmission(conns int) *Admission { return &Admission{limit: conns} }
 
 // End closes the connections that were admitted, and admits no more. When it returns, no fabric
-// touches any region's memory for any of them: not even those whose handshake was under way can
+// touches any region's memory for any of them. Not even those whose handshake was under way can
 // come later. It is idempotent.
 func (a *Admission) End() { _ = a.conns.Close() } // closing a connection cannot fail
 

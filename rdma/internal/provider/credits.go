@@ -9,7 +9,7 @@ import (
 // ErrDone is the error of Take when its channel was closed.
 var ErrDone = errors.New("done")
 
-// Credits bounds the operations in flight: a counter whose callers wait while it is zero. It may be
+// Credits bounds the operations in flight, a counter whose callers wait while it is zero. It may be
 // used concurrently.
 type Credits struct {
 	mu struct {

@@ -35,7 +35,7 @@ func (s *Set[C]) Add(c C) error {
 	return nil
 }
 
-// Remove forgets a child that was closed.
+// Remove takes out a child that was closed.
 func (s *Set[C]) Remove(c C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

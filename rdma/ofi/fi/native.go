@@ -37,8 +37,8 @@ import (
 // Address is the address of the first byte of b, as a number, or 0 for an empty b. A caller that hands
 // it to C keeps b alive and in place until C has released it.
 func Address(b []byte) uintptr {
-	// Rule 4 of package unsafe: a pointer becomes a number for a call whose other side makes a
-	// pointer of it again. The text above explains why it stays valid.
+	// Rule 4 of package unsafe applies: a pointer becomes a number for a call whose other side
+	// makes a pointer of it again. The text above explains why it stays valid.
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 }
 
@@ -205,7 +205,7 @@ type Traits struct {
 	Local    bool   // FI_MR_LOCAL: local memory must be registered
 	Delivers bool   // writes complete when they are visible at the target
 	Inject   int    // bytes of a write that libfabric copies when it is posted
-	Protocol uint32 // of the endpoints: both sides must have the same
+	Protocol uint32 // of the endpoints; both sides must have the same
 	Pieces   int    // one-sided operations that an endpoint takes at once
 	MaxPiece int    // bytes
 	Room     int    // completions that the queue holds
@@ -282,10 +282,10 @@ func describeDevice(d *C.struct_fb_device, o Offer) *Device {
 	return v
 }
 
-// maxInject bounds the bytes that are copied when they are posted, at any bound of a provider: 128
-// bytes in software (BenchmarkInject: as fast as staging, and nothing is held), some hundred on
-// hardware, but whole messages in a few. A copy of 4 KiB costs half a microsecond, about as much as
-// reading a completion does.
+// maxInject bounds the bytes that are copied when they are posted, at any bound of a provider. That
+// bound is 128 bytes in software (BenchmarkInject: as fast as staging, and nothing is held), some
+// hundred on hardware, but whole messages in a few. A copy of 4 KiB costs half a microsecond, about
+// as much as reading a completion does.
 const maxInject = 4 << 10
 
 // Close ends the use of the domain, in which nothing is open any more.

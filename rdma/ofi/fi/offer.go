@@ -13,7 +13,7 @@ import (
 type EndpointKind string
 
 const (
-	// Message endpoints are connected (FI_EP_MSG): verbs, tcp.
+	// Message endpoints are connected (FI_EP_MSG), as of verbs, tcp.
 	Message EndpointKind = "message"
 	// Datagram endpoints are reliable and unconnected (FI_EP_RDM): efa, opx, psm2, sockets.
 	Datagram EndpointKind = "datagram"
@@ -38,8 +38,8 @@ type Offer struct {
 	Speed uint64
 	// MaxOp is the largest single operation in bytes.
 	MaxOp uint64
-	// Delivery: writes can be asked to complete when they are visible at the target
-	// (FI_DELIVERY_COMPLETE). Where not, a read behind them makes sure.
+	// Delivery: writes can be posted to complete when they are visible at the target
+	// (FI_DELIVERY_COMPLETE). If they cannot, a read behind them makes sure.
 	Delivery bool
 	// Registration names the registration modes that it requires.
 	Registration []string
@@ -78,9 +78,9 @@ var (
 
 // broken are layers that are not taken even when they are named, and why.
 var broken = map[string]string{
-	// Seen with 1.17.0 over tcp and over net: fi_trywait(3) on the completion queue of an endpoint
-	// that was closed, and the progress of its connections, crash the process. While one is open,
-	// its wait object does not signal arrivals.
+	// With 1.17.0 over tcp and over net, fi_trywait(3) on the completion queue of an endpoint that
+	// was closed, and the progress of its connections, crash the process. While one is open, its
+	// wait object does not signal arrivals.
 	"ofi_rxm": "libfabric's ofi_rxm touches the memory of closed endpoints",
 	// Seen with 1.17.0: when both ends of a connection close it with operations in flight, the
 	// provider reports the end of it to a datagram endpoint that is gone. Forty repetitions of the
@@ -137,11 +137,11 @@ type Verdict struct {
 	Why string
 }
 
-// Choose decides which of the offers is used. It returns its index, -1 where none fits, and a
-// verdict for each offer, in their order. Among those that are selected and fit it prefers, in this
-// order: networks that reach other machines, links that are up, hardware, message endpoints
-// (measured to be faster than datagram endpoints built on them), the better provider, writes that
-// complete when they are visible, the faster link, and the earlier offer: libfabric's own order.
+// Choose decides which of the offers is used. It returns its index, -1 if none fits, and a verdict
+// for each offer, in their order. Among those that are selected and fit it prefers, in this order:
+// networks that reach other machines, links that are up, hardware, message endpoints (measured to
+// be faster than datagram endpoints built on them), the better provider, writes that complete when
+// they are visible, the faster link, and the earlier offer: libfabric's own order.
 func Choose(offers []Offer, want Want) (int, []Verdict) {
 	verdicts := make([]Verdict, len(offers))
 	best := -1

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Raw is one end of a connection over libfabric alone: one thread that polls, message endpoints, no
-// isolation, no recovery. It shows the best possible figures. Benchmarks compare with it. Not for
-// concurrent use.
+// Raw is one end of a connection over libfabric alone. It has one thread that polls, and message
+// endpoints, no isolation, no isolation, no recovery. It shows the best possible figures.
+// Benchmarks compare with it. Not for concurrent use.
 type Raw struct{ raw *C.struct_raw }
 
 // OpenRaw opens a provider of message endpoints at one of this machine's addresses, with so many

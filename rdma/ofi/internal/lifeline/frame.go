@@ -31,10 +31,10 @@ const (
 //	  followed by length bytes: the address of the endpoint, in the provider's own form
 //
 // kind is 1 for message and 2 for datagram endpoints, protocol the fabric's (FI_PROTO_*). They must
-// be the same on both sides. The listener's token is random: a message endpoint quotes it when it
-// connects. The sight is the page to read behind writes, where those do not complete by delivery. The
-// two ones were limits of messages. Older releases refuse zeros there, and send other values, which
-// are ignored.
+// be the same on both sides. The listener's token is random. A message endpoint quotes it when it
+// connects. The sight is the page to read behind writes that do not complete by delivery. The two
+// ones were limits of messages. Older releases refuse zeros there, and send other values, which are
+// ignored.
 type Hello struct {
 	Datagram bool
 	Protocol uint32

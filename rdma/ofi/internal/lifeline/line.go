@@ -75,7 +75,7 @@ func (l *Line) Tell(f Frame) {
 	}
 	l.mu.Unlock()
 	if full {
-		// Not from here: the caller may hold the connection's lock.
+		// Not from here, since the caller may hold the connection's lock.
 		go l.handler.Fail(fmt.Errorf("it reads nothing: %w", rdma.ErrProtocol))
 		return
 	}

@@ -21,18 +21,19 @@ import (
 //
 // # Why no registration is ever stale
 //
-// A registration pins pages, not addresses. Where memory is unmapped and other memory comes to lie
-// at the same address, a registration of the first one reaches pages without any user. Caches that
-// register all memory that they meet must track every munmap, and cannot here: libfabric's own one
-// relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So nothing is
-// registered because it was met. Memory is registered between Keep and Close alone, in which its
-// owner promises that it stays mapped, as for every Region. The owner calls Close before it unmaps,
-// Close returns when no operation uses the memory any more and its registration is gone, and from
-// its beginning the address leads to nothing. An owner that forgets Close, unmaps, and hands other
-// memory at the same address to Keep is refused. Memory that is not kept is copied to a stage.
+// A registration pins pages, not addresses. If memory is unmapped and other memory comes to lie at
+// the same address, a registration of the first one reaches pages without any user. Caches that
+// register all memory in use must track every munmap, and cannot here, since libfabric's own one
+// relies on hooks in libc, past which the Go runtime maps and unmaps (shim.c). So no memory is
+// registered merely because it was used. Memory is registered between Keep and Close alone, in
+// which its owner guarantees that it stays mapped, as for every Region. The owner calls Close
+// before it unmaps, Close returns when no operation uses the memory any more and its registration
+// is gone, and from its beginning the address leads to nothing. An owner that forgets Close,
+// unmaps, and hands other memory at the same address to Keep is refused. Memory that is not kept is
+// copied to a stage.
 //
-// Memory of the Go heap must not be kept: once it is free, the runtime releases its pages and
-// maps others in their place, under a registration that lives on.
+// Memory of the Go heap must not be kept. Once it is free, the runtime releases its pages and maps
+// others in their place, under a registration that lives on.
 type cache struct {
 	dev   *fi.Device
 	limit int // bytes
@@ -126,8 +127,8 @@ func (h *cache) register(r *Region) bool {
 	return true
 }
 
-// makeRoom takes the registrations away that were used longest ago, as many as need be, and
-// reserves n bytes if there is room for them now.
+// makeRoom takes the registrations away that were used longest ago, as many as need be. If there is
+// room for n bytes then, it reserves them.
 func (h *cache) makeRoom(n int) (old []*fi.Registration, room bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +158,7 @@ func (h *cache) drop(r *Region) *fi.Registration {
 	return reg
 }
 
-// forget removes a region without users, and leaves it its registration, which the caller closes.
+// forget removes a region without users, and keeps its registration, which the caller closes.
 func (h *cache) forget(r *Region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -79,8 +79,9 @@ func (r *Region) Grant() fi.Place {
 // Registration names the region in operations that use it.
 func (r *Region) Registration() *fi.Registration { return r.reg }
 
-// Find begins the use of a region that holds all of b: nil if there is none. If it is not ready, its memory
-// is kept and not registered now. The caller either makes it Ready, or abandons it with Release.
+// Find begins the use of a region that holds all of b. Nil: there is none. If it is not ready, its
+// memory is kept and not registered now. The caller either makes it Ready, or abandons it with
+// Release.
 func (m *Memory) Find(b []byte) (r *Region, ready bool) {
 	r = m.index.find(b)
 	return r, r == nil || r.kept == nil || m.cache.pin(r)
@@ -157,8 +158,8 @@ func (x *index) overlaps(b []byte) bool {
 	})
 }
 
-// maxRegion bounds how far before an address a region that holds it may begin: the largest region
-// of the architecture, several times over.
+// maxRegion bounds the distance between an address and the start of its region. It is several times
+// the largest region of the architecture.
 const maxRegion = 16 << 30
 
 // find returns a region that holds all of b, acquired, or nil.

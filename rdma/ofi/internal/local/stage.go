@@ -23,9 +23,9 @@ const (
 )
 
 // Stages are registered buffers for operations on memory that is not in a region, on fabrics that
-// touch registered memory alone. A copy costs less than a registration does at these sizes, and
-// memory of the Go heap cannot be registered for long, since it may move to other pages when it is
-// unused. The memory is mapped and registered when it is first needed, and kept.
+// touch registered memory alone. At these sizes a copy costs less than a registration does. Memory
+// of the Go heap cannot be registered for long, since its unused pages may be replaced. The memory
+// of stages is mapped and registered when it is first needed, and kept.
 //
 // A caller may reserve one for itself, with Buffer, and spare the copy. Bytes in a stage are
 // registered.
@@ -87,7 +87,7 @@ type Buffer struct {
 }
 
 // Buffer returns a stage for the caller's own use. It waits while callers hold MaxBuffers, until the
-// context ends or done is closed: rdma.ErrClosed. It holds anything.
+// context ends or done is closed (rdma.ErrClosed). The stage holds anything.
 func (s *Stages) Buffer(ctx context.Context, done <-chan struct{}) (*Buffer, error) {
 	if _, err := s.buffers.Take(ctx, done, 1); err != nil {
 		if errors.Is(err, provider.ErrDone) {

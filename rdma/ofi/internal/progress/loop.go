@@ -262,7 +262,8 @@ func (l *Loop) Detach(id uint32, take func() *fi.Endpoint) (err error) {
 			l.mu.Unlock()
 		}
 		err = e.Close()
-		// Its earlier completions stand in the queue, among others': no more than fit there.
+		// Its earlier completions are in the queue, among others'. No more of them are there than
+		// fit.
 		for left := l.dev.Room; left > 0; {
 			n := l.take()
 			if n == 0 {
