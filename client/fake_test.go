@@ -52,7 +52,7 @@ type fake struct {
 
 	// Hooks, all optional, called without the lock.
 	onRequest func(c *fakeConn, h wire.Header, m proto.Message) (handled bool)
-	leaseGate chan struct{} // a lease is granted for each receive; closed; at once
+	leaseGate chan struct{} // a lease is granted for each receive; closed: at once
 
 	buffers map[string]*wire.Buffer
 	entries map[string]*fakeEntry // by buffer/path

@@ -12,7 +12,7 @@ import (
 
 // Buffers and their settings.
 type (
-	// BufferSpec describes a buffer, one to create, or one that exists.
+	// BufferSpec describes a buffer to create, or one that exists.
 	BufferSpec = bb.Buffer
 	// BufferState is a buffer's place in its lifetime.
 	BufferState = bb.BufferState

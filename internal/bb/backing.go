@@ -50,7 +50,7 @@ type Backing struct {
 	Bucket string     // of a service
 	Prefix string     // of a service: without leading or trailing slash; may be empty
 	Query  url.Values // of a service
-	Layout string     // of a directory: of files of at least 1 MiB there, where that is Lustre; "": the daemon's choice
+	Layout string     // of a directory; of files of at least 1 MiB there, if that is Lustre; "": the daemon's choice
 
 	query string // Query as it was written, with its question mark
 }
@@ -109,7 +109,8 @@ func (b Backing) IsFlat() bool { k, _ := backingKindOf(b.Scheme); return k.flat 
 // Access returns the way in which it is decided whether a user may use the store.
 func (b Backing) Access() BackingAccess { k, _ := backingKindOf(b.Scheme); return k.access }
 
-// Param returns a parameter of the URL of a service: of several the last, as adaptors do, or "" if there is none.
+// Param returns a parameter of the URL of a service, or "" if there is none. Of several it returns
+// the last, as adaptors do.
 func (b Backing) Param(key string) string {
 	if all := b.Query[key]; len(all) > 0 {
 		return all[len(all)-1]
@@ -145,7 +146,7 @@ func (b Backing) Overlaps(o Backing) bool {
 }
 
 // Split returns the URL of the directory or prefix above the last name, and that name, which may be a
-// file's or a directory's. A directory that lies right below "/" is not split: name is "".
+// file's or a directory's. A directory that lies right below "/" is not split, and its name is "".
 func (b Backing) Split() (parent, name string) {
 	if b.IsDirectory() {
 		dir, name := path.Split(b.Path)

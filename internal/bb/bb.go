@@ -15,7 +15,7 @@ import (
 // Scheme is the URL scheme that addresses files in buffers: bb://BUFFER/path.
 const Scheme = "bb"
 
-// Bounds that hold everywhere: on the command line, on the wire, in the namespace.
+// Bounds that hold everywhere, on the command line, on the wire, in the namespace.
 const (
 	MaxName       = 255  // bytes in one name
 	MaxPath       = 4096 // bytes in a path
@@ -25,7 +25,7 @@ const (
 	MaxFileSize   = 1 << 50 // bytes: 1 PiB
 )
 
-// NodeID names a node: the host name, or the configured name.
+// NodeID names a node, the host name, or the configured name.
 type NodeID string
 
 // InstanceID identifies one life of a daemon on a node. It survives a restart
@@ -168,7 +168,7 @@ func (t EntryType) Mode() fs.FileMode {
 	return 0
 }
 
-// MaxTarget bounds the target of a symbolic link, in bytes: the kernel's limit.
+// MaxTarget bounds the target of a symbolic link, in bytes. It is the kernel's limit.
 const MaxTarget = 4095
 
 // NotFile returns the error of using an entry at a path as a file, nil if it is one.
@@ -208,13 +208,13 @@ type Entry struct {
 	Extras
 
 	Flushed Flushed // the state of this file on the backing store
-	Before  *Before // nil: none. Copies of the entry share it, so that it never changes: see SetBefore
+	Before  *Before // nil: none. Copies of the entry share it, so that it never changes (see SetBefore)
 	Closed  Closing // when its writers had closed it; recorded in buffers with flush rules
 	Lost    bool    // its bytes went with a node before they were flushed
 	Reason  string  // why it was lost: node and cause
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
-	Rest     string // its fields of newer releases, encoded: they are kept
+	Rest     string // its fields of newer releases, encoded, which are kept
 }
 
 // Extras are fields that few entries need.
@@ -224,14 +224,14 @@ type Extras struct {
 }
 
 // Before is the older contents that the backing store may hold under an entry's name. Few entries have any, and
-// entries are copied often: their size counts.
+// entries are copied often, so their size counts.
 type Before struct {
-	// Replaced is, until the first flush of this file, the store's object under its name, of
-	// the file that a rename put it in place of. That stays until the flush replaces it, or
-	// the name is removed: a name that is durable stays durable.
+	// Replaced is, until the first flush of this file, the store's object under its name. It is of
+	// the file that a rename replaced by this one. It stays until the flush replaces it, or the
+	// name is removed, so that a durable name stays durable.
 	Replaced Flushed
-	// Attempts are older contents of the file, or of one that a rename put it in place of, that a
-	// flush may have put under its name without its record: see Unrecorded.
+	// Attempts are older contents of the file, or of one that a rename replaced by it. A flush may
+	// have put them under its name without its record (see Unrecorded).
 	Attempts []Content
 }
 
@@ -264,7 +264,7 @@ func (e *Entry) SetBefore(replaced Flushed, attempts []Content) {
 // writers left without a close, since its end was made up by the daemon.
 type Closing struct {
 	Generation Generation // that was closed; 0: none was
-	Revision   uint64     // of the entry that the close stored; 0, when it is stored: of that entry itself
+	Revision   uint64     // of the entry that the close stored. 0 in a stored entry: that entry's own
 }
 
 // SetRevision sets the revision that the namespace has stored the entry with.
@@ -275,8 +275,8 @@ func (e *Entry) SetRevision(revision uint64) {
 	}
 }
 
-// ClosedAt returns the revision at which the last of the generation's writers closed it, or 0 if they did
-// not all close it, or that is not known.
+// ClosedAt returns the revision at which the last of the generation's writers closed it. If they
+// did not all close it, or that is not known, it returns 0.
 func (e *Entry) ClosedAt() uint64 {
 	if e.Open || e.Lost || e.Generation == 0 || e.Closed.Generation != e.Generation {
 		return 0
@@ -325,7 +325,7 @@ func (e *Entry) State() State {
 	}
 }
 
-// Stored returns the backing store's object under the entry's name: of this file, or of
+// Stored returns the backing store's object under the entry's name, which is of this file, or of
 // the one that it replaced.
 func (e *Entry) Stored() Flushed {
 	if e.Flushed.Generation != 0 {
@@ -394,7 +394,7 @@ type Flushed struct {
 	At         time.Time
 	By         NodeID
 	Layout     string // how the store has placed it, in the words of its file system; "": not known
-	Rest       string // its fields of newer releases, encoded: they are kept
+	Rest       string // its fields of newer releases, encoded, which are kept
 }
 
 // State is a file's state towards the backing store.
@@ -413,7 +413,7 @@ const (
 	StateClean
 	StateEvicted
 	StateLost
-	StateSuperseded // dirty, in a step that a flush rule never flushes: the daemon's state, not in the entry
+	StateSuperseded // dirty, in a step that a flush rule never flushes; it is the daemon's state, and not in the entry
 )
 
 // String returns the state's name.
@@ -445,8 +445,8 @@ const (
 	DurabilityFlushed  Durability = "flushed"  // Close returns when they are on the backing store
 )
 
-// Buffer is a named allocation: a namespace with an owner, a capacity, a backing
-// store, policies and a lifetime.
+// Buffer is a named allocation, which is a namespace with an owner, a capacity, a backing store,
+// policies and a lifetime.
 type Buffer struct {
 	Name       string
 	UID        uint32
@@ -472,7 +472,7 @@ type Buffer struct {
 	Created    time.Time
 	State      BufferState
 	Revision   uint64
-	Rest       string // its fields of newer releases, encoded: they are kept
+	Rest       string // its fields of newer releases, encoded, which are kept
 }
 
 // Existing is the treatment of files on the store that a buffer did not write.
@@ -508,7 +508,7 @@ func (e Existing) Keeps() bool { return e == ExistingKeep || e == ExistingRefuse
 // BufferState is a buffer's place in its lifetime.
 type BufferState string
 
-// The states of a buffer: an orphan is one whose job is gone and whose teardown was abandoned. It
+// The states of a buffer. An orphan is one whose job is gone and whose teardown was abandoned. It
 // goes on draining.
 const (
 	BufferActive     BufferState = "active"
@@ -516,8 +516,8 @@ const (
 	BufferDestroying BufferState = "destroying"
 )
 
-// DefaultKeep are the patterns of temporary names: files that Hadoop, Spark and many tools rename
-// when they are whole.
+// DefaultKeep are the patterns of temporary names, which are of files that Hadoop, Spark and many
+// tools rename when they are whole.
 func DefaultKeep() []string { return []string{"_temporary/", ".spark-staging*/", "*.tmp"} }
 
 // Event reports a change of a file or a buffer.

@@ -19,15 +19,15 @@ import (
 //
 // A drain flushes the newest complete step under any clauses. docs/concepts.md has the words.
 type FlushRule struct {
-	Pattern  string // of directories: see CheckPattern; it ends with a slash
+	Pattern  string // of directories (see CheckPattern); it ends with a slash
 	Every    int64  // multiples of it are flushed as other files are; 0: no step is
 	Copies   bool   // a complete step without its second copy is flushed
 	Complete string // pattern of the file that is written last into a step; "": one of StepMarkers
 }
 
-// StepMarkers are the files that complete a step where its rule names no other: the record that
-// PyTorch's distributed checkpoints write last, and the index of checkpoints in Python, which a transaction
-// makes visible with all other files.
+// StepMarkers are the files that complete a step if its rule names no other: the record that
+// PyTorch's distributed checkpoints write last, and the index of checkpoints in Python, which a
+// transaction makes visible with all other files.
 func StepMarkers() []string { return []string{".metadata", "checkpoint.json"} }
 
 // MaxFlushRules bounds the flush rules of a buffer. Each is compared with each directory of a path.
@@ -192,8 +192,8 @@ func parseStep(digits string) (int64, bool) {
 	return n, err == nil
 }
 
-// StepOf finds the step that a file lies in: the outermost directory that a rule is about, the first
-// rule that is. Files that transactions hide lie in none.
+// StepOf finds the step that a file lies in. It is the outermost directory that a rule is about,
+// with the first such rule. Files that transactions hide lie in none.
 func StepOf(rules []FlushRule, file string) (dir string, rule FlushRule, number int64, ok bool) {
 	if len(rules) == 0 || Hidden(file) {
 		return "", FlushRule{}, 0, false

@@ -34,7 +34,8 @@ type Job struct {
 	LastError   string              `json:"last_error,omitempty"`
 	Nodes       map[NodeID]JobShare `json:"nodes,omitempty"` // the nodes that do it
 
-	// Superseded are steps that a drain has not flushed, since newer ones are complete: the first of them.
+	// Superseded are steps that a drain has not flushed, since newer ones are complete. Only the
+	// first of them are here.
 	Superseded      []string `json:"-"`
 	SupersededTotal int64    `json:"-"`
 }

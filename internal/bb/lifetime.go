@@ -16,7 +16,7 @@ import "time"
 //
 // Its record stays for a week after it is gone.
 type Lifetime struct {
-	// Key is its name, unlike that of any other run of any job: a buffer's name.
+	// Key is its name, unlike that of any other run of any job. It has the form of a buffer's name.
 	Key     string `json:"key"`
 	Cluster string `json:"cluster"`
 	Job     string `json:"job"` // the batch system's name of the job
@@ -57,7 +57,7 @@ type Lifetime struct {
 	Bill Bill `json:"bill"` // once it is gone
 	// Superseded are the steps that flush rules kept from the store, by buffer, once it is gone. They are no loss.
 	Superseded []SupersededSteps `json:"-"`
-	Rest       string            `json:"-"` // its fields of newer releases, encoded: they are kept
+	Rest       string            `json:"-"` // its fields of newer releases, encoded, which are kept
 }
 
 // LifetimeState is a lifetime's place in it.
@@ -98,11 +98,11 @@ type LifetimeNode struct {
 	Instance string    `json:"instance,omitempty"` // of the daemon that it came to
 	Attached bool      `json:"attached"`
 	Since    time.Time `json:"since"`
-	Failed   bool      `json:"failed,omitempty"` // the job ended badly, as this node saw it
+	Failed   bool      `json:"failed,omitempty"` // the job ended badly, by this node's report
 	Figures  Figures   `json:"figures"`
 	// Late is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
 	Late time.Time `json:"late,omitzero"`
-	Rest string    `json:"-"` // its fields of newer releases, encoded: they are kept
+	Rest string    `json:"-"` // its fields of newer releases, encoded, which are kept
 }
 
 // Figures are a buffer's work for a job on one node, or on all.
@@ -145,9 +145,9 @@ const (
 	ratedSeconds = 0.1
 )
 
-// StoreRate is how many bytes a second the store received from the job, from all nodes
-// together: in flushes, or in stage-outs if it has none behind its buffer. 0: the amount
-// is too little for a rate.
+// StoreRate is the number of bytes a second that the store received from the job, from all nodes
+// together. They came in flushes, or in stage-outs if there is no store behind its buffer. 0: the
+// amount is too little for a rate.
 func (l *Lifetime) StoreRate() float64 {
 	f := l.Total()
 	bytes, seconds := f.Flushed, f.Flushing
@@ -163,10 +163,10 @@ func (l *Lifetime) StoreRate() float64 {
 	return float64(bytes) / seconds
 }
 
-// Saved is how many seconds longer the job would have taken at least had it written all
-// bytes that the buffer absorbed straight to its store, at the store's rate: less the time
-// for which its writers were blocked. Below zero, the buffer cost time. False: the rate
-// was not measured.
+// Saved is the least number of seconds that the job would have taken longer if it had written all
+// bytes that the buffer absorbed straight to its store, at the store's rate. The time for which its
+// writers were blocked is subtracted. Below zero, the buffer cost time. False: the rate was not
+// measured.
 func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	rate := l.StoreRate()
 	if rate == 0 {
@@ -176,8 +176,8 @@ func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	return float64(f.Absorbed)/rate - f.Blocked, true
 }
 
-// Late returns the time when the dirty bytes of a running job would be on the store, if that is
-// later than it should be, or zero if it is not.
+// Late returns the time when the dirty bytes of a running job would be on the store. If that is not
+// later than it should be, it returns zero.
 func (l *Lifetime) Late() (by time.Time) {
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Attached && n.Late.After(by) {

@@ -9,7 +9,7 @@ import (
 const maxNearest = 256 // a longer word is no slip
 
 // Nearest returns the names that a word may have been meant to be, the most alike first, at
-// most three: those that it begins, and those that differ by few letters.
+// most three. They are those that it begins, and those that differ by few letters.
 func Nearest(word string, names []string) []string {
 	type near struct {
 		name string

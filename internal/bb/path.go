@@ -126,7 +126,7 @@ func (a Address) Join(name string) Address {
 	return Address{Buffer: a.Buffer, Path: path.Join(a.Path, name)}
 }
 
-// Printable returns a name as `ls -b` prints it, but for spaces, which stay: characters that would
+// Printable returns a name as `ls -b` prints it, but for spaces, which stay. Characters that would
 // end a line or move a terminal's cursor become C escapes, and a backslash is doubled.
 func Printable(name string) string {
 	var b strings.Builder

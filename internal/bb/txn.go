@@ -48,7 +48,7 @@ func ParseTxnID(s string) (TxnID, error) {
 //
 // Committing: no attempt is adopted any more. Replacing: it is decided, and the entries that the
 // output replaces are being removed. This state is left out where there are none. Folding: the
-// output is being renamed to where readers see it already.
+// output is being renamed to the place at which readers already get it.
 type Txn struct {
 	ID          TxnID
 	State       TxnState

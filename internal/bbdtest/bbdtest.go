@@ -1,6 +1,6 @@
 // Package bbdtest runs real daemons for tests: the bbd binary, built once, as a process of its own
 // that can be killed and started again, on this machine or on a host of its own
-// (internal/netnstest). It must never import a package of the daemon: it tests the program.
+// (internal/netnstest). It must never import a package of the daemon, since it tests the program.
 package bbdtest
 
 import (
@@ -42,7 +42,7 @@ type Daemon struct {
 	Speaks wire.Versions   // the versions of the control protocol; zero: this release's. Not together with Clock
 	Commit string          // of this repository's history: that release's binary is run; "": this one's
 	Edits  []Edit          // this release's binary is run with these changes of its source
-	Behind []string        // a command that becomes the one that follows it (nsenter(1)): the daemon is started by it
+	Behind []string        // a command that becomes the one that follows it (nsenter(1)); it starts the daemon
 
 	tb      testing.TB
 	process *process // nil: none was started, or it was waited for
@@ -124,8 +124,8 @@ const testMemory = "512MiB"
 // startTime is how long a daemon may take until it serves.
 const startTime = 60 * time.Second
 
-// Build builds the daemon's binary if nobody has. A TryStart on another goroutine must not, since
-// it could not end the test.
+// Build builds the daemon's binary if it is not built yet. A TryStart on another goroutine must
+// not, since it could not end the test.
 func (d *Daemon) Build() {
 	d.tb.Helper()
 	d.binary()
@@ -264,8 +264,8 @@ func (d *Daemon) Kill() { d.end(syscall.SIGKILL) }
 // Stop ends the daemon with SIGTERM and waits until it is gone.
 func (d *Daemon) Stop() { d.end(syscall.SIGTERM) }
 
-// Pause stops the daemon's process in its tracks (SIGSTOP). Its connections stay, and nobody
-// answers. Resume lets it continue.
+// Pause stops the daemon's process (SIGSTOP). Its connections stay, without answers. Resume lets it
+// continue.
 func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.

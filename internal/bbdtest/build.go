@@ -288,7 +288,7 @@ func compileAt(source, root, name, pkg string, args ...string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	// Without the debugger's data: half of the linker's work.
+	// Without the debugger's data, which is half of the linker's work.
 	build := []string{"build", "-ldflags", "-s -w", "-o", path}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(build, buildArgs, args, []string{pkg})...)
 	cmd.Dir = source

@@ -28,7 +28,7 @@ func Sum(p []byte) uint64 { return crc64nvme.Checksum(p) }
 func Update(crc uint64, p []byte) uint64 { return crc64nvme.Update(crc, p) }
 
 // Copy copies src to dst, which must be at least as long, and returns Update(crc, src)
-// in one pass through memory. src must not change meanwhile: see CopyOut.
+// in one pass through memory. src must not change meanwhile (see CopyOut).
 func Copy(dst, src []byte, crc uint64) uint64 {
 	for len(src) > copyBlock {
 		crc = crc64nvme.Update(crc, src[:copyBlock])
@@ -97,7 +97,7 @@ func multiply(a, b uint64) uint64 {
 			product ^= b
 		}
 		a <<= 1
-		// b *= x: a shift towards higher powers, which in reflected order is to the right.
+		// b *= x is a shift towards higher powers, which in reflected order is to the right.
 		carry := -(b & 1)
 		b = b>>1 ^ carry&reflected
 	}

@@ -13,11 +13,11 @@ import (
 	"forebay/internal/bb"
 )
 
-// RefuseUnknown makes root and every command below it fail with an error that usage makes
-// when it is given a name that none of its commands has, or other arguments than it takes.
-// Without it cobra prints the help of a command that only groups others, and succeeds, so
-// that a script with a mistyped subcommand goes on as if it had worked. A group without a
-// name still prints its help. usage makes the error of a command line from its text.
+// RefuseUnknown makes root and every command below it fail, with an error that usage makes, on a
+// name that none of its commands has, or on other arguments than it takes. Without it cobra prints
+// the help of a command that only groups others, and succeeds, so that a script with a mistyped
+// subcommand goes on as if it had worked. A group without a name still prints its help. usage makes
+// the error of a command line from its text.
 func RefuseUnknown(root *cobra.Command, usage func(why string) error) {
 	if !root.HasParent() {
 		root.InitDefaultCompletionCmd() // cobra adds both when a line is executed, too late for this

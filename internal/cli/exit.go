@@ -6,7 +6,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// The exit codes of bbctl and bbmount. They are promised: see bbctl --help.
+// The exit codes of bbctl and bbmount. They are stable (see bbctl --help).
 const (
 	ExitDone        = 0
 	ExitError       = 1
@@ -46,7 +46,7 @@ func ExitCode(err error) int {
 	return ExitError
 }
 
-// Failed is the error of another program that this one has run: its exit code, and the line
+// Failed is the error of another program that this one has run. It has its exit code, and the line
 // that it printed.
 type Failed struct {
 	Code int

@@ -122,7 +122,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// connect has two sides exchange a byte each, and returns the role that far saw.
+// connect makes two sides exchange a byte each, and returns the role that far determined.
 func connect(t *testing.T, near, far *Credentials) (Role, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)

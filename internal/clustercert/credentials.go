@@ -85,8 +85,8 @@ func Load(files Files) (*Credentials, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the files again: connections that are made from now on use the new
-// ones. After an error, everything stays as it was.
+// Reload reads the files again. Connections that are made from now on use the new ones. After an
+// error, everything stays as it was.
 func (c *Credentials) Reload() error {
 	const op = "certificates"
 	f := &c.files

@@ -15,7 +15,7 @@ import (
 
 const (
 	// Min is the fewest characters that a key may have: those of 16 random bytes in
-	// hexadecimal. A shorter one could be guessed from a recorded handshake.
+	// hexadecimal. A shorter one could be found by trials from a recorded handshake.
 	Min = 32
 	// Max is how many keys a file may hold. Changing keys takes two.
 	Max = 4

@@ -13,7 +13,8 @@ import (
 	"forebay/client"
 )
 
-// slack is by how much an operation may exceed its deadline: the delay on a busy machine.
+// slack is the time by which an operation may exceed its deadline. It is the delay on a busy
+// machine.
 const slack = 2 * time.Second
 
 // World has the faults of the cluster, and the knowledge of it besides journals.
@@ -43,7 +44,7 @@ type Seen struct {
 	Holders []string
 }
 
-// Observation is all that is seen from one node, when nothing changes any more.
+// Observation is all that one node shows, when nothing changes any more.
 type Observation struct {
 	Node  string
 	Files map[string]Seen // by path
@@ -143,7 +144,7 @@ func (k *checker) wrong(format string, args ...any) {
 	k.Violations = append(k.Violations, "broken promise: "+fmt.Sprintf(format, args...))
 }
 
-// learn notes the certain and possible changes of an operation.
+// learn records the certain and possible changes of an operation.
 func (k *checker) learn(r *Record) {
 	if r.Op == Create {
 		k.attempts[r.Path] = append(k.attempts[r.Path], r)
@@ -257,7 +258,7 @@ func (k *checker) record(j Journal, r *Record) {
 			k.wrong("%s: %s", who, r.Why)
 		}
 	case client.ErrNotFound.String():
-		if r.Op == List { // its client has not made it yet: then nothing can be in it
+		if r.Op == List { // its client has not made it yet, so that nothing can be in it
 			k.found(r, who)
 			return
 		}

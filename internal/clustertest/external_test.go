@@ -115,9 +115,9 @@ memory: {size: 256MiB, region_size: 64MiB}
 flush: {dirty_age: 1s}
 `
 
-// TestExternalServers: a namespace on servers that are nobody's daemon. Without one of the three
-// everything continues. Without two, data operations on open files continue, namespace operations
-// wait until their deadline and then name the servers. With them everything resumes by itself.
+// TestExternalServers: a namespace on servers without daemons. Without one of the three everything
+// continues. Without two, data operations on open files continue, namespace operations wait until
+// their deadline and then name the servers. With them everything resumes by itself.
 func TestExternalServers(t *testing.T) {
 	s := newHosts(t)
 	hosts := s.net.Hosts
@@ -130,7 +130,7 @@ func TestExternalServers(t *testing.T) {
 		down.kill()
 		time.Sleep(fault(t, 3*time.Second))
 		c := dial(t, s.daemons[3])
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of elections: a loaded machine takes 15 s for one
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of elections; a loaded machine takes 15 s for one
 		if err := c.Buffer("work").WriteFile(ctx, "without "+down.host.Name, []byte("x"), 0o644); err != nil {
 			t.Errorf("without the server on %s: %v", down.host.Name, err)
 		}

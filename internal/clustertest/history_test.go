@@ -17,7 +17,7 @@ import (
 	"forebay/internal/netnstest"
 )
 
-// names is the state of the model: which names are taken.
+// names is the state of the model, which names are taken.
 type names [4]bool
 
 // action is one operation of the history. Its outcome is the kind of its error, 0: done.
@@ -26,9 +26,9 @@ type action struct {
 	from, to int
 }
 
-// step is the model: whether an outcome is right in a state, and the state after. A change of
-// unknown outcome has no end in the history, and has any possible outcome here. An operation that
-// was never done equals one that comes last.
+// step is the model. It returns whether an outcome is right in a state, and the state after. A
+// change of unknown outcome has no end in the history, and has any possible outcome here. An
+// operation that was never done equals one that comes last.
 func (s names) step(a action, kind client.Kind) (bool, names) {
 	unknown := kind == client.ErrUnavailable
 	switch taken := s[a.from]; a.what {

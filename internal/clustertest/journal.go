@@ -40,7 +40,7 @@ type Record struct {
 	To       string        `json:"to,omitempty"`
 	Version  Version       `json:"version,omitzero"` // written, moved or read
 	Names    []string      `json:"names,omitempty"`  // of a listing
-	Begin    int64         `json:"begin"`            // CLOCK_MONOTONIC, in nanoseconds: one clock for all processes of a machine
+	Begin    int64         `json:"begin"`            // CLOCK_MONOTONIC, in nanoseconds; one clock for all processes of a machine
 	End      int64         `json:"end,omitempty"`    // 0: it has not ended
 	Deadline time.Duration `json:"deadline"`         // how long it may take
 	Outcome  string        `json:"outcome,omitempty"`

@@ -134,7 +134,7 @@ func (c *Client) Stop() {
 	}
 }
 
-// ask asks the client to end, once. A second signal would kill it.
+// ask signals the client to end, once. A second signal would kill it.
 func (c *Client) ask() {
 	if !c.asked && !c.over {
 		c.asked = true

@@ -72,7 +72,7 @@ func newHosts(t *testing.T) *scenario {
 	return &scenario{t: t, net: netnstest.New(t, 4), store: t.TempDir(), slow: 20 * time.Second}
 }
 
-// start starts a daemon on each host, waits until each sees all, and makes the buffer.
+// start starts a daemon on each host, waits until each has all as members, and makes the buffer.
 func (s *scenario) start(config string, change func(i int, d *bbdtest.Daemon)) {
 	t, hosts := s.t, s.net.Hosts
 	t.Helper()
@@ -238,7 +238,7 @@ func TestNodeKilledForGood(t *testing.T) {
 	}
 }
 
-// under loads the daemons, has a fault for a while, and judges some time after its end.
+// under loads the daemons, makes a fault for a while, and judges some time after its end.
 func (s *scenario) under(begin func(), lasts time.Duration, end func(), after time.Duration) {
 	s.t.Helper()
 	s.load(4)

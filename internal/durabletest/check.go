@@ -15,9 +15,9 @@ type Rule string
 // The rules.
 const (
 	// Stays: once something of a name is durable, some durable version of that name exists until a
-	// request for its removal. Durable are confirmed versions: by a drain, a flushed close, or the
-	// state of the file. An object whose flush is not recorded may go with a rename or removal of
-	// its name, and not otherwise.
+	// request for its removal. Durable are versions that were confirmed by a drain, by a flushed
+	// close, or by the state of the file. An object whose flush is not recorded may go with a
+	// rename or removal of its name, and not otherwise.
 	Stays Rule = "stays durable"
 	// Stored: files that a drain or a flushed close confirmed are on the store, bit for bit, or
 	// newer ones are. Files that a stage-out confirmed are in its folder. Never a part of a
@@ -25,7 +25,7 @@ const (
 	Stored Rule = "stored"
 	// Named: absent files are named as lost, and may be lost.
 	Named Rule = "named"
-	// Kept: acknowledged bytes are read, or newer ones: never zeros, older bytes or a mix. An
+	// Kept: acknowledged bytes are read, or newer ones, and never zeros, older bytes or a mix. An
 	// atomic change is there as a whole or not at all.
 	Kept Rule = "kept"
 	// Gone: a removed name does not come back.
@@ -39,8 +39,8 @@ type Violation struct {
 	What string
 }
 
-// String begins with words that tools/testrun recognizes: a test that prints them has failed for
-// good.
+// String begins with words that tools/testrun recognizes, since a test that prints them has failed
+// for good.
 func (v Violation) String() string {
 	return fmt.Sprintf("broken promise: %s: %s: %s", v.Rule, v.Path, v.What)
 }
@@ -68,7 +68,7 @@ type checker struct {
 	copies  []*Event // stage-outs
 	faults  []*Event
 	open    []*Event          // whose outcome may come yet
-	cleans  map[string]*Event // the last time that a client saw a file as clean
+	cleans  map[string]*Event // the last time that a file was clean for a client
 	stored  map[string]sighting
 	came    map[string]set // versions that a rename may have brought to a name
 }
@@ -83,8 +83,8 @@ type effect struct {
 	to      string // of a rename: the name afterwards
 }
 
-// promised returns the level that was acknowledged: a commit that was cut off may be in memory
-// and nowhere else.
+// promised returns the level that was acknowledged. A commit that was cut off may be in memory
+// alone.
 func (e *Event) promised() Level {
 	if e.Outcome != Done {
 		return InMemory
@@ -92,7 +92,7 @@ func (e *Event) promised() Level {
 	return e.Keeps
 }
 
-// sighting is when a version was last seen on the store, or nothing was.
+// sighting is the time at which a version, or nothing, was last found on the store.
 type sighting struct {
 	at      int64
 	version Version
@@ -305,7 +305,7 @@ func (j *judge) mayBeLost(effects []effect) error {
 	return fmt.Errorf("no fault has taken what holds it")
 }
 
-// atOnce judges changes that come together: renames and transactions.
+// atOnce judges changes that come together, renames and transactions.
 func (j *judge) atOnce() {
 	judged := map[*Event]bool{}
 	for p := range j.Files {
@@ -439,7 +439,7 @@ func (j *judge) object(p string, f Found) {
 		j.wrong(Stays, p, "%v was on the store at %d, nothing has touched the name, and it is not there: %s", had.version, had.at, j.story(p, had.at))
 		return
 	}
-	// Something of the name was durable: is it asked to go?
+	// Something of the name was durable. The question is whether a request removes it.
 	if done == nil || versions(j.possible(p, done.at, max(done.at, done.End)))[Absent] {
 		return
 	}
@@ -479,9 +479,9 @@ func (j *judge) onlyAbsent(p string, begin, end int64) bool {
 	return len(may) == 1 && may[Absent]
 }
 
-// touched reports whether something since its version was made allows an object seen on the store
-// to go, although it was never confirmed as durable: a rename or removal of the name, which takes
-// away unrecorded objects, or a fault that takes more than a daemon's life.
+// touched reports whether something since its version was made allows an object found on the store
+// to go, although it was never confirmed as durable. That is a rename or removal of the name, which
+// takes away unrecorded objects, or a fault that takes more than a daemon's life.
 func (j *judge) touched(p string, had sighting) bool {
 	made := int64(math.MaxInt64)
 	for _, e := range j.effects[p] {
@@ -496,8 +496,8 @@ func (j *judge) touched(p string, had sighting) bool {
 }
 
 // released reports whether the removal of a name was requested since a time, or whether its file
-// has another name now. An earlier file that was replaced by another goes when its name does: the
-// file that takes the name along is another one.
+// has another name now. An earlier file that was replaced by another goes when its name does, since
+// the file that takes the name along is another one.
 func (j *judge) released(p string, since int64, visited map[string]bool) bool {
 	visited[p] = true
 	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
@@ -520,7 +520,7 @@ func (j *judge) replaced(p string, after, before int64) bool {
 
 // comesBy reports whether a version may have come to a name of the store since a look at it, by
 // renames that were requested before and that the store had yet to follow. One after the other takes
-// the version from where it was then to where it belongs. Once somebody has seen that the store has
+// the version from where it was then to where it belongs. Once an observer has found that the store
 // followed a rename, it brings nothing any more.
 func (j *judge) comesBy(p string, v Version, look int64) bool {
 	followed := int64(0)

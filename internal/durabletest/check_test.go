@@ -234,7 +234,7 @@ var judgements = []struct {
 	{"a copy of what was removed since", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), remove(5, 6, "a/x"), stageOut(7, 8, Done, "a")}, []Observation{out(10, files{"a/x": is(v(1))})}, nil},
 	{"a copy is gone", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), stageOut(5, 6, Unknown, "a")}, []Observation{out(10, nil)}, []Rule{Stored}},
 
-	// Some durable version of a name exists until its removal is asked for.
+	// Some durable version of a name exists until its removal is requested.
 	{
 		"an atomic replacement removes the durable copy",
 		[]Event{put(1, 2, "a", v(1)), drain(3, 4), put(5, 6, "a.tmp", v(2)), rename(7, 8, "a.tmp", "a", v(2))},

@@ -120,7 +120,7 @@ func Describe(p []byte) string {
 	return strings.Join(runs, ", ")
 }
 
-// origin is where the bytes of a cell come from: a write, or the text.
+// origin is the source of the bytes of a cell: a write, or the text.
 type origin struct {
 	write uint64
 	text  string

@@ -14,12 +14,12 @@ type Op string
 const (
 	Sync     Op = "sync"        // commit the bytes written so far; one change
 	Close    Op = "close"       // commit the rest; one change
-	Rename   Op = "rename"      // two changes: of the old name, then of the new one
+	Rename   Op = "rename"      // two changes; of the old name, then of the new one
 	Remove   Op = "remove"      // one change, to Absent
-	Txn      Op = "txn"         // a transaction's commit: its changes come at once
+	Txn      Op = "txn"         // a transaction's commit; its changes come at once
 	Drain    Op = "drain"       // everything below a path is to be on the store
 	StageOut Op = "stage-out"   // everything below a path is to be copied to a folder
-	Clean    Op = "clean state" // a client saw it: see Found.Clean
+	Clean    Op = "clean state" // a client found it (see Found.Clean)
 	Fault    Op = "fault"
 )
 
@@ -56,7 +56,7 @@ type Change struct {
 // Event is one operation, or a fault.
 type Event struct {
 	Op         Op
-	Begin, End int64 // of an Unknown one: by when it was carried out, if ever
+	Begin, End int64 // of an Unknown one: time by which it was carried out, if ever
 	Outcome    Outcome
 	Changes    []Change
 	Keeps      Level    // the change outlives this; zero is InMemory
@@ -69,7 +69,7 @@ type Event struct {
 
 	// Of a Fault.
 	Takes Level  // bytes of this level and those below it may be lost; zero: nothing may
-	Node  string // whose bytes; "": anybody's
+	Node  string // the owner of the bytes; "": any
 	// Forgets: the namespace may have lost acknowledged changes. Then a file may be below
 	// LostAndFound, or named lost, with any target of its name.
 	Forgets bool
@@ -99,11 +99,11 @@ func Find(p []byte) Found { return Found{Version: Of(p), Text: Describe(p)} }
 // Observation is one observer's view.
 type Observation struct {
 	Begin, End int64
-	Store      bool             // it is of the backing store; else of the buffer, as a client sees it
+	Store      bool             // it is of the backing store; else of the buffer, for a client
 	Copy       string           // it is of the folder of this name, to which stage-outs copy. Then Store is false
 	Files      map[string]Found // observed files. Of a store or a copy, a name that is missing is absent
 	Lost       []string         // of the buffer: files listed as lost
-	// Live: things changed meanwhile, so one moment's picture it is not.
+	// Live: things changed meanwhile, so it is not a snapshot of one moment.
 	Live bool
 }
 
@@ -112,7 +112,7 @@ type History struct {
 	mu    sync.Mutex
 	k     *checker // guarded by mu
 	began time.Time
-	last  int64 // guarded by mu: times are unlike each other
+	last  int64 // guarded by mu; no two times are alike
 }
 
 // NewHistory returns an empty history.

@@ -25,12 +25,12 @@ import (
 )
 
 // attacker is the user who attacks. No attack depends on time. Each is made whole, with any answers
-// of the daemon, and fails the test if it succeeds, or could not be made.
+// of the daemon. If it succeeds, or could not be made, it fails the test.
 type attacker struct {
 	*task
 	ctx  context.Context
 	c    *client.Client
-	far  *client.Client // has no memory mapped: the fate of the attacker's regions does not end it
+	far  *client.Client // has no memory mapped; the fate of the attacker's regions does not end it
 	in   *bufio.Reader
 	rnd  *rand.Rand
 	fifo string
@@ -97,7 +97,7 @@ func Kinds() []string { return slices.Sorted(maps.Keys(attacks)) }
 // Over reports whether a kind of attack can be made over TCP with TLS, or without it.
 func Over(name string, tls bool) bool { return tls || !attacks[name].tls }
 
-// Buffers of the attacker's without a store: nothing waits for memory in the one.
+// Buffers of the attacker's without a store. Nothing waits for memory in the one.
 const (
 	scratchBuffer = "attacker"
 	patientBuffer = "patient"

@@ -177,7 +177,7 @@ func (a *attacker) waiters() error {
 	return admin.DiscardBuffer(ctx, a.c, name)
 }
 
-// silent opens connections that say nothing, as many as it can.
+// silent opens as many silent connections as it can.
 func (a *attacker) silent() error { return a.connections(a.dialUnix) }
 
 // unproven is silent over TCP.

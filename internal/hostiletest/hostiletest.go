@@ -1,7 +1,7 @@
-// Package hostiletest runs two users of one daemon against each other: one attacks it in every way
-// that an attack is known for, while the other writes, drains and compares. Both are processes of
-// the test's own binary. It depends on the wire, the client and the layout of regions of releases
-// that trusted them, never on the daemon's inside.
+// Package hostiletest runs two users of one daemon against each other. One attacks it in every way
+// of known attacks, while the other writes, drains and compares. Both are processes of the test's
+// own binary. It depends on the wire, the client and the layout of regions of releases that trusted
+// them, never on the daemon's inside.
 package hostiletest
 
 import (
@@ -23,7 +23,7 @@ import (
 // env holds the task of a process that a test has started.
 const env = "FOREBAY_TEST_HOSTILE"
 
-// The users: neither is known to the system, and neither is in a group with the other.
+// Neither user is known to the system, and neither is in a group with the other.
 const (
 	attackerUID = 65533
 	victimUID   = 65532
@@ -81,8 +81,8 @@ type Result struct {
 	Rounds  int               // the victim's
 	Tokens  int               // the victim's sessions over TCP
 	Attacks map[string]int    // the attacker's, by kind
-	Void    map[string]int    // those that found nothing to attack: the daemon had no memory or session for the attacker
-	Why     map[string]string // the last of these said
+	Void    map[string]int    // those that found nothing to attack, since the daemon had no memory or session for the attacker
+	Why     map[string]string // the last event of these
 	Took    map[string]time.Duration
 	Order   []string // of the attacks
 	Failed  string   // the victim's failure; of an attack that it succeeded, or could not be made
@@ -236,7 +236,7 @@ func (r *run) awaitRounds(n int) {
 	}
 }
 
-// heard counts the victim's events meanwhile.
+// heard counts the events of the victim that have arrived.
 func (r *run) heard() {
 	for r.victim != nil && r.result == nil && len(r.victim.events) > 0 {
 		r.count(<-r.victim.events)
@@ -275,7 +275,8 @@ func (r *run) next(u *user) event {
 		if u != r.victim {
 			r.heard()
 		}
-		// Before the victim's own patience ends: the daemon's goroutines show its wait until then.
+		// This comes before the victim's own patience ends, since the daemon's goroutines show its
+		// wait only until then.
 		if r.victim != nil && r.result == nil && time.Since(r.since) > r.o.Patience*2/3 {
 			r.o.Alive()
 			r.o.Stuck()
@@ -337,8 +338,8 @@ func makeRoots(tb testing.TB, dir string) string {
 	})
 }
 
-// makeScratch makes a directory that all may write to, with one of the victim's that nobody else
-// may enter and one that everybody may read.
+// makeScratch makes a directory that all may write to, with one of the victim's that no other user
+// may enter and one that all users may read.
 func makeScratch(tb testing.TB, dir string) string {
 	tb.Helper()
 	return place(tb, dir, []entry{

@@ -18,7 +18,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Attacks with memory that the attacker can write: its own regions.
+// Attacks with memory that the attacker can write, its own regions.
 
 // mapping is a region that the attacker has mapped.
 type mapping struct {
@@ -71,8 +71,8 @@ func (a *attacker) searchHeld() error {
 	return nil
 }
 
-// leased takes leases until it has seen so many regions, or the daemon refuses, gives them back,
-// and returns the regions. It waits for the first one.
+// leased takes leases until it has memory in so many regions, or the daemon refuses. It then gives
+// them back, and returns the regions. It waits for the first one.
 func (a *attacker) leased(most int) (paths []string, err error) {
 	if err := a.populated(); err != nil {
 		return nil, err
@@ -202,7 +202,8 @@ func (a *attacker) cut() error {
 	return a.onRegion(func(path string) error { return os.Truncate(path, pick[int64](a, 0, unit, unit+64<<10)) })
 }
 
-// journal opens the journal of a region, which a restart trusts, and fails if it can.
+// journal opens the journal of a region, on which a restart relies. If that succeeds, the test
+// fails.
 func (a *attacker) journal() error {
 	paths, err := a.leased(1)
 	if err != nil {
@@ -257,7 +258,7 @@ func (a *attacker) ownRegions() (all []mapping, err error) {
 }
 
 // afterRestart restarts the daemon with the forgery, and waits until the victim has worked. Root
-// needs memory then that nobody had mapped.
+// needs memory then that no user had mapped.
 func (a *attacker) afterRestart() error {
 	return errors.Join(a.restart(), a.probe(), a.awaitVictim())
 }
@@ -316,7 +317,7 @@ func (a *attacker) nonsense(mem []byte, at int) {
 	}
 }
 
-// forgedRecords writes commit records of the victim's files, with other bytes: in place of the
+// forgedRecords writes commit records of the victim's files, with other bytes, in place of the
 // victim's, with the checksum of these, and as newer ones.
 func (a *attacker) forgedRecords() error {
 	files, err := a.openFilesOfVictim()
@@ -383,8 +384,8 @@ func (a *attacker) forgeRecord(mem []byte, at int, e *client.Entry) {
 	}.write(segment, unit, s.nonce)
 }
 
-// nobodysRegions marks the attacker's regions as nobody's, and keeps them mapped while they go to
-// their next users.
+// nobodysRegions marks the attacker's regions as without an owner, and keeps them mapped while they
+// go to their next users.
 func (a *attacker) nobodysRegions() error {
 	all, err := a.ownRegions()
 	if err != nil {

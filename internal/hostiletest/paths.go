@@ -18,7 +18,8 @@ import (
 	"forebay/client/admin"
 )
 
-// Attacks with paths and URLs: of files that the attacker may not reach, and of files that are none.
+// Attacks with paths and URLs, which are of files that the attacker may not reach, and of files
+// that are none.
 
 // briefly is the timeout of a drain that may never end.
 const briefly = 200 * time.Millisecond
@@ -261,7 +262,8 @@ func (a *attacker) replacedStore() (err error) {
 	return a.notDrained(ctx, b)
 }
 
-// othersDirectories has a buffer, and stages out, where others have directories: no link, no race.
+// othersDirectories has a buffer, and stages out, where others have directories. It needs no link
+// and no race.
 func (a *attacker) othersDirectories() (err error) {
 	b, end, err := a.backed(admin.BufferSpec{Backing: fileURL(a.Scratch), Existing: admin.ExistingOverwrite})
 	if err != nil {

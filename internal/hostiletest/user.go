@@ -26,7 +26,7 @@ type user struct {
 	failed bytes.Buffer
 }
 
-// maxEvents is how many events may wait: a line for each round of the victim's.
+// maxEvents is the number of events that may wait. There is a line for each round of the victim's.
 const maxEvents = 1 << 16
 
 // start starts a user's process, with a directory of the user's own.
@@ -55,7 +55,7 @@ func start(tb testing.TB, base string, uid uint32, t task) *user {
 	must(err)
 	program, err := os.ReadFile(self)
 	must(err)
-	file := filepath.Join(base, fmt.Sprint("program", uid)) // nobody else can enter the tests' own folder
+	file := filepath.Join(base, fmt.Sprint("program", uid)) // no other user can enter the tests' own folder
 	must(os.WriteFile(file, program, 0o755))
 	must(os.Chmod(file, 0o755))
 	text, err := json.Marshal(t)

@@ -27,7 +27,7 @@ type victim struct {
 	kept  map[string][]byte // dirty files that all may read, and that no store has
 }
 
-// Buffers of the victim's: one with a store, and one without that everybody may read.
+// Buffers of the victim's: one with a store, and one without that all users may read.
 const (
 	victimsBuffer = "victim"
 	openBuffer    = "open"

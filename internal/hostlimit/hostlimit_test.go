@@ -14,7 +14,7 @@ import (
 func TestPass(t *testing.T) {
 	src := make([]byte, 3*Step+5)
 	Fill(src)
-	dst := make([]byte, Step+100) // shorter: written over and over
+	dst := make([]byte, Step+100) // shorter; written over and over
 	want := checksum.Sum(src)
 	for _, w := range Ways {
 		whole := make([]byte, len(src))

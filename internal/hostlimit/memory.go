@@ -1,5 +1,5 @@
-// Package hostlimit measures this machine's limits without Forebay: copy memory with its checksum,
-// and write to a file system past the page cache. It must never depend on a daemon.
+// Package hostlimit measures this machine's limits without Forebay. It copies memory with its
+// checksum, and writes to a file system past the page cache. It must never depend on a daemon.
 package hostlimit
 
 import (
@@ -86,7 +86,7 @@ func HugeFile(below string, n int64) (Memory, error) {
 	return m, nil
 }
 
-// Memfd maps a file that exists in memory only: the pages of /dev/shm.
+// Memfd maps a file that exists in memory only, the pages of /dev/shm.
 func Memfd(n int64) (Memory, error) {
 	fd, err := unix.MemfdCreate("forebay-bench", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -135,7 +135,7 @@ var Ways = [...]Way{
 }
 
 // Pass copies src to dst with its checksum, a step at a time, and again from dst's
-// beginning where dst is shorter: the least that a checksummed write can do.
+// beginning if dst is shorter. That is the least work of a checksummed write.
 func (w Way) Pass(dst, src []byte) (time.Duration, uint64) {
 	began := time.Now()
 	var crc uint64
@@ -194,7 +194,8 @@ func PlainPass(dst, src []byte) time.Duration {
 	return time.Since(began)
 }
 
-// AvailableMemory returns how much can be used without swapping, or 0 if the kernel does not say.
+// AvailableMemory returns the amount of memory that can be used without swapping. If the kernel
+// does not report it, it returns 0.
 func AvailableMemory() int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

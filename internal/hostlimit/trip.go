@@ -14,7 +14,7 @@ import (
 const MessageBytes = 128
 
 // RoundTrips times n round trips of a small message on a unix socket between two threads, with
-// blocking system calls: the least that a request to another process on this machine takes.
+// blocking system calls. That is the least time of a request to another process on this machine.
 func RoundTrips(n int) ([]time.Duration, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,7 +11,7 @@ func goroutineID() uintptr
 // goroutines are lists of the held of all goroutines that have ever locked something, by a hash of
 // their number. A goroutine adds its own, and finds it without a lock or an atomic operation. Either
 // would order this goroutine's steps and others', and so hide their races from the detector. On
-// amd64, the first store is seen first.
+// amd64, the first store becomes visible first.
 var goroutines struct {
 	sync.Mutex // orders those that add
 	lists      [1 << 12]*node

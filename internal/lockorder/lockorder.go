@@ -1,6 +1,6 @@
 // Package lockorder checks, in builds with the tag lockorder, that goroutines lock mutexes in one
 // order. Without the tag its Mutex is a sync.Mutex and costs nothing more. It must never depend on
-// the state behind the mutexes: places in the order and their names come from the packages that use
+// the state behind the mutexes. Places in the order and their names come from the packages that use
 // it.
 package lockorder
 

@@ -1,6 +1,6 @@
 // Package lustretest is a Lustre for tests: a file system in the memory of the test, mounted by FUSE, whose servers answer as
-// those of Lustre do where that differs from a local disk. Programs of the test that query the type of the file system see
-// FUSE: Lustre's type is injected into them.
+// those of Lustre do where that differs from a local disk. Programs of the test that query the type
+// of the file system would get FUSE, so that Lustre's type is injected into them.
 //
 // The simulated parts, with their places in Lustre's source (2.15):
 //
@@ -38,7 +38,7 @@ type Target struct {
 	Room int64  // bytes; 0: without end
 }
 
-// Options say which file system it is. The zero value has no targets.
+// Options describe the file system. The zero value has no targets.
 type Options struct {
 	Name    string // of the file system; "": scratch
 	Targets []Target
@@ -58,7 +58,7 @@ const MDT = -1
 // Nobody is the user that SquashRoot makes of root.
 const Nobody = 65534
 
-// SquashRoot sees root as nobody (the parameter root_squash of a metadata server).
+// SquashRoot maps root to nobody (the parameter root_squash of a metadata server).
 func SquashRoot(uid, gid uint32) (seenUID, seenGID uint32) {
 	if uid == 0 {
 		return Nobody, Nobody
@@ -177,7 +177,7 @@ func (f *FS) AwaitCalls(n int) {
 	}
 }
 
-// Evict makes a target that is back evict this client: calls that wait for it fail.
+// Evict makes a target that is back evict this client, so that calls that wait for it fail.
 func (f *FS) Evict(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -282,8 +282,8 @@ type file struct {
 	blocks    map[int64]bool
 }
 
-// make makes the objects of a component: on the targets of its pool, of those that have room, as many as were asked
-// for or as there are. A pool that does not exist is no pool (lod_find_pool).
+// make makes the objects of a component. They lie on the targets of its pool that have room, as
+// many as were requested or as there are. A pool that does not exist is no pool (lod_find_pool).
 func (f *FS) make(c *component) {
 	if c.onMDT {
 		c.objects = []int{}

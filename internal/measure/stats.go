@@ -28,7 +28,7 @@ func (u Unit) LargerIsBetter() bool { return u == BytesPerSecond || u == PerSeco
 type Figure struct {
 	What    string  `json:"what"`
 	Unit    Unit    `json:"unit"`
-	Value   float64 `json:"value"`         // the median, unless What names another: ratios are computed from it
+	Value   float64 `json:"value"`         // the median, unless What names another; ratios are computed from it
 	Best    float64 `json:"best"`          // of the samples
 	P99     float64 `json:"p99,omitempty"` // where there are enough samples for it
 	Samples int     `json:"samples"`

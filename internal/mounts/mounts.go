@@ -1,5 +1,5 @@
 // Package mounts finds the mounts of buffers on this machine, and removes them. It reads the
-// kernel's list alone: it never touches a mount, whose daemon may not answer.
+// kernel's list alone. It never touches a mount, whose daemon may not answer.
 package mounts
 
 import (
@@ -103,7 +103,7 @@ func Dead(dir string, limit time.Duration) bool {
 	}
 }
 
-// deadLimit bounds the time in which Unmount finds out whether a busy mount is dead.
+// deadLimit bounds the time in which Unmount determines whether a busy mount is dead.
 const deadLimit = 2 * time.Second
 
 // Unmount removes a mount. It fails with Busy while programs have files open there, unless the

@@ -198,7 +198,7 @@ func newTap(namespace, name string) (*os.File, error) {
 		}
 		request, err := unix.NewIfreq(name)
 		if err == nil {
-			// No packet information: a read returns the frame.
+			// There is no packet information, so a read returns the frame.
 			request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
 			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 		}

@@ -1,7 +1,7 @@
-// Package netnstest gives tests real separate hosts: network namespaces, each with one interface on
-// a common switch, whose links can be cut, slowed and made lossy. It handles networks and processes
-// alone, not the programs on the hosts. The hosts share one machine in everything else: files, unix
-// sockets, shared memory, process ids and clocks.
+// Package netnstest gives tests real separate hosts. They are network namespaces, each with one
+// interface on a common switch, whose links can be cut, slowed and made lossy. It handles networks
+// and processes alone, not the programs on the hosts. The hosts share one machine in everything
+// else: files, unix sockets, shared memory, process ids and clocks.
 //
 // Nothing is made or changed in the namespace of the test process. Needs root, and
 // the commands ip, tc (iproute2) and nsenter (util-linux).
@@ -172,7 +172,7 @@ func (h *Host) mac() string { return fmt.Sprintf("02:fb:00:00:00:%02x", h.index+
 const nowhere = "02:fb:00:00:ff:ff"
 
 // route sets the addresses of the host's neighbours in its kernel. Frames to a neighbour that is
-// cut off go to an address nobody has. So they vanish silently, as behind a dead switch, and a
+// cut off go to an address without a host. So they vanish silently, as behind a dead switch, and a
 // connection hangs. A blackhole route would be reported to the sender, and so would a neighbour
 // that does not answer.
 func (h *Host) route() error {
@@ -248,8 +248,8 @@ func (c *Cluster) cut(whether func(from, to int, was bool) bool) {
 // Command is exec.Command of a process on the host. The process has the host's network
 // and everything else of the test process, whose end it does not survive.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
-	// nsenter execs: the process has the id of the caller's view. ip netns exec would make a mount
-	// namespace, too, in which other daemons' mounts are not seen.
+	// nsenter execs, so that the process has the id of the caller's view. ip netns exec would make
+	// a mount namespace, too, in which other daemons' mounts are not visible.
 	cmd := exec.Command("nsenter", append([]string{"--net=" + filepath.Join(folder, h.namespace()), "--", name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
@@ -271,7 +271,7 @@ func inside(namespace string, f func() error) error {
 }
 
 // onThread takes the goroutine's thread into a namespace and back. It does not let the
-// thread end: processes that it once started with Pdeathsig would be killed.
+// thread end, since processes that it once started with Pdeathsig would be killed.
 func onThread(there *os.File, f func() error) error {
 	runtime.LockOSThread()
 	here, err := os.Open("/proc/thread-self/ns/net")
@@ -284,7 +284,7 @@ func onThread(there *os.File, f func() error) error {
 	}
 	err = f()
 	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
-		return errors.Join(err, back) // the thread ends with the goroutine: it is still locked
+		return errors.Join(err, back) // the thread ends with the goroutine, since it is still locked
 	}
 	runtime.UnlockOSThread()
 	return err

@@ -62,7 +62,7 @@ func connect(t *testing.T, h *Host, address string) net.Conn {
 	return conn
 }
 
-// said sends a word and waits for its echo.
+// said sends a message and waits for its echo.
 func said(conn net.Conn, word string, within time.Duration) error {
 	conn.SetDeadline(time.Now().Add(within))
 	if _, err := io.WriteString(conn, word); err != nil {
@@ -175,7 +175,7 @@ func TestIsolateAndRejoin(t *testing.T) {
 	}
 }
 
-// Cut is one way: datagrams show each way by itself.
+// Cut is one way, and datagrams show each way by itself.
 func TestCutIsOneWay(t *testing.T) {
 	c := New(t, 2)
 	a, b := datagrams(t, c.Hosts[0]), datagrams(t, c.Hosts[1])

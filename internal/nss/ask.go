@@ -20,7 +20,7 @@ const Path = "/usr/sbin:/usr/bin:/sbin:/bin"
 // endWithin is how long a program may hold its output open after it was killed.
 const endWithin = time.Second
 
-// ask returns the output of a program. found is false where there is no such program, or it has no
+// ask returns the output of a program. found is false if there is no such program, or it has no
 // answer. An answer that does not come in time is an error.
 func ask(ctx context.Context, program string, args ...string) (out string, found bool, err error) {
 	for dir := range strings.SplitSeq(Path, ":") {

@@ -95,18 +95,18 @@ func (n *Names) renew(q query, before answer) answer {
 type answer struct {
 	id    uint32
 	err   error     // of User and Group
-	said  error     // of the last time that the system was asked
+	said  error     // of the last time that the system was queried
 	asked time.Time // when that was
 	found time.Time // when id was right last; zero: never
 }
 
 const (
 	foundFor   = time.Minute      // an answer counts
-	unknownFor = 10 * time.Second // and that there is none: a database that is away answers the same
+	unknownFor = 10 * time.Second // and that there is none; a database that is away answers the same
 	silentFor  = time.Hour        // the last answer counts while there is no other
 )
 
-// fresh reports whether the system need not be asked again.
+// fresh reports whether the system need not be queried again.
 func (a answer) fresh(now time.Time) bool {
 	keep := foundFor
 	if a.said != nil {

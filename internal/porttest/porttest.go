@@ -11,7 +11,7 @@ import (
 )
 
 // The ports that are handed out lie below those that Linux gives to connections (ip(7),
-// ip_local_port_range: from 32768): a server that is started again finds its port free, since no
+// ip_local_port_range: from 32768). So a server that is started again finds its port free, since no
 // connection of another test can have got it meanwhile.
 const (
 	first = 15_000

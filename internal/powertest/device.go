@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is a Drive that is a block device of this machine, for a real file system of the kernel: a loop device on a file that
-// the test serves by FUSE. Each write of the file system reaches the drive's cache at once, and its flushes of
-// the cache arrive as fsync(2) of that file. It loses no power: Survivors has the content as of a loss.
+// Device is a Drive that is a block device of this machine, for a real file system of the kernel.
+// It is a loop device on a file that the test serves by FUSE. Each write of the file system reaches
+// the drive's cache at once, and its flushes of the cache arrive as fsync(2) of that file. It loses
+// no power: Survivors has the content as of a loss.
 type Device struct {
 	*Drive        // Path is the device
 	dir    string // where the file is mounted

@@ -60,7 +60,7 @@ type inode struct {
 	target   string // of a symbolic link
 	placed   Placed // nil: there are no servers
 
-	now, kept []byte   // of a file: its content, and the part on the disk
+	now, kept []byte   // of a file; its content, and the part on the disk
 	writes    []change // that are not
 
 	names, keptNames map[string]uint64 // of a directory, likewise
@@ -80,7 +80,7 @@ type naming struct {
 	name, from string
 	id         uint64
 	synced     bool
-	after      *naming // of the old name of a rename: it goes only when the new one is there
+	after      *naming // of the old name of a rename; it goes only when the new one is there
 }
 
 func newDisk() *disk {
@@ -198,7 +198,7 @@ func (d *disk) link(id, dir uint64, name string) (*inode, syscall.Errno) {
 	return n, 0
 }
 
-// remove removes a name: of a directory if isDir, else of something else.
+// remove removes a name, of a directory if isDir, else of something else.
 func (d *disk) remove(dir uint64, name string, isDir bool) syscall.Errno {
 	n, errno := d.lookup(dir, name)
 	switch {

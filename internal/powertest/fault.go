@@ -15,7 +15,7 @@ type Fault struct {
 	Call  string        // as Calls names it
 	Errno syscall.Errno // its error
 	Done  bool          // it is carried out all the same
-	Short bool          // of a write: half of its bytes are written, and its result is that number
+	Short bool          // of a write; half of its bytes are written, and its result is that number
 	Hold  chan struct{} // if not nil, the call waits until this is closed, and is carried out then
 }
 
@@ -47,8 +47,8 @@ func (f *FS) Redirect(to func(name string) string) {
 	f.disk.redirect = to
 }
 
-// Calls ends the injection of Inject, and returns the calls that came: their kind and the number of
-// earlier ones of that kind.
+// Calls ends the injection of Inject, and returns the calls that came, with their kind and the
+// number of earlier ones of that kind.
 func (f *FS) Calls() []string {
 	s := &f.faults
 	s.mu.Lock()

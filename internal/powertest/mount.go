@@ -62,7 +62,7 @@ func mountable(tb testing.TB, dir string) *FS {
 	return &FS{Dir: dir, tb: tb, disk: newDisk()}
 }
 
-// CutAfter cuts the power after so many more steps: changes and syncs. Everything then
+// CutAfter cuts the power after so many more steps, which are changes and syncs. Everything then
 // fails with EIO.
 func (f *FS) CutAfter(steps int) {
 	f.disk.mu.Lock()
@@ -105,7 +105,7 @@ func (f *FS) Restart(seed uint64) {
 }
 
 // Remount mounts the file system again, over the first mount, as an administrator may when it does not
-// answer: calls of the first one that are held continue by themselves, and no call of the second
+// answer. Calls of the first one that are held continue by themselves, and no call of the second
 // waits for them.
 func (f *FS) Remount() {
 	f.tb.Helper()

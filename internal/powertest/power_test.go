@@ -54,8 +54,8 @@ func syncDir(name string) {
 	do(d.Close())
 }
 
-// survivals are the possible states after a cut: for each seed one of the trees, each of them for
-// some seed. A tree is "name=content" in order. A content is a letter and how many of it, "-" is
+// survivals are the possible states after a cut. Each seed has one of the trees, each of them for
+// some seed. A tree is "name=content" in order. A content is a letter and its count, and "-" is
 // zeros.
 var survivals = []struct {
 	name  string
@@ -310,7 +310,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// A cut after so many steps: those are done, and everything after them fails.
+// A cut after so many steps. Those are done, and everything after them fails.
 func TestCutAfter(t *testing.T) {
 	dir := t.TempDir()
 	f := Mount(t, dir)

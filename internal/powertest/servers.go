@@ -64,8 +64,8 @@ func (d *disk) addFor(in *fuse.InHeader, name string, mode uint32, target string
 	return n, 0
 }
 
-// changes refuses a change of attributes by a caller who is neither the file's owner nor root for the servers. Nobody
-// but root gives a file away.
+// changes refuses a change of attributes by a caller who is neither the file's owner nor root for
+// the servers. Only root gives a file away.
 func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 	if d.servers == nil {
 		return 0
@@ -97,7 +97,7 @@ func sameProject(from, to, n Placed) bool {
 	return (!comesInto || came == own) && (!leftInherits || left == came)
 }
 
-// seen returns the user that the servers see for the caller, and who owns a new file of the
+// seen returns the user that the caller is for the servers, and the owner of a new file of the
 // caller's.
 func (d *disk) seen(uid, gid uint32) (seenUID, seenGID uint32) {
 	if d.servers == nil {
@@ -108,8 +108,8 @@ func (d *disk) seen(uid, gid uint32) (seenUID, seenGID uint32) {
 
 const mayWrite = 2
 
-// refused does a check that the kernel of this node does not: whether a caller that the servers see as another
-// user may write a file, or change a directory.
+// refused makes a check that the kernel of this node does not make. It is whether a caller that is
+// another user for the servers may write a file, or change a directory.
 func (d *disk) refused(id uint64, caller *fuse.Caller) syscall.Errno {
 	uid, gid := d.seen(caller.Uid, caller.Gid)
 	if uid == caller.Uid && gid == caller.Gid || uid == 0 {

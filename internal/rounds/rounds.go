@@ -8,12 +8,11 @@ import (
 )
 
 // Group runs functions for its callers, one run at a time. A run that serves a caller began after
-// the call, unlike one of singleflight. So it has seen all that happened before. Calls that come
-// while a run is under way share the next one. The zero value is ready. Do is safe for concurrent
-// use.
+// the call, unlike one of singleflight. So it covers all earlier events. Calls that come while a
+// run is under way share the next one. The zero value is ready. Do is safe for concurrent use.
 type Group[T any] struct {
 	mu   sync.Mutex
-	next *round[T]     // has not begun: a call that comes now shares it
+	next *round[T]     // has not begun; a call that comes now shares it
 	slot chan struct{} // held by the round that runs
 }
 
@@ -22,13 +21,13 @@ type round[T any] struct {
 	done    chan struct{}
 	value   T
 	err     error
-	skipped bool // its leader's context ended: the others begin another
+	skipped bool // its leader's context ended; the others begin another
 }
 
-// Do returns the result of a run that began after Do was called: of this call's function, with this
-// call's context, or of another call's. A run that failed after the context of its leading call had
-// ended counts for no other. One of them leads another. If the call's own context ends before that,
-// its cause is returned.
+// Do returns the result of a run that began after Do was called. It is of this call's function,
+// with this call's context, or of another call's. A run that failed after the context of its
+// leading call had ended counts for no other. One of them leads another. If the call's own context
+// ends before that, its cause is returned.
 func (g *Group[T]) Do(ctx context.Context, run func(context.Context) (T, error)) (T, error) {
 	for {
 		r, leads := g.join()

@@ -41,7 +41,7 @@ func TestDoShares(t *testing.T) {
 	})
 }
 
-// A call that gives up takes nothing from the others: neither one that waits, nor one that
+// A call whose context ends takes nothing from the others: neither one that waits, nor one that
 // leads the next run, nor one whose run is under way.
 func TestDoGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -67,9 +67,9 @@ func TestDoGivesUp(t *testing.T) {
 			synctest.Wait()
 		}
 		call(time.Hour, "done")  // runs
-		call(time.Second, "")    // leads the next run, and gives up before it begins
-		call(2*time.Second, "")  // waits, and gives up
-		call(90*time.Second, "") // leads the one after it, and gives up half way
+		call(time.Second, "")    // leads the next run, and ends before it begins
+		call(2*time.Second, "")  // waits, and ends early
+		call(90*time.Second, "") // leads the one after it, and ends half way
 		call(time.Hour, "done")  // shares both of these, and leads a third
 		call(time.Hour, "done")  // shares the third
 		wg.Wait()

@@ -60,7 +60,7 @@ func Start(t testing.TB, flags ...string) *Server {
 		Dir: t.TempDir(), ended: make(chan struct{}),
 	}
 	binary := build(t)
-	// The port may be taken between our choice and the server's start: choose again.
+	// The port may be taken between its choice and the server's start. Then the test chooses again.
 	var err error
 	for range 3 {
 		if err = s.start(binary); err == nil {

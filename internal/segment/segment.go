@@ -1,11 +1,11 @@
-// Package segment divides a leased segment among the files whose bytes are written into it: the
-// same arithmetic for clients, for a daemon that fills segments of its own and for one that fills
-// another's. It must never depend on the owner of a segment, nor on the way of bytes there.
+// Package segment divides a leased segment among the files whose bytes are written into it. It is
+// the same arithmetic for clients, for a daemon that fills segments of its own and for one that
+// fills another's. It must never depend on the owner of a segment, nor on the way of bytes there.
 package segment
 
 import "forebay/internal/wire"
 
-// Align is the alignment of ranges in a segment, in bytes: a cache line.
+// Align is the alignment of ranges in a segment, in bytes, of a cache line.
 const Align = 64
 
 // AlignUp returns the first aligned offset at or behind n.
@@ -17,7 +17,7 @@ func AlignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
 // gets whole ones.
 const ExtentSize = 1 << 20
 
-// The room that is owed for the record of a commit: for the first extent of a file in a segment,
+// The room that is owed for the record of a commit, for the first extent of a file in a segment,
 // and for each further one.
 var (
 	RecordItem = wire.RecordCost(2) - wire.RecordCost(1)
@@ -121,8 +121,8 @@ func (c *Cursor) dropHole(i int, off int64) {
 	c.holes = c.holes[:last]
 }
 
-// Extend hands out up to want bytes that follow end, the end of a range that was handed out. It is
-// 0 when another range follows there.
+// Extend hands out up to want bytes that follow end, the end of a range that was handed out. If
+// another range follows there, it is 0.
 func (c *Cursor) Extend(end, want int64) int64 {
 	if end != c.pos {
 		return 0

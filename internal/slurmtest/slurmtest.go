@@ -85,7 +85,7 @@ type Cluster struct {
 	init int // the first process in the cluster's namespaces
 }
 
-// Node is one node: a slurmd, and a bbd that it finds in /run/forebay.
+// Node is one node, a slurmd, and a bbd that it finds in /run/forebay.
 type Node struct {
 	Name   string
 	Daemon *bbdtest.Daemon
@@ -95,7 +95,7 @@ type Node struct {
 // startTime is how long a cluster may take to come up.
 const startTime = 60 * time.Second
 
-// Start brings a cluster of three nodes up, and takes it down when the test ends.
+// Start starts a cluster of three nodes, and stops it at the test's end.
 func Start(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	Require(tb)
@@ -410,7 +410,7 @@ func (c *Cluster) StopController(kill bool) {
 	if err := errors.Join(err, err2); err != nil {
 		c.tb.Fatal(err)
 	}
-	// By the shell: a bare machine has no program of that name.
+	// The shell sends the signal, since a bare machine has no program of that name.
 	c.Run("root", "sh", "-c", fmt.Sprintf("kill -%d %d", signal, pid))
 	c.Until("slurmctld has ended", func() bool {
 		_, err := c.Try("root", "sh", "-c", fmt.Sprintf("kill -0 %d", pid))

@@ -1,6 +1,6 @@
 // Package sourcetest finds the source tree that a test belongs to, for tests that start its scripts
-// or build its commands. It must never depend on paths that the compiler wrote into the binary:
-// with -trimpath that names no directory.
+// or build its commands. It must never depend on paths that the compiler wrote into the binary,
+// since with -trimpath they name no directory.
 package sourcetest
 
 import (

@@ -43,7 +43,7 @@ func bind(path string, mode os.FileMode) (l net.Listener, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // for good; the thread ends with the goroutine
 		if unix.Unshare(unix.CLONE_FS) == nil {
 			unix.Umask(int(0o777 &^ mode.Perm()))
 		}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer returns the process and the user at the other end of a connection, as the kernel noted them
+// Peer returns the process and the user at the other end of a connection, which the kernel noted
 // when it was made (SO_PEERCRED, unix(7)).
 func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()

@@ -33,7 +33,8 @@ func Read(name string) ([]byte, error) {
 }
 
 func read(name string) ([]byte, error) {
-	// A descriptor of the name alone: this neither opens the device nor waits for a FIFO's other end.
+	// The descriptor is of the name alone, so that this neither opens the device nor waits for a
+	// FIFO's other end.
 	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, err

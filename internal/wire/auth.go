@@ -20,8 +20,8 @@ const ConnectionSize = 16
 const maxProofs = 16
 
 // Keyring holds the shared keys of a cluster. The proving side uses the first key that the other
-// side has too. The checking side accepts all. They may be replaced while they are in use: sessions
-// that have begun continue. The nil Keyring holds none. It prints as no key.
+// side has too. The checking side accepts all. They may be replaced while they are in use, and
+// sessions that have begun continue. The nil Keyring holds none. It prints as no key.
 type Keyring struct{ keys atomic.Pointer[[][]byte] }
 
 // NewKeyring returns a ring of keys, which are not written to from then on.

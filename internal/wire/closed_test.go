@@ -27,8 +27,8 @@ var closed = map[string]string{
 
 // TestJSONIsClosed: a record that a message holds as JSON gets no further key. JSON has no schema
 // that clients in other languages are generated from, and a daemon of an older release drops a key
-// that it does not have when it changes a record. A further field becomes a field of the message,
-// beside json, and has the tag json:"-" in the record.
+// that it does not have when it changes a record. Instead, a further field becomes a field of the
+// message, beside json, and has the tag json:"-" in the record.
 func TestJSONIsClosed(t *testing.T) {
 	found := map[string]string{}
 	for _, root := range []any{bb.Event{}, bb.Job{}, bb.Lifetime{}, bb.LifetimeNode{}} {

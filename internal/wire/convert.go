@@ -55,8 +55,8 @@ func FromError(err error) *Error {
 // the reply that quotes it has to fit one too.
 const maxText = 16 << 10
 
-// text makes a string one that a message can hold: short enough, and UTF-8, which
-// quoted or shortened text may not be.
+// text makes a string one that a message can hold. It is short enough, and UTF-8, which quoted or
+// shortened text may not be.
 func text(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "…"
@@ -64,8 +64,8 @@ func text(s string) string {
 	return strings.ToValidUTF8(s, "�")
 }
 
-// Failed makes the message of an object that could not be dealt with. Its name is a text for people: of a name that
-// is not UTF-8, which a store may have, the other bytes are replaced.
+// Failed makes the message of an object that could not be dealt with. Its name is a text for
+// people. If a name is not UTF-8, which a store may have, the other bytes are replaced.
 func Failed(name string, bytes int64, err error) *Failure {
 	return &Failure{Path: text(name), Kind: uint32(bb.KindOf(err)), Reason: text(err.Error()), Bytes: bytes}
 }
@@ -104,7 +104,7 @@ func FromEntry(e *bb.Entry) *Entry {
 }
 
 // AsEntry makes the entry of a message. Its state, which the daemon
-// may have more exactly than the entry (evicted, say), is in the message alone.
+// may have more exactly than the entry (as evicted), is in the message alone.
 func (m *Entry) AsEntry() bb.Entry {
 	e := bb.Entry{
 		Name: m.Name, Type: bb.EntryType(m.Type), Dir: bb.DirID(m.Dir), File: bb.FileID(m.File),

@@ -1,6 +1,6 @@
-// Package wire is the control protocol: the protobuf schema that the SDKs share and the frames that
-// carry its messages. It moves frames and checks them. The meaning of the messages is left to the
-// daemon and the client.
+// Package wire is the control protocol. It has the protobuf schema that the SDKs share and the
+// frames that carry its messages. It moves frames and checks them. The meaning of the messages is
+// left to the daemon and the client.
 package wire
 
 import (
@@ -29,8 +29,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// FrameError is the error of bytes that are not a frame of this protocol: nothing after them
-// on the same connection can be trusted.
+// FrameError is the error of bytes that are not a frame of this protocol. Nothing after them on the
+// same connection is valid.
 type FrameError struct{ Reason string }
 
 func (e *FrameError) Error() string { return "malformed frame: " + e.Reason }

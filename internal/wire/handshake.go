@@ -20,8 +20,8 @@ const handshakeTimeout = 10 * time.Second
 
 // Handshake introduces a client, or a daemon acting as one, on a connection that it
 // dialled, and returns the daemon's answer. It fills in hello's versions, and its
-// nonce where there are keys (or the secret of hello's token): then it proves possession of
-// one of them at the daemon's request, after checking the daemon's own proof. In reads from conn and is at
+// nonce if there are keys (or the secret of hello's token). Then it proves possession of one of
+// them at the daemon's request, after checking the daemon's own proof. In reads from conn and is at
 // the first reply after Welcome when it returns.
 //
 // The errors are of kind permission, invalid (the listener is no daemon), unsupported, or of the

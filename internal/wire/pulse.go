@@ -4,6 +4,6 @@ package wire
 // side sends Pulse.
 const CapabilityPulse = "pulse"
 
-// CapabilityParts is named by daemons in Welcome that take a Replicate in parts: see
-// Replicate.parts. A daemon that does not name it gets the part that fits into one message.
+// CapabilityParts is named by daemons in Welcome that take a Replicate in parts (see
+// Replicate.parts). A daemon that does not name it gets the part that fits into one message.
 const CapabilityParts = "replicate-parts"

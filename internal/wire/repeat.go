@@ -66,7 +66,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_LIFETIME_OPEN:  keyed,
 	Type_TYPE_LIFETIME_LEAVE: keyed,
 	Type_TYPE_LIFETIME_END:   keyed,
-	Type_TYPE_TXN_BEGIN:      keyed, // unless it has no key: see MayRepeat
+	Type_TYPE_TXN_BEGIN:      keyed, // unless it has no key (see MayRepeat)
 	Type_TYPE_TXN_ADOPT:      keyed,
 	Type_TYPE_TXN_COMMIT:     keyed,
 	Type_TYPE_TXN_ABORT:      keyed,
@@ -93,7 +93,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_NODE_UNDRAIN:   onceOnly, // it may have been drained again
 	Type_TYPE_NODE_FORGET:    onceOnly, // the node may have come back, and gone again with more
 	Type_TYPE_LIFETIME_DUE:   onceOnly, // a newer date, or a warning, may be there
-	Type_TYPE_DISCARD:        onceOnly, // of a buffer: there may be a new one of its name
+	Type_TYPE_DISCARD:        onceOnly, // of a buffer; there may be a new one of its name
 }
 
 // MayRepeat reports whether a request that was sent, and whose answer is lost, may be sent

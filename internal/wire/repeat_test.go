@@ -65,7 +65,7 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 		{Type_TYPE_REMOVE, bb.Wrap("remove", "bb://b/x", bb.MaybeDone(away)), true},
 		{Type_TYPE_BUFFER_CREATE, away, false},
 		{Type_TYPE_BUFFER_CREATE, bb.MaybeDone(away), true},
-		{Type_TYPE_BUFFER_DESTROY, away, true}, // daemons do not say
+		{Type_TYPE_BUFFER_DESTROY, away, true}, // daemons do not report it
 		{Type_TYPE_BUFFER_CREATE, bb.E(bb.Exists, "create", "b", "it is there"), false},
 		{Type_TYPE_STAT, away, false},
 	} {

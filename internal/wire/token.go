@@ -26,7 +26,7 @@ import (
 // TokenClaims is the content of a token.
 type TokenClaims struct {
 	Buffer   string
-	Created  time.Time // of the buffer: another one of its name is not meant
+	Created  time.Time // of the buffer; another one of its name is not meant
 	UID, GID uint32
 	Expires  time.Time
 }
@@ -37,7 +37,7 @@ const (
 	tokenText    = "forebay-token-1." // beginning of its text, so that searches for secrets find it
 )
 
-// NewToken makes a token: its public part and its secret, one after the other.
+// NewToken makes a token, which is its public part and then its secret.
 func NewToken(key []byte, c *TokenClaims) ([]byte, error) {
 	public := []byte{tokenVersion}
 	public = binary.LittleEndian.AppendUint32(public, c.UID)

@@ -77,7 +77,7 @@ func (v Versions) String() string {
 	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
 }
 
-// Side is one side of a session that cannot be: its name, for people, and its versions.
+// Side is one side of a session that cannot be. It has its name, for people, and its versions.
 type Side struct {
 	Name string
 	Versions

@@ -60,8 +60,8 @@ func TestNoCommonSaysWhatToUpgrade(t *testing.T) {
 	}
 }
 
-// On any call, a session of an older version is not sent a request or field that it would not know,
-// or would ignore.
+// On any call, a session of an older version is not sent a request or field that is unknown to it,
+// or that it would ignore.
 func TestSpeakable(t *testing.T) {
 	for _, x := range []struct {
 		typ   Type
@@ -98,7 +98,7 @@ func TestSpeakable(t *testing.T) {
 			}
 		}
 	}
-	// A request that nobody has given a version is one of those that were always there.
+	// A request without a version in the table is one of those that were always there.
 	for n := range Type_name {
 		if since, _ := Since(Type(n), nil); since > MaxVersion {
 			t.Errorf("%v came with version %d", Type(n), since)

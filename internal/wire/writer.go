@@ -34,8 +34,8 @@ func NewWriter(conn io.Writer) *Writer {
 }
 
 // Send queues one frame and returns when it has been written, or when another
-// goroutine that is writing has taken it over: then an error reaches the next Send.
-// Data belongs to the caller again when Send returns.
+// goroutine that is writing has taken it over. In that case an error reaches the next Send. Data
+// belongs to the caller again when Send returns.
 func (w *Writer) Send(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

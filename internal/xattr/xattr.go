@@ -33,8 +33,8 @@ type List string
 type Attr struct {
 	Name  string // begins with Prefix; any bytes but NUL
 	Value string // any bytes
-	// Stored: the object of the file's last flush has this value. It is not when it was set since, or the store
-	// cannot keep it.
+	// Stored: the object of the file's last flush has this value. If the value was set since, or
+	// the store cannot keep it, the object does not have it.
 	Stored bool
 }
 

@@ -23,8 +23,8 @@ type access interface {
 
 var errFull = bb.E(bb.Busy, "write", "", "the bytes that wait for a commit have reached their limit")
 
-// leased is access to leased segments, which the daemon has in its memory already. It has mapped
-// ones at once, and others when they have been transferred.
+// leased is access to leased segments. If they are mapped, the daemon has their bytes at once, else
+// once these have been transferred.
 type leased struct{}
 
 func (leased) take(ctx context.Context, w *Writer, want, least, credits int64) (lease.Claim, error) {

@@ -1,4 +1,4 @@
-// Package mux keeps the requests of one connection that are in flight: it numbers and sends them,
+// Package mux keeps the requests of one connection that are in flight. It numbers and sends them,
 // finds the request that a frame answers, and hands all of them out when the connection breaks. It
 // must never depend on the content of requests, nor on the reader. Each owner reads frames in its
 // own way and finds their requests by Answered.
