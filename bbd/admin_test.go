@@ -42,8 +42,8 @@ func getUnix(socket, path string) (status int, text []byte, err error) {
 	return answer.StatusCode, text, err
 }
 
-// TestAdminServer serves metrics to everybody at the port, also beyond loopback, and buffers' names, sessions
-// and profiles to the daemon's owner alone.
+// TestAdminServer serves metrics to all at the port, also beyond loopback, and buffers' names,
+// sessions and profiles to the daemon's owner alone.
 func TestAdminServer(t *testing.T) {
 	t.Parallel()
 	open := openDir(t)

@@ -71,7 +71,7 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 	drain(t, c, "bad")
 }
 
-// A buffer that was set aside can be given up, and made again.
+// A buffer that was set aside can be abandoned, and made again.
 func TestDestroySetAside(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })

@@ -159,7 +159,7 @@ func listing(t *testing.T, c *client.Client) string {
 	return all.String()
 }
 
-// badNode is a daemon with something in it, and how to find out that it did not change.
+// badNode is a daemon with something in it, and a way to determine that it did not change.
 func badNode(t *testing.T, change func(*bbd.Config)) (n *node, unchanged func()) {
 	t.Helper()
 	n = startNode(t, change)

@@ -274,8 +274,8 @@ func TestClusterFabricLost(t *testing.T) {
 	}
 }
 
-// TestClusterCancelledOpens: an open that is given up on its way to the owner leaves
-// nothing open there.
+// TestClusterCancelledOpens: an open that is cancelled on its way to the owner leaves nothing open
+// there.
 func TestClusterCancelledOpens(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -342,7 +342,7 @@ func TestClusterDrainOfMovedFile(t *testing.T) {
 	}
 }
 
-// TestClusterTakeCancelled: a move that is given up half way loses nothing.
+// TestClusterTakeCancelled: a move that is cancelled half way loses nothing.
 func TestClusterTakeCancelled(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
@@ -544,7 +544,7 @@ func TestClusterRenameWhileStarting(t *testing.T) {
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	nodes[1].stop() // gossip lists it as leaving, for as long as it has not noticed
+	nodes[1].stop() // gossip lists it as leaving, for as long as it has not detected that
 	err := b.Rename(limited(t, 20*time.Second), "d", "e")
 	if err != nil {
 		t.Errorf("rename of a directory while a daemon that holds nothing is on its way out: %v", err)

@@ -650,7 +650,7 @@ func TestClusterForget(t *testing.T) {
 		t.Errorf("after it was declared dead: %v", err)
 	}
 	wantFile(t, there.Buffer("shared"), "clean", clean)
-	// It comes back with all its memory, and finds that it was given up.
+	// It comes back with all its memory, and finds that it was declared dead.
 	nodes[0].start()
 	back := nodes[0].dial().Buffer("shared")
 	wantFile(t, back, "clean", clean)

@@ -278,7 +278,8 @@ func (d *Daemon) connect(ctx context.Context) (o store.Owner, err error) {
 	return o, err
 }
 
-// silence returns why the namespace does not answer, or "" if it does, as far as is known.
+// silence returns why the namespace does not answer. If it answers, or if that is unknown, it
+// returns "".
 func (d *Daemon) silence() string {
 	status := d.health.Status()
 	if trouble := status.Trouble(); trouble != nil {

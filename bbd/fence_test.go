@@ -8,7 +8,7 @@ import (
 )
 
 // TestClusterRecover: a file whose writer was declared gone holds its committed bytes, and none of
-// its later ones, whether it noticed or its connection broke meanwhile.
+// its later ones, whether it detected that or its connection broke meanwhile.
 func TestClusterRecover(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)

@@ -193,8 +193,8 @@ func wantServed(t *testing.T, n *node, address, path string) {
 	}
 }
 
-// TestLibfabricRefusedLater: a region made while the daemon runs that cannot be registered has
-// everybody continue over TCP.
+// TestLibfabricRefusedLater: if a region made while the daemon runs cannot be registered, all
+// sessions continue over TCP.
 func TestLibfabricRefusedLater(t *testing.T) {
 	var refuse atomic.Bool
 	start, address := registeringNode(t, func(c *bbd.Config) {

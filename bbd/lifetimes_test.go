@@ -123,7 +123,7 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-// keepEvery is how often daemons look at lifetimes.
+// keepEvery is how often daemons check lifetimes.
 const keepEvery = 500 * time.Millisecond
 
 // TestLifetimeOrphan: a store that is dead at a job's end makes an orphan of its buffer,

@@ -14,9 +14,9 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// TestOverlappingStores: for any client, no buffer is created on the store of another one, nor
-// below or above it, nor by another path, unless the store is shared. Buffers that other daemons
-// made count, and so do those that were there before a restart.
+// TestOverlappingStores: unless the store is shared, for any client no buffer is created on the
+// store of another one, nor below or above it, nor by another path. Buffers that other daemons made
+// count, and so do those that were there before a restart.
 func TestOverlappingStores(t *testing.T) {
 	t.Parallel()
 	for name, nodes := range map[string]func(t *testing.T) (one, other *node){

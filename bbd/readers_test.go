@@ -126,7 +126,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantFile(t, b, "large", content)
-			n.stop() // its base is known only by its records
+			n.stop() // its base is known by its records alone
 			n.start()
 			c := n.dial()
 			wantFile(t, c.Buffer("huge"), "large", content)

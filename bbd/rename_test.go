@@ -15,7 +15,7 @@ import (
 )
 
 // Renames and removals of one name meet while the file is being written. One of them wins, the
-// others get the error that the name is gone, nobody waits for ever, and the written file ends
+// others get the error that the name is gone, no call waits for ever, and the written file ends
 // under one name at most.
 func TestRenamesMeet(t *testing.T) {
 	t.Parallel()

@@ -190,7 +190,7 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 	}
 }
 
-// unreachable makes requests to a node fail, which gossip does not find out.
+// unreachable makes requests to a node fail, which gossip does not show.
 func (n *node) unreachable() {
 	n.members.set(n.name, func() gossip.Member {
 		m := n.daemon.Self()

@@ -11,7 +11,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-// A daemon is stopped, and gossip has not noticed yet. Its callers get the error that it is
+// A daemon is stopped, and gossip does not show that yet. Its callers get the error that it is
 // unavailable, and that does not apply to its clients' daemon.
 func TestClusterStoppedDaemon(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,8 @@ import (
 	"forebay/flusher/backing/fault"
 )
 
-// storeOf returns how the store of the node's only buffer answers, or a zero one if nothing is known.
+// storeOf returns how the store of the node's only buffer answers. If that is unknown, it returns a
+// zero one.
 func (n *node) storeOf() status.StoreHealth {
 	n.t.Helper()
 	s := n.daemon.Status()

@@ -146,8 +146,8 @@ func TestStrangerAmongMembers(t *testing.T) {
 		t.Errorf("a drain without it: %+v %v", r, err)
 	}
 
-	// One that starts does not begin to serve beside it. Nobody waits for one that does not serve
-	// itself.
+	// One that starts does not begin to serve beside it. No daemon waits for one that does not
+	// serve itself.
 	nodes[2].stop()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -136,8 +136,8 @@ func (b *Buffer) WriteFile(ctx context.Context, path string, data []byte, mode f
 }
 
 // Recover ends the writing of a file by all its writers. Their commits are its content, and their
-// later operations on it fail, also those of writers that have not noticed the end yet or cannot be
-// reached.
+// later operations on it fail, also those of writers that have not detected the end yet or cannot
+// be reached.
 func (b *Buffer) Recover(ctx context.Context, path string) error {
 	f, err := b.OpenFile(ctx, path, OpenOptions{Write: true, fence: true})
 	if err != nil {

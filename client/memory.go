@@ -11,9 +11,9 @@ import (
 
 // RegisterMemory declares that memory stays mapped where it is until the returned value is closed. Reads
 // from other nodes into it (whole extents of a File that is read with ReadAt) are placed there by the
-// network card itself, where libfabric is used and the card needs registered memory for that. Reads into
-// other memory are copied. The memory is registered at the first read into it, and may be unregistered
-// while others need room.
+// network card itself, if libfabric is used and the card needs registered memory for that. Reads
+// into other memory are copied. The memory is registered at the first read into it, and may be
+// unregistered while others need room.
 //
 // The caller must have mapped the memory (mmap), and closes the registration before unmapping. It
 // must not be of the Go heap, whose pages the runtime frees and replaces. If it overlaps with

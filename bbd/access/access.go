@@ -41,7 +41,7 @@ const (
 )
 
 // Permits reports whether the owner, group and mode of something grant all of the
-// wanted rights, as POSIX does. The first class that fits decides alone.
+// requested rights, as POSIX does. The first class that fits decides alone.
 func (c Caller) Permits(uid, gid uint32, mode fs.FileMode, w Right) bool {
 	bits := Right(mode.Perm())
 	switch {

@@ -195,7 +195,7 @@ func randomState(r *rand.Rand) State {
 }
 
 // TestTurnsAgainstOracle compares the order of grants with a dumb oracle. The user with the
-// smallest sum so far is next, in a world in which everybody always waits.
+// smallest sum so far is next, in a world in which all users always wait.
 func TestTurnsAgainstOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for range 300 {
@@ -238,10 +238,9 @@ func least(list []int64) (at int) {
 	return at
 }
 
-// TestNobodyStarves lets greedy clients, which ask again as soon as they are
-// served and for as much as they may, compete with one small request that comes
-// and is not asked again. It must be served before any buffer is given much more
-// than one grant after it, however rounds without anything free fall.
+// TestNobodyStarves lets greedy clients compete with one small request that is not repeated. A
+// greedy client requests as much as it may, again as soon as it is served. It must be served before
+// any buffer is given much more than one grant after it, however rounds without anything free fall.
 func TestNobodyStarves(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for round := range 300 {

@@ -50,16 +50,16 @@ func Among(peers []Peer, names []bb.NodeID) []Peer {
 	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return !slices.Contains(names, p.Node) })
 }
 
-// Place returns the nodes to ask for room for need bytes, in the order in which to ask
-// them: first those that seem to have it, then, since hints are old, the others that are
-// ready. rnd returns numbers in [0, 1), and all randomness comes from it.
+// Place returns the nodes to request room for need bytes from, in the order of the requests: first
+// those that seem to have it, then, since hints are old, the others that are ready. rnd returns
+// numbers in [0, 1), and all randomness comes from it.
 //
 // Each of the first is the better of two, drawn with a probability in proportion to their free
 // bytes (Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001). Many nodes
 // read the same old hints at once. If all chose the emptiest node, it would be overrun. So no node
 // is to get more than twice its share of the free bytes, and nodes with few of these are left alone
-// until the others have as few. No request is left without a place while there is one. All are
-// asked in the end.
+// until the others have as few. No request is left without a place while there is one. All get a
+// request in the end.
 func Place(peers []Peer, need int64, rnd func() float64) []bb.NodeID {
 	var room, rest []Peer
 	for _, p := range peers {

@@ -107,7 +107,7 @@ func emptiest(peers []Peer, _ int64, _ func() float64) []bb.NodeID {
 // herd is the behaviour of many placers with hints that grow old.
 type herd struct {
 	worst   float64 // most that a node got in a round, of its share by free bytes
-	asked   float64 // nodes asked for each placement
+	asked   float64 // nodes that got a request for each placement
 	starved int     // nodes with room that got nothing at all
 }
 

@@ -12,7 +12,7 @@ type Claim struct {
 	Waiting int    // files that wait for room
 	Files   int    // files that are open for writing
 	Due     bool   // they have waited for long
-	Commits bool   // on request they commit their writes, and ask again after a short wait
+	Commits bool   // on request they commit their writes, and send another request after a short wait
 	Spent   bool   // they wait for their buffer's capacity …
 	Others  int64  // … of which flushing returns so many bytes of other files
 }

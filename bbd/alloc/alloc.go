@@ -543,7 +543,7 @@ func (r *Allocator) move(bytes int64) {
 	}
 	r.spilling.Go(func() {
 		if r.o.Overflow.Migrate(r.ctx, bytes) == 0 {
-			r.pause() // no node accepts any; not asked again at once
+			r.pause() // no node accepts any; no request again at once
 		}
 		r.moving.Store(0)
 		r.Wake()

@@ -38,7 +38,7 @@ type Writer struct {
 	// Patience is how long it waits for memory, before ErrNoRoom. 0 means as long as it takes. It
 	// is set likewise.
 	Patience time.Duration
-	turn     chan struct{} // holds one token, with which a caller may ask for the next lease
+	turn     chan struct{} // holds one token, with which a caller may request the next lease
 
 	mu lockorder.Mutex[lockrank.SegmentWriter] // never held while waiting
 	// now is the segment that is being filled, or nil if there is none.

@@ -23,8 +23,9 @@ type Lustre struct {
 	Imports func() []string
 }
 
-// targets are the Lustre targets that do not answer this node, asked for while a store on Lustre is silent.
-// Without an answer of lfs, those are named whose imports can be read and have no connection.
+// targets are the Lustre targets that do not answer this node, looked up while a store on Lustre is
+// silent. Without an answer of lfs, those are named whose imports can be read and have no
+// connection.
 type targets struct {
 	calls detach.Calls // that hang. While one does, there is no other
 
@@ -58,8 +59,8 @@ func (s *Pool) SilentTargets(backingID string) []string {
 	return slices.Clone(t.names)
 }
 
-// stepTargets requests the silent targets, if a store on Lustre is silent, and drops the answer if
-// none is any more.
+// stepTargets requests the silent targets if a store on Lustre is silent. If none is silent any
+// more, it drops the answer.
 func (s *Pool) stepTargets(wanted bool, now time.Time) {
 	t := &s.targets
 	t.mu.Lock()

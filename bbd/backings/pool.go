@@ -154,8 +154,8 @@ func (s *Pool) Get(ctx context.Context, name string) (backing.Store, error) {
 	}
 }
 
-// open opens a store for its waiters, for as long as that takes. One that was forgotten meanwhile
-// is closed. One that cannot be opened is retried when it is asked for.
+// open opens a store for its waiters, for as long as that takes. One that was dropped meanwhile is
+// closed. One that cannot be opened is retried at its next use.
 func (s *Pool) open(o *opening, spec bb.Buffer) {
 	defer close(o.done)
 	var store backing.Store
@@ -281,11 +281,12 @@ func (s *Pool) log(name string, notice health.Notice, status *health.Status, las
 
 // Contents are a store's contents at the time when a buffer is made.
 type Contents struct {
-	Name  string // of one of its files; "": there is none, or that is not known
+	Name  string // of one of its files; "": there is none, or it is unknown
 	Files int    // as far as they were counted
 }
 
-// Probe opens a store for a user, to find out whether it can be used, which it is, and its contents.
+// Probe opens a store for a user. It returns whether it can be used, which store it is, and its
+// contents.
 func (s *Pool) Probe(ctx context.Context, c access.Caller, spec bb.Buffer, where bb.Backing, count int) (id string, held Contents, err error) {
 	if where.Access() == bb.AccessAsUser {
 		if _, err := s.storeUser(c, "backing", where.Path); err != nil {
@@ -467,7 +468,7 @@ func (s *Pool) storeUser(c access.Caller, op, path string) (asuser.User, error) 
 	case c.System:
 	case c.NoRoot:
 		return asuser.User{}, access.Denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
-	case c.UID == 0: // a holder of the cluster key is trusted as a daemon is
+	case c.UID == 0: // a holder of the cluster key has the rights of a daemon
 	case s.o.Open.Workers == nil:
 		return asuser.User{}, access.Denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
 	}

@@ -63,7 +63,7 @@ func (s *Pool) KeepShare(node bb.NodeID, members func() []gossip.Member, dirty f
 	if s.cluster == nil {
 		return
 	}
-	var since time.Time // when this daemon was first seen with dirty bytes
+	var since time.Time // when this daemon first had dirty bytes at a check
 	divide := func() {
 		if !dirty() {
 			since = time.Time{}

@@ -152,7 +152,7 @@ func isOf(x *bb.BillLine, buffer string) bool {
 	return err == nil && at.Buffer == buffer
 }
 
-// notCopiedOut reports whether a job that was given up had still to copy a file out.
+// notCopiedOut reports whether a job that was abandoned had still to copy a file out.
 func notCopiedOut(l *bb.Lifetime, buffer, path string) bool {
 	return l.Hurry && (l.Ran || !l.Governed) && slices.ContainsFunc(l.Out, func(s bb.LifetimeStage) bool {
 		return s.Buffer == buffer && bb.Within(path, s.Path) && !s.Done && (l.Succeeded || !s.OnSuccess)

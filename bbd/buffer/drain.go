@@ -62,7 +62,8 @@ func (b *Buffer) Materialize(ctx context.Context, id bb.TxnID) error {
 // Saved returns why the buffer may not be destroyed, or nil if it may.
 func (b *Buffer) Saved(ctx context.Context) error { return drain.Saved(ctx, b, b.open.Count()) }
 
-// Flushed waits until the store has the files at a path and below it, in a buffer that promises that.
+// Flushed waits until the store has the files at a path and below it, in a buffer with that
+// guarantee.
 func (b *Buffer) Flushed(ctx context.Context, c access.Caller, op, path string) error {
 	return b.h.Drains.Flushed(ctx, b, c, op, path)
 }

@@ -103,7 +103,7 @@ func (c *secondCopy) Settled(bytes int64, near bb.NodeID) bool {
 	return c.of.Settled(&c.Copy, bytes, near)
 }
 
-// HasTargets reports whether a node can be asked to keep a copy.
+// HasTargets reports whether a node can get a request to keep a copy.
 func (c *secondCopy) HasTargets(bytes int64, near bb.NodeID) bool {
 	return c.of.HasTargets(bytes, near)
 }
@@ -115,7 +115,7 @@ type fileQueue struct{ b *Buffer }
 func (q fileQueue) Closed(e *bb.Entry, path string, near bb.NodeID, second file.Replica) {
 	b := q.b
 	b.h.Emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
-	b.rules.Note(path) // the flusher does not ask again about a file that it holds back
+	b.rules.Note(path) // the flusher does not request a path again for a file that it holds back
 	b.writeback.Enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
 	b.usedFrom(e.File, near)
 	if c, ok := second.(*secondCopy); ok {

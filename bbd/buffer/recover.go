@@ -82,7 +82,8 @@ func (b *Buffer) compareEvicted(ctx context.Context, e *bb.Entry) error {
 	return err
 }
 
-// compareForgotten looks on the store for the files that have no entry since the store was to have all of them.
+// compareForgotten searches the store for the files that have no entry since the store was to have
+// all of them.
 func (b *Buffer) compareForgotten(ctx context.Context, was *fate.Reassertion) error {
 	if len(was.OnStore) == 0 {
 		return nil

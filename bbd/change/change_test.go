@@ -69,7 +69,7 @@ func TestAtOwner(t *testing.T) {
 		alone   bool
 		relayed bool
 		away    bb.NodeID
-		there   []error // of asking, one after the other
+		there   []error // of requests, one after the other
 		here    []error
 		want    error // nil: success
 		kind    error

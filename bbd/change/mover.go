@@ -162,8 +162,9 @@ func (m Mover) Remove(ctx context.Context, e *bb.Entry) error {
 	return m.Of().removePlace(ctx, access.Daemon(), e.Place(), expected{id: idOfEntry(e)})
 }
 
-// RemoveUnchanged removes an entry that was found at a path, at its owner, if it still lies there with
-// the same generation and without a writer. It returns bb.NotFound if it is another one, or elsewhere.
+// RemoveUnchanged removes an entry that was found at a path, at its owner. It does so only if the
+// entry still lies there with the same generation and without a writer. If it is another one, or
+// elsewhere, it returns bb.NotFound.
 func (b *Buffer) RemoveUnchanged(ctx context.Context, path string, e *bb.Entry) error {
 	want := expected{id: idOfEntry(e), path: path}
 	if !e.IsDir() {

@@ -11,7 +11,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// onOwner performs an operation on a name at the owner of its entry. There with ask, or here with
+// onOwner performs an operation on a name at the owner of its entry: there with ask, or here with
 // local. A clean file whose owner does not answer is changed here.
 func (b *Buffer) onOwner(ctx context.Context, c access.Caller, op, path string, at bb.Place, ask func(*peer.Session) error, local func() error) error {
 	if b.o.Cluster == nil {

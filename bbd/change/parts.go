@@ -53,8 +53,8 @@ type Memory interface {
 
 // Cache has the buffer's files that are being read. Its methods may be called concurrently.
 type Cache interface {
-	// SaveReaders brings the bytes into memory that readers of a file need from the store's object, unless they
-	// read generation newer.
+	// SaveReaders brings the bytes into memory that readers of a file need from the store's object.
+	// It leaves out readers of generation newer.
 	SaveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error
 	// Renamed notes the new place of a file that may be read.
 	Renamed(file bb.FileID, dir bb.DirID, name string)

@@ -1,6 +1,6 @@
 // Package cluster is a daemon's view of the other daemons: the members, their versions, sessions
-// with them, the coordinator, and the ones to ask to accept bytes. It must never depend on a file
-// or a buffer, nor treat gossip as the truth about data.
+// with them, the coordinator, and the ones to request room for bytes from. It must never depend on
+// a file or a buffer, nor treat gossip as the truth about data.
 package cluster
 
 import (
@@ -41,7 +41,7 @@ type Options struct {
 	Members  Members // nil: this daemon is alone
 	Keys     *wire.Keyring
 	TLS      *clustercert.Credentials
-	Silence  time.Duration // of another daemon, after which it is given up
+	Silence  time.Duration // of another daemon, after which a session with it breaks
 	Log      *slog.Logger
 	// Moved receives the counts of bytes that were moved one-sided, by the name of the fabric. It may be called
 	// concurrently.
@@ -98,8 +98,8 @@ func Serving(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 // AcceptsFiles reports whether a daemon in a state accepts files of which it is not the owner.
 func AcceptsFiles(s gossip.State) bool { return s == gossip.Ready }
 
-// Session returns a session with a node's daemon. It returns bb.Unavailable, naming the node, if it
-// is not there, and bb.Unsupported if it has other versions.
+// Session returns a session with a node's daemon. If the daemon is not there, it returns
+// bb.Unavailable, naming the node. If the daemon has other versions, it returns bb.Unsupported.
 func (c *Cluster) Session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error) {
 	m, ok := c.members.Member(node)
 	switch {
@@ -147,7 +147,7 @@ func (c *Cluster) Ask(ctx context.Context, node bb.NodeID, as access.Caller, typ
 	return err
 }
 
-// Others returns the nodes besides this one whose daemons answer, and can be asked.
+// Others returns the nodes besides this one whose daemons answer, and can get requests.
 func (c *Cluster) Others() []bb.NodeID { return c.Nodes(Reachable) }
 
 // Nodes returns those besides this one that fit.
@@ -161,7 +161,7 @@ func (c *Cluster) Nodes(fits func(*gossip.Member) bool) []bb.NodeID {
 	return nodes
 }
 
-// Reachable reports whether a node's daemon answers, and can be asked.
+// Reachable reports whether a node's daemon answers, and can get requests.
 func (c *Cluster) Reachable(node bb.NodeID) bool {
 	m, ok := c.members.Member(node)
 	return ok && Reachable(&m)

@@ -15,8 +15,8 @@ import (
 // are begun on a node that is drained. Its input is the gossip of the others, the bytes that
 // this node has sent them since, and the last user of a file among them.
 
-// Candidates returns the nodes to ask to take so many bytes, in the order in which to ask
-// them. near is the node that has used the file last, "" if none but this one.
+// Candidates returns the nodes to request room for so many bytes from, in the order of the
+// requests. near is the node that has used the file last, "" if none but this one.
 func (c *Cluster) Candidates(bytes int64, near bb.NodeID) []bb.NodeID {
 	return admit.Place(c.peers(near), bytes, rand.Float64)
 }
@@ -80,7 +80,7 @@ type sending struct {
 const (
 	// Gossip spreads a small change after eight seconds, or in large clusters after eightfold a
 	// hundredth of one for each member (gossip/publish.go), and a large one earlier. Far apart
-	// (WAN) it takes longer. Then a node is asked in vain.
+	// (WAN) it takes longer. Then a request to a node is in vain.
 	sentLeast  = 10 * time.Second
 	sentMember = 100 * time.Millisecond
 )

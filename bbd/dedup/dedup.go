@@ -41,7 +41,7 @@ type lastCommit struct {
 const (
 	// maxEntries bounds the records of a buffer's writers, some 100 bytes each.
 	maxEntries = 1 << 16
-	// entryLife is how long a commit is remembered at least, unless there are too many. It is much
+	// entryLife is how long a commit is recorded at least, unless there are too many. It is much
 	// longer than the time in which a client or a forwarding node repeats one.
 	entryLife = 5 * time.Minute
 )

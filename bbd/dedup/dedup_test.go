@@ -2,8 +2,8 @@ package dedup
 
 import "testing"
 
-// TestBound: no more is remembered of commits than allowed, the newest always, and commits without a
-// number never.
+// TestBound: no more records of commits are kept than allowed, the newest always, and commits
+// without a number never.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	r := Table{most: 100}

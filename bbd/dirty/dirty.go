@@ -15,8 +15,8 @@ import (
 // where nothing is flushed, it has all closed files, since they may have to move. Its methods may be
 // called concurrently.
 //
-// A file that is closed is added here before it leaves the open files. To find out whether a file
-// is in either, search there first, and then here.
+// A file that is closed is added here before it leaves the open files. A search for a file in
+// either begins there, and continues here.
 type Files struct {
 	mu struct {
 		lockorder.Mutex[lockrank.DirtyFiles]

@@ -29,15 +29,15 @@ type awayTask struct {
 // drainGrace is the daemons' extra time after the drain's timeout to report it.
 const drainGrace = 5 * time.Second
 
-// maxRounds is how often all daemons are asked for one drain.
+// maxRounds is how often all daemons get requests for one drain.
 const maxRounds = 5
 
 // everywhere has every daemon flush its own files, and adds the unsaved files of the owners that do not
 // answer.
 //
 // A file that moves from a node that has yet to do its share to one that has done it
-// would be left out, so all are asked again as long as a file that was dirty after
-// the last round is so still. The namespace decides.
+// would be left out, so all get another request as long as a file that was dirty after the last
+// round is so still. The namespace decides.
 //
 // timed ends when the drain's time is over. ctx ends when its caller stops waiting.
 func (c scope) everywhere(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
@@ -105,8 +105,8 @@ func (c scope) asOperation(ctx context.Context, r *rpc.Request, m *wire.Drain) (
 	return answer, c.addAway(ctx, answer, func(owner bb.NodeID) bool { return slices.Contains(status.Left, owner) })
 }
 
-// withGrace returns the context in which other daemons are asked to drain. They are left the time
-// to report their unsaved files.
+// withGrace returns the context of drain requests to other daemons. They are left the time to
+// report their unsaved files.
 func withGrace(ctx context.Context, m *wire.Drain) (context.Context, context.CancelFunc) {
 	if m.TimeoutNs <= 0 {
 		return context.WithCancel(ctx)

@@ -14,8 +14,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// A drain below a path, and any while a cluster has members without support for jobs
-// (cluster/version.go), is asked of each daemon, for as long as the client waits.
+// If a drain is below a path, or a cluster has members without support for jobs
+// (cluster/version.go), each daemon gets a request, for as long as the client waits.
 
 // askEach has every daemon flush its own files until timed ends, and adds the unsaved files of the owners that
 // do not answer.

@@ -28,7 +28,7 @@ type Buffer interface {
 	// Path returns where an entry lies now. It returns bb.NotFound if it was removed.
 	Path(ctx context.Context, e *bb.Entry) (string, error)
 	// DirtyPath returns the path of a file that waits for its flush, or the part of it that is
-	// known without the namespace. It is "" if nothing is known.
+	// known without the namespace. If nothing is known, it is "".
 	DirtyPath(ctx context.Context, file bb.FileID) string
 	// Walk visits a file, or a directory with all below it.
 	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error

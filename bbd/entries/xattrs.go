@@ -25,7 +25,8 @@ func (v *Service) SetXattr(ctx context.Context, r *rpc.Request, m *wire.SetXattr
 	return &wire.Empty{}, nil
 }
 
-// Xattrs lists extended attributes: names for all who find the file, values for those who may read it.
+// Xattrs lists extended attributes: names for all users with access to the file's directory, values
+// for those with the right to read it.
 func (v *Service) Xattrs(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
 	b, err := v.o.Enter(ctx, r.Session(), "getxattr", m.Buffer)
 	if err != nil {

@@ -50,10 +50,10 @@ const (
 //
 // The regions of all users are registered in one domain, in which every peer has an endpoint. The
 // regions of other users are guarded from it only by their keys, which on verbs have 32 bits. That
-// is enough because all peers are trusted alike. Only a client that proves the shared key or shows
-// a certificate is admitted, and its claim of its user is accepted (package rpc). Rather than guess
-// keys, an attacker could claim another name. Sessions by token, which cannot, have no way here
-// (session.welcome). If they ever get one, they need a domain of their own.
+// is enough because all peers have the same trust. Only a client that proves the shared key or
+// shows a certificate is admitted, and its claim of its user is accepted (package rpc). Rather than
+// guess keys, an attacker could claim another name. Sessions by token, which cannot, have no way
+// here (session.welcome). If they ever get one, they need a domain of their own.
 type libfabric struct {
 	rdma     *ofi.Fabric
 	listener rdma.Listener

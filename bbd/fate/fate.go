@@ -105,7 +105,7 @@ func (u *Unexplained) String() string {
 	return fmt.Sprintf("%s: %d bytes that no entry explains: %s", u.Name(), u.Bytes, u.Reason)
 }
 
-// Name returns the file's path, or its id where that is all that is known.
+// Name returns the file's path, or its id if only that is known.
 func (u *Unexplained) Name() string {
 	if u.Path == "" {
 		return "file " + u.File.String()

@@ -13,8 +13,8 @@ import (
 // wherever it was. The entry of an open file has neither. Its commits are the present records, and
 // any of them may have been the last one. So an open file is whole only if no record of it can be
 // missing, since this node's memory is the one that the file was written to, and all records can be
-// read. Where memory is gone and the disk tier is not, the bytes on disk of an open file may be
-// old, or have holes, and nothing shows it.
+// read. If memory is gone and the disk tier is not, the bytes on disk of an open file may be old,
+// or have holes, and nothing shows it.
 
 // Survived is the part of a file that recovery found on this node.
 type Survived struct {

@@ -70,7 +70,7 @@ type Replica interface {
 	Commit(ctx context.Context, g *Generation, extents []store.NewExtent) (second bb.NodeID, moved bool, err error)
 	// Settled reports whether the copy has all that was committed of so many bytes, as far as can be had.
 	Settled(bytes int64, near bb.NodeID) bool
-	// HasTargets reports whether a node can be asked to keep a copy of so many bytes.
+	// HasTargets reports whether a node can get a request to keep a copy of so many bytes.
 	HasTargets(bytes int64, near bb.NodeID) bool
 	// Outdate notes that the copy may lack something.
 	Outdate()

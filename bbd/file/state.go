@@ -23,7 +23,7 @@ type event uint8
 
 const (
 	eventUnlinked   event = iota // its entry was removed
-	eventRetired                 // it is closed, void, or given up
+	eventRetired                 // it is closed, void, or abandoned
 	eventSuperseded              // the namespace has another node's generation
 )
 

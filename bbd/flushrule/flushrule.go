@@ -53,7 +53,7 @@ type Names interface {
 // Options are the environment of a Buffer. Its functions may be called concurrently.
 type Options struct {
 	Owners   owner.Node
-	Serves   func(node bb.NodeID) bool // whether a node's daemon answers, as far as is known
+	Serves   func(node bb.NodeID) bool // whether a node's daemon answers, by the last information
 	Short    func() bool               // memory is short
 	DirtyAge time.Duration             // of buffers that have none of their own; 0: 5 min
 	Dropped  func(files, bytes int64)

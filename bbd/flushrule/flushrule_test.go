@@ -415,7 +415,7 @@ func TestDrainPinned(t *testing.T) {
 	}
 }
 
-// TestLook: a look reads a series once, however many of its steps are asked about.
+// TestLook: a look reads a series once, however many of its steps the requests are about.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 100")

@@ -25,7 +25,7 @@ type segment struct {
 	b       *Buffer
 	session *peer.Session
 	tier    bb.Tier       // where the bytes belong
-	turn    chan struct{} // holds one token, with which a caller may ask for the next lease
+	turn    chan struct{} // holds one token, with which a caller may request the next lease
 
 	mu   lockorder.Mutex[lockrank.RemoteSpace] // never held while waiting
 	now  *lease
@@ -41,7 +41,7 @@ type lease struct {
 	users fill.Users // staged writes that are not committed yet
 }
 
-// Staged is bytes in leases of another daemon, until they are committed or given up.
+// Staged is bytes in leases of another daemon, until they are committed or abandoned.
 type Staged struct {
 	Extents []*wire.NewExtent // of the commit
 	in      *segment

@@ -20,7 +20,7 @@ type Cluster interface {
 	Session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error)
 }
 
-// Serving returns the nodes besides this one that it is worth to ask.
+// Serving returns the nodes besides this one that are worth a request.
 func Serving(c Cluster) []bb.NodeID {
 	return c.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) })
 }
@@ -37,7 +37,7 @@ type Held struct {
 	nodes  sync.Map // bb.NodeID: those that hold
 }
 
-// holds reports whether a node was asked, and still holds.
+// holds reports whether a node got the request, and still holds.
 func (h *Held) holds(node bb.NodeID) bool {
 	_, ok := h.nodes.Load(node)
 	return ok
@@ -119,7 +119,7 @@ func Everywhere(ctx context.Context, gate *Gate, c Cluster, name string) (*Froze
 var errNotFrozen = errors.New("the daemon may have changed the buffer while it was looked through")
 
 // Intact fails if a daemon may have changed the buffer since it was frozen. That is one whose
-// session broke, or that did not serve when the others were asked.
+// session broke, or that did not serve at the requests to the others.
 func (f *Frozen) Intact() error {
 	if f.others == nil {
 		return nil

@@ -19,8 +19,8 @@ import (
 func (b *Buffer) OpenRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, v *readcache.View, err error) {
 	for range owner.MaxMoves {
 		e, v, err = b.openReadOnce(ctx, c, path)
-		// The file may have moved, or been replaced or removed, between looking it up and
-		// asking its owner, or here or the store, for its content of that time.
+		// The file may have moved, or been replaced or removed, between its lookup and the request
+		// to its owner (or to this node or the store) for its content of that time.
 		kind := bb.KindOf(err)
 		away := !b.p.Owners.Alone && !c.Relayed && (kind == bb.Busy || kind == bb.NotFound)
 		gone := kind == bb.Lost || kind == bb.Checksum
@@ -115,7 +115,7 @@ func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 }
 
 // extents answers where a range lies, pinned. It answers with the bytes themselves if the client
-// asked for them or cannot reach them, or if they are few.
+// requested them or cannot reach them, or if they are few.
 func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
 	size := h.view.Snapshot().Size()
 	length = max(0, min(length, size-offset))

@@ -45,7 +45,7 @@ const (
 	instancesFile = "instances"  // below the state folder: the instances that this state has had
 	notesDir      = "unfinished" // below the state folder: a file for each stage-out under way
 	maxInstances  = 1000
-	maxSwept      = 4096 // directories that are remembered as looked at
+	maxSwept      = 4096 // directories that are recorded as checked
 )
 
 // Options are this daemon's identity, and its ways to reach stores.
@@ -260,7 +260,7 @@ func (w *sweptStore) Close() error {
 	return err
 }
 
-// first reports whether a directory is looked at for the first time for a job.
+// first reports whether a directory is checked for the first time for a job.
 func (u *Tracker) first(s sweptDir) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -18,7 +18,7 @@ type Addresses struct {
 	TCP       string   // of sessions; "": none
 	Transfers []string // of one-sided transfers; "": none
 	Guarded   bool     // callers have to prove their identity, with a shared key or a certificate
-	Insecure  bool     // the administrator trusts every host and user on the network
+	Insecure  bool     // the administrator gives all hosts and users on the network full rights
 }
 
 // Check refuses addresses at which any client could read and write everything (architecture.md, Security): TCP at

@@ -110,9 +110,9 @@ func (b *Buffer) takeOver(ctx context.Context, e *bb.Entry) error {
 	return nil
 }
 
-// claim puts this node into the entry of a file as its owner. It is carried through, also where the answer of
-// the namespace is lost. The node that has the bytes must be known before any are dropped, and if it is this
-// one, the file has to wait here for its flush.
+// claim puts this node into the entry of a file as its owner. It is carried through, even if the
+// answer of the namespace is lost. The node that has the bytes must be known before any are
+// dropped. If it is this one, the file has to wait here for its flush.
 func (b *Buffer) claim(e *bb.Entry) (bb.Entry, error) {
 	return settle.Update(b.ctx, func(uncertain bool) (bb.Entry, error) {
 		return b.p.Names.Update(b.ctx, e.Parent, e.Name, func(now *bb.Entry) error {

@@ -88,7 +88,7 @@ func (b *Buffer) moveAmong(ctx context.Context, to []bb.NodeID, p *transfer.Prog
 	return group.Wait()
 }
 
-// moveOne moves a file to whichever node accepts it.
+// moveOne moves a file to any node that accepts it.
 func (b *Buffer) moveOne(ctx context.Context, e *bb.Entry, p *transfer.Progress) error {
 	path, err := b.pathAt(ctx, e.Place())
 	if err != nil {

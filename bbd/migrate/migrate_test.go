@@ -35,7 +35,7 @@ type world struct {
 	done     bool                              // those are carried out
 	open     []string                          // being written
 	draining bool                              // n1 is being emptied
-	nodes    []bb.NodeID                       // in the order in which they are asked
+	nodes    []bb.NodeID                       // in the order in which they get requests
 	ask      func(bb.NodeID, *wire.Take) error // of a node; nil: it accepts
 	mu       *sync.Mutex                       // guards the next fields
 	calls    []string
@@ -250,8 +250,9 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// TestAccept brings in a file that its owner offers, and drops it if it has changed meanwhile. Nobody else
-// decides about the bytes from the check of the local ones until the file has been queued.
+// TestAccept brings in a file that its owner offers, and drops it if it has changed meanwhile. No
+// other code decides about the bytes from the check of the local ones until the file has been
+// queued.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	const free = 100

@@ -162,7 +162,8 @@ func (b *Buffer) reassign(ctx context.Context, e *bb.Entry, dead bb.NodeID, answ
 	return nil
 }
 
-// reassignLink makes this daemon the owner of a dead node's symbolic link, which it flushes if that node had not.
+// reassignLink makes this daemon the owner of a dead node's symbolic link. If that node had not
+// flushed it, this daemon does.
 func (b *Buffer) reassignLink(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
 	defer b.o.Lock(e.Place())()
 	i := inheritance{file: e.File, dead: dead, heir: b.o.Owners.Self}
@@ -180,7 +181,8 @@ func (b *Buffer) reassignLink(ctx context.Context, e *bb.Entry, dead bb.NodeID, 
 	return nil
 }
 
-// inheritance is a dead node's file without a second copy, whose next owner is the daemon that was asked.
+// inheritance is a dead node's file without a second copy, whose next owner is the daemon with the
+// request.
 type inheritance struct {
 	file       bb.FileID
 	dead, heir bb.NodeID

@@ -292,8 +292,8 @@ func TestForgetHistories(t *testing.T) {
 	}
 }
 
-// TestLossIsAForecast: where nothing happens in between, the loss that is named beforehand is the one that a
-// forgotten node causes.
+// TestLossIsAForecast: if nothing happens in between, the loss that is named beforehand is the one
+// that a forgotten node causes.
 func TestLossIsAForecast(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

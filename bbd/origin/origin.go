@@ -93,8 +93,8 @@ func placeAll(ctx context.Context, of filler, runs []Run, place Place) error {
 	return nil
 }
 
-// Fallback reads from an owner, and from the store the bytes that the owner does not have any more, or while it
-// does not answer, if the generation is there.
+// Fallback reads from an owner. If the owner does not answer, or does not have the bytes any more,
+// it reads them from the store, provided that the generation is there.
 type Fallback struct {
 	Owner  Origin
 	Entry  *bb.Entry // of the file, as the owner has it

@@ -55,7 +55,7 @@ type Owner struct {
 		lockorder.Mutex[lockrank.Owner]
 		node   bb.NodeID // where it is open
 		first  remote
-		second remote // of the second copy; zero: not asked yet
+		second remote // of the second copy; zero: not requested yet
 		alone  bool   // there is no second copy to read from
 	}
 }
@@ -227,7 +227,7 @@ func (w *Owner) Layout(ctx context.Context) (list []store.MirrorExtent, err erro
 }
 
 // Read is of Origin. The runs are read from the nodes that have them, in turns, several windows at a time,
-// each asked for with one request and read one-sided into the memory of place, which the fabric can reach.
+// each requested at once and read one-sided into the memory of place, which the fabric can reach.
 // Runs that the second copy lacks are read from the owner.
 func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	holders, err := w.holders(ctx)
@@ -253,8 +253,7 @@ func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	return group.Wait()
 }
 
-// atOnce is how many of some runs are asked with one request: those that fit a window, at least
-// one.
+// atOnce is how many of some runs share one request: those that fit a window, at least one.
 func atOnce(runs []Run) (n int) {
 	for bytes := int64(0); n < len(runs); n++ {
 		if bytes += runs[n].Size(); n > 0 && bytes > window {

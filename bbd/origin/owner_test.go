@@ -28,7 +28,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestOwnerWindows: short runs share requests, and both nodes are asked.
+// TestOwnerWindows: short runs share requests, and both nodes get requests.
 func TestOwnerWindows(t *testing.T) {
 	p, e := file(8 * window)
 	w := p.owner(t, e)

@@ -2,9 +2,9 @@
 // pure, and reads no store.
 //
 // Stores overlap if two buffers have one store, or one below the other's. Each buffer takes the
-// other's files for those of others, and neither detects the changes of the other there. A buffer
-// whose store overlaps that of another is created only if its creator shares it, or where the two
-// are a chain of jobs.
+// other's files for those of others, and neither detects the changes of the other there. If the
+// store of a new buffer overlaps that of another, the buffer is created only if its creator shares
+// the store, or if the two are a chain of jobs.
 package overlap
 
 import (

@@ -14,7 +14,7 @@ import "forebay/internal/bb"
 //	              └  rename, remove: are asked of the owner
 //
 // Every daemon may make entries and directories. Compare-and-set in the namespace keeps two of them
-// from making the same one, and an owner that was given up from changing the file.
+// from making the same one, and an owner that was declared dead from changing the file.
 
 // MaxMoves is how often a file's owner is looked up again for one request.
 const MaxMoves = 5

@@ -25,8 +25,8 @@ func (w *world) SetAttr(_ context.Context, dir bb.DirID, name string, a namespac
 	return e, nil
 }
 
-// TestSetXattrOfWhatWasChecked: attributes are set on a file that the caller may write, whatever is renamed to its name
-// after the check.
+// TestSetXattrOfWhatWasChecked: attributes are set on a file that the caller may write, even if
+// another file is renamed to its name after the check.
 func TestSetXattrOfWhatWasChecked(t *testing.T) {
 	t.Parallel()
 	change := xattr.Change{Name: "user.a", Value: "1"}

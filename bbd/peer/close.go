@@ -10,8 +10,8 @@ import (
 // closeWithin bounds the close of a handle.
 const closeWithin = 5 * time.Second
 
-// CloseUnheard closes, in a goroutine that start starts, a handle whose opening was given up with ctx,
-// since it may have succeeded.
+// CloseUnheard closes, in a goroutine that start starts, a handle whose opening was cancelled with
+// ctx, since it may have succeeded.
 func CloseUnheard(ctx context.Context, start func(func()), s interface{ CloseHandle(uint64) }, handle uint64) {
 	if ctx.Err() != nil {
 		start(func() { s.CloseHandle(handle) })

@@ -10,8 +10,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Pool keeps one session for each node and user, and makes a broken one anew when it is asked for.
-// One that has been unused for a while, and in which the peer keeps nothing, is closed. In a large
+// Pool keeps one session for each node and user, and makes a broken one anew at its next use. One
+// that has been unused for a while, and in which the peer keeps nothing, is closed. In a large
 // cluster every node would have one with every other. It may be used concurrently.
 type Pool struct {
 	self   *Identity

@@ -1,6 +1,6 @@
 // Package readcache serves reads of a buffer's committed files. It shows generations as they were opened,
-// copies those of other nodes, and brings bytes that are not in memory into it, or past it where there is
-// no room. It must never depend on requests, nor on the permission to read a file.
+// copies those of other nodes, and brings bytes that are not in memory into it, or past it if there
+// is no room. It must never depend on requests, nor on the permission to read a file.
 package readcache
 
 import (

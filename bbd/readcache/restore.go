@@ -14,7 +14,7 @@ import (
 
 // restore brings a clean file back of which this node holds nothing, as after a restart, since
 // recovery does not find evicted bytes. The whole content is checked against the entry's checksum
-// before any reader sees a byte of it.
+// before any reader gets a byte of it.
 //
 // For a file that another node owns, a copy is made instead, which is brought in as it is read. If
 // that node does not answer, the store's content is used.

@@ -190,8 +190,8 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 	return busy
 }
 
-// requeueStray queues a dirty file whose entry the namespace has, where the file is neither in a queue nor being
-// written. An earlier attempt has made the entry, and its answer was lost.
+// If the namespace has a dirty file's entry, and the file is neither in a queue nor being written,
+// requeueStray queues it. An earlier attempt has made the entry, and its answer was lost.
 func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held) error {
 	e, ok := sv.Entry(h.File)
 	if !ok || h.Dirty == 0 || !b.stray(&e, h) {

@@ -334,7 +334,7 @@ func (w *world) buffer() *Buffer {
 	}, "b", files{w}, w, nil, dirty.New())
 }
 
-// check returns which promises are broken, after entries were restored and left is not.
+// check returns which guarantees are broken, after entries were restored and left is not.
 func (w *world) check(left []fate.Unexplained) (broken []string) {
 	of := map[bb.FileID][]bb.Entry{}
 	for _, e := range w.entries {

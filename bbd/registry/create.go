@@ -130,8 +130,8 @@ func (s *Service[B]) checkBacking(ctx context.Context, c access.Caller, spec bb.
 // namespace. Each checks again after its record is there, and the later of the two removes its own and
 // is refused. A daemon that is killed between the two steps leaves both.
 
-// checkOverlap refuses a buffer whose store overlaps that of another one, made by whichever daemon.
-// Of a buffer that has a record, those whose records are newer do not count.
+// checkOverlap refuses a buffer whose store overlaps that of another one, made by any daemon. Of a
+// buffer that has a record, those whose records are newer do not count.
 func (s *Service[B]) checkOverlap(ctx context.Context, c access.Caller, spec *bb.Buffer, shared bool) error {
 	if shared || spec.Backing == "" {
 		return nil

@@ -213,8 +213,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestRecover: a recovery that fails sets its buffer aside if the buffer is the reason, and ends the start if
-// it is not. A buffer that was destroyed meanwhile is dropped.
+// TestRecover: a recovery fails. If the buffer is the reason, it is set aside, and otherwise the
+// start ends. A buffer that was destroyed meanwhile is dropped.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -67,7 +67,7 @@ func (b *Buffer) Wanted() bool { return b.files.Spec().Replicas > 1 && b.o.Clust
 func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []store.NewExtent) (whole bool, err error) {
 	at := c.at.Load()
 	if at != nil && !b.o.Cluster.Remains(*at) {
-		c.behind = true // if it were asked, it would have this commit and nothing before
+		c.behind = true // if it got the request, it would have this commit and nothing before
 	}
 	if at != nil && !c.behind {
 		if err = b.sendExtents(ctx, *at, &g.Entry, extents); err == nil {
@@ -108,8 +108,8 @@ func (b *Buffer) Commit(ctx context.Context, c *Copy, g *Generation, extents []s
 
 // Settled reports whether the second copy of a generation of so many bytes has all committed bytes, by gossip. One
 // that lacks a commit, or went with the other node's memory, is to be sent again before the file is closed. The
-// entry would promise bytes that the copy does not have. Without a node to ask, one that is gone stays gone. It is
-// counted as lacking, and made again later.
+// entry would claim bytes that the copy does not have. Without a node to send it to, one that is
+// gone stays gone. It is counted as lacking, and made again later.
 func (b *Buffer) Settled(c *Copy, bytes int64, near bb.NodeID) bool {
 	switch {
 	case !b.Wanted():
@@ -129,7 +129,7 @@ func currentFirst(now bb.NodeID, nodes []bb.NodeID) []bb.NodeID {
 	return append([]bb.NodeID{now}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == now })...)
 }
 
-// targets returns the nodes to ask to keep a second copy of so many bytes.
+// targets returns the nodes to request a second copy of so many bytes from.
 func targets(c Cluster, bytes int64, near bb.NodeID) []bb.NodeID {
 	return slices.DeleteFunc(c.Candidates(bytes, near), func(node bb.NodeID) bool {
 		m, ok := c.Member(node)
@@ -137,7 +137,7 @@ func targets(c Cluster, bytes int64, near bb.NodeID) []bb.NodeID {
 	})
 }
 
-// HasTargets reports whether a node can be asked to keep a second copy of so many bytes.
+// HasTargets reports whether a node can get a request to keep a second copy of so many bytes.
 func (b *Buffer) HasTargets(bytes int64, near bb.NodeID) bool {
 	return len(targets(b.o.Cluster, bytes, near)) > 0
 }
@@ -312,7 +312,7 @@ func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.
 	if own, ok := b.dirty.Of(file); ok && own.Generation >= n {
 		return b.ownFile(file)
 	}
-	// The copy that readers have here is forgotten, before the second copy takes its place.
+	// The copy that readers have here is dropped before the second copy takes its place.
 	if m.Whole && !b.files.ForgetIdle(file, n) {
 		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("a client reads a copy of file %v here", file))
 	}

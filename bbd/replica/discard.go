@@ -11,8 +11,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// Drop drops bytes that do not count any more, by the request of the node asks: a generation of a file, or
-// all of it (0). bb.Busy: the namespace relies on them.
+// Drop drops bytes that do not count any more, by the request of the node asks. These are a
+// generation of a file, or all of it (0). bb.Busy: the namespace relies on them.
 func (b *Buffer) Drop(ctx context.Context, asks bb.NodeID, file bb.FileID, n bb.Generation) error {
 	unlock, err := b.Lock(ctx, file)
 	if err != nil {

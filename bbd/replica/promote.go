@@ -24,8 +24,8 @@ func (b *Buffer) PromoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 }
 
 // PromoteOfDead makes the second copy of a dead node's file the file. False: there is none that can be, or
-// the file is another's by now. After an error neither is known. The node with the copy answers, and may have
-// all of it. One request that failed proves no loss, which could not be undone.
+// the file is another's by now. After an error neither is certain. The node with the copy answers,
+// and may have all of it. One request that failed proves no loss, which could not be undone.
 func (b *Buffer) PromoteOfDead(ctx context.Context, e *bb.Entry) (promoted bool, err error) {
 	second, state := owner.Replica(e), e.State()
 	if second == "" || state != bb.StateDirty && state != bb.StateOpen {

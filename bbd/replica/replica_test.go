@@ -36,13 +36,13 @@ type world struct {
 	entry    *bb.Entry // nil: there is none
 	sum      uint64    // of the file's bytes in memory
 	size     int64
-	has      error // of a look at it
+	has      error // of a check of it
 	record   []error
 	shown    func()                      // is called when a generation is to be shown
 	staged   stager                      // writes into memory of the others; nil: they have none
 	read     bool                        // a copy of the file has readers
 	changing bool                        // another change holds the file's place
-	others   []bb.NodeID                 // in the order in which they are asked
+	others   []bb.NodeID                 // in the order in which they get requests
 	gone     []bb.NodeID                 // of the others
 	memory   map[bb.NodeID]bb.InstanceID // of the others, as gossip has it
 	old      []bb.NodeID                 // of the others of a release without second copies
@@ -549,8 +549,8 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// TestPromoteOfDead: a file is given up for lost if its second copy is, and for no other error of a node that
-// answers.
+// TestPromoteOfDead: a file is declared lost if its second copy is, and for no other error of a
+// node that answers.
 func TestPromoteOfDead(t *testing.T) {
 	t.Parallel()
 	there, moved := []bb.NodeID{"n2"}, file("n2")
@@ -718,8 +718,8 @@ func TestRepairTime(t *testing.T) {
 	}
 }
 
-// TestStagePaced: background copies go in pieces, no faster than the limit, and all of a copy is dropped
-// if one of them fails.
+// TestStagePaced: background copies go in pieces, no faster than the limit. If one piece fails, all
+// of the copy is dropped.
 func TestStagePaced(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -909,8 +909,8 @@ func TestRereplicateOpen(t *testing.T) {
 	})
 }
 
-// TestRecordCopyUnheard: a second copy of which the namespace did not answer whether it has it counts once the
-// entry names its node, if that has still the memory that the copy was made in.
+// TestRecordCopyUnheard: the namespace did not answer whether it has a second copy. The copy counts
+// once the entry names its node, if that node still has the memory in which the copy was made.
 func TestRecordCopyUnheard(t *testing.T) {
 	t.Parallel()
 	made := cluster.Incarnation{Node: "n3", Memory: 4}

@@ -226,8 +226,8 @@ func (b *Buffer) needed(l *lacking) bool {
 	return ok && f.Generation == l.closed.Generation
 }
 
-// whileNeeded waits as pace does, and then fails with errNeedless if the file that lacks a copy needs none
-// any more.
+// whileNeeded waits as pace does. If the file that lacks a copy needs none any more, it then fails
+// with errNeedless.
 func (b *Buffer) whileNeeded(l *lacking, pace paced) paced {
 	return func(ctx context.Context, bytes int64) error {
 		if err := pace(ctx, bytes); err != nil {

@@ -19,8 +19,8 @@ type Handler struct {
 	token   bool
 }
 
-// WithToken returns the handler for sessions with a token too. They may make no other requests, and
-// those only about the token's subject, if the message names a subject.
+// WithToken returns the handler for sessions with a token too. They may make no other requests. If
+// a message names a subject, it must be the token's.
 func (h Handler) WithToken() Handler {
 	h.token = true
 	return h

@@ -42,8 +42,8 @@ func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error
 			WithRemedy("give it the cluster key, or a daemon's certificate")
 	}
 	s.caller = access.Of(hello.Uid, hello.Gid)
-	// Another machine's root, or a namesake of the daemon's user, has no special rights here,
-	// unless another daemon vouches for it.
+	// Unless another daemon vouches for it, another machine's root, or a namesake of the daemon's
+	// user, has no special rights here.
 	s.peer = bb.NodeID(hello.Node)
 	s.caller.Governs = hello.Uid == 0
 	s.caller.NoRoot = hello.Uid == 0 && proven < clustercert.Daemon

@@ -90,7 +90,7 @@ func (p *places) enterUser(s *Session) error {
 }
 
 // enterUnproven occupies a place until the handshake is over. The connection that has had its place for
-// longest loses it. An honest client has proved itself by then, however many others come.
+// longest loses it. A client with a valid proof has shown it by then, however many others come.
 func (p *places) enterUnproven(s *Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -99,8 +99,8 @@ func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.
 	})
 }
 
-// atHand returns nil if the bytes of a file that was staged in can be read where they are, or from
-// the store. Gone are the nodes without an answer.
+// If the bytes of a file that was staged in can be read where they are, or from the store, atHand
+// returns nil. Gone are the nodes without an answer.
 func (s *job) atHand(e *bb.Entry, at string, gone map[bb.NodeID]bool) error {
 	node := s.b.Owner(e)
 	switch {

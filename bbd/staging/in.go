@@ -31,7 +31,7 @@ import (
 // maxParallel bounds the pieces that a client may have copied at a time.
 const maxParallel = 64
 
-// job is one stage-in or stage-out, seen from the buffer.
+// job is one stage-in or stage-out, from the view of the buffer.
 type job struct {
 	of     *Service
 	b      Buffer
@@ -140,7 +140,7 @@ func (s *job) inTarget(ctx context.Context, target, name string) string {
 var _ stage.Sink = (*job)(nil)
 
 // Same reports whether a file is there already, as flushed to this very object, or of the same size
-// and checksum, or time where the store keeps no checksums.
+// and checksum, or, if the store keeps no checksums, time.
 func (s *job) Same(ctx context.Context, target string, o *backing.Object, codecName string) (bool, error) {
 	e, err := s.b.Lookup(ctx, s.cred, "stage-in", target)
 	if err != nil {

@@ -68,7 +68,7 @@ const MaxConflicts = 100
 type NoEntry struct {
 	File       string `json:"file"`
 	Generation uint64 `json:"generation"`
-	Path       string `json:"path,omitempty"` // where it lay, as far as is known
+	Path       string `json:"path,omitempty"` // its place, if that is known
 	Bytes      int64  `json:"bytes"`
 	Reason     string `json:"reason"`
 }

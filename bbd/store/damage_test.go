@@ -257,7 +257,7 @@ func TestTruncatedRegionIsAnError(t *testing.T) {
 	if err := v.Verify(context.Background(), 0, 1000); !errors.Is(err, bb.Lost) {
 		t.Errorf("verify: %v", err)
 	}
-	// The record is the store's own, and can be written. Nobody is given bytes for it.
+	// The record is the store's own, and can be written. No user is given bytes for it.
 	if err := s.Commit(Commit{File: 2, Generation: 1, Buffer: "b", Extents: []NewExtent{e}}); err != nil {
 		t.Errorf("commit: %v", err)
 	}

@@ -121,8 +121,8 @@ func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 // more (see journalLeast).
 const journalLeastShare = 64
 
-// dropEmpty removes regions that hold nothing and were promised more than they got, until
-// so many bytes are gone.
+// dropEmpty removes regions that hold nothing and were to get more than they got, until so many
+// bytes are gone.
 func (s *Store) dropEmpty(bytes int64) {
 	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool {
 		n := int64(len(r.Mem))

@@ -52,8 +52,8 @@ func (s *Store) giveBack(g *segment, r *region, offset int64) {
 // adoptOlder makes the journal of a region of a version without journals. Its header, slots and
 // records are copied from the pages, once. The journal gets its name when it is whole, and counts
 // from then on. If the daemon is killed before that, the next start begins again. Until then the
-// pages stay as they are. Records that their user may have written there are trusted as far as the
-// release that wrote them trusted them, this once.
+// pages stay as they are. Records that their user may have written there are accepted this once, as
+// far as the release that wrote them accepted them.
 func (s *Store) adoptOlder(c *candidate) error {
 	r, err := c.openPages()
 	if err != nil {

@@ -314,8 +314,8 @@ func TestJournalWithoutPages(t *testing.T) {
 	}
 }
 
-// Nobody but the daemon's user can open a journal, whosever the pages are. A region that goes takes
-// its journal along.
+// Only the daemon's user can open a journal, for pages of any user. A region that goes takes its
+// journal along.
 func TestJournalsAreTheStoresOwn(t *testing.T) {
 	o := folders(t)
 	s, _, ok := sharedStore(t, o)

@@ -206,7 +206,8 @@ func (s *Store) replaceVacated(r *region) {
 }
 
 // startReplace replaces an empty region in the background. The new one is reserved for a
-// user, who is that for whom a vacated region was vacated. The caller holds mu.
+// user. In place of a vacated region, it is for the user that the region was vacated for. The
+// caller holds mu.
 func (s *Store) startReplace(old *region, uid uint32) {
 	if old.vacating {
 		uid = old.reserved.uid

@@ -151,8 +151,8 @@ func (s *Store) tidyNotes() {
 	}
 }
 
-// sparsestNotes returns the full segment of the store's own records that has the fewest that count,
-// if that is less than half of its capacity.
+// sparsestNotes returns the full segment of the store's own records with the fewest bytes that
+// count. If none has less than half of its capacity, it returns nil.
 func (s *Store) sparsestNotes() (victim *segment, files []bb.FileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

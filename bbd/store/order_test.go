@@ -7,8 +7,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// TestLaterExtentsWin: within one commit too, whichever segments they lie in, and after
-// a restart.
+// TestLaterExtentsWin: within one commit too, in any segments, and after a restart.
 func TestLaterExtentsWin(t *testing.T) {
 	o := folders(t)
 	s := open(t, o)

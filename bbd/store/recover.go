@@ -86,8 +86,8 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 }
 
 // foundInstance returns the index of the region of the memory tier that records this memory's
-// instance, or -1 if there is none. In regions of older versions, users cannot write to that of the
-// store's own records.
+// instance. If there is none, it returns -1. In regions of older versions, users cannot write to
+// that of the store's own records.
 func foundInstance(found []candidate) int {
 	of := func(log bool) int {
 		return slices.IndexFunc(found, func(c candidate) bool {
@@ -100,8 +100,8 @@ func foundInstance(found []candidate) int {
 	return of(false)
 }
 
-// FreeUncommitted frees the segments that recovery found without anything committed
-// in them and without the lock of a writer, if Options.KeepUncommitted kept them. Idempotent.
+// If Options.KeepUncommitted kept them, FreeUncommitted frees the segments that recovery found
+// without anything committed in them and without the lock of a writer. Idempotent.
 func (s *Store) FreeUncommitted() {
 	s.mu.Lock()
 	d := s.found.uncommitted

@@ -84,7 +84,7 @@ func TestSmallFilesAreCompact(t *testing.T) {
 }
 
 // BenchmarkRecovery opens a store of 4 GiB in 10 thousand files, on a tmpfs with
-// huge pages where it may mount one.
+// huge pages if it may mount one.
 func BenchmarkRecovery(b *testing.B) {
 	dir, err := os.MkdirTemp("/dev/shm", "forebay-bench-")
 	if err != nil {

@@ -133,9 +133,9 @@ func (s *Store) finishSpill(g *segment, to *region, unit int64, voids uint32, go
 	return true
 }
 
-// diskRoom reserves units of a disk region of the segment's owner, making a region
-// where the options leave room, or in place of an empty one of another user. The caller
-// holds spillMu, so no other caller allocates on disk meanwhile.
+// diskRoom reserves units of a disk region of the segment's owner. If no such region has room, it
+// makes one, as far as the options leave room, or in place of an empty one of another user. The
+// caller holds spillMu, so no other caller allocates on disk meanwhile.
 func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 	r, unit, empty, err := s.takeDisk(g)
 	if r != nil || err != nil {

@@ -186,7 +186,8 @@ func TestBorrowedCleanMemory(t *testing.T) {
 }
 
 // TestCheapestRegionIsVacated: a region of clean bytes rather than one that has to be flushed, and
-// rather than one that cannot be emptied. One that turns out to be stuck is given up for another.
+// rather than one that cannot be emptied. If one turns out to be stuck, another is vacated in its
+// place.
 func TestCheapestRegionIsVacated(t *testing.T) {
 	h := newTenants(t, 7, false)
 	h.flushes[bufferOf(alice)], h.flushes[bufferOf(bob)] = true, true

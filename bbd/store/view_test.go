@@ -82,8 +82,8 @@ func TestFillOfADroppedGeneration(t *testing.T) {
 	}
 }
 
-// TestFillOfADroppedGenerationIsEvictedAgain: unless it is to be kept, a view's memory is others'
-// to have for as long as the backing store has the bytes.
+// TestFillOfADroppedGenerationIsEvictedAgain: unless it is to be kept, others may have a view's
+// memory for as long as the backing store has the bytes.
 func TestFillOfADroppedGenerationIsEvictedAgain(t *testing.T) {
 	s := open(t, folders(t))
 	v, old, fresh := oldView(t, s)

@@ -69,7 +69,7 @@ func meets(t *testing.T, s *Store, l Lease) bool {
 }
 
 // TestOccupiedMemoryIsNotLeased: a lease ends with its session while its writer still has
-// the segment locked. Nobody else gets the memory before it is unlocked.
+// the segment locked. No other writer gets the memory before it is unlocked.
 func TestOccupiedMemoryIsNotLeased(t *testing.T) {
 	s := open(t, oneRegion(t, 0))
 	l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: 2 * Unit})

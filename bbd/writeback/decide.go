@@ -36,8 +36,8 @@ func due(owners owner.Node, e *bb.Entry, n bb.Generation) verdict {
 	return flushIt
 }
 
-// record puts the store's content of a file, as it was flushed, into an entry, unless why names the
-// reason. The entry is not this node's to change, or is newer.
+// record puts the store's content of a file, as it was flushed, into an entry. If the entry is not
+// this node's to change, or is newer, it leaves it, and why is the reason.
 //
 //	entry                                          the store's content
 //	of another file                                is not its content

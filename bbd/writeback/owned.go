@@ -22,7 +22,7 @@ type owned struct {
 }
 
 // add notes the flushed object of a path, and the objects that flushes may have put there without
-// a record, if it has the object's name.
+// a record. It leaves out those with another name than the object's.
 func (o *owned) add(now, path string, flushed []bb.Flushed, attempts []bb.Content) {
 	for _, f := range flushed {
 		if f.Generation != 0 && now == path+codec.Suffix(f.Codec) {

@@ -157,9 +157,10 @@ func (b *Buffer) AdoptStoreOps(ctx context.Context, dead bb.NodeID) error {
 }
 
 // ReplayStoreOps submits to the flusher the renames and removals that the namespace has noted for the
-// store, that were not submitted yet and that this daemon carries out, in their order. Those
-// that were noted before it was called are submitted when it returns, unless they wait for
-// another daemon's. After an error they are submitted later, and the paths that they concern are not flushed before.
+// store, that were not submitted yet and that this daemon carries out, in their order. Unless they
+// wait for another daemon's, those that were noted before it was called are submitted when it
+// returns. After an error they are submitted later, and the paths that they concern are not flushed
+// before.
 func (b *Buffer) ReplayStoreOps(ctx context.Context) error {
 	err := b.replay(ctx)
 	if err != nil {

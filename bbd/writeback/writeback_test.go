@@ -219,7 +219,7 @@ func (b *Buffer) catalog() Catalog {
 
 func place(name string) bb.Place { return bb.Place{Dir: bb.RootDir, Name: name} }
 
-// TestBegin begins flushes that end before any byte of the file is looked at.
+// TestBegin begins flushes that end before any byte of the file is read.
 func TestBegin(t *testing.T) {
 	t.Parallel()
 	clean := changed(file("n1"), func(e *bb.Entry) {
@@ -424,7 +424,8 @@ func TestEnqueueFoundRenamed(t *testing.T) {
 	}
 }
 
-// TestReconcileGone: a dirty file in no queue leaves the node while it is looked at. It is none of the dirty files.
+// TestReconcileGone: a dirty file in no queue leaves the node while it is checked. It is none of
+// the dirty files.
 func TestReconcileGone(t *testing.T) {
 	t.Parallel()
 	w := &world{spec: bb.Buffer{Backing: "file:///data"}, entries: map[bb.Place]bb.Entry{place("f"): file("n2")}}
@@ -438,8 +439,8 @@ func TestReconcileGone(t *testing.T) {
 	}
 }
 
-// TestReconcileRemoved: a dirty file in no queue is removed while it is looked at, and is none of the dirty
-// files. Renamed meanwhile, it is queued.
+// TestReconcileRemoved: a dirty file in no queue is removed while it is checked, and is none of the
+// dirty files. Renamed meanwhile, it is queued.
 func TestReconcileRemoved(t *testing.T) {
 	t.Parallel()
 	another := changed(file("n1"), func(e *bb.Entry) { e.File = 8 })
@@ -535,8 +536,8 @@ func TestReconcileTreeAway(t *testing.T) {
 	}
 }
 
-// TestReconcileRetried: while a name is looked at whose object was removed, something comes late under it. The
-// look fails, and the next one removes that.
+// TestReconcileRetried: during the check of a name whose object was removed, something comes late
+// under it. The check fails, and the next one removes that.
 func TestReconcileRetried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // concurrently.
 type connection interface {
 	// Ask sends a request and waits for its reply. If the connection breaks, it sends the request
-	// again in a new one, unless the request must not be carried out twice. Then the error is one
-	// of unknown outcome.
+	// again in a new one. If the request must not be carried out twice, the error is one of unknown
+	// outcome instead.
 	Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error
 	// Repeat runs op, and repeats it when connections break under it, for as long as the
 	// client's options allow.

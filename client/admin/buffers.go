@@ -142,16 +142,16 @@ type Rebuilt struct {
 
 // RebuiltFile is a file that is not as it was.
 type RebuiltFile struct {
-	Path   string // or its id, where the path is not known
+	Path   string // or its id, if the path is unknown
 	Bytes  int64
 	Became string // "aside", "kept", "on-store", "lost"; "not-replaced": files that a committed transaction was to replace may be there
 	Reason string
 }
 
 // RebuildBuffer rebuilds the namespace of a buffer that was set aside, since its log is gone or damaged, from the
-// daemon's memory and disk. The buffer is served when it returns. It may be repeated. ErrUnavailable if the
-// namespace's server does not answer, and ErrUnsupported if the buffer is set aside for another reason. Then nothing
-// is changed.
+// daemon's memory and disk. The buffer is served when it returns. It may be repeated. If the
+// namespace's server does not answer, the error is ErrUnavailable. If the buffer is set aside for
+// another reason, it is ErrUnsupported. Then nothing is changed.
 func RebuildBuffer(ctx context.Context, c *client.Client, name string) (Rebuilt, error) {
 	if err := bb.CheckBufferName(name); err != nil {
 		return Rebuilt{}, err

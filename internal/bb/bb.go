@@ -80,7 +80,7 @@ func ParseFileID(s string) (FileID, error) {
 	return FileID(v), nil
 }
 
-// Tier is where a region lives.
+// Tier is the place of a region.
 type Tier uint8
 
 // The tiers, fastest first.
@@ -353,7 +353,7 @@ func (e *Entry) Unrecorded() []Content {
 	switch state := e.State(); {
 	case e.IsDir() || state == StateClean:
 		return nil
-	case state == StateOpen, state == StateLost && e.Size == 0: // its content is not known
+	case state == StateOpen, state == StateLost && e.Size == 0: // its content is unknown
 		return e.Attempts()
 	}
 	return AddContents(e.Attempts(), Content{e.Size, e.Checksum})
@@ -454,7 +454,7 @@ type Buffer struct {
 	Mode       fs.FileMode // permission bits of the root directory
 	Capacity   int64       // bytes of dirty and resident data it may hold; 0: no limit of its own
 	Backing    string      // file:///path or s3://bucket/prefix; "" for a scratch buffer that is never flushed
-	BackingID  string      // which directory Backing was when the buffer was made; "": that is not known
+	BackingID  string      // which directory Backing was when the buffer was made; "": unknown
 	Durability Durability
 	Codec      string   // compression on the way out: "", "zstd" or "s2"
 	Keep       []string // patterns of names that are only passing and are not flushed

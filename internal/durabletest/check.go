@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Rule names a promise.
+// Rule names a guarantee.
 type Rule string
 
 // The rules.
@@ -32,7 +32,7 @@ const (
 	Gone Rule = "gone"
 )
 
-// Violation is a broken promise.
+// Violation is a broken guarantee.
 type Violation struct {
 	Rule Rule
 	Path string
@@ -45,7 +45,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("broken promise: %s: %s: %s", v.Rule, v.Path, v.What)
 }
 
-// Check returns the promises that observations show to be broken, given a history.
+// Check returns the guarantees that observations show to be broken, given a history.
 func Check(events []Event, seen []Observation) []Violation {
 	k := newChecker()
 	for _, e := range events {
@@ -518,10 +518,10 @@ func (j *judge) replaced(p string, after, before int64) bool {
 	})
 }
 
-// comesBy reports whether a version may have come to a name of the store since a look at it, by
-// renames that were requested before and that the store had yet to follow. One after the other takes
-// the version from where it was then to where it belongs. Once an observer has found that the store
-// followed a rename, it brings nothing any more.
+// comesBy reports whether a version may have come to a name of the store since a check of it, by
+// renames that were requested before and that the store had yet to follow. One after the other
+// takes the version from where it was then to where it belongs. Once an observer has found that the
+// store followed a rename, it brings nothing any more.
 func (j *judge) comesBy(p string, v Version, look int64) bool {
 	followed := int64(0)
 	for _, e := range j.flushes {

@@ -7,7 +7,7 @@ import (
 )
 
 // The layout of regions of releases that kept their headers, tables and records in memory that
-// users can write (versions 1 and 2 of the format in bbd/store). A restart must trust none of it.
+// users can write (versions 1 and 2 of the format in bbd/store). A restart must accept none of it.
 
 const (
 	unit       = 1 << 20

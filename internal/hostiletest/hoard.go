@@ -35,7 +35,7 @@ func (a *attacker) hoard(most int, do func(r *raw) error) error {
 	return errors.Join(err, a.settled())
 }
 
-// settled waits until the daemon has noticed that the attacker's sessions have ended.
+// settled waits until the daemon has detected that the attacker's sessions have ended.
 func (a *attacker) settled() error {
 	ctx, cancel := a.within()
 	defer cancel()

@@ -1,7 +1,7 @@
 // Package hostiletest runs two users of one daemon against each other. One attacks it in every way
 // of known attacks, while the other writes, drains and compares. Both are processes of the test's
-// own binary. It depends on the wire, the client and the layout of regions of releases that trusted
-// them, never on the daemon's inside.
+// own binary. It depends on the wire, the client and the layout of regions of releases that relied
+// on them, never on the daemon's inside.
 package hostiletest
 
 import (
@@ -31,7 +31,7 @@ const (
 
 // Options describe a run.
 type Options struct {
-	Socket   string   // of the daemon, which is root's; everybody can reach it
+	Socket   string   // of the daemon, which is root's; all users can reach it
 	TCP      string   // where it takes sessions of users with a token; "": nowhere
 	Regions  string   // the folder of its regions
 	Seed     uint64   // order and content of the attacks
@@ -127,8 +127,8 @@ func Main() {
 // tell writes an event.
 func tell(e event) error { return json.NewEncoder(os.Stdout).Encode(e) }
 
-// Run makes so many attacks of each kind, in an order of the seed's, while the victim works, and
-// fails the test where an attack has changed or read data of others.
+// Run makes so many attacks of each kind, in an order of the seed's, while the victim works. If an
+// attack has changed or read data of others, it fails the test.
 func Run(tb testing.TB, o Options) (attacker, victim Result) {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
@@ -327,7 +327,7 @@ type entry struct {
 	text string
 }
 
-// makeRoots makes a directory that everybody may enter and only root may write to.
+// makeRoots makes a directory that all users may enter and only root may write to.
 func makeRoots(tb testing.TB, dir string) string {
 	tb.Helper()
 	return place(tb, dir, []entry{

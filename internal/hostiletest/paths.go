@@ -204,7 +204,7 @@ func (a *attacker) pipes() (err error) {
 	return errors.Join(a.pipeOfCodec(b, store), a.awaitVictim())
 }
 
-// waited reports whether a request that has to fail went on, or was given up.
+// waited reports whether a request that has to fail went on, or was cancelled.
 func waited(ctx context.Context, err error) bool {
 	return err == nil || ctx.Err() != nil || errors.Is(err, client.ErrUnavailable)
 }

@@ -23,7 +23,7 @@ func (a *attacker) introduce(hello *wire.Hello, key []byte) error {
 	return introduce(a.dialTCP, hello, func(x wire.Exchange, _ []byte) []byte { return x.ClientProof(key, hello) })
 }
 
-// introduce shows a proof, which has the daemon's own to look at.
+// introduce shows a proof. prove gets the daemon's own.
 func introduce(dial func() (net.Conn, error), hello *wire.Hello, prove func(x wire.Exchange, theirs []byte) []byte) error {
 	conn, err := dial()
 	if err != nil {
@@ -133,8 +133,8 @@ func (a *attacker) tokens() error {
 	return nil
 }
 
-// rootByCertificate acts as uid 0 with a client's certificate, whose holder is trusted with the word of
-// every user but root, on files of root's and of others.
+// rootByCertificate acts as uid 0 with a client's certificate, whose holder may act for every user
+// but root, on files of root's and of others.
 func (a *attacker) rootByCertificate() (err error) {
 	ctx, cancel := a.within()
 	defer cancel()

@@ -112,7 +112,7 @@ func mapFile(f *os.File, n int64) (Memory, error) {
 		return Memory{}, fmt.Errorf("map %d bytes: %w", n, err)
 	}
 	for i := 0; i < len(p); i += 4096 {
-		p[i] = 1 // MAP_POPULATE may have given up without saying so
+		p[i] = 1 // MAP_POPULATE may have failed without an error
 	}
 	return Memory{Bytes: p, file: f}, nil
 }

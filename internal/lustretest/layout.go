@@ -10,7 +10,7 @@ import (
 // component is the layout of a part of a file, and the targets of its objects.
 type component struct {
 	start, end uint64 // bytes; end is eof for the last
-	count      int    // of targets asked for; all: 0xFFFF; 0: the default
+	count      int    // of requested targets; all: 0xFFFF; 0: the default
 	stripe     int64  // bytes; 0: the default
 	pool       string
 	objects    []int // targets; nil: they are not made yet

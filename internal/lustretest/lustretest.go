@@ -44,7 +44,7 @@ type Options struct {
 	Targets []Target
 	MDT     Target // the metadata target
 	DoM     int64  // dom_stripesize: bytes of a file that may be on the metadata target; 0: 1 MiB; NoDoM: none
-	// Seen returns the user that the servers see for a user of this node. nil means the same user.
+	// Seen returns the user that a user of this node is for the servers. nil means the same user.
 	// SquashRoot is one.
 	Seen func(uid, gid uint32) (uint32, uint32)
 }

@@ -21,7 +21,7 @@ const Path = "/usr/sbin:/usr/bin:/sbin:/bin"
 const endWithin = time.Second
 
 // ask returns the output of a program. found is false if there is no such program, or it has no
-// answer. An answer that does not come in time is an error.
+// answer. A late answer is an error.
 func ask(ctx context.Context, program string, args ...string) (out string, found bool, err error) {
 	for dir := range strings.SplitSeq(Path, ":") {
 		cmd := exec.CommandContext(ctx, dir+"/"+program, args...)

@@ -13,7 +13,7 @@ import (
 // stranger owns nothing here.
 var stranger = User{UID: 65534, Groups: []uint32{65534}}
 
-// open makes a directory that everybody can reach, unlike those of tests.
+// open makes a directory that all users can reach, unlike those of tests.
 func open(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "userfile")

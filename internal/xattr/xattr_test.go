@@ -62,8 +62,8 @@ func TestXattrs(t *testing.T) {
 	}
 }
 
-// Whatever a record has, nothing is read beyond its end, and a record that passes the check is in
-// its only form.
+// For any record, nothing is read beyond its end, and a record that passes the check is in its only
+// form.
 func FuzzXattrs(f *testing.F) {
 	f.Add("")
 	f.Add(string(Make(Attr{"user.a", "1", true}, Attr{"user.b", "", false})))

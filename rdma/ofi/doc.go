@@ -1,5 +1,5 @@
 // Package ofi is the rdma provider over libfabric. It has one-sided reads and writes by InfiniBand,
-// RoCE, iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
+// RoCE, iWARP and other fabrics, or by libfabric's own providers over TCP if there is no such
 // hardware. It must never depend on the meaning of the bytes. It needs cgo, libfabric 1.17 or later
 // and the build tag ofi. Built without, it has the same names, and New fails with
 // errors.ErrUnsupported.

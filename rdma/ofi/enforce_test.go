@@ -165,7 +165,7 @@ func TestRevocationOfAStalledPeer(t *testing.T) {
 	rdmatest.WantEnd(t, x.conn, rdma.ErrPeerGone)
 }
 
-// TestSilentPeer: a peer whose process stands still is given up.
+// TestSilentPeer: a peer whose process stands still counts as gone.
 func TestSilentPeer(t *testing.T) {
 	f := newTestFabric(t, func(o *Options) { o.PeerTimeout = 50 * time.Millisecond })
 	l, err := f.Listen(t.Context(), "127.0.0.1:0")

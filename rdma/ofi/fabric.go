@@ -51,7 +51,7 @@ type Fabric struct {
 var _ rdma.Fabric = (*Fabric)(nil)
 
 // New opens one of the machine's fabrics, the choice of Options.Want and Choose, and starts its
-// loop. It fails with errors.ErrUnsupported where libfabric has no suitable one.
+// loop. If libfabric has no suitable one, it fails with errors.ErrUnsupported.
 func New(opts Options) (*Fabric, error) { return newFabric(opts, fi.Rules{}) }
 
 func newFabric(opts Options, rules fi.Rules) (_ *Fabric, err error) {
@@ -87,8 +87,8 @@ func (f *Fabric) Broken() bool { return f.loop.Broken() }
 // maxOp is the largest operation: the largest region (architecture) and some room.
 const maxOp = 1 << 31
 
-// Limits implements rdma.Fabric. Operations larger than the fabric's own bound are cut, and memory
-// that is not registered is staged where the fabric requires registration. So there are no more
+// Limits implements rdma.Fabric. Operations larger than the fabric's own bound are cut, and, if the
+// fabric requires registration, memory that is not registered is staged. So there are no more
 // limits than the options'.
 func (f *Fabric) Limits() rdma.Limits {
 	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
@@ -118,10 +118,10 @@ func (f *Fabric) use() (done func(), err error) {
 	return f.life.RUnlock, nil
 }
 
-// Keep promises that memory stays mapped in its place until the returned closer is closed. Where
-// the fabric requires registered memory, operations on it need no copy. It is registered when it is
+// Keep guarantees that memory stays mapped in its place until the returned closer is closed. If the
+// fabric requires registered memory, operations on it need no copy. It is registered when it is
 // first used, and may be unregistered between uses when other memory needs room. It must not be of
-// the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on it
+// the Go heap, and must not overlap with other memory that is kept (ErrInvalid). Operations on it
 // must have completed before it is closed. Close waits for those that have not.
 func (f *Fabric) Keep(mem []byte) (io.Closer, error) {
 	done, err := f.use()

@@ -23,12 +23,12 @@ type Options struct {
 	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
 	Depth int
 	// Chunk is the size in bytes of the pieces into which operations are cut, 4 KiB to 1 GiB, or
-	// less where the fabric takes less at once. Default 1 MiB.
+	// less if the fabric takes less at once. Default 1 MiB.
 	Chunk int
 	// Window is how many pieces per Conn the fabric holds at once, 1 to 1024, or fewer where it
 	// takes fewer. Default 64.
 	Window int
-	// Kept is how many bytes of memory that was handed to Keep are registered at once, where the
+	// Kept is the number of bytes of memory handed to Keep that are registered at once, if the
 	// fabric requires registered memory. Default 1 GiB.
 	Kept int
 	// Spin is how long the completion queue is polled after the last thing that happened before

@@ -146,11 +146,11 @@ func (u *use) Close() error {
 	return u.fabric.Close()
 }
 
-// Keep promises that memory stays mapped in its place until the returned closer is closed. One-sided
-// operations of any route of the process on it need no copy where a fabric requires registered
-// memory. See ofi.Fabric.Keep for the rules of kept memory. Where the program has no libfabric,
-// there is nothing to be done. It returns ErrInvalid for memory that overlaps with other memory that
-// is kept.
+// Keep guarantees that memory stays mapped in its place until the returned closer is closed.
+// One-sided operations of any route of the process on it need no copy, even if a fabric requires
+// registered memory. See ofi.Fabric.Keep for the rules of kept memory. If the program has no
+// libfabric, there is nothing to be done. If the memory overlaps with other memory that is kept, it
+// returns ErrInvalid.
 func Keep(mem []byte) (io.Closer, error) { return process.keep(mem) }
 
 // kept is memory of a process, in each of its fabrics.
@@ -198,7 +198,7 @@ func (k *kept) at(u *use) error {
 	return err
 }
 
-// Close ends the promise. When it returns, no operation uses the memory, and it is registered
+// Close ends the guarantee. When it returns, no operation uses the memory, and it is registered
 // nowhere. It is idempotent.
 func (k *kept) Close() error {
 	s := k.of

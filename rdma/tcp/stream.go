@@ -47,7 +47,7 @@ type stream struct {
 	head [requestSize]byte // the reader's own
 }
 
-// reply is an answer that the writer owes the peer. data is set for a read that was granted.
+// reply is an answer that the writer has yet to send. data is set for a read that was granted.
 type reply struct {
 	frame  frame
 	region *target.Region

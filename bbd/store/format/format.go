@@ -17,9 +17,9 @@ import (
 //
 // A region is two files of the same size, of whole units of 1 MiB: its pages, which its user maps
 // and writes, and its journal, which is the store's own and which no client ever has. Nothing in
-// the pages is trusted, since they are bytes, and the journal has their checksums. An offset means
-// the same place of the region in both. Units of data are used in the pages, and records in the
-// journal, so that neither is used in full:
+// the pages is relied on, since they are bytes, and the journal has their checksums. An offset
+// means the same place of the region in both. Units of data are used in the pages, and records in
+// the journal, so that neither is used in full:
 //
 //	            0            1 MiB                                       size
 //	            ┌────────────┬──────────────────────┬──────────────────────┐
@@ -69,7 +69,7 @@ import (
 // process is killed, every store that it executed is there and none that it did not. Another
 // process has them in program order, since by the time it maps the journal the dead one's stores
 // have drained. So a record whose word is there is whole, and one whose word is missing does not
-// exist. On disk nothing is trusted before fsync (see Store.Spill).
+// exist. On disk nothing counts before fsync (see Store.Spill).
 //
 // A daemon that is upgraded adopts the regions of its predecessor. So any change in a journal, a
 // slot or a record, new flags too, is a new version. A release reads its version and those before,

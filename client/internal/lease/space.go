@@ -30,7 +30,7 @@ const (
 	minLease = 1 << 20
 	maxLease = 32 << 20
 	// MaxRemote bounds leases that are filled from here. Each takes as much of this process's
-	// memory, which the next one finds in the caches still if it is not much.
+	// memory, which, if it is not much, the next one still finds in the caches.
 	MaxRemote = 8 << 20
 	// WorthKeeping is the room below which a lease is returned rather than looked at again.
 	WorthKeeping = 64 << 10
@@ -180,7 +180,7 @@ func (sps *Pools) Close() {
 	}
 }
 
-// Tiered reports whether not all files of the buffer belong in one tier, as far as is known.
+// Tiered reports whether not all files of the buffer belong in one tier, by present knowledge.
 func (sp *Pool) Tiered() bool { return sp.tiered.Load() }
 
 func (sp *Pool) Enter() {

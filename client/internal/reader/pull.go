@@ -324,8 +324,8 @@ func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 	return total, nil
 }
 
-// Place returns where a byte of the file lies in the daemon's memory, or the zero value if it is in
-// a hole, or came in a message.
+// Place returns where a byte of the file lies in the daemon's memory. If it is in a hole, or came
+// in a message, it returns the zero value.
 func (r *Reader) Place(ctx context.Context, off int64) (rdma.Remote, error) {
 	w, err := r.window(ctx, off)
 	if err != nil {

@@ -318,7 +318,7 @@ func (r *Reader) flight(s *session.Session, off int64) (*flight, error) {
 	return f, nil
 }
 
-// ask sends the question, once.
+// ask sends the request, once.
 func (r *Reader) ask(ctx context.Context, f *flight) {
 	f.asked.Do(func() {
 		r.mu.Lock()

@@ -152,8 +152,8 @@ func (c *Connection) Repeat(ctx context.Context, op func() error) error {
 }
 
 // Ask sends a request and waits for the reply. If the connection breaks meanwhile, it sends the
-// request again, unless that may have been sent before and must not be carried out twice. Then the
-// error's outcome is unknown.
+// request again. If it may have been sent before and must not be carried out twice, the error's
+// outcome is unknown instead.
 func (c *Connection) Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
 	if !wire.MayRepeat(typ, m) {
 		return c.change(ctx, typ, m, reply)
@@ -175,8 +175,8 @@ func (c *Connection) change(ctx context.Context, typ wire.Type, m, reply proto.M
 	})
 }
 
-// unknown returns the error of a change, marked as of unknown outcome if the change may have been
-// carried out.
+// unknown returns the error of a change. If the change may have been carried out, the error is
+// marked as of unknown outcome.
 func unknown(err error) error {
 	if !errors.Is(err, bb.ErrUnknownOutcome) {
 		return err

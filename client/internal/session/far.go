@@ -68,7 +68,7 @@ func (f *Remote) NewRoute(ofi string) *route.Route {
 	})
 }
 
-// usable reports whether the memory is reachable, as far as is known.
+// usable reports whether the memory is reachable, by present knowledge.
 func (f *Remote) usable() bool { return f != nil && !f.failed.Load() }
 
 // Dial returns the connection, dialling it if need be. ErrNoFabric means that it cannot be.
@@ -149,8 +149,8 @@ func (s *Session) DialRemote(ctx context.Context) error {
 func IsNoFabric(err error) bool { return errors.Is(err, error(errNoFabric)) }
 
 // health records, for all sessions of a client, whether connections of the fabric
-// last. Where they can be dialled and then break again and again,
-// messages arrive where one-sided transfers do not.
+// last. If they can be dialled and then break again and again, messages arrive and one-sided
+// transfers do not.
 type health struct {
 	mu    sync.Mutex
 	times int // broken in a row, with nothing done in between

@@ -30,7 +30,7 @@ type pulse struct {
 func (p *pulse) init(conn net.Conn) {
 	p.began = time.Now()
 	if c, ok := conn.(syscall.Conn); ok {
-		p.raw, _ = c.SyscallConn() // without it, only reads and writes find out
+		p.raw, _ = c.SyscallConn() // without it, only reads and writes detect that
 	}
 	p.look = func(fd uintptr) {
 		p.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}

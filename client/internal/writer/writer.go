@@ -373,8 +373,8 @@ func (w *Writer) slack(n int64) int64 {
 	return max(0, min(w.written/4, maxSlack)-n)
 }
 
-// take claims memory, going over from the file's own small buffer to leases, or
-// committing early where there are none, when it is full.
+// take claims memory. If there is no room, it goes over from the file's own small buffer to leases,
+// or commits early.
 func (w *Writer) take(ctx context.Context, want, least int64) (lease.Claim, error) {
 	for committed := false; ; {
 		var c lease.Claim
@@ -420,7 +420,7 @@ func (w *Writer) outgrow(ctx context.Context) error {
 }
 
 // move writes everything pending again, to other memory, after verifying its
-// content. If the connection breaks meanwhile, nothing is forgotten.
+// content. If the connection breaks meanwhile, nothing is lost.
 func (w *Writer) move(ctx context.Context) error {
 	a, release := w.putAside()
 	defer release()

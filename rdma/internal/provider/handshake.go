@@ -13,8 +13,8 @@ import (
 )
 
 // Server begins a stream that a peer has dialled. It sets the context's deadline, makes the kernel
-// abandon a peer that acknowledges nothing for so long, and uses TLS where conf is not nil. It
-// returns the stream to be used from then on. raw stays the caller's to close.
+// abandon a peer that acknowledges nothing for so long, and uses TLS if conf is not nil. It returns
+// the stream to be used from then on. raw stays the caller's to close.
 func Server(ctx context.Context, raw net.Conn, silence time.Duration, conf *tls.Config) (net.Conn, error) {
 	return begin(ctx, raw, silence, conf, tls.Server)
 }

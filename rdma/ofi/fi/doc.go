@@ -3,5 +3,5 @@
 // operations. It must never depend on the connections of package rdma. It needs cgo, libfabric 1.17
 // or later and the build tag ofi. Built without, only the choice is there.
 //
-// C keeps only C's own memory, or memory that its owner has promised to keep in place. See native.go.
+// C keeps only C's own memory, or memory that its owner keeps in place. See native.go.
 package fi

@@ -82,8 +82,8 @@ var broken = map[string]string{
 	// was closed, and the progress of its connections, crash the process. While one is open, its
 	// wait object does not signal arrivals.
 	"ofi_rxm": "libfabric's ofi_rxm touches the memory of closed endpoints",
-	// Seen with 1.17.0: when both ends of a connection close it with operations in flight, the
-	// provider reports the end of it to a datagram endpoint that is gone. Forty repetitions of the
+	// With 1.17.0, when both ends of a connection close it with operations in flight, the provider
+	// reports the end of it to a datagram endpoint that is gone. Forty repetitions of the
 	// conformance suite's CloseUnblocks and CloseCompletesAll ended with a signal in fi_cq_read,
 	// five times of five.
 	"net": "libfabric's net touches the memory of closed endpoints",

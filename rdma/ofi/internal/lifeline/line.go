@@ -82,8 +82,9 @@ func (l *Line) Tell(f Frame) {
 	provider.Wake(l.wake)
 }
 
-// Ask requests a region of the peer's. refused is the peer's answer. When both are nil, Handler.Opened has
-// had the region. The error is that of the context, or provider.ErrDone when the connection ends.
+// Ask requests a region of the peer's. refused is the peer's answer. If both are nil,
+// Handler.Opened has had the region. The error is that of the context, or provider.ErrDone when the
+// connection ends.
 func (l *Line) Ask(ctx context.Context, key rdma.RemoteKey) (refused, err error) {
 	if _, err := l.asks.Take(ctx, l.dying, 1); err != nil {
 		return nil, err

@@ -43,8 +43,8 @@ type Region struct {
 	kept *kept            // nil: registered as long as it lives
 }
 
-// Register takes memory in that stands in a registry, and registers it where its access or the device
-// requires that.
+// Register takes in memory of a registry. If its access or the device requires that, it registers
+// the memory.
 func (m *Memory) Register(t *target.Region) (*Region, error) {
 	r := &Region{Region: t, of: m}
 	if len(t.Bytes()) == 0 || t.Access() == rdma.AccessLocal && !m.dev.Local {

@@ -32,8 +32,8 @@ const (
 //
 // All connections share them, and one whose peer stands still may hold as many as its window is
 // wide for as long as Options.PeerTimeout. So that the others do not stand still with it, each is
-// owed a share. Where none is free, a connection that holds less has more memory mapped. No
-// connection holds more than its window, which bounds the whole.
+// owed a share. If none is free, a connection that holds less has more memory mapped. No connection
+// holds more than its window, which bounds the whole.
 type Stages struct {
 	dev     *fi.Device
 	buffers *provider.Credits // for callers, so that there are stages for the others
