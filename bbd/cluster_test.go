@@ -904,8 +904,8 @@ func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Logf("%d of 40 files were promoted", promoted)
 }
 
-// TestClusterReadsBothHolders: a file with two copies is read from both at once, and from the owner
-// alone when the other one is gone.
+// TestClusterReadsBothHolders: a file with two copies is read from both at once. When the other one
+// is gone, it is read from the owner alone.
 func TestClusterReadsBothHolders(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

@@ -257,7 +257,7 @@ func TestFabricEndsWithTheSession(t *testing.T) {
 	}
 	eventually(t, "the lease is taken back", func() bool { return n.status().Memory.Leased == 0 })
 
-	// Many sessions that end while they write: goleak and the race detector check them.
+	// Many sessions that end while they write. Goleak and the race detector check them.
 	for range 5 {
 		r := farDial(t, address, 1001)
 		c, l := r.fabric(), r.lease()

@@ -70,8 +70,8 @@ func wantRegistered(t *testing.T, n *node, tiers ...bb.Tier) {
 	}
 }
 
-// TestLibfabricRegistersAtStart: regions are registered before any request, those that a daemon
-// makes and those that it finds when it comes back.
+// TestLibfabricRegistersAtStart: regions are registered before any request. These are the regions
+// that a daemon makes, and after a restart those that it finds.
 func TestLibfabricRegistersAtStart(t *testing.T) {
 	start, _ := registeringNode(t, func(*bbd.Config) {})
 	n, err := start()

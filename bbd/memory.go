@@ -28,7 +28,7 @@ func (d *Daemon) setPressure(short bool) {
 	}
 }
 
-// holdBack judges and drops the steps of all buffers.
+// holdBack evaluates and drops the steps of all buffers.
 func (d *Daemon) holdBack() {
 	flushrule.Run(d.ctx, d.pressure.Load, d.short, ofAll(d, (*buffer.Buffer).Rules))
 }

@@ -11,9 +11,9 @@ import (
 	"forebay/meta"
 )
 
-// Where a namespace is a log, the entries of a directory move to another one in one step: files,
-// also one that is being written, whole directories, and the entries of directories that both have.
-// An entry in the way stays. It is all there after a restart.
+// If a namespace is a log, the entries of a directory move to another one in one step: files, also
+// one that is being written, whole directories, and the entries of directories that both have. An
+// entry in the way stays. It is all there after a restart.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Meta.Engine = meta.EngineLog })

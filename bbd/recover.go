@@ -13,8 +13,8 @@ import (
 )
 
 // recover compares the content of memory, the files, with the namespace, which is the truth about existing files, and
-// restores the state of the daemon's last life: package recovery has the table of the fates
-// of a file.
+// restores the state of the daemon's last life. Package recovery has the table of the fates of a
+// file.
 //
 // Where a record cannot be read, as after an older release was put back, nothing is dropped. The
 // bytes here may be the subject of that record.

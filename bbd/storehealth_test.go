@@ -35,8 +35,8 @@ func (n *node) storeOf() status.StoreHealth {
 	return *s.Buffers[0].Store
 }
 
-// A store that fails, or leaves a call without an answer, is shown as such, with since when and
-// why, and as one that answers when it is back.
+// If a store fails, or leaves a call without an answer, it is shown as such, with the time since
+// when and the reason. When it is back, it is shown as one that answers.
 func TestStatusOfStore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

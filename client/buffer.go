@@ -35,7 +35,7 @@ type OpenOptions struct {
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
 	ModTime   time.Time   // of the written content; zero: the time of the write
 
-	fence bool // others are done writing the file: see Recover
+	fence bool // others are done writing the file (see Recover)
 }
 
 // Attr are attributes to change. Nil fields stay as they are.

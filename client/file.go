@@ -366,9 +366,9 @@ func (f *File) Reserve(n int) ([]byte, error) {
 	return f.w.Reserve(f.ctx, int64(n))
 }
 
-// Publish writes the first n bytes of a reservation at the file's position, or at the end if the
-// file was opened with Append, without copying them. After an error nothing may be reserved any
-// more.
+// Publish writes the first n bytes of a reservation without copying them. They go to the file's
+// position or, if the file was opened with Append, to its end. After an error nothing may be
+// reserved any more.
 func (f *File) Publish(n int) error {
 	if err := f.beginWrite("publish"); err != nil {
 		return err

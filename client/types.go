@@ -15,7 +15,7 @@ type (
 	//
 	//	if errors.Is(err, client.ErrNoSpace) { … }
 	//
-	// The standard library's errors match too: errors.Is(err, fs.ErrNotExist).
+	// The standard library's errors match too, as in errors.Is(err, fs.ErrNotExist).
 	Error = bb.Error
 	// Kind is one of the closed set of error kinds, for errors.Is.
 	Kind = bb.Kind

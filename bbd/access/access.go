@@ -63,7 +63,8 @@ func Denied(op, path, right string) *bb.Error {
 	return bb.E(bb.Permission, op, path, "this user has no right to "+right)
 }
 
-// IsOwner reports whether a user of this node may do everything: root, and the daemon's user.
+// IsOwner reports whether a user of this node may do everything, which root and the daemon's user
+// may.
 func IsOwner(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
 // Daemon is the daemon's own.

@@ -1,6 +1,6 @@
 // Package admit decides which request gets the next segment and how room is made for the
-// others: evicting, spilling, moving files to other nodes, waiting. It is pure: same
-// input, same output. It must never depend on regions, sessions, clocks or I/O.
+// others, by evicting, spilling, moving files to other nodes, waiting. It is pure: same input, same
+// output. It must never depend on regions, sessions, clocks or I/O.
 package admit
 
 import (

@@ -103,8 +103,8 @@ func claimants(waiting map[uint64]*waiter, now time.Time) []*claimant {
 	return all
 }
 
-// count adds the files of a waiter. A client that reports how many of its files wait reports all of them: its
-// earlier request, which it has replaced by this one, may be in the queue still.
+// count adds the files of a waiter. A client that reports how many of its files wait reports all of
+// them, since its earlier request, which it has replaced by this one, may still be in the queue.
 func (c *claimant) count(w *waiter) {
 	switch {
 	case w.AllFiles && !c.allFiles:

@@ -60,8 +60,8 @@ var (
 	errUnknown = bb.MaybeDone(errBusy)
 )
 
-// TestAtOwner: an operation is carried out where the owner is, once unless that one refuses it since the file has
-// moved, and here if no other owner's answer matters.
+// TestAtOwner: an operation is carried out at the owner. If the owner refuses it since the file has
+// moved, it is carried out once more. If no other owner's answer matters, it is carried out here.
 func TestAtOwner(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

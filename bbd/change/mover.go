@@ -100,8 +100,8 @@ func (b *Buffer) mergeLocked(ctx context.Context, op string, from, to bb.DirID) 
 }
 
 // identifyBelow notes the paths of the files of a directory that a transaction has moved whole,
-// since memory has them in the transaction's tree, where no file is made again if the namespace
-// loses it. If it is killed before that, this node has the directory's files below bb.LostDir then.
+// since memory has them in the transaction's tree, where no lost file is made again. If it is
+// killed before that, this node has the directory's files below bb.LostDir then.
 func (b *Buffer) identifyBelow(dir bb.DirID, path string) {
 	if b.p.Log == nil || bb.Hidden(path) {
 		return

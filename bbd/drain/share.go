@@ -112,8 +112,9 @@ func (c scope) flush(ctx context.Context, p *transfer.Progress) (*wire.Progress,
 	return answer, nil
 }
 
-// nameUnsaved finds the paths of files that never flew: the flusher requests a path when a flush begins.
-// It continues after ctx has ended, since the report of a drain that ran out of time needs them most.
+// nameUnsaved finds the paths of files without a flush so far, since the flusher requests a path
+// when a flush begins. It continues after ctx has ended, since the report of a drain that ran out
+// of time needs them most.
 func (c scope) nameUnsaved(ctx context.Context, report *flusher.Report) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), nameTime)
 	defer cancel()

@@ -148,7 +148,7 @@ func (l *libfabric) describe(m *wire.Welcome, local net.Addr) {
 	m.OfiProvider, m.OfiEndpoint, m.OfiNetwork = o.Provider, string(o.Endpoint), o.Fabric
 }
 
-// pins reports whether registered memory stays in memory: where hardware moves the bytes.
+// pins reports whether registered memory stays in memory, as it does if hardware moves the bytes.
 func (l *libfabric) pins() bool {
 	if l == nil || !l.hardware {
 		return false

@@ -77,7 +77,7 @@ func (f *File) Published() bool { return f.published.Load() }
 // Replica returns the second copy, or nil if there is to be none.
 func (f *File) Replica() Replica { return f.second }
 
-// stub reports whether the file only keeps its place: see Files.Lock.
+// stub reports whether the file only keeps its place (see Files.Lock).
 func (f *File) stub() bool { return f.file == 0 }
 
 // advance changes the phase. f is locked.

@@ -10,8 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Open opens a file for writing: joins its writers, or begins a new
-// generation.
+// Open opens a file for writing. It joins its writers, or begins a new generation.
 func (s *Files) Open(ctx context.Context, c access.Caller, o OpenOptions) (*File, error) {
 	at, mayCreate, err := s.p.Paths.Parent(ctx, c, "open", o.Path)
 	if err == nil {
@@ -137,7 +136,7 @@ func (s *Files) beginNew(ctx context.Context, c access.Caller, f *File, mayCreat
 	if !o.Exclusive {
 		return nil
 	}
-	// Exclusive: the namespace decides now which open made it.
+	// For exclusive, the namespace decides now which open made it.
 	if err := f.record(ctx, nil); err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ type Options struct {
 	// generation of e and no writer. Otherwise it returns bb.NotFound. Readers that have it open keep
 	// it.
 	Remove func(ctx context.Context, path string, e *bb.Entry) error
-	// Reconsider makes the flusher judge its held files again, at some paths and below them.
+	// Reconsider makes the flusher evaluate its held files again, at some paths and below them.
 	Reconsider func(paths []string)
 }
 
@@ -252,7 +252,7 @@ func (d *Drain) Release(ctx context.Context) (more bool, err error) {
 	all, err := b.refresh(ctx, anew)
 	for i := range all {
 		if s := &all[i]; s.StepState == plan.StepFlushed && s.Files > 0 && s.Drained && !s.Rule.Due(s.Number) {
-			d.pin(s.Path) // while no other pass judges it
+			d.pin(s.Path) // while no other pass evaluates it
 			more = true
 		}
 	}

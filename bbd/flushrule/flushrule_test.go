@@ -183,7 +183,8 @@ func passAnew(t *testing.T, b *Buffer) {
 
 func states(b *Buffer) string { return fmt.Sprint(b.Steps().States) }
 
-// TestPass: steps are judged of which a file was noted, and those that are to be flushed are reconsidered.
+// TestPass: steps are evaluated of which a file was noted, and those that are to be flushed are
+// reconsidered.
 func TestPass(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld("step-*/=every 5")
@@ -504,7 +505,7 @@ func TestDropReplaced(t *testing.T) {
 	w.short = true
 	b.Note("step-1/a")
 	w.remove = func(p string) error {
-		if p == "step-1/.metadata" { // its series goes back: step 1 is written anew, by a rename
+		if p == "step-1/.metadata" { // its series goes back, so that step 1 is written anew, by a rename
 			for _, f := range []string{"step-1/a", "step-1/d/b"} {
 				w.change(f, func(e *bb.Entry) { e.File += 100; e.Closed.Revision = 100 })
 			}

@@ -72,7 +72,7 @@ func (b *Buffer) lookOf(dir string) (l look, heard uint64, ok bool) {
 }
 
 // supersededBy returns the path of the newer step that has superseded the step of a directory (with a slash at its
-// end), by a recent reading, or "" if none is known.
+// end), by a recent reading. If none is known, it returns "".
 func (b *Buffer) supersededBy(ctx context.Context, dir string) string {
 	step, rule, number, ok := bb.StepOf(b.rules, dir)
 	if !ok || rule.Due(number) {

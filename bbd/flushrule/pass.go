@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// every is the interval at which steps with held files are judged again, since this daemon does
-	// not see all changes of them.
+	// every is the interval at which steps with held files are evaluated again, since this daemon
+	// does not see all changes of them.
 	every = time.Second
-	// whileShort is how often they are judged while memory is short.
+	// whileShort is how often they are evaluated while memory is short.
 	whileShort = 100 * time.Millisecond
 	// nextDrop is the wait after a step was dropped, until it is known whether memory is still short.
 	nextDrop = 5 * time.Millisecond
@@ -46,7 +46,7 @@ func (w Wake) Set() {
 	}
 }
 
-// Run judges and drops the steps of buffers until ctx ends.
+// Run evaluates and drops the steps of buffers until ctx ends.
 func Run(ctx context.Context, short func() bool, wake Wake, buffers func() []*Buffer) {
 	timer := time.NewTimer(every)
 	defer timer.Stop()
@@ -86,8 +86,8 @@ func Run(ctx context.Context, short func() bool, wake Wake, buffers func() []*Bu
 	}
 }
 
-// pass judges the steps with held files. If memory is short, it drops the oldest superseded one. If there is
-// none and memory is strained, it releases held files for their flush.
+// pass evaluates the steps with held files. If memory is short, it drops the oldest superseded one.
+// If there is none and memory is strained, it releases held files for their flush.
 func (b *Buffer) pass(ctx context.Context, strained bool) (dropped bool, err error) {
 	if len(b.rules) == 0 {
 		return false, nil
@@ -161,8 +161,8 @@ func (b *Buffer) readSoon(dir string) {
 	}
 }
 
-// refresh judges the steps with held files, and publishes the result to the flusher. Judging is held.
-// It returns all of them.
+// refresh evaluates the steps with held files, and publishes the result to the flusher. Judging is
+// held. It returns all of them.
 func (b *Buffer) refresh(ctx context.Context, how reading) (all []judged, err error) {
 	b.mu.Lock()
 	held := maps.Clone(b.mu.series)
@@ -205,7 +205,7 @@ func (b *Buffer) keep(dir string, s series, steps []judged) {
 	}
 }
 
-// judgeHeld judges the steps in a directory, except those that were found superseded before.
+// judgeHeld evaluates the steps in a directory, except those that were found superseded before.
 func (b *Buffer) judgeHeld(ctx context.Context, dir string, pressure bool) ([]judged, error) {
 	for {
 		known := b.knownSteps("")
@@ -287,7 +287,7 @@ func (b *Buffer) drop(ctx context.Context, step string) (bool, error) {
 	s := plan.Step{Path: step, Number: all[i].Number, Rule: all[i].Rule}
 	c, err := b.contents(ctx, &s)
 	if err != nil || s.Open || s.Stored || s.Written > all[i].Written {
-		return false, err // it is judged again
+		return false, err // it is evaluated again
 	}
 	marks := func(f file) bool { return dirOf(f.path) == step && s.Rule.Completes(path.Base(f.path)) }
 	gone := &removed{}

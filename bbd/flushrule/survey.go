@@ -23,7 +23,8 @@ type judged struct {
 // page is how many entries of a directory are read at a time.
 const page = 2000
 
-// judge surveys and judges the steps in a directory. Steps in known are not read, and supersede none.
+// judge surveys and evaluates the steps in a directory. Steps in known are not read, and supersede
+// none.
 func (b *Buffer) judge(ctx context.Context, dir string, known map[string]surveyed, c plan.Circumstances) (all []judged, err error) {
 	now := time.Now()
 	series, err := b.series(ctx, dir)

@@ -38,8 +38,8 @@ import (
 //	                               the roots of all buffers, once the other is gone
 //	nobody                         bbctl doctor --clean
 //
-// A stage-out goes anywhere, so it notes in the state folder which directories it writes
-// to, before it does, and removes the note when it has ended.
+// A stage-out goes anywhere, so it notes its directories in the state folder before it writes to
+// them. When it has ended, it removes the note.
 
 const (
 	instancesFile = "instances"  // below the state folder: the instances that this state has had
@@ -165,7 +165,7 @@ type note struct {
 	For  *noteUser `json:"for,omitempty"` // nil in a note of an older release
 }
 
-// noteUser is the user who requested a stage-out.
+// noteUser is the requester of a stage-out.
 type noteUser struct {
 	UID    uint32   `json:"uid"`
 	GIDs   []uint32 `json:"gids"`

@@ -66,5 +66,5 @@ func (SegmentWriter) Rank() (int, string)  { return placeSegmentWriter, "segment
 func (RemoteSpace) Rank() (int, string)    { return placeRemoteSpace, "remoteSpace.mu" }
 func (Leaf) Rank() (int, string)           { return placeLeaf, "a mutex without others under it" }
 
-// Several is of lockorder: a rename locks the files at two places, in the order of those.
+// Several is of lockorder, since a rename locks the files at two places, in the order of those.
 func (OpenFile) Several() {}

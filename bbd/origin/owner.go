@@ -27,7 +27,7 @@ type Nodes interface {
 	Self() bb.NodeID
 }
 
-// Session is a session with another node: see peer.Session.
+// Session is a session with another node (see peer.Session).
 type Session interface {
 	Node() bb.NodeID
 	Broken() bool
@@ -227,7 +227,7 @@ func (w *Owner) Layout(ctx context.Context) (list []store.MirrorExtent, err erro
 }
 
 // Read is of Origin. The runs are read from the nodes that have them, in turns, several windows at a time,
-// each requested at once and read one-sided into the memory of place, which the fabric can reach.
+// each with one request, and read one-sided into the memory of place, which the fabric can reach.
 // Runs that the second copy lacks are read from the owner.
 func (w *Owner) Read(ctx context.Context, runs []Run, place Place) error {
 	holders, err := w.holders(ctx)

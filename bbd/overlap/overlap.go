@@ -41,7 +41,8 @@ func sameStore(a, b *bb.Buffer) bool {
 	return err == nil && one.Overlaps(other)
 }
 
-// Refusal is the error of a buffer that may not be created beside another one. It names the other buffer to users who may enter it.
+// Refusal is the error of a buffer that may not be created beside another one. It names the other
+// buffer to users with the right to enter it.
 func Refusal(c access.Caller, spec, other *bb.Buffer) error {
 	whose := "a buffer that you may not enter"
 	if c.Permits(other.UID, other.GID, other.Mode, access.Execute) {

@@ -52,7 +52,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestRefusal: the other buffer is named to users who may enter it, and to no others.
+// TestRefusal: the other buffer is named to users with the right to enter it, and to no others.
 func TestRefusal(t *testing.T) {
 	spec := bb.Buffer{Name: "new", Backing: "file:///s/a"}
 	other := bb.Buffer{Name: "hidden", Backing: "file:///s/a/b", UID: 7, GID: 70, Mode: 0o710}

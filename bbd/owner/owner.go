@@ -5,8 +5,8 @@ package owner
 import "forebay/internal/bb"
 
 // A file has an owner: the daemon that it was first written on, the first of its entry's
-// Holders. That daemon alone decides about the file's bytes: it orders the commits of
-// all writers, closes its generations, flushes them, and renames and removes the file.
+// Holders. That daemon alone decides about the file's bytes. It orders the commits of all writers,
+// closes its generations, flushes them, and renames and removes the file.
 //
 //	client ──▶ its daemon ──▶ owner
 //	              │  writes: a forwarded file (package forward) puts the bytes into the owner's memory

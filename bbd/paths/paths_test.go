@@ -77,8 +77,8 @@ func directory(name string, mode fs.FileMode) bb.Entry {
 	return bb.Entry{Parent: bb.RootDir, Name: name, Type: bb.TypeDirectory, Dir: 50, UID: 1000, GID: 1000, Mode: mode}
 }
 
-// TestParent: the way to a name is open to those who may enter each directory, and no directory on it is a union
-// of a transaction afterwards.
+// TestParent: the way to a name is open to users with the right to enter each directory, and no
+// directory on it is a union of a transaction afterwards.
 func TestParent(t *testing.T) {
 	t.Parallel()
 	union := directory("u", 0o755)

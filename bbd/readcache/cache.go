@@ -21,10 +21,10 @@ import (
 //	the store, or the owner ──▶ segments, for all readers ──▶ pinned for this one
 //	                        └─▶ bytes of its own, verified ──▶ with the answer
 //
-// The first needs room, which others may hold for as long as they like: readers pin,
-// writers fill. So no reader waits for it longer than its patience, least of all while
-// it holds some itself. The second needs none. Its memory is bounded, and held
-// only during a wait for the store or the owner, never during any other wait.
+// The first needs room, which others may hold for an unbounded time, since readers pin and writers
+// fill. So no reader waits for it longer than its patience, least of all while it holds some
+// itself. The second needs none. Its memory is bounded, and held only during a wait for the store
+// or the owner, never during any other wait.
 
 // Bypass bounds the bytes that are read past memory, of all buffers of a daemon. Those of copies
 // have a bound of their own, since they wait for other nodes, which may need some to answer.
@@ -56,7 +56,7 @@ type Cache struct {
 	o        Options
 	readers  readers
 	copies   copies
-	restores lockorder.Mutex[lockrank.Restores] // held while a file comes back from the store: one at a time
+	restores lockorder.Mutex[lockrank.Restores] // held while a file comes back from the store, one at a time
 }
 
 // New returns the cache of a buffer that has no readers yet.

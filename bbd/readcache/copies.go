@@ -36,8 +36,8 @@ type copied struct {
 
 func (f *copied) key() copyKey { return copyKey{f.file, f.generation} }
 
-// copies has a buffer's copies of files of other nodes, and their users: copied.users and idle
-// are its. The store has the content of the copies as generations without records.
+// copies has a buffer's copies of files of other nodes, and their users. copied.users and idle are
+// its own. The store has the content of the copies as generations without records.
 type copies struct {
 	store *store.Store
 	mu    struct {

@@ -299,8 +299,8 @@ func holds(sent, now cluster.Incarnation) bool {
 	return sent.Memory == 0 || now.Memory == 0 || sent.Memory == now.Memory
 }
 
-// Record records the extents that the owner of a file has sent as this node's second copy of it, or all of
-// the generation if m has all. If the content that it would replace has readers, it returns
+// Record records the extents that the owner of a file has sent as this node's second copy of it or,
+// if m has all, all of the generation. If the content that it would replace has readers, it returns
 // bb.Busy. So it does if this node owns the file by now, and the sender has not received that yet.
 func (b *Buffer) Record(ctx context.Context, m *wire.Replicate, extents []store.NewExtent) error {
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)

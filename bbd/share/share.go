@@ -1,6 +1,5 @@
-// Package share divides a daemon's limited resources among users who are independent of each
-// other: places for sessions, requests in flight, memory. It must never depend on the counted
-// things.
+// Package share divides a daemon's limited resources among independent users: places for sessions,
+// requests in flight, memory. It must never depend on the counted things.
 package share
 
 import (

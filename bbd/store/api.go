@@ -133,7 +133,7 @@ type RegionInfo struct {
 	Bytes int64
 	Tier  bb.Tier
 	UID   uint32
-	Owned bool // false: no user owns it yet, UID means nothing
+	Owned bool // false; no user owns it yet, UID means nothing
 }
 
 // NewExtent is one run of bytes that a writer has put into a segment it leases.

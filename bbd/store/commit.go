@@ -40,8 +40,8 @@ type part struct {
 
 // Commit makes each commit's extents visible, and durable against the death of this
 // process. Everything is checked before anything is changed. The errors are bb.Invalid for an
-// impossible commit, bb.NotFound for an unknown base, bb.NoSpace if an empty commit finds no room
-// for its record.
+// impossible commit, bb.NotFound for an unknown base, and bb.NoSpace for an empty commit without
+// room for its record.
 func (s *Store) Commit(commits ...Commit) error {
 	b := &batch{commits: make([]plan, len(commits)), segments: map[*segment]*space{}}
 	for i := range commits {

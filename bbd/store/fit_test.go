@@ -33,8 +33,8 @@ func TestFitIn(t *testing.T) {
 	}
 }
 
-// twoRegions makes a store with a file of each of two users, who have regions of their own,
-// and returns the paths of the regions.
+// twoRegions makes a store with a file of each of two users with regions of their own, and returns
+// the paths of the regions.
 func twoRegions(t *testing.T, o Options) (paths [2]string) {
 	t.Helper()
 	s := open(t, o)

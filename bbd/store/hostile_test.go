@@ -19,7 +19,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// Two users who have no rights to each other's data. The regions of each are files of theirs.
+// Two users have no rights to each other's data. The regions of each are files of theirs.
 const (
 	alice = 5002
 	bob   = 5001

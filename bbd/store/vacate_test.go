@@ -45,7 +45,7 @@ func waitUntil(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// sharer is a user who writes a file at a time, and waits for memory as bbd's writers do.
+// sharer is a user with one file at a time. It waits for memory as bbd's writers do.
 type sharer struct {
 	uid  uint32
 	need int64

@@ -61,7 +61,7 @@ func careOf(t *bb.Txn, now time.Time) care {
 	return watch
 }
 
-// Reap takes care of all transactions until the service's context ends.
+// Reap advances all transactions until the service's context ends.
 func (s *Service) Reap() {
 	r := &reaper{s: s, leases: map[leaseOf]leaseSeen{}}
 	tick := time.NewTicker(s.o.Every)
@@ -76,7 +76,7 @@ func (s *Service) Reap() {
 	}
 }
 
-// round takes care of the transactions of all buffers, if this daemon is the coordinator.
+// If this daemon is the coordinator, round advances the transactions of all buffers.
 func (r *reaper) round() {
 	s := r.s
 	if s.o.Cluster != nil && cluster.Coordinator(s.o.Cluster.Members()) != s.o.Node {

@@ -44,8 +44,8 @@ import (
 // last writer is the owner, and the bytes are its own, checked as with every flush. That is true
 // however late the write was, and after any renames and removals meanwhile. It needs the late
 // daemon to run and send the request, or to be started again while it still holds the file's bytes
-// (ReconcileStale). And it needs the owner to have the bytes: content that was evicted, and replaced
-// on the store after that, is gone, and is reported lost.
+// (ReconcileStale). And it needs the owner to have the bytes. Content that was evicted, and
+// replaced on the store after that, is gone, and is reported lost.
 
 // doubts are the names under which the store has to be looked at.
 type doubts struct {

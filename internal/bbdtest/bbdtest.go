@@ -40,7 +40,7 @@ type Daemon struct {
 	Memory string          // folder of the memory tier, if there is a Config
 	Clock  time.Duration   // how far its clock is ahead of the machine's, in whole seconds
 	Speaks wire.Versions   // the versions of the control protocol; zero: this release's. Not together with Clock
-	Commit string          // of this repository's history: that release's binary is run; "": this one's
+	Commit string          // of this repository's history, whose release's binary is run; "": this one's
 	Edits  []Edit          // this release's binary is run with these changes of its source
 	Behind []string        // a command that becomes the one that follows it (nsenter(1)); it starts the daemon
 

@@ -15,8 +15,8 @@ import (
 
 // RefuseUnknown makes root and every command below it fail, with an error that usage makes, on a
 // name that none of its commands has, or on other arguments than it takes. Without it cobra prints
-// the help of a command that only groups others, and succeeds, so that a script with a mistyped
-// subcommand goes on as if it had worked. A group without a name still prints its help. usage makes
+// the help of a command that only groups others, and succeeds. A script with a mistyped subcommand
+// would then go on as if it had worked. A group without a name still prints its help. usage makes
 // the error of a command line from its text.
 func RefuseUnknown(root *cobra.Command, usage func(why string) error) {
 	if !root.HasParent() {

@@ -78,7 +78,7 @@ type Verdict struct {
 //   - the store holds whole versions that were written to the file under that name, or under
 //     the one that it was renamed from.
 //
-// Contents are judged by durabletest besides.
+// Contents are checked by durabletest besides.
 func Check(journals []Journal, observations []Observation, w World) Verdict {
 	k := newChecker(journals, w)
 	for _, j := range journals {
@@ -184,7 +184,7 @@ func (k *checker) hold(path string, nodes []string) {
 	}
 }
 
-// creations judges the exclusive creations of a path, which is never removed.
+// creations checks the exclusive creations of a path, which is never removed.
 func (k *checker) creations(path string) {
 	var winners []*Record
 	for _, r := range k.attempts[path] {
@@ -232,7 +232,7 @@ func (k *checker) candidates(path string, begin, end int64) set[Version] {
 	return all
 }
 
-// record judges one operation by itself.
+// record checks one operation by itself.
 func (k *checker) record(j Journal, r *Record) {
 	who := fmt.Sprintf("%s #%d: %s %s", j.Client, r.ID, r.Op, r.Path)
 	k.inTime(j, r, who)
@@ -284,7 +284,7 @@ func (k *checker) inTime(j Journal, r *Record, who string) {
 	}
 }
 
-// found judges reads and listings.
+// found checks reads and listings.
 func (k *checker) found(r *Record, who string) {
 	switch r.Op {
 	case Read:
@@ -334,7 +334,7 @@ func (k *checker) gone(path string, also []string, at int64) bool {
 
 func (k *checker) named(path string) []string { return slices.Sorted(maps.Keys(k.holders[path])) }
 
-// seen judges the final state.
+// seen checks the final state.
 func (k *checker) seen(observations []Observation) {
 	all := set[string]{}
 	for p := range k.effects {
@@ -377,7 +377,7 @@ func (k *checker) seen(observations []Observation) {
 	k.renames()
 }
 
-// look judges one observer's view of a path.
+// look checks one observer's view of a path.
 func (k *checker) look(o Observation, p string) client.Kind {
 	s, is := o.Files[p]
 	if !is {
@@ -408,7 +408,7 @@ func (k *checker) look(o Observation, p string) client.Kind {
 	return s.Kind
 }
 
-// lost judges whether a file may be lost.
+// lost checks whether a file may be lost.
 func (k *checker) lost(o Observation, p string, s Seen, may set[Version]) {
 	if len(may) == 1 && may[Absent] {
 		k.wrong("%s, seen from %s: lost, and nothing should be there", p, o.Node)
@@ -426,7 +426,7 @@ func (k *checker) lost(o Observation, p string, s Seen, may set[Version]) {
 	}
 }
 
-// renames judges those that may or may not have been done, since they are one change of two names.
+// renames checks those that may or may not have been done, since they are one change of two names.
 func (k *checker) renames() {
 	for from, effects := range k.effects {
 		for _, e := range effects {
@@ -441,7 +441,7 @@ func (k *checker) renames() {
 	}
 }
 
-// store judges the backing store's content.
+// store checks the backing store's content.
 func (k *checker) store() {
 	for p, text := range k.world.Store {
 		v, err := Identify(text)
@@ -455,7 +455,7 @@ func (k *checker) store() {
 	for p := range k.effects {
 		v := Absent
 		if text, is := k.world.Store[p]; is {
-			v, _ = Identify(text) // judged above
+			v, _ = Identify(text) // checked above
 		}
 		if may := k.candidates(p, forever, forever); !may[v] && !slices.Contains(k.Lost, p) {
 			k.wrong("%s in the store after a drain: %v; it may hold %v", p, v, versions(may))

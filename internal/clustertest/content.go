@@ -1,5 +1,5 @@
 // Package clustertest works a cluster with real client processes that record their answers, and
-// judges afterwards whether all of them were true. It uses daemons as a client alone, and does not
+// checks afterwards whether all of them were true. It uses daemons as a client alone, and does not
 // depend on their storage.
 package clustertest
 

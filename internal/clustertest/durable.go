@@ -22,7 +22,7 @@ func LookAtStore(root string) (l StoreLook, err error) {
 	return l, err
 }
 
-// durable judges contents by the rules of durabletest. Files of a confirmed drain are on the store
+// durable checks contents by the rules of durabletest. Files of a confirmed drain are on the store
 // bit for bit, objects on the store stay there, and absent files are named.
 func (k *checker) durable(journals []Journal, observations []Observation) {
 	d := &durability{checker: k, versions: map[Version]durabletest.Version{Absent: {}}}

@@ -132,7 +132,7 @@ func (s *scenario) load(each int) {
 }
 
 // settle stops the load, drains, reads everything from every daemon but those that are gone, and
-// judges.
+// checks.
 func (s *scenario) settle(w World, gone ...int) Verdict {
 	s.t.Helper()
 	w.Looks = append(w.Looks, s.lookAtStore())
@@ -238,7 +238,7 @@ func TestNodeKilledForGood(t *testing.T) {
 	}
 }
 
-// under loads the daemons, makes a fault for a while, and judges some time after its end.
+// under loads the daemons, makes a fault for a while, and checks some time after its end.
 func (s *scenario) under(begin func(), lasts time.Duration, end func(), after time.Duration) {
 	s.t.Helper()
 	s.load(4)

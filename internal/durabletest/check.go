@@ -187,7 +187,7 @@ func (k *checker) judge(o *Observation) []Violation {
 	return j.violations
 }
 
-// judge judges one observation.
+// judge checks one observation.
 type judge struct {
 	*checker
 	*Observation
@@ -200,7 +200,7 @@ func (j *judge) wrong(r Rule, path, format string, args ...any) {
 	j.violations = append(j.violations, Violation{r, path, fmt.Sprintf(format, args...)})
 }
 
-// buffer judges a client's observation.
+// buffer checks a client's observation.
 func (j *judge) buffer() {
 	for p, f := range j.Files {
 		if !strings.HasPrefix(p, LostAndFound) {
@@ -232,7 +232,7 @@ func (j *judge) keeps(p string, v Version) Level {
 	return best
 }
 
-// file judges one name.
+// file checks one name.
 func (j *judge) file(p string, f Found) {
 	effects := j.possible(p, j.Begin, j.End)
 	may := versions(effects)
@@ -305,7 +305,7 @@ func (j *judge) mayBeLost(effects []effect) error {
 	return fmt.Errorf("no fault has taken what holds it")
 }
 
-// atOnce judges changes that come together, renames and transactions.
+// atOnce checks changes that come together, renames and transactions.
 func (j *judge) atOnce() {
 	judged := map[*Event]bool{}
 	for p := range j.Files {
@@ -318,7 +318,7 @@ func (j *judge) atOnce() {
 	}
 }
 
-// whole judges whether all changes of an event were found, or none.
+// whole checks whether all changes of an event were found, or none.
 func (j *judge) whole(e *Event) {
 	var with, without []string
 	for _, c := range e.Changes {
@@ -338,7 +338,7 @@ func (j *judge) whole(e *Event) {
 		case !made:
 			without = append(without, c.Path)
 			if !others[f.Version] || j.newer(c.Path, f.Version, e) {
-				return // judged by itself, or changed again since
+				return // checked by itself, or changed again since
 			}
 		}
 	}
@@ -390,7 +390,7 @@ func covers(e *Event, p string) bool { return below(e.Below, p) && !slices.Conta
 // below reports whether a path is a directory or lies in it. "" is everything.
 func below(dir, p string) bool { return dir == "" || p == dir || strings.HasPrefix(p, dir+"/") }
 
-// store judges the store's content.
+// store checks the store's content.
 func (j *judge) store() {
 	paths := j.paths()
 	for p := range paths {
@@ -415,7 +415,7 @@ func (j *judge) paths() map[string]bool {
 	return paths
 }
 
-// object judges one name of the store.
+// object checks one name of the store.
 func (j *judge) object(p string, f Found) {
 	had, looked := j.stored[p]
 	if f.Version.There {
@@ -448,13 +448,13 @@ func (j *judge) object(p string, f Found) {
 	}
 }
 
-// afterFlush judges the object under a name for which a flush has ended.
+// afterFlush checks the object under a name for which a flush has ended.
 func (j *judge) afterFlush(p string, f Found, done *promise) {
 	effects := j.possible(p, done.at, j.End)
 	may := versions(effects)
 	switch {
 	case may[f.Version]:
-	case !f.Version.There: // judged by Stays
+	case !f.Version.There: // checked by Stays
 	case len(may) == 1 && may[Absent]:
 		j.wrong(Gone, p, "it was removed before a %s that is done, and the store holds %v", done.Op, f.Version)
 	case slices.ContainsFunc(effects, func(e effect) bool {

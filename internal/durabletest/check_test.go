@@ -354,7 +354,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A history that many goroutines record is judged as it comes.
+// A history that many goroutines record is checked as it comes.
 func TestHistory(t *testing.T) {
 	h := NewHistory()
 	var wg sync.WaitGroup

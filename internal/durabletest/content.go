@@ -1,4 +1,4 @@
-// Package durabletest judges durability. It takes a history of clients' requests and their answers,
+// Package durabletest checks durability. It takes a history of clients' requests and their answers,
 // and of faults, and observations of files, and returns the broken guarantees. It does not depend
 // on daemons, stores or storage.
 package durabletest

@@ -8,14 +8,14 @@ package durabletest
 //	         [stage-out a, done]     [stage-out a, cut off]
 //	              v2 or v3                v2, v3, or a/x of meanwhile
 
-// copied judges a folder to which stage-outs copy.
+// copied checks a folder to which stage-outs copy.
 func (j *judge) copied() {
 	for p := range j.paths() {
 		j.copy(p, j.Files[p])
 	}
 }
 
-// copy judges one name of the folder.
+// copy checks one name of the folder.
 func (j *judge) copy(p string, f Found) {
 	may := set{}
 	last := j.lastCopy(p)

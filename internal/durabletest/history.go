@@ -90,7 +90,7 @@ type Found struct {
 	Version Version
 	Problem Problem // "": it could be read, or is not there
 	Text    string  // description of the bytes, or the error
-	Clean   bool    // and then that the file was clean, and all renames carried out: the store has these bytes under the name
+	Clean   bool    // and then that the file was clean, and all renames carried out; the store has these bytes under the name
 }
 
 // Find describes bytes that were found.
@@ -107,7 +107,7 @@ type Observation struct {
 	Live bool
 }
 
-// History records events from many goroutines, and judges observations as they come.
+// History records events from many goroutines, and checks observations as they come.
 type History struct {
 	mu    sync.Mutex
 	k     *checker // guarded by mu
@@ -172,7 +172,7 @@ func (h *History) Over() {
 	h.k.over(h.now())
 }
 
-// Observe judges an observation, whose Begin was taken from Now, and whose End it sets. It counts
+// Observe checks an observation, whose Begin was taken from Now, and whose End it sets. It counts
 // as known from then on.
 func (h *History) Observe(o Observation) []Violation {
 	h.mu.Lock()

@@ -24,7 +24,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// attacker is the user who attacks. No attack depends on time. Each is made whole, with any answers
+// attacker is the attacking user. No attack depends on time. Each is made whole, with any answers
 // of the daemon. If it succeeds, or could not be made, it fails the test.
 type attacker struct {
 	*task

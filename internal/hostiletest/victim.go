@@ -16,7 +16,7 @@ import (
 	"forebay/client/admin"
 )
 
-// victim is the user who works.
+// victim is the working user.
 type victim struct {
 	*task
 	done  Result

@@ -1,4 +1,4 @@
-// Package powertest is a file system for tests that loses power: unsynced changes survive in part,
+// Package powertest is a file system for tests that loses power. Unsynced changes survive in part,
 // or not at all, drawn by a seed. It is mounted with FUSE, so any program can be put on it. It does
 // not depend on the files on it.
 //

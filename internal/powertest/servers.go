@@ -64,7 +64,7 @@ func (d *disk) addFor(in *fuse.InHeader, name string, mode uint32, target string
 	return n, 0
 }
 
-// changes refuses a change of attributes by a caller who is neither the file's owner nor root for
+// changes refuses a change of attributes by a caller that is neither the file's owner nor root for
 // the servers. Only root gives a file away.
 func (d *disk) changes(n *inode, in *fuse.SetAttrIn) syscall.Errno {
 	if d.servers == nil {

@@ -109,8 +109,8 @@ func MayRepeat(typ Type, m proto.Message) bool {
 	return false
 }
 
-// Changes reports whether a request changes more than its session's state: it creates, writes or
-// removes.
+// Changes reports whether a request changes more than its session's state, since it creates, writes
+// or removes.
 func Changes(typ Type, m proto.Message) bool {
 	switch repetitions[typ] {
 	case onceOnly:

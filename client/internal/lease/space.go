@@ -240,8 +240,8 @@ func (sp *Pool) returnLarger(keep int64) {
 }
 
 // Take returns between least and want bytes of a lease of the session, with room for so
-// many extents' records set aside, waiting for a lease if need be. If h has nothing in
-// that lease so far, it becomes a user of it.
+// many extents' records set aside. If need be, it waits for a lease. If h has nothing in that lease
+// so far, it becomes a user of it.
 func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, least, credits int64) (Claim, error) {
 	for range maxGrants {
 		if s.Broken() {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server begins a stream that a peer has dialled. It sets the context's deadline, makes the kernel
-// abandon a peer that acknowledges nothing for so long, and uses TLS if conf is not nil. It returns
-// the stream to be used from then on. raw stays the caller's to close.
+// Server begins a stream that a peer has dialled. It sets the context's deadline, and makes the
+// kernel abandon a peer that acknowledges nothing for so long. If conf is not nil, it uses TLS. It
+// returns the stream to be used from then on. raw stays the caller's to close.
 func Server(ctx context.Context, raw net.Conn, silence time.Duration, conf *tls.Config) (net.Conn, error) {
 	return begin(ctx, raw, silence, conf, tls.Server)
 }

@@ -47,7 +47,7 @@ func Pin(p *runtime.Pinner, b []byte) { p.Pin(unsafeData(b)) }
 
 // unsafeData is the memory's first byte.
 func unsafeData(b []byte) *byte {
-	// Rule of unsafe.SliceData: it is the slice's own memory.
+	// By the rule of unsafe.SliceData it is the slice's own memory.
 	return unsafe.SliceData(b)
 }
 
@@ -329,7 +329,7 @@ func (d *Device) Register(mem []byte, access rdma.Access) (*Registration, error)
 		break
 	}
 	r.Key = uint64(C.fi_mr_key(r.mr))
-	// Rule 4 of package unsafe: an opaque handle of libfabric's, kept as a number.
+	// By rule 4 of package unsafe this is an opaque handle of libfabric's, kept as a number.
 	r.desc = C.uintptr_t(uintptr(unsafe.Pointer(C.fi_mr_desc(r.mr))))
 	if d.virtual {
 		r.Base = uint64(Address(mem))
@@ -511,7 +511,7 @@ func (e *Endpoint) ID() uintptr {
 	if e.e.ep == nil {
 		return 0
 	}
-	// Rule 4 of package unsafe: a handle of libfabric's, kept as a number to compare.
+	// By rule 4 of package unsafe this is a handle of libfabric's, kept as a number to compare.
 	return uintptr(unsafe.Pointer(&e.e.ep.fid))
 }
 

@@ -28,8 +28,8 @@ import (
 // registered merely because it was used. Memory is registered between Keep and Close alone, in
 // which its owner guarantees that it stays mapped, as for every Region. The owner calls Close
 // before it unmaps, Close returns when no operation uses the memory any more and its registration
-// is gone, and from its beginning the address leads to nothing. An owner that forgets Close,
-// unmaps, and hands other memory at the same address to Keep is refused. Memory that is not kept is
+// is gone, and from its beginning the address leads to nothing. If an owner unmaps without Close,
+// and hands other memory at the same address to Keep, it is refused. Memory that is not kept is
 // copied to a stage.
 //
 // Memory of the Go heap must not be kept. Once it is free, the runtime releases its pages and maps
