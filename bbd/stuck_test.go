@@ -65,7 +65,7 @@ func TestNeverFits(t *testing.T) {
 	}
 }
 
-// TestNeverFitsTogether. Files that fit one after the other, and not together, wait for each other
+// TestNeverFitsTogether: files that fit one after the other, and not together, wait for each other
 // alone. Of the files of two clients one is refused, and the other one continues. Those of one
 // client share their segments, so that both may be.
 func TestNeverFitsTogether(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"forebay/client/internal/lease"
 )
 
-// TestOverlaps writes over uncommitted bytes, in several leases at once, so later writes win, at
-// any places.
+// TestOverlaps writes over uncommitted bytes, in several leases at once. Later writes win, at any
+// places.
 func TestOverlaps(t *testing.T) {
 	t.Parallel()
 	_, dial := farDaemon(t)

@@ -15,6 +15,6 @@
 // Memory belongs to the caller. A provider touches Op.Local from Post until the operation's
 // completion is delivered, and a registered Region until Region.Close returns.
 //
-// Nothing orders operations among each other, since a caller that needs an order waits for a
+// Nothing orders operations among each other, so a caller that needs an order waits for a
 // completion. A write completes at the initiator after its bytes are in the target's region.
 package rdma

@@ -19,7 +19,7 @@ import (
 
 // The admin server serves HTTP at two places:
 //
-//	Address  host:port    /metrics, /healthz, /readyz: for everybody who reaches it
+//	Address  host:port    /metrics, /healthz, /readyz: for all with access to it
 //	Socket   unix socket  the same, /status and /debug/pprof/: for root and the daemon's user
 //
 // /status names all buffers and sessions. A profile shows the daemon's work for each user, and costs

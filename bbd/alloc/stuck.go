@@ -9,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Waits for memory that have no end are found and refused. See admit.Stuck. The writers of one
+// Waits for memory that have no end are found and refused (see admit.Stuck). The writers of one
 // session and buffer are one claim. Those of other daemons' sessions, which act for many clients,
 // and of the daemon itself are not, since their memory counts as memory that may become free.
 

@@ -145,7 +145,7 @@ func (r *Reassertion) Unrestored() iter.Seq2[string, []Unexplained] {
 // of the file or of a directory above it may be missing in the log, or not carried out on the store, so the store may
 // have the file under another name. The object under this one is the file's own if the content is the same.
 //
-// A dirty file of which memory has nothing left was flushed, since nothing else is evicted, so the
+// A dirty file of which memory has nothing left was flushed, since nothing else is evicted. So the
 // record of the flush is among the missing changes. It counts as clean, with the buffer's codec,
 // and has to be compared with the store.
 func Salvage(e *bb.Entry, h *Held, codec string, whole func(*bb.Entry) bool) bool {

@@ -98,8 +98,8 @@ func (f *File) finishAgain(ctx context.Context) (done bool) {
 	return true
 }
 
-// finish closes the generation. One put, and the file is immutable. Writers counts those that still
-// have it open.
+// finish closes the generation. It takes one put, after which the file is immutable. Writers counts
+// those that still have it open.
 func (f *File) finish(ctx context.Context, writers int) error {
 	switch f.state.finishing(f.published.Load()) {
 	case stepNothing:

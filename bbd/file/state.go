@@ -100,8 +100,7 @@ func (s *state) joining(o opening) step {
 	case !o.permitted:
 		return stepRefuseDenied
 	case o.fence:
-		// Its writers may come back, since the generation that follows has another number than
-		// theirs.
+		// Its writers may come back. The generation that follows has another number than theirs.
 		return stepFinish
 	case s.writers == 0 && (!s.lingers || o.truncates && s.committed):
 		// Its writers are gone, and none has come back for it. That generation ends here. A writer at another

@@ -55,7 +55,7 @@ const (
 	idleAfter = time.Second
 )
 
-// segmentKey is the purpose of a segment, which are bytes that belong in a tier, in a session.
+// segmentKey is the purpose of a segment: the tier of its bytes, and the session.
 type segmentKey struct {
 	session *peer.Session
 	tier    bb.Tier

@@ -48,7 +48,7 @@ type handle struct {
 // Order has the requests on the handle.
 func (h *handle) Order() *rpc.Queue { return &h.order }
 
-// Release ends a handle that was closed, or that its session leaves open. See abandon.
+// Release ends a handle that was closed, or that its session leaves open (see abandon).
 func (h *handle) Release(lost bool) {
 	if lost {
 		h.abandon()

@@ -11,7 +11,7 @@ import "forebay/internal/bb"
 //	client ──▶ its daemon ──▶ owner
 //	              │  writes: a forwarded file (package forward) puts the bytes into the owner's memory
 //	              │  reads: a copy (package readcache) fetches extents from there as they are read
-//	              └  rename, remove: are asked of the owner
+//	              └  rename, remove: requests to the owner
 //
 // Every daemon may make entries and directories. Compare-and-set in the namespace keeps two of them
 // from making the same one, and an owner that was declared dead from changing the file.

@@ -78,7 +78,7 @@ type settling struct {
 	becomes fate.Fate
 }
 
-// newestFirst parts files in two. The newest of each path, which gets it, and those that are
+// newestFirst parts files in two: the newest of each path, which gets it, and those that are
 // settled after them. Two have one path where a directory was renamed, and another one made in its
 // place.
 func newestFirst(files []settling) (parts [2][]settling) {

@@ -548,7 +548,7 @@ func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
 	return nil
 }
 
-// others returns a file's generations besides g, and whether they are void, which are not in the
+// others returns a file's generations besides g, and whether they are void, that is, not in the
 // chain of bases that g builds on.
 func (h *shard) others(g *generation) map[bb.Generation]bool {
 	others := map[bb.Generation]bool{}

@@ -318,8 +318,8 @@ func (b *Buffer) makeDirty(e *bb.Entry) (evicted bool, err error) {
 	return false, nil
 }
 
-// madeDirty ends an attempt whose change of the entry has failed, or has lost its answer, since
-// memory, which is dirty already, follows the present state of the namespace. Its place is locked.
+// madeDirty ends an attempt whose change of the entry has failed, or has lost its answer. Memory,
+// which is dirty already, then follows the present state of the namespace. Its place is locked.
 func (b *Buffer) madeDirty(e *bb.Entry, failed error) error {
 	now, err := b.names.Lookup(b.ctx, e.Parent, e.Name)
 	switch {

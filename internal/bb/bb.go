@@ -508,8 +508,8 @@ func (e Existing) Keeps() bool { return e == ExistingKeep || e == ExistingRefuse
 // BufferState is a buffer's place in its lifetime.
 type BufferState string
 
-// The states of a buffer. An orphan is one whose job is gone and whose teardown was abandoned. It
-// goes on draining.
+// The states of a buffer follow. An orphan is one whose job is gone and whose teardown was
+// abandoned. It goes on draining.
 const (
 	BufferActive     BufferState = "active"
 	BufferOrphan     BufferState = "orphan"

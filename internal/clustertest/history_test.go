@@ -17,7 +17,7 @@ import (
 	"forebay/internal/netnstest"
 )
 
-// names is the state of the model, which names are taken.
+// names is the state of the model: the names that are taken.
 type names [4]bool
 
 // action is one operation of the history. Its outcome is the kind of its error, 0: done.

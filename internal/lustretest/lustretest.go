@@ -13,7 +13,7 @@
 //   - targets that do not answer: writes to their objects, and syncs, wait until they do (a client waits for recovery). An
 //     eviction fails them with EIO instead (ptlrpc_invalidate_import);
 //   - EDQUOT of users, groups and projects, whose id is set and read by the calls of ioctl(2) for it (ll_fsxattr). New files in a directory with an inherited project have it. A move into one that has another, or out of it, fails with EXDEV;
-//   - root squash and nodemaps: the servers see a caller as somebody else (lustre/mdt/mdt_identity.c, nodemap).
+//   - root squash and nodemaps: the servers map a caller to another user (lustre/mdt/mdt_identity.c, nodemap).
 //
 // Not simulated: several metadata targets, locks, caches of clients, time-outs.
 package lustretest

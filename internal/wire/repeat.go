@@ -109,8 +109,7 @@ func MayRepeat(typ Type, m proto.Message) bool {
 	return false
 }
 
-// Changes reports whether a request changes more than its session's state, since it creates, writes
-// or removes.
+// Changes reports whether a request creates, writes or removes more than its session's state.
 func Changes(typ Type, m proto.Message) bool {
 	switch repetitions[typ] {
 	case onceOnly:

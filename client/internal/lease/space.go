@@ -211,7 +211,7 @@ func (sp *Pool) Leave() {
 	}
 }
 
-// returnLarger returns leases of more than so many bytes, unless there is a writer, since a leased
+// Unless there is a writer, returnLarger returns leases of more than so many bytes, since a leased
 // segment can be neither evicted nor spilled, even in a full memory.
 func (sp *Pool) returnLarger(keep int64) {
 	var idle []*lease

@@ -29,7 +29,8 @@ func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	// A reservation may end at any place of the file, since one extent more than fit evenly.
+	// A reservation may end at any place of the file, so it may need one extent more than fit
+	// evenly.
 	credits := (n+segment.ExtentSize-1)/segment.ExtentSize + 1
 	if w.claim.Len() < n {
 		w.claim.Lengthen(ctx, n-w.claim.Len())

@@ -59,8 +59,8 @@ func (w *Writer) resume(ctx context.Context, s *session.Session) error {
 // goesOn reports whether a commit that was not answered may be sent again to the generation that
 // was opened in a new session. If that is the generation that it was sent to, it may, since the
 // owner carries the commit out once. If no commit by others is known since the file was first
-// opened, it may too, since the commit was not carried out then. (If the answer to the first open
-// was lost too, and there is no file, the commit is sent again. So a file that was committed, and
+// opened, it may too. The commit was not carried out then. (If the answer to the first open was
+// lost too, and there is no file, the commit is sent again. So a file that was committed, and
 // removed by another client at once, comes back.)
 func goesOn(known bool, before, now *wire.Entry, sameGeneration bool) bool {
 	switch {
