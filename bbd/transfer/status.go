@@ -70,7 +70,7 @@ func stateOf(s *ops.Status) string {
 	return string(ops.Done)
 }
 
-// jobOf is an operation in the form for users, a job.
+// jobOf describes an operation as a job, its form for users.
 func jobOf(s *ops.Status) bb.Job {
 	p := EndOf(s)
 	j := bb.Job{

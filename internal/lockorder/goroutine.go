@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// goroutines has the held of each goroutine that holds some, uintptr to *held.
+// goroutines has the held of each goroutine that holds some (uintptr to *held).
 var goroutines sync.Map
 
 func ofGoroutine() *held {
