@@ -1,6 +1,7 @@
 // Command bbbench measures Forebay against the limits of the machine it runs on, for its
-// developers: each row of docs/performance.md prints a limit, our result and their ratio, from
-// the same run. It starts daemons of its own and removes them. It must never be needed at a site: bbctl bench is.
+// developers. Each row of docs/performance.md prints a limit, our result and their ratio, from the
+// same run. It starts daemons of its own and removes them. It must never be needed at a site, which
+// has bbctl bench.
 package main
 
 import (
@@ -97,7 +98,7 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// run measures the rows that were asked for and prints the report, also when some failed.
+// run measures the requested rows and prints the report, also when some failed.
 func run(cmd *cobra.Command, o options) (err error) {
 	chosen, err := choose(rows(), o.rows)
 	if err != nil {
@@ -141,8 +142,8 @@ func run(cmd *cobra.Command, o options) (err error) {
 	return errors.Join(err, failures(report.Rows, len(o.rows) > 0))
 }
 
-// failures is the error that names the rows without a figure: failed ones, and, where
-// rows were asked for by number, those that cannot be measured here.
+// failures is the error that names the rows without a figure: failed ones, and, where rows were
+// requested by number, those that cannot be measured here.
 func failures(results []report.Result, named bool) error {
 	var errs []error
 	for _, r := range results {

@@ -47,7 +47,7 @@ func rows() []row {
 	}
 }
 
-// choose returns the rows that were asked for, or all if none were.
+// choose returns the requested rows, or all if none were.
 func choose(all []row, args []string) ([]row, error) {
 	if len(args) == 0 {
 		return all, nil

@@ -17,8 +17,8 @@ import (
 	"forebay/internal/cli"
 )
 
-// doctor --clean removes the files of a killed daemon from a directory with which no daemon goes
-// on, lists them before with --dry-run, and leaves files of unknown daemons.
+// doctor --clean removes the files of a killed daemon from a directory that no daemon continues to
+// use, lists them before with --dry-run, and leaves files of unknown daemons.
 func TestDoctorClean(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

@@ -17,8 +17,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Completions are asked of the daemon while the user waits for the key: a daemon that
-// is away or slow completes nothing, without a message.
+// Completions come from the daemon while the user waits for the key. An absent or slow daemon
+// completes nothing, without a message.
 const (
 	completeTime = 3 * time.Second
 	completeMost = 1000 // names

@@ -21,8 +21,8 @@ import (
 	"forebay/internal/clusterkey"
 )
 
-// Declaring a node dead loses files that only it held: bbctl prints that before, does
-// it only if confirmed, and exits with an own code.
+// Declaring a node dead loses files that only it held. bbctl prints that before, does it only if
+// confirmed, and exits with a code of its own.
 func TestForgetNode(t *testing.T) {
 	n1, n2 := twoNodes(t)
 	put := filepath.Join(t.TempDir(), "only.bin")

@@ -15,9 +15,9 @@ import (
 	"forebay/cmd/bbctl/app"
 )
 
-// TestMistypedLines mistypes every command, every flag and the number of arguments of each
-// command. Each line is refused before a daemon is asked, with exit code 2, and the text
-// names the error and the nearest correct word.
+// TestMistypedLines mistypes every command, every flag and the number of arguments of each command.
+// Each line is refused before any request to a daemon, with exit code 2, and the text names the
+// error and the nearest correct word.
 func TestMistypedLines(t *testing.T) {
 	t.Parallel()
 	root := newCommand(&app.App{Err: io.Discard, Out: io.Discard})

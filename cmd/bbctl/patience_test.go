@@ -16,7 +16,7 @@ import (
 // the exit code of a timeout.
 func TestTimeoutOfHangingDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	silent, err := net.Listen("unix", socket) // never accepts: the kernel does
+	silent, err := net.Listen("unix", socket) // never accepts, since the kernel does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestTimeoutOfHangingDaemon(t *testing.T) {
 
 // A store that takes connections and never answers, as a stopped server does, is named.
 func TestTimeoutOfHangingStore(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts: the kernel does
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts, since the kernel does
 	if err != nil {
 		t.Fatal(err)
 	}

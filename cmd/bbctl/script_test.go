@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 // Each has $STORE, an empty directory to put behind a buffer.
 func TestScripts(t *testing.T) { runScripts(t, "testdata") }
 
-// TestScriptsAlone runs scenarios with a daemon that no other scenario uses: their stores fail.
+// TestScriptsAlone runs scenarios with a daemon that no other scenario uses, since their stores
+// fail.
 func TestScriptsAlone(t *testing.T) { runScripts(t, "testdata/alone") }
 
 // TestScriptsFull runs a scenario that fills the daemon's memory.

@@ -31,7 +31,7 @@ func TestStatusCluster(t *testing.T) {
 	if out := bbctl(t, cli.ExitDone, "status", "--node", "n1"); !strings.HasPrefix(out, "node n1, ready") || strings.Contains(out, "n2") {
 		t.Errorf("status of n1:\n%s", out)
 	}
-	n1.Pause() // gossip has not noticed yet
+	n1.Pause() // gossip has not detected it yet
 	out = statusWith(t, "n1: does not answer: ")
 	apptest.WantLine(t, out, "n1: holds 1 file of 3.0 MiB that no store has")
 	n1.Kill()
@@ -45,7 +45,7 @@ func TestStatusCluster(t *testing.T) {
 	apptest.WantRow(t, out, "BUFFER DIRTY AWAY")
 	apptest.WantRow(t, out, "ckpt active 0 B 3.0 MiB")
 	var s struct {
-		Node    string      `json:"node"` // as ever: that of the daemon that was asked
+		Node    string      `json:"node"` // as ever: that of the answering daemon
 		Memory  status.Tier `json:"memory"`
 		Cluster []status.NodeView
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // TestStoppedServer: an S3 server that is stopped (SIGSTOP) takes connections and never answers.
-// Each command for it prints after two seconds the reason of its wait, and ends when --timeout
-// has passed. An absent server is an error at once, of something that was not done.
+// Each command for it prints after two seconds the reason of its wait. When --timeout has passed,
+// it ends. An absent server is an error at once, of something that was not done.
 func TestStoppedServer(t *testing.T) {
 	t.Parallel()
 	server := s3test.Start(t)

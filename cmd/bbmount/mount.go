@@ -26,7 +26,7 @@ type options struct {
 	dir    string
 	client client.Options
 	retry  time.Duration // how long a request waits for a daemon that does not answer; 0: for ever
-	others bool          // other users than the one who mounts may enter
+	others bool          // other users than the mounting one may enter
 	log    *slog.Logger
 	ready  func() // called when the mount serves
 }
@@ -34,15 +34,15 @@ type options struct {
 // Bounds of the kernel's requests.
 const (
 	maxRequest    = 1 << 20 // bytes, of a read or write
-	maxBackground = 64      // requests that nobody waits for yet
+	maxBackground = 64      // requests without a waiter yet
 )
 
 // cacheTime is how long the kernel keeps names and attributes. An open sends a request to the
 // daemon even if they are kept.
 const cacheTime = time.Second
 
-// serve mounts a buffer, and serves it until it is unmounted. When ctx ends it unmounts,
-// lazily if programs have files open, and serves these until they are closed.
+// serve mounts a buffer, and serves it until it is unmounted. When ctx ends, it unmounts. If
+// programs have files open, it does so lazily and serves these until they are closed.
 func serve(ctx context.Context, o options) error {
 	dir := o.dir
 	if err := checkDir(dir); err != nil {
@@ -89,7 +89,7 @@ func (o *options) fuse() *fusefs.Options {
 	}
 }
 
-// checkDir reports why a buffer cannot be mounted on a directory.
+// checkDir reports the reason why a buffer cannot be mounted on a directory.
 func checkDir(dir string) error {
 	there, mounted, err := mounts.At(dir)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/posixtest"
 )
 
-// notCarried are the tests of go-fuse's suite that the mount does not pass, and why.
+// notCarried are the tests of go-fuse's suite that the mount does not pass, with the reasons.
 var notCarried = map[string]string{
 	"FcntlFlockLocksFile": "locks of fcntl are a process's, which does not exclude itself: the mount's own test has two owners",
 	"FdLeak":              "it looks at its own process, which is not the mount's",

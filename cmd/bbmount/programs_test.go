@@ -29,8 +29,8 @@ func program(t *testing.T, dir string, args ...string) string {
 
 // inDir is a program that goes to a directory of the mount by itself. With Cmd.Dir, this process
 // would do that between fork and exec, in which Go's runtime keeps a processor. While the daemon is
-// away, as many such programs as there are processors stop this process, and nobody starts the
-// daemon again.
+// away, as many such programs as there are processors stop this process, and the daemon is not
+// started again.
 func inDir(dir string, args ...string) *exec.Cmd {
 	return exec.Command("env", append([]string{"--chdir=" + dir}, args...)...)
 }
@@ -42,7 +42,7 @@ func TestStartWithoutDaemon(t *testing.T) {
 	m := newMount(t)
 	m.Pause()
 	waitFor(t, "the daemon stands still", func() bool { return stopped(m.Pid()) })
-	// Goes on without this process, if that is stopped as well.
+	// Continues without this process, if that is stopped as well.
 	rescue := exec.Command("sh", "-c", `sleep "$1"; kill -CONT "$2"`, "sh", fmt.Sprint(patience.Seconds()/2), fmt.Sprint(m.Pid()))
 	check(t, rescue.Start())
 	t.Cleanup(func() {

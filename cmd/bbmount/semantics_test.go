@@ -21,7 +21,7 @@ import (
 	"forebay/client"
 )
 
-// TestSemantics is the table of docs/mount.md: promises to programs, and refused operations.
+// TestSemantics is the table of docs/mount.md: guarantees to programs, and refused operations.
 func TestSemantics(t *testing.T) {
 	t.Parallel()
 	m := newMount(t)
@@ -343,8 +343,8 @@ func reads(t *testing.T, _ *mounted, dir string) {
 	}
 }
 
-// readsChanging reads a directory while entries are made and removed: those that stay are
-// there once.
+// readsChanging reads a directory while entries are made and removed. Entries that stay are there
+// once.
 func readsChanging(t *testing.T, _ *mounted, dir string) {
 	for i := range 400 {
 		write(t, filepath.Join(dir, fmt.Sprintf("stay-%d", i)), "")

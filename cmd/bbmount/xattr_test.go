@@ -16,7 +16,7 @@ import (
 	"forebay/client"
 )
 
-// xattrsOf reads the attributes of a file as programs do: sizes first.
+// xattrsOf reads the attributes of a file as programs do, sizes first.
 func xattrsOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	n, err := unix.Listxattr(path, nil)
@@ -40,8 +40,8 @@ func xattrsOf(t *testing.T, path string) map[string]string {
 	return all
 }
 
-// TestWritesAskForNoCapabilities: a write is one request. Without the capability of that name, the kernel asks for
-// security.capability before each.
+// TestWritesAskForNoCapabilities: a write is one request. Without the capability of that name, the
+// kernel requests security.capability before each.
 func TestWritesAskForNoCapabilities(t *testing.T) {
 	t.Parallel()
 	m := newBuffer(t)

@@ -59,7 +59,7 @@ func newBurst(ctx context.Context, tree string) (*burst, error) {
 	}
 	for _, s := range sizes {
 		for i := range s.count {
-			// A prime step: no two files have the same content.
+			// A prime step, so that no two files have the same content.
 			offset := int64(len(b.files)) * 7_368_787 % int64(len(b.content))
 			b.files = append(b.files, file{fmt.Sprintf("%dKiB-%04d", s.size>>10, i), s.size, b.content, offset})
 			b.bytes += s.size

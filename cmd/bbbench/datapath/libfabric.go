@@ -350,7 +350,7 @@ func (p *fabricPair) stop() error {
 	return errors.Join(append(errs, p.memory.Free())...)
 }
 
-// ServeTarget is the worker at the other end: it prints its address and the key to its memory, and
+// ServeTarget is the worker at the other end. It prints its address and the key to its memory, and
 // takes one connection, until that ends.
 func ServeTarget(ctx context.Context, provider string, size int64, out io.Writer) (err error) {
 	fabric, err := newFabric(provider)

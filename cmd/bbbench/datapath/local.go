@@ -208,7 +208,7 @@ func Mapped(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) 
 // mappings is the result of mapping a file many times.
 type mappings struct {
 	times     []float64
-	allocated float64 // bytes for one mapping: a copy would need as many as the file has
+	allocated float64 // bytes for one mapping, since a copy would need as many as the file has
 	slices    int
 	same      bool // two mappings were the same memory
 }

@@ -17,7 +17,7 @@ import (
 // Row 18: many writers of one file, in the pattern that shared file systems fear.
 
 const (
-	// sharedRecord is the record of the classic small-record N-to-1 pattern, in bytes: it fits no
+	// sharedRecord is the record of the classic small-record N-to-1 pattern, in bytes. It fits no
 	// block, page or stripe.
 	sharedRecord  = 47_008
 	sharedWriters = 16

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Kinds of workers: rows that need a second process start this program again as one.
+// Kinds of workers. Rows that need a second process start this program again as one.
 const (
 	WorkEcho    = "echo"     // answers messages on descriptor 3 with blocking system calls
 	WorkEchoNet = "echo-net" // the same through package net, as a Go daemon would

@@ -22,7 +22,7 @@ const (
 	StopTime  = 60 * time.Second
 )
 
-// Process is a child that dies with us, however we end.
+// Process is a child that ends with us, in any case.
 type Process struct {
 	cmd    *exec.Cmd
 	Ended  chan struct{} // closed when it is gone

@@ -14,7 +14,7 @@ type Result struct {
 	Reached     *bool             `json:"reached,omitempty"`
 	Details     []*measure.Figure `json:"details,omitempty"` // further figures of the same run
 	Notes       []string          `json:"notes,omitempty"`
-	NotMeasured string            `json:"not_measured,omitempty"` // why there is no result
+	NotMeasured string            `json:"not_measured,omitempty"` // the reason why there is no result
 	Failed      bool              `json:"failed,omitempty"`       // it should have been possible
 }
 

@@ -92,8 +92,8 @@ func fillBuffer(ctx context.Context, e *testbed.Env, b *client.Buffer, size int6
 	return sums, err
 }
 
-// mapExisting maps a file of memory that exists, as a daemon does when it adopts its
-// regions, and returns how long that took.
+// mapExisting maps an existing file of memory, as a daemon does when it adopts its regions, and
+// returns the time that took.
 func mapExisting(e *testbed.Env, n int64) (time.Duration, error) {
 	if _, err := e.LimitMemory(n); err != nil {
 		return 0, err

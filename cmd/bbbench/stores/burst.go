@@ -24,8 +24,8 @@ const maxBurstRounds = 2
 // reserve is memory that a burst leaves for everything else on the machine.
 const reserve = 2 << 30
 
-// burstSize returns the size of a burst that fits into the available memory, when the
-// daemon keeps all of it. It is at most the requested size, and whole files.
+// burstSize returns the size of a burst that fits into the available memory, with all of it kept by
+// the daemon. It is at most the requested size, and whole files.
 func burstSize(want, available, source int64) int64 {
 	fits := (available - source - reserve - testbed.Region) * 8 / 9 // the daemon gets an eighth more than the burst
 	return max(0, min(want, fits)) / flushFile * flushFile

@@ -21,7 +21,7 @@ import (
 
 const (
 	durableFile = 4 << 20
-	durableRate = 256 << 20 // bytes a second at most: the store's bandwidth is set to it
+	durableRate = 256 << 20 // bytes a second at most, to which the store's bandwidth is set
 )
 
 // loads are shares of the store's bandwidth that the application writes.

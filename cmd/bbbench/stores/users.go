@@ -26,7 +26,7 @@ import (
 // rights. Each has a process, a buffer and a folder of its own.
 
 const (
-	firstUser  = 61_000 // uids that systems give to nobody
+	firstUser  = 61_000 // uids that systems do not assign
 	mostUsers  = 100
 	userRegion = 64 << 20 // a region is one user's at a time
 )

@@ -28,7 +28,7 @@ import (
 type daemon struct {
 	Socket string
 	Pid    int
-	Nats   string // address of its NATS server; "": ask its status
+	Nats   string // address of its NATS server; "": from its status
 	tcp    string // host:port for clients elsewhere; "": not known
 	key    string // file with the key that they need
 
@@ -165,8 +165,8 @@ func (d *daemon) Start(ctx context.Context) error {
 	return d.waitServing(ctx)
 }
 
-// waitServing waits until the daemon accepts connections. It tries often: row 14
-// measures this.
+// waitServing waits until the daemon accepts connections. It tries often, since row 14 measures
+// this.
 func (d *daemon) waitServing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, process.StartTime)
 	defer cancel()

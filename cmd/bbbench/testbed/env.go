@@ -181,8 +181,8 @@ func (e *Env) Status(ctx context.Context) (status, error) {
 	return s, bb.Wrap("status", "", json.Unmarshal(text, &s))
 }
 
-// waitPopulated waits until all memory has been touched: rows measure a daemon
-// that has been up for a while.
+// waitPopulated waits until all memory has been touched, since rows measure a daemon that has been
+// up for a while.
 func (e *Env) waitPopulated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -210,7 +210,7 @@ func (e *Env) Buffer(ctx context.Context, spec admin.BufferSpec) (b *client.Buff
 		return nil, nil, err
 	}
 	done = func() error {
-		// Also when ctx has ended: nothing is to stay in a daemon that is not ours.
+		// Also when ctx has ended, since nothing may stay in a daemon that is not ours.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		c, err := e.Connect(ctx) // another session than before, after a restart

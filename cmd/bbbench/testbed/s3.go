@@ -34,8 +34,8 @@ type s3Server struct {
 
 const ourBucket = "bench"
 
-// s3Started returns the store that was asked for, nil if none was. It starts ours
-// before the daemon, which must be given the keys.
+// s3Started returns the requested store, or nil. It starts ours before the daemon, which must be
+// given the keys.
 func (e *Env) s3Started(ctx context.Context) (*s3Server, error) {
 	switch {
 	case e.S3 != nil:

@@ -59,9 +59,10 @@ func (s Sizes) withFile(n int64) Sizes {
 	return s
 }
 
-// Memory returns the memory of the daemon of most rows: room for the resident files of row 14 and the
-// daemon's own needs, in whole regions, and the region that root's daemon keeps free for a user without any
-// (memory.shares). Without that one, the writers of row 4 wait for memory that nobody will free.
+// Memory returns the memory of the daemon of most rows: room for the resident files of row 14 and
+// the daemon's own needs, in whole regions, and the region that root's daemon keeps free for a user
+// without any (memory.shares). Without that one, the writers of row 4 wait for memory that is never
+// freed.
 func (s Sizes) Memory() int64 { return WholeRegions(6*s.File) + Region }
 
 // Region is the default size of a region, in bytes.

@@ -19,8 +19,8 @@ type Writer struct {
 	Source  int64 // bytes of memory that it is written from, over and over
 }
 
-// Serve writes a file for each order until there are no more, after saying once that
-// it is ready.
+// Serve reports once that it is ready, and then writes a file for each order until there are no
+// more.
 func (w Writer) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	c, err := client.Dial(ctx, client.Options{Address: w.Address, Name: "bbbench worker", RetryFor: -1})
 	if err != nil {

@@ -44,9 +44,9 @@ type App struct {
 
 	ProgressMode string        // of --progress
 	Left         string        // work of an unfinished removal; "": there is none
-	AtOnce       bool          // a daemon that is not there is an answer: it is not waited for
+	AtOnce       bool          // an absent daemon is an answer, and is not waited for
 	Patience     time.Duration // how long a daemon that is starting is waited for; 0: four seconds
-	Job          string        // that the daemons go on with when bbctl is interrupted
+	Job          string        // that the daemons continue when bbctl is interrupted
 
 	heard    uint32 // atomic; 1: of its work, or that it waits, was printed
 	starting uint32 // atomic; 1: no daemon answers yet
@@ -103,7 +103,7 @@ func (a *App) Dial(ctx context.Context) (*client.Client, error) {
 	}
 }
 
-// WithDaemon returns the RunE of a command that needs the daemon: run has the connection of Dial.
+// WithDaemon returns the RunE of a command that needs the daemon. run has the connection of Dial.
 func (a *App) WithDaemon(run func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.Dial(cmd.Context())
@@ -120,7 +120,7 @@ func (a *App) startingLine() string {
 	return fmt.Sprintf("bbctl: no daemon answers yet: waiting %v for one that is starting", a.startTime())
 }
 
-// local reports whether the daemon that is asked is one of this machine.
+// local reports whether the daemon runs on this machine.
 func (a *App) local() bool {
 	address := cmp.Or(a.SocketAddress(), os.Getenv("FOREBAY_SOCKET"))
 	return !strings.Contains(address, "tcp://")

@@ -85,7 +85,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ExitCodesHelp describes the exit codes. They are promised.
+// ExitCodesHelp describes the exit codes. They are stable.
 const ExitCodesHelp = `Exit codes:
    0  everything requested was done
    1  another error

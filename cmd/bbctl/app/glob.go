@@ -71,7 +71,7 @@ func (a *App) MatchAll(ctx context.Context, s *Several, args []string) ([]Found,
 	return all, nil
 }
 
-// EachMatch does something to each entry that arguments stand for. One that fails does not keep
+// EachMatch does something to each entry that arguments stand for. A failure of one does not keep
 // the others from being done.
 func (a *App) EachMatch(ctx context.Context, what string, args []string, do func(at Found, several bool) error) error {
 	s := &Several{What: what}

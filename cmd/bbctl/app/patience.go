@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// LimitWaits makes cmd and every command below it end when --timeout has passed, and print the
-// reason of their wait when their work has shown no progress for saysAfter.
+// LimitWaits applies to cmd and every command below it. When --timeout has passed, the command ends.
+// When its work has shown no progress for saysAfter, it prints the reason of its wait.
 func (a *App) LimitWaits(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		a.LimitWaits(c)

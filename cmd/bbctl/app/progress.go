@@ -16,8 +16,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// Progress shows how far long work has got: a bar with rate and time left on a terminal, or,
-// with --progress=always, a line from time to time elsewhere. With --json it shows nothing.
+// Progress shows the progress of long work: a bar with rate and time left on a terminal, or, with
+// --progress=always, a line from time to time elsewhere. With --json it shows nothing.
 type Progress struct {
 	a     *App
 	what  string

@@ -8,8 +8,8 @@ import (
 	"forebay/client"
 )
 
-// Several collects how each of several things went that one command was asked for. One
-// that fails does not keep the others from being done. It may be used concurrently.
+// Several collects the results of several things that one command does. A failure of one does not
+// keep the others from being done. It may be used concurrently.
 type Several struct {
 	What string
 
@@ -17,13 +17,13 @@ type Several struct {
 	done   int
 	Count  int
 	failed []error // at most maxListed
-	ended  error   // why the others were not tried
+	ended  error   // the reason why the others were not tried
 }
 
 // maxListed bounds the failures that are listed.
 const maxListed = 10_000
 
-// Note counts one thing: err is nil if it was done.
+// Note counts one thing. err is nil if it was done.
 func (s *Several) Note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

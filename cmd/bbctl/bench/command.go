@@ -17,7 +17,7 @@ type Front struct {
 	Buffer func(ctx context.Context, address string) (*client.Buffer, client.Address, error)
 	Dial   func(context.Context) (*client.Client, error)
 	Size   func(what, text string) (int64, error)
-	Step   func(line string)              // shows how far the run is
+	Step   func(line string)              // shows the progress of the run
 	Print  func(v any, text func()) error // v as JSON, or text
 	View   func() layout.View             // the view that text is fitted to
 	Lines  func([]string)                 // prints them

@@ -25,7 +25,7 @@ type Row struct {
 	Limit       *measure.Figure `json:"limit,omitempty"`
 	Ratio       *float64        `json:"ratio,omitempty"` // result / limit
 	Notes       []string        `json:"notes,omitempty"`
-	NotMeasured string          `json:"not_measured,omitempty"` // why there is no result
+	NotMeasured string          `json:"not_measured,omitempty"` // the reason why there is no result
 	Failed      bool            `json:"failed,omitempty"`       // there should be one
 
 	err error

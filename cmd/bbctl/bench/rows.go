@@ -215,8 +215,8 @@ func (r *Run) smallOps() int {
 	return int(min(mostSmall, int64(smallShare*float64(r.size))/smallFile))
 }
 
-// each calls do with 0 to n-1, until half of the share of the time is used up. It returns how often.
-// The first round is short: it only warms up.
+// each calls do with 0 to n-1, until half of the share of the time is used up. It returns how
+// often. The first round is short, since it only warms up.
 func each(round, n int, share time.Duration, do func(i int) error) (int, error) {
 	if round == 0 {
 		n = min(n, fewSmall)

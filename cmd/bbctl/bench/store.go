@@ -30,7 +30,7 @@ const noStore = "the buffer has no store"
 const maxDrains = 5
 
 // drain writes large files and waits until they are on the store, where the last ones stay for
-// readBack. It goes on until half of the share is used up. The store's own rate takes the rest.
+// readBack. It continues until half of the share is used up. The store's own rate takes the rest.
 func drain(ctx context.Context, r *Run, share time.Duration) (Row, error) {
 	if r.spec.Backing == "" {
 		return Row{}, measure.Cannot(noStore)
@@ -85,7 +85,7 @@ func (r *Run) drainOnce(ctx context.Context, dir string, n int, most time.Durati
 	return took, err
 }
 
-// follow notes the job of the daemon that is under way.
+// follow records the job of the daemon that is under way.
 func (r *Run) follow(p admin.Progress) { r.job = p.Job }
 
 // ended removes the job, unless ctx has ended before it.

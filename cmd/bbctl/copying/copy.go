@@ -64,7 +64,7 @@ func (t *transfer) note(err error) {
 	}
 }
 
-// start has a worker do one thing.
+// start makes a worker do one thing.
 func (t *transfer) start(do func() error) {
 	t.group.Go(func() error {
 		if !t.Over() {

@@ -62,8 +62,8 @@ func (f *filter) walker() func(below string, dir bool) bool {
 	}
 }
 
-// flag is the value of --include or --exclude: both add to one list, in the order in which
-// they are given.
+// flag is the value of --include or --exclude. Both add to one list, in the order in which they are
+// given.
 type ruleFlag struct {
 	f       *filter
 	include bool

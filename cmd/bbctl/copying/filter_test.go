@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Bytes pass at the rate that was asked for, in pieces of any size.
+// Bytes pass at the requested rate, in pieces of any size.
 func TestLimitRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, piece := range []int{1000, 1 << 20, 3 << 20} {

@@ -33,7 +33,7 @@ const (
 
 // ends has the daemons that have ended, as a running daemon reports them.
 type ends struct {
-	instance, life string          // of the daemon that was asked; no life: it is an older release
+	instance, life string          // of the answering daemon; no life: it is an older release
 	earlier        map[string]bool // instances that its state folder had before
 	gone, living   map[string]bool // instances of the cluster's nodes
 }
@@ -93,8 +93,8 @@ func endsOf(ctx context.Context, c *client.Client) (*ends, error) {
 	return e, nil
 }
 
-// clean finds the remains of killed daemons below the stores of all buffers and those that
-// are named, and removes them. It does so with the user's own rights.
+// clean finds the remains of killed daemons below the stores of all buffers and of the named ones,
+// and removes them. It does so with the user's own rights.
 func cleanStores(ctx context.Context, a *app.App, stores []string, dryRun bool) error {
 	c, err := a.Connect(ctx, 0)
 	if err != nil {
@@ -134,7 +134,7 @@ func cleanStores(ctx context.Context, a *app.App, stores []string, dryRun bool) 
 	return nil
 }
 
-// tableOf prints leftovers, and why some are left.
+// tableOf prints leftovers, and the reasons why some are left.
 func tableOf(a *app.App, all []leftover) {
 	rows := make([][]string, 0, len(all))
 	for i := range all {

@@ -351,7 +351,7 @@ func hugeFinding(pid int, read func(string) ([]byte, error)) finding {
 	return finding{about, isWarning, "the daemon's memory has none: bursts begin ten times as slowly in fresh memory", "run bbd as root with memory.mount: auto, or set memory.dir to a tmpfs mounted with huge=within_size"}
 }
 
-// reach reports whether somebody listens at an address.
+// reach reports whether a server listens at an address.
 func reach(address string) error {
 	conn, err := net.DialTimeout("tcp", address, doctorTime)
 	if err == nil {

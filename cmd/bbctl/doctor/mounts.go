@@ -53,7 +53,7 @@ func fstabFinding(table string, helper bool) (all []finding) {
 	return all
 }
 
-// mountFinding is a note on a missing requirement of mounts, which nobody needs.
+// mountFinding is a note on a missing requirement of mounts, which are optional.
 func mountFinding(device, program, root, helper bool) finding {
 	switch {
 	case !device:

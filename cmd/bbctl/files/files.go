@@ -336,7 +336,7 @@ func newRmCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// removeTree removes a tree and shows how far it is.
+// removeTree removes a tree and shows the progress.
 func removeTree(ctx context.Context, a *app.App, b *client.Buffer, p string) error {
 	bar := a.Progress("rm")
 	defer bar.End()

@@ -15,7 +15,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// sought is the condition of find: an entry that has all of it. Zero values ask for nothing.
+// sought is the condition of find: an entry that has all of it. Zero values require nothing.
 type sought struct {
 	names, paths []string // patterns of the name, of the path below the start: one of each
 	fold         bool     // the case of names does not matter

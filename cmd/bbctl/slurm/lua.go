@@ -204,7 +204,7 @@ func (l *luaApp) statusText(ctx context.Context, h *slurm.Hooks) (string, error)
 	printer := *l.App
 	printer.Out = &text
 	jobs.PrintLifetime(&printer, &list[0])
-	// How far copying is, its user may see.
+	// Its user may see the progress of a copy.
 	as, err := h.Dial(ctx, client.User{UID: list[0].UID, GID: list[0].GID})
 	if err != nil {
 		return "", err

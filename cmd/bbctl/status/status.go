@@ -91,7 +91,7 @@ func (a *setAside) Line() string {
 	return fmt.Sprintf("%s: %s; memory holds %s of %s, %s of them dirty", a.Buffer, app.OneLine(a.Reason), bb.Count(a.Files, "file"), app.Size(a.Bytes), app.Size(a.Dirty))
 }
 
-// namespaceTrouble is why the namespace does not answer.
+// namespaceTrouble is the reason why the namespace does not answer.
 type namespaceTrouble struct {
 	Since  time.Time `json:"since"`
 	For    float64   `json:"for"`

@@ -279,7 +279,7 @@ func storeStyle(state string) layout.Style {
 	return layout.Plain
 }
 
-// clusterLines returns the lines of a cluster's status. Asked is the node whose daemon was asked.
+// clusterLines returns the lines of a cluster's status. Asked is the node of the answering daemon.
 func clusterLines(v layout.View, asked string, nodes []NodeView, now time.Time) []string {
 	silent := 0
 	for i := range nodes {

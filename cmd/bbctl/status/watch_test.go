@@ -48,7 +48,7 @@ func (l *locked) await(t *testing.T, want string) {
 func TestWatch(t *testing.T) {
 	var (
 		mu    sync.Mutex
-		state = "1111111" // no two texts share a letter at one place: only changes are drawn
+		state = "1111111" // no two texts share a letter at one place, so only changes are drawn
 		err   error
 	)
 	set := func(s string, e error) {

@@ -16,8 +16,8 @@ type Plan struct {
 	Size           int64 // of the file afterwards
 }
 
-// Of returns the plan of a call, for a file of size bytes. Room is compared and not set aside: a write that comes later
-// waits for room as any other.
+// Of returns the plan of a call, for a file of size bytes. Room is compared and not set aside. A
+// later write waits for room as any other.
 //
 //	mode                        size may grow   the range reads as
 //	0                           yes             before, and zeros behind the end

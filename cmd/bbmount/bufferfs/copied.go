@@ -74,7 +74,7 @@ func newCopied(n *node, w *openFile, created time.Time) *copied {
 	return c
 }
 
-// writing notes that w is open, and the state of the file with it.
+// writing records that w is open, and the state of the file with it.
 func (c *copied) writing(w *openFile, size int64, mtime time.Time) {
 	c.w = w
 	c.state.Lock()
@@ -92,7 +92,7 @@ func (c *copied) unsaved() *unsaved {
 	return &u
 }
 
-// grown notes that bytes up to end were written.
+// grown records that bytes up to end were written.
 func (c *copied) grown(end int64) {
 	c.state.Lock()
 	defer c.state.Unlock()
@@ -250,7 +250,7 @@ func (c *copied) empty(ctx context.Context) error {
 // copyStep is how much shorten copies at a time.
 const copyStep = 1 << 20
 
-// shorten writes the first bytes of the file as a new generation: generations do not get
+// shorten writes the first bytes of the file as a new generation, since generations do not get
 // shorter. When it fails, the file is as it was.
 func (c *copied) shorten(ctx context.Context, size int64) error {
 	if err := c.release(ctx); err != nil {
@@ -335,7 +335,7 @@ func (c *copied) release(ctx context.Context) error {
 	return err
 }
 
-// closed notes that w is closed.
+// closed records that w is closed.
 func (c *copied) closed() {
 	c.w, c.emptied = nil, false
 	c.state.Lock()

@@ -21,7 +21,7 @@ type directory struct {
 	page  []client.Entry // the last of names
 	at    int            // offset of the next entry
 	more  bool           // the daemon may have names after the last one
-	since int64          // changes of the mount when the page was asked for
+	since int64          // changes of the mount when the page was requested
 	last  *client.Entry  // that Readdirent returned; nil: none
 }
 
@@ -40,7 +40,7 @@ func (n *node) OpendirHandle(context.Context, uint32) (fusefs.FileHandle, uint32
 	return &directory{n: n, more: true}, 0, fusefs.OK
 }
 
-// Fsyncdir implements fsync of a directory: names are durable when they are made.
+// Fsyncdir implements fsync of a directory. Names are durable when they are made.
 func (d *directory) Fsyncdir(context.Context, uint32) syscall.Errno { return fusefs.OK }
 
 // Seekdir goes to an offset. 0 reads the directory anew.
@@ -98,7 +98,7 @@ func (d *directory) list(ctx context.Context, i int) error {
 		d.page, d.more, err = f.b.List(ctx, p, after, 0)
 	}
 	if errors.Is(err, syscall.ESTALE) || client.KindOf(err) == client.ErrNotFound {
-		d.page, d.more, err = nil, false, nil // the directory was removed: it is empty
+		d.page, d.more, err = nil, false, nil // the directory was removed, and is empty
 	}
 	if err != nil {
 		return err
@@ -122,10 +122,10 @@ func (n *node) ino(e *client.Entry) uint64 {
 	return 0
 }
 
-// Lookup returns the entry that was read last with its attributes, as the page has them if
-// the mount has changed nothing since.
+// Lookup returns the entry that was read last with its attributes. If the mount has changed nothing
+// since, they are those of the page.
 func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	before := d.n.childNode(name).unsaved() // looked at first: when it is committed, changes are counted
+	before := d.n.childNode(name).unsaved() // checked first, since its commit counts as changes
 	if d.last == nil || d.last.Name != name || d.n.fsys.changes.Load() != d.since {
 		return d.n.Lookup(ctx, name, out)
 	}

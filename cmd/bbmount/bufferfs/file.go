@@ -23,8 +23,8 @@ import (
 )
 
 // content is the bytes of a file that is open, shared by all openers on this mount, so that each
-// sees others' writes at once. readAt may be called beside readAt, unsaved at any time. Every other
-// call is alone.
+// reads others' writes at once. readAt may be called beside readAt, unsaved at any time. Every
+// other call is alone.
 type content interface {
 	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
 	writeAt(ctx context.Context, p []byte, off int64) (int, error)
@@ -34,8 +34,8 @@ type content interface {
 	release(ctx context.Context) error
 	// unsaved returns the state that the daemon does not have yet, or nil if there is none.
 	unsaved() *unsaved
-	// detach returns the content that goes on when the file's name is removed or another
-	// file's. The caller discards one of the two.
+	// detach returns the content that continues when the file's name is removed or another file's.
+	// The caller discards one of the two.
 	detach(ctx context.Context) (content, error)
 	// discard closes everything, and drops uncommitted bytes.
 	discard()
@@ -56,7 +56,7 @@ type file struct {
 
 	state struct {
 		sync.Mutex
-		content content       // nil: nobody has it open. It changes while use is exclusive
+		content content       // nil: it is not open. It changes while use is exclusive
 		last    client.Entry  // of a file without a name
 		told    int64         // the kernel's size; -1: none that is certain
 		cached  bb.Generation // whose bytes the kernel's pages are; 0: unknown
@@ -73,7 +73,7 @@ func (n *node) lock(ctx context.Context, weight int64) (unlock func(), err error
 	return func() { n.use.Release(weight) }, nil
 }
 
-// current returns the content, nil if nobody has the file open.
+// current returns the content, nil if the file is not open.
 func (n *node) current() content {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -112,7 +112,7 @@ func (n *node) lastEntry() client.Entry {
 	return n.state.last
 }
 
-// remember keeps the entry for openers of the node when it has lost its name.
+// remember keeps the entry of a node without a name for openers.
 func (n *node) remember(ctx context.Context) error {
 	e, err := n.stat(ctx)
 	n.state.Lock()
@@ -141,14 +141,14 @@ func (n *node) setLast(a client.Attr) client.Entry {
 	return *e
 }
 
-// tell notes the size that is reported to the kernel.
+// tell records the size that is reported to the kernel.
 func (n *node) tell(size int64) {
 	n.state.Lock()
 	defer n.state.Unlock()
 	n.state.told = size
 }
 
-// wrote notes that the kernel has bytes that are newer than any generation.
+// wrote records that the kernel has bytes that are newer than any generation.
 func (n *node) wrote(end int64) {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -206,8 +206,8 @@ func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint3
 	return h, 0, fusefs.OK
 }
 
-// open requests the file's state from the daemon. An opener sees earlier closes, anywhere. ESTALE
-// makes the kernel look the path up again and retry.
+// open requests the file's state from the daemon. An opener reads the content of earlier closes,
+// anywhere. ESTALE makes the kernel look the path up again and retry.
 func (n *node) open(ctx context.Context, flags uint32) (h *handle, keep bool, err error) {
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {
@@ -263,7 +263,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 	defer done()
 	inode, h, err := n.create(ctx, name, flags, fs.FileMode(mode).Perm(), caller, out)
 	if client.KindOf(err) == client.ErrExists && flags&syscall.O_EXCL == 0 {
-		err = syscall.ESTALE // somebody else was faster: the kernel looks it up, and opens it
+		err = syscall.ESTALE // another opener was faster, so the kernel looks it up, and opens it
 	}
 	if err != nil {
 		return nil, nil, 0, n.fsys.errno(err)
@@ -318,8 +318,8 @@ func (f *FS) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile,
 	return w, err
 }
 
-// isNew reports whether a file is one that this mount has created, when the answer was lost:
-// nobody has written to it, and its user is this one and its owner this node.
+// isNew reports whether, after a lost answer, a file is one that this mount has created: without
+// any write, with this user, and with this node as its owner.
 func (f *FS) isNew(ctx context.Context, p string) bool {
 	e, err := f.b.Stat(ctx, p)
 	return err == nil && !e.IsDir() && e.Size == 0 && e.UID == f.self.Uid &&
@@ -450,7 +450,7 @@ func (n *node) release(ctx context.Context) error {
 	return n.quiet(ctx, func() error { return nil })
 }
 
-// quiet is release, and then do, which nobody uses the file beside.
+// quiet is release, and then do, during which the file has no other user.
 func (n *node) quiet(ctx context.Context, do func() error) error {
 	unlock, err := n.lock(ctx, exclusively)
 	if err != nil {

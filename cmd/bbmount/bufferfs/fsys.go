@@ -31,10 +31,10 @@ type FS struct {
 	c    *client.Client
 	b    *client.Buffer
 	log  *slog.Logger
-	ctx  context.Context // of all open files: it ends with the mount
+	ctx  context.Context // of all open files; it ends with the mount
 	self fuse.Owner      // this process's user for the daemon
 
-	changes atomic.Int64        // of files, counted: entries that were listed before may be old
+	changes atomic.Int64        // of files, counted, since entries that were listed before may be old
 	names   *semaphore.Weighted // 1 by users of a path, allNames by renames of a directory
 
 	mu struct {
@@ -91,7 +91,7 @@ func (f *FS) link(n, dir *node, name string) {
 	n.putIn(dir, name)
 }
 
-// unlink notes that a node has no name any more.
+// unlink records that a node has no name any more.
 func (f *FS) unlink(n *node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +150,8 @@ func (f *FS) request(ctx context.Context) (context.Context, func()) {
 	return request.Context(f.ctx, ctx)
 }
 
-// errno is the errno of an error for programs. One without an errno of its own is EIO, and logged.
+// errno is the errno of an error for programs. An error without an errno of its own is EIO, and
+// logged.
 func (f *FS) errno(err error) syscall.Errno {
 	e, known := errno.Of(err)
 	if !known {

@@ -73,7 +73,7 @@ func (n *node) path() (string, error) {
 	return p, nil
 }
 
-// OnForget notes that the kernel has dropped the node.
+// OnForget records that the kernel has dropped the node.
 func (n *node) OnForget() {
 	f := n.fsys
 	f.mu.Lock()
@@ -201,7 +201,7 @@ func (n *node) Getattr(ctx context.Context, _ fusefs.FileHandle, out *fuse.AttrO
 	return fusefs.OK
 }
 
-// stat returns the entry of a node, as it was last known if it has no name any more.
+// stat returns the entry of a node. If it has no name any more, that is the last known one.
 func (n *node) stat(ctx context.Context) (client.Entry, error) {
 	f := n.fsys
 	if n.isUnlinked() {
@@ -221,7 +221,7 @@ func (n *node) stat(ctx context.Context) (client.Entry, error) {
 	case err != nil:
 		return e, err
 	case e.File != n.id || e.IsDir() != n.IsDir():
-		return e, syscall.ESTALE // the name is another file's by now: the kernel looks it up again
+		return e, syscall.ESTALE // the name is another file's by now, so the kernel looks it up again
 	}
 	return e, nil
 }
@@ -322,7 +322,8 @@ func (f *FS) setAttr(ctx context.Context, p string, a client.Attr) (e client.Ent
 	return e, err
 }
 
-// give makes a program's new file the property of the program's user, if this process is another's.
+// give makes, if this process is another user's, a program's new file the property of the program's
+// user.
 func (f *FS) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.FileMode) error {
 	a := client.Attr{Mode: mode}
 	if caller.Uid != f.self.Uid {

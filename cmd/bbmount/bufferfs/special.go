@@ -52,7 +52,7 @@ func (n *node) Mknod(ctx context.Context, name string, mode, _ uint32, out *fuse
 	return inode, n.fsys.errno(err)
 }
 
-// empty makes a file that nobody has open.
+// empty makes a file that is not open.
 func (n *node) empty(ctx context.Context, name string, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, error) {
 	inode, h, err := n.create(ctx, name, syscall.O_WRONLY, mode, caller, out)
 	if err != nil {

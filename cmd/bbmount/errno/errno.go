@@ -23,7 +23,8 @@ var ofKind = map[client.Kind]syscall.Errno{
 	client.ErrCancelled:    syscall.EINTR,
 }
 
-// Of returns the number of an error, 0 of none. One without a number of its own is EIO, and not known.
+// Of returns the number of an error, 0 of none. An error without a number of its own is EIO, and
+// reported as unknown.
 func Of(err error) (e syscall.Errno, known bool) {
 	if err == nil || errors.As(err, &e) {
 		return e, true

@@ -37,8 +37,8 @@ type Line struct {
 //
 //	SPEC DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTION,…]
 //
-// SPEC is bb://BUFFER, or any word if buffer=BUFFER is among the options. Options that are not known are errors, unless
-// -s is given.
+// SPEC is bb://BUFFER, or any word if buffer=BUFFER is among the options. Unless -s is given,
+// unknown options are errors.
 func Parse(args []string) (Line, error) {
 	var names, options []string
 	var l Line

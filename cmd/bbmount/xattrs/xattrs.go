@@ -18,7 +18,8 @@ import (
 // Requests are those of a file or directory. They may be used concurrently.
 type Requests struct {
 	Buffer *client.Buffer
-	// Path calls do with the present path, "" of the root, and returns its error as programs see it.
+	// Path calls do with the present path, "" of the root, and returns its error as programs get
+	// it.
 	Path func(ctx context.Context, do func(ctx context.Context, path string) error) syscall.Errno
 }
 
@@ -33,7 +34,7 @@ var (
 // capabilities of a file before it writes.
 func supported(name string) bool { return strings.HasPrefix(name, xattr.Prefix) }
 
-// Getxattr implements getxattr: it copies the value to dest, and returns its size.
+// Getxattr implements getxattr. It copies the value to dest, and returns its size.
 func (r *Requests) Getxattr(ctx context.Context, name string, dest []byte) (size uint32, errno syscall.Errno) {
 	if !supported(name) {
 		return 0, syscall.EOPNOTSUPP
@@ -54,7 +55,8 @@ func (r *Requests) Getxattr(ctx context.Context, name string, dest []byte) (size
 	return size, errno
 }
 
-// Listxattr implements listxattr: it copies the names, each ended by a NUL, to dest, and returns the size of the list.
+// Listxattr implements listxattr. It copies the names, each ended by a NUL, to dest, and returns
+// the size of the list.
 func (r *Requests) Listxattr(ctx context.Context, dest []byte) (size uint32, errno syscall.Errno) {
 	errno = r.Path(ctx, func(ctx context.Context, path string) error {
 		names, err := r.Buffer.XattrNames(ctx, path)
