@@ -211,7 +211,7 @@ func (f *flood) packets(c *client.Client, n int) string {
 	if all := intruder.Members(); len(all) != 1 {
 		f.t.Errorf("a member with another key knows %v", all)
 	}
-	// The daemon reads packets in their order: these two come last.
+	// The daemon reads packets in their order, and these two come last.
 	send := func(kind byte, node, state string) {
 		f.t.Helper()
 		for end := time.Now().Add(time.Minute); f.member(c, node) != state; time.Sleep(20 * time.Millisecond) {

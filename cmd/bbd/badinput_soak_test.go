@@ -148,7 +148,7 @@ func (f *flood) dialUnix() (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // for good, as the thread ends with the goroutine
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, floodUID, floodUID, floodUID); errno != 0 {
 			err = errno
 			return
@@ -371,8 +371,8 @@ func (f *flood) oneSided(n int) (tried, went int) {
 	return tried, went
 }
 
-// TestManyBadInputs sends bad input to each listener. The daemon ends only its sessions, admits nobody,
-// changes only the sender's own files, and holds no more afterwards than before.
+// TestManyBadInputs sends bad input to each listener. The daemon ends only its sessions, admits no
+// client, changes only the sender's own files, and holds no more afterwards than before.
 func TestManyBadInputs(t *testing.T) {
 	f := startFlooded(t)
 	c, store := dial(t, f.d), t.TempDir()

@@ -108,7 +108,7 @@ func victimPiece(file, piece int) []byte {
 }
 
 // killOne runs a client, kills it, and returns the last acknowledged step of each file. When it
-// returns, the daemon has noticed.
+// returns, the daemon has detected it.
 func killOne(t *testing.T, d *bbdtest.Daemon, c *client.Client, dir string, after time.Duration) (acknowledged map[int]int) {
 	t.Helper()
 	self, err := os.Executable()

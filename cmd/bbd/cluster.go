@@ -206,8 +206,8 @@ func clusterServer(ctx context.Context, cfg config.Config, proofs *secrets, opti
 	return server, options, nil
 }
 
-// bound is where to listen so that others reach an address: there, if it is one of this
-// node's, else on all interfaces.
+// bound is the address to listen on so that others reach an address: the same one, if it is this
+// node's, else all interfaces.
 func bound(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

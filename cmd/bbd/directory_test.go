@@ -12,7 +12,7 @@ import (
 )
 
 // The rules for stores hold for users and groups that are not in /etc/passwd and /etc/group, and a
-// rule with an unknown name applies to nobody by it. The binary is static, as on nodes.
+// rule with an unknown name applies to no user by it. The binary is static, as on nodes.
 func TestRulesForUsersOfADirectory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

@@ -71,8 +71,8 @@ func (s *series) whole(c *client.Client, step int) error {
 	return err
 }
 
-// check compares the files after a kill: each step that is complete by its last file is whole, and the newest
-// that was acknowledged is there.
+// check compares the files after a kill. Each step that is complete by its last file is whole, and
+// the newest that was acknowledged is there.
 func (s *series) check(c *client.Client) {
 	s.t.Helper()
 	for e, err := range c.Buffer("b").ReadDir(s.t.Context(), "run") {

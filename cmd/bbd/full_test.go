@@ -117,8 +117,8 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	c.Close()
 }
 
-// The namespace server moves its batches itself: changes of a node that is not the server's continue too, though
-// none are made at the server's node.
+// The namespace server moves its batches itself. Changes of a node that is not the server's
+// continue too, though none are made at the server's node.
 func TestOthersChangesOnAFullTmpfs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -222,7 +222,7 @@ func smallTmpfs(t *testing.T) (dir string, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // once the daemon has ended, which bbdtest's own clean-up sees to
+	t.Cleanup(func() { // once bbdtest's own clean-up has ended the daemon
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}

@@ -48,7 +48,7 @@ func fullDiskOfNamespace(t *testing.T, engine string) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // once the daemon has ended, which bbdtest's own clean-up sees to
+	t.Cleanup(func() { // once bbdtest's own clean-up has ended the daemon
 		if err := unix.Unmount(nats, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}

@@ -23,7 +23,7 @@ const (
 	beforeLimits  = "limits: {sessions: 64, waiters: 2000}\n"
 )
 
-// doomed is a test that has to fail: it keeps why.
+// doomed is a test that has to fail, and keeps the reason.
 type doomed struct {
 	testing.TB
 	mu  sync.Mutex

@@ -11,8 +11,8 @@ import (
 	"forebay/internal/hostiletest"
 )
 
-// guards names the present guard against each kind of attack that no release is known to have let through: without it, they
-// succeed. All other kinds succeed at beforeMending:
+// guards names the present guard against each kind of attack that no known release has admitted.
+// Without it, they succeed. All other kinds succeed at beforeMending:
 //
 //	weakness                               kinds
 //	the daemon sends, reads or writes as   endpoint of its own, files named by a URL, store that is replaced, directory that

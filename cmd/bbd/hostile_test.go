@@ -18,9 +18,8 @@ import (
 )
 
 // TestHostileUser has one user attack a daemon of root's in all known ways while another writes,
-// drains and compares. No byte is wrong, no attack succeeds, and the daemon starts when it is asked
-// to and ends when it is asked to. TestAttacksBite shows that each attack succeeds against a daemon
-// without its guard.
+// drains and compares. No byte is wrong, no attack succeeds, and the daemon starts and ends on
+// request. TestAttacksBite shows that each attack succeeds against a daemon without its guard.
 //
 // Two things are tested elsewhere. Bad input for gossip, the fabric and the namespace's servers comes from other hosts:
 // TestManyBadInputs. A daemon that hangs up on bbctl is no attack, since no user can make another's daemon do that. The

@@ -166,7 +166,7 @@ func (c *logCluster) killed(i int) time.Duration {
 	return took
 }
 
-// turned notes that a daemon is about to end, or has started again.
+// turned records that a daemon is about to end, or has started again.
 func (c *logCluster) turned(i int) {
 	for _, w := range c.workers {
 		if w.at == i {
@@ -175,7 +175,7 @@ func (c *logCluster) turned(i int) {
 	}
 }
 
-// judge ends the work and compares the names at each daemon with what was acknowledged.
+// judge ends the work and compares the names at each daemon with the acknowledged ones.
 func (c *logCluster) judge() {
 	c.t.Helper()
 	c.stop()
@@ -322,7 +322,7 @@ func (w *namer) list(ctx context.Context) error {
 	return nil
 }
 
-// compare returns how a listing differs from what was acknowledged to this client.
+// compare returns the differences between a listing and the names acknowledged to this client.
 func (w *namer) compare(listed map[string]bool) (faults []string) {
 	for name := range w.has {
 		if !listed[name] {
@@ -337,9 +337,9 @@ func (w *namer) compare(listed map[string]bool) (faults []string) {
 	return faults
 }
 
-// TestLogOwnerKilled: the owner of a log that daemons share is killed again and again while clients of each daemon
-// create, rename, remove and list names. What was acknowledged stays, what was removed does not come back, and
-// clients of the other daemons see no error.
+// TestLogOwnerKilled: the owner of a log that daemons share is killed again and again while clients
+// of each daemon create, rename, remove and list names. Acknowledged changes stay, removed names do
+// not come back, and clients of the other daemons see no error.
 func TestLogOwnerKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -368,8 +368,8 @@ func logKillsAsked() int {
 	return logKills
 }
 
-// TestLogWithServersKilled is TestLogOwnerKilled with three namespace servers, in daemons: one that is not the owner is
-// killed with its server, then the owner, which may run a server as well.
+// TestLogWithServersKilled is TestLogOwnerKilled with three namespace servers, in daemons. A daemon
+// that is not the owner is killed with its server, then the owner, which may run a server as well.
 func TestLogWithServersKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -392,8 +392,9 @@ func TestLogWithServersKilled(t *testing.T) {
 	c.judge()
 }
 
-// TestLogForgottenAtOwnersDeath: the owner of a log is killed, and the namespace's server comes back with an older copy of
-// its files, as after a loss of power. Another daemon holds what was acknowledged since.
+// TestLogForgottenAtOwnersDeath: the owner of a log is killed, and the namespace's server comes
+// back with an older copy of its files, as after a loss of power. Another daemon holds the changes
+// acknowledged since.
 func TestLogForgottenAtOwnersDeath(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

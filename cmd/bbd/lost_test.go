@@ -65,7 +65,7 @@ memory: {size: 128MiB, region_size: 64MiB}
 
 // A machine dies while a file is open whose extents lie on the disk tier, which stays, and in
 // memory, which goes. The extents on disk are not the file, since it has holes, and old bytes. So
-// the file is lost, also if the next daemon is killed before it serves anybody.
+// the file is lost, even if the next daemon is killed before it serves a request.
 func TestOpenFileOutlivedByDiskTier(t *testing.T) {
 	backing := t.TempDir()
 	d := bbdtest.New(t)

@@ -85,7 +85,8 @@ func (s *site) buffer(name, dir string) *client.Buffer {
 	return s.c.Buffer(name)
 }
 
-// files writes files whose sizes lie on both sides of where they are written in another way, and a hundred small ones.
+// files writes files whose sizes lie on both sides of the bound from which they are written in
+// another way, and a hundred small ones.
 func (s *site) files() {
 	sizes := []int{0, 1, 4095, 64 << 10, 64<<10 + 1, 1 << 20, 1<<20 + 1, 4 << 20, 5<<20 + 17, 16 << 20}
 	for range 100 {

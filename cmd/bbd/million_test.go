@@ -16,8 +16,8 @@ import (
 	"forebay/internal/clustertest"
 )
 
-// Many small files: FOREBAY_MILLION is their number, 20,000 if it is not set. The figures
-// in docs/performance.md are of 1,000,000:
+// Many small files: FOREBAY_MILLION is their number, or 20,000. The figures in docs/performance.md
+// are of 1,000,000:
 //
 //	FOREBAY_MILLION=1000000 go test -run TestManySmallFiles -v -timeout 30m ./cmd/bbd
 func TestManySmallFiles(t *testing.T) {

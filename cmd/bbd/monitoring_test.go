@@ -224,7 +224,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// queries are all that the dashboard and the alerts ask, with the dashboard's variables set to all.
+// queries are all queries of the dashboard and the alerts, with the dashboard's variables set to
+// all.
 func queries(t *testing.T) (all []string) {
 	t.Helper()
 	variables := strings.NewReplacer("$instance", ".*", "$buffer", ".*", "$__rate_interval", "10s")
@@ -241,8 +242,8 @@ func queries(t *testing.T) (all []string) {
 	return all
 }
 
-// adminOf returns where a daemon's metrics are, from its log, which has that a moment after the daemon
-// serves.
+// adminOf returns the address of a daemon's metrics from its log, which has it a moment after the
+// daemon serves.
 func adminOf(t *testing.T, d *bbdtest.Daemon) string {
 	t.Helper()
 	says := regexp.MustCompile(`admin=(\S+)`)

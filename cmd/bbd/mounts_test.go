@@ -56,7 +56,8 @@ func mount(t testing.TB, args ...string) {
 	t.Cleanup(func() { unix.Unmount(args[len(args)-1], unix.MNT_DETACH) })
 }
 
-// mountThatHangs mounts a file system whose server never answers, and returns how to end it.
+// mountThatHangs mounts a file system whose server never answers, and returns a function that ends
+// it.
 func mountThatHangs(t *testing.T, dir string) (end func()) {
 	t.Helper()
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -148,7 +149,7 @@ func testMountThatHangs(t *testing.T) {
 }
 
 // A buffer's file system is not mounted any more, while the daemon runs or when it starts. Nothing
-// is flushed to the directory below the mount point, and all is flushed when it is back.
+// is flushed to the directory below the mount point. When the file system is back, all is flushed.
 func TestStoreNotMounted(t *testing.T) {
 	withOwnMounts(t, func(t *testing.T) {
 		for _, restart := range []bool{false, true} {

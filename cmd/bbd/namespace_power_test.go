@@ -52,8 +52,8 @@ func powerCutsOfNamespace(t *testing.T, seeds uint64, args ...string) {
 	}
 }
 
-// meetsCut is a crasher that may fail with "not found": nats-server calls a message missing that
-// it cannot read from its disk.
+// meetsCut is a crasher that may fail with "not found", since nats-server reports a message as
+// missing that it cannot read from its disk.
 type meetsCut struct{ *crasher }
 
 func (w meetsCut) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {

@@ -67,8 +67,8 @@ func (s *spiller) put(ctx context.Context, name string, size int) error {
 	return err
 }
 
-// run writes files that are closed, some of them twice, and one that stays open, whose
-// later pieces lie over earlier ones.
+// run writes files and closes them, some of them twice, and one that stays open, with later pieces
+// over earlier ones.
 func (s *spiller) run(ctx context.Context, spilled func()) error {
 	const mib = 1 << 20
 	open, err := s.b.Create(ctx, "open")

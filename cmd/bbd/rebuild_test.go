@@ -27,7 +27,7 @@ type rebuilding struct {
 	t     *testing.T
 	store string
 	files map[string][]byte // that were acknowledged
-	moved map[string]string // files of a directory that was renamed: their paths before
+	moved map[string]string // the former paths of files of a renamed directory
 	gone  []string          // names that were removed
 }
 
@@ -310,7 +310,8 @@ func (r *rebuilding) rebuild(c *client.Client, dirs bool) {
 	}
 }
 
-// at returns where a file is: memory has the names of a renamed directory as of the writes of its files.
+// at returns the path of a file. Memory has the names of a renamed directory as of the writes of
+// its files.
 func (r *rebuilding) at(path string, dirs bool) string {
 	if was, ok := r.moved[path]; ok && !dirs {
 		return was

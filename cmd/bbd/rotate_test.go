@@ -18,8 +18,8 @@ import (
 	"forebay/internal/clusterkey"
 )
 
-// TestKeyIsReplaced changes the cluster key of three daemons, one after the other, while
-// clients write through each and read through another: none of it fails.
+// TestKeyIsReplaced changes the cluster key of three daemons, one after the other, while clients
+// write through each and read through another. None of it fails.
 func TestKeyIsReplaced(t *testing.T) {
 	first, second := string(clusterkey.New()), string(clusterkey.New())
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func TestKeyIsReplaced(t *testing.T) {
 	if _, err := dial(0, first); client.KindOf(err) != client.ErrPermission {
 		t.Errorf("the old key: %v", err)
 	}
-	// One that starts with the new key alone finds the others and the namespace.
+	// A daemon that starts with the new key alone finds the others and the namespace.
 	daemons[2].Stop()
 	daemons[2].Start()
 	for !all() {

@@ -149,7 +149,7 @@ func (r *rounds) look(t *testing.T, when string) durabletest.Observation {
 	return o
 }
 
-// clean notes which of the files that were found are on the store under their names, as their
+// clean records which of the files that were found are on the store under their names, as their
 // state has while no rename is pending on the store.
 func (r *rounds) clean(t *testing.T, c *client.Client, files map[string]durabletest.Found) {
 	t.Helper()

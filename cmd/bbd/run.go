@@ -68,7 +68,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 		return err
 	}
 	steps.At("the lock of "+cfg.StateDir, nil)
-	// Before anything below the folder is opened, and until all of it is closed: two servers
+	// Before anything below the folder is opened, and until all of it is closed, since two servers
 	// on the files of one namespace destroy it.
 	lock, err := folder.LockState(cfg.StateDir)
 	if err != nil {
@@ -351,13 +351,13 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 	return c, nil
 }
 
-// idle is the time after its close at which the flush of a file begins when there is no pressure. A
-// file that is renamed or removed within it is not flushed in vain, and a burst has the processors
-// for itself. With 200 ms, time to durable was five times shorter and the application went on half
-// as soon (docs/performance.md, rows 16 and 17).
+// idle is the time after its close at which, without pressure, the flush of a file begins. A file
+// that is renamed or removed within it is not flushed in vain, and a burst has the processors for
+// itself. With 200 ms, time to durable was five times shorter and the application went on half as
+// soon (docs/performance.md, rows 16 and 17).
 const idle = time.Second
 
-// storeRules keeps apart a list that is not there and one that is empty.
+// storeRules keeps apart a missing list and an empty one.
 func storeRules(stores []config.Store) []storerules.Rule {
 	if stores == nil {
 		return nil
@@ -369,13 +369,14 @@ func storeRules(stores []config.Store) []storerules.Rule {
 	return rules
 }
 
-// layouts turns rows that say below which size they hold into rows that say from which.
+// layouts turns rows with the size below which they hold into rows with the size from which they
+// do.
 func layouts(stripes []config.Stripe) []lustre.Rule {
 	rows := make([]lustre.Rule, 0, len(stripes))
 	var from int64
 	for _, s := range stripes {
 		layout, err := lustre.Parse(s.Layout)
-		if err != nil { // there is none: the configuration is checked
+		if err != nil { // there is none, since the configuration is checked
 			layout = lustre.Layout{{Count: s.Count, StripeSize: s.Size.Bytes}}
 		}
 		rows = append(rows, lustre.Rule{MinSize: from, Layout: layout})
@@ -398,8 +399,8 @@ func storeOptions(cfg config.Config) store.Options {
 	return o
 }
 
-// checkMemory refuses a memory tier that is larger than the machine's memory (0: not known):
-// it would be promised to clients, and take the machine down as they use it.
+// checkMemory refuses a memory tier that is larger than the machine's memory (0: not known). It
+// would be granted to clients, and exhaust the machine as they use it.
 func checkMemory(size config.Size, machine int64) error {
 	if machine == 0 || size.Of(machine) <= machine {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// TestSecondStart: a daemon that is started on the folder of another one that runs ends at
-// once, and has opened nothing of it: no namespace either.
+// TestSecondStart: a daemon that is started on the folder of a running one ends at once, and has
+// opened nothing of it, nor a namespace.
 func TestSecondStart(t *testing.T) {
 	d := bbdtest.Start(t)
 	c := dial(t, d)

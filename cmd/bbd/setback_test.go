@@ -53,7 +53,7 @@ func TestNamespaceDamaged(t *testing.T) {
 	}
 }
 
-// server is a process that ends when it is killed, or when it does not take its folder.
+// server is a process that ends when it is killed, or when it refuses its folder.
 type server struct {
 	*exec.Cmd
 	ended chan struct{}
@@ -93,7 +93,7 @@ func newServers(t *testing.T, binary string, n int) *natsServers {
 
 func (s *natsServers) folder(i int) string { return filepath.Join(s.dir, fmt.Sprint(i)) }
 
-// start starts the servers and waits until each takes connections, or has ended: nats-server
+// start starts the servers and waits until each takes connections, or has ended, since nats-server
 // refuses some damaged folders. It returns how many serve.
 func (s *natsServers) start() (serving int) {
 	s.t.Helper()
@@ -319,7 +319,7 @@ func (o *owed) read(ctx context.Context, dir string, found map[clustertest.Versi
 			named[path] = true
 			continue
 		case errors.Is(err, fs.ErrNotExist):
-			continue // a removal was forgotten, and neither memory nor the store has it
+			continue // a removal was lost, and neither memory nor the store has it
 		}
 		if err != nil {
 			*errs = append(*errs, fmt.Errorf("%s: %w", path, err))
@@ -403,13 +403,12 @@ func (o *owed) judge(v *view, found map[clustertest.Version][]string, named map[
 	}
 }
 
-// settleBound ends a wait for all files: servers that have to agree on a leader take minutes on a
-// loaded machine.
+// settleBound ends a wait for all files, since servers that have to agree on a leader take minutes
+// on a loaded machine.
 const settleBound = 5 * time.Minute
 
-// settle looks until all is there, for at most settleBound. Files that the namespace has forgotten
-// get their entries one after the other. Where errors say for as long as within that it is not, it
-// need not come.
+// settle polls until all is there, for at most settleBound. Files that the namespace has lost get
+// their entries one after the other. While calls fail, it waits no longer than within.
 func (o *owed) settle(t *testing.T, c *client.Client, within time.Duration) *view {
 	t.Helper()
 	began := time.Now()
@@ -506,8 +505,8 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 	t.Logf("%s: %d under another name, %d named: %.200q", story, v.aside, len(v.named), v.named)
 }
 
-// saysWhy reports whether a log has the reason why its daemon does not start: it ended with an error, or
-// waits for a namespace that does not answer.
+// saysWhy reports whether a log has the reason why its daemon does not start, since it ended with
+// an error, or waits for a namespace that does not answer.
 func saysWhy(log string) bool {
 	return strings.Contains(log, "error:") || strings.Contains(log, "ERROR") || strings.Contains(log, "the namespace does not answer")
 }

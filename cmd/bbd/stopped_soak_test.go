@@ -22,8 +22,8 @@ import (
 
 // Writers are stopped at random moments, in the middle of a copy or between two requests, while the
 // daemon is killed and started again and others fill the memory. A writer that continues has lost
-// nothing, and does no harm to others' files. The writers are this binary, started again with
-// stoppedEnv set.
+// nothing, and changes no others' files. The writers are this binary, started again with stoppedEnv
+// set.
 
 const (
 	stoppedKills   = 50 // or FOREBAY_KILLS

@@ -11,9 +11,10 @@ import (
 	"forebay/internal/powertest"
 )
 
-// TestDaemonEndsWhileAStoreHangs: a file system does not answer an fsync, as one whose server is away. Status counts the
-// process that hangs. The daemon ends all the same, by SIGTERM and by SIGKILL, and the next one serves, although that process
-// stays in the kernel. When the file system answers, dirty files arrive, and remains of the flush are removed.
+// TestDaemonEndsWhileAStoreHangs: a file system does not answer an fsync, as without its server.
+// Status counts the process that hangs. The daemon ends all the same, by SIGTERM and by SIGKILL,
+// and the next one serves, although that process stays in the kernel. When the file system answers,
+// dirty files arrive, and remains of the flush are removed.
 func TestDaemonEndsWhileAStoreHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a store that hangs, and for the end of its daemon, twice")

@@ -16,7 +16,7 @@ import (
 	"forebay/internal/hostiletest"
 )
 
-// A root daemon among users who do not trust each other: a user's path leads only to files that
+// A root daemon among users who do not trust each other. A user's path leads only to files that
 // this user may reach, at the moment of use.
 
 // Users who are not in the user database.
@@ -103,7 +103,7 @@ func (u *users) must(uid int, args ...string) {
 	}
 }
 
-// mustFail runs bbctl, which has to fail for a reason. One that does not end has not failed.
+// mustFail runs bbctl, which has to fail for a reason. A command that does not end has not failed.
 func (u *users) mustFail(uid int, reason string, args ...string) {
 	u.t.Helper()
 	out, err := u.as(uid, time.Minute, args...)
@@ -152,8 +152,8 @@ func TestBackingSwapped(t *testing.T) {
 	u.must(bobUID, "buffer", "destroy", "swap", "--discard")
 }
 
-// A directory is replaced with a link to root's between any two checks of it, while a file in it is
-// staged in, and others are staged out to it.
+// While a file in a directory is staged in, and others are staged out to it, the directory is
+// replaced with a link to root's between any two checks of it.
 func TestStageInRace(t *testing.T) { withOwnMounts(t, testStageInRace) }
 
 func testStageInRace(t *testing.T) {
@@ -174,7 +174,8 @@ func testStageInRace(t *testing.T) {
 	}
 }
 
-// Below a directory that all may write, another user has a private one: no link, no race.
+// Below a directory that all may write, another user has a private one, without a link and without
+// a race.
 func TestSharedParent(t *testing.T) {
 	u := startForUsers(t, smallDaemon)
 	scratch := u.dir("scratch", 0, 0o1777)

@@ -57,8 +57,8 @@ func (u *users) hang(uid uint32) (undo func()) {
 	}
 }
 
-// hoard has a user put files, one after the other, and returns when that waits for the user's own memory. end ends
-// it, and wait returns how it ended.
+// hoard makes a user put files, one after the other, and returns when that waits for the user's own
+// memory. end ends it, and wait returns how it ended.
 func (u *users) hoard(uid int, url string, files int, bytes int64) (end func(), wait func() error) {
 	u.t.Helper()
 	ctx, cancel := context.WithCancel(u.t.Context())
@@ -85,7 +85,7 @@ func (u *users) hoard(uid int, url string, files int, bytes int64) (end func(), 
 	return cancel, func() error { return <-ended }
 }
 
-// works has a user write more than a region through a buffer with a store that answers.
+// works makes a user write more than a region through a buffer with a store that answers.
 func (u *users) works(uid int, buffer, round string) {
 	u.t.Helper()
 	work := u.sparse("work"+round, uid, 20<<20)
@@ -180,8 +180,8 @@ func TestSharesAfterKillWithDisk(t *testing.T) {
 	}
 }
 
-// fills has a user put files, more than there is memory, again and again. It returns when memory is full for
-// the first time. The returned function ends it.
+// fills makes a user put files, more than there is memory, again and again. It returns when memory
+// is full for the first time. The returned function ends it.
 func (u *users) fills(uid int, url string) (end func() error) {
 	u.t.Helper()
 	const files, size = 40, 20 << 20

@@ -35,7 +35,7 @@ type txnWorker struct {
 	job  *txnJob // nil: none is under way
 }
 
-// txnJob is a transaction and how far it is. Each of its steps may be repeated.
+// txnJob is a transaction and its progress. Each of its steps may be repeated.
 type txnJob struct {
 	key     string
 	x       *client.Txn

@@ -115,8 +115,8 @@ func expectOnly(t *testing.T, dir, user string) {
 	}
 }
 
-// A daemon that is killed during a stage-out removes its unfinished files when it is started again,
-// without being asked for the same once more.
+// When a daemon that was killed during a stage-out starts again, it removes its unfinished files,
+// without a repeated request.
 func TestKilledStageOutIsSweptAtTheNextStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")

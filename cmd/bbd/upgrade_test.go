@@ -73,7 +73,7 @@ func (m *mixedCluster) upgrade(d *bbdtest.Daemon) {
 	d.Start()
 }
 
-// seen waits until one daemon sees another in a state, and returns that view.
+// seen waits until one daemon reports another in a state, and returns that view.
 func (m *mixedCluster) seen(from *client.Client, name string, fits func(admin.Node) bool) admin.Node {
 	m.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

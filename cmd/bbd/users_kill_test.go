@@ -95,7 +95,7 @@ func daemonKilledWithUsers(t *testing.T, seed uint64, kills int) {
 	}
 }
 
-// endWithWorkers kills a daemon, and before it often one of its store workers, or stops one that
+// endWithWorkers kills a daemon, and before it often one of its store workers. Or it stops one that
 // continues then or stays stopped until its end. It returns how many workers were victims.
 func endWithWorkers(t *testing.T, d *bbdtest.Daemon, rng *rand.Rand) (victims int) {
 	t.Helper()

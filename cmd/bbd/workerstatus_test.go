@@ -25,8 +25,8 @@ func (u *users) workers(uid int) status.Workers {
 	return *s.StoreWorkers
 }
 
-// TestStatusOfStoreWorkers: a user sees how the own store workers do, root sees all, and a worker that does not
-// answer is on the screen.
+// TestStatusOfStoreWorkers: a user gets the states of the own store workers, root those of all, and
+// a worker that does not answer is on the screen.
 func TestStatusOfStoreWorkers(t *testing.T) {
 	t.Parallel()
 	u := startForUsers(t, smallDaemon)

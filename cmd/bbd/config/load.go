@@ -133,7 +133,7 @@ func parseFile(text []byte) (map[string]any, error) {
 }
 
 // unknown reports the keys below prefix that no field has, and sections that are no sections. viper
-// itself would not see an empty section, and takes keys in any case. Here the file must use the
+// itself would skip an empty section, and accepts keys in any case. Here the file must use the
 // names of the reference page.
 func unknown(tree map[string]any, prefix string) Problems {
 	var problems Problems

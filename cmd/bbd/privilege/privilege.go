@@ -1,4 +1,4 @@
-// Package privilege drops the capabilities that a daemon of root's does not need. It must know
+// Package privilege drops the capabilities that a daemon of root's does not need. It must have
 // their numbers, and of their purpose nothing but the words below.
 package privilege
 
