@@ -36,8 +36,8 @@ type Store interface {
 	Sweep(ctx context.Context) (int, error)
 
 	// Leftovers lists unfinished work, and removes the selected part of it. It never touches the
-	// work of a daemon that may live, nor files that no Owner named. A directory that is not there
-	// has none. With an error it returns its findings so far.
+	// work of a daemon that may live, nor files that no Owner named. A missing directory has none.
+	// With an error it returns its findings so far.
 	Leftovers(ctx context.Context, in Within) ([]Leftover, error)
 
 	// Close releases connections. Calls in progress may fail as bb.Unavailable.
@@ -49,17 +49,17 @@ type Store interface {
 type Reader interface {
 	// Get returns n bytes from offset off of an object. A negative n means up to its end. The
 	// reader returns io.ErrUnexpectedEOF when the object ends before. The caller closes it. A name
-	// without object is bb.NotFound. Get does not verify: a caller that has the checksum wraps the
+	// without object is bb.NotFound. Get does not verify. A caller that has the checksum wraps the
 	// reader with Verify.
 	Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error)
 
 	// Stat describes one object. It returns bb.NotFound if there is none. A directory is not an object.
 	Stat(ctx context.Context, name string) (Object, error)
 
-	// List calls fn for every object whose name begins with prefix, in no particular order, as it
-	// finds them. It holds no more than one page. An empty prefix means all. A prefix with a
-	// trailing slash means the objects below that directory. An error of fn ends the listing and is
-	// returned as it is. fn may call the store.
+	// List calls fn for every object whose name begins with prefix, in no particular order. It
+	// holds no more than one page. An empty prefix means all. A prefix with a trailing slash means
+	// the objects below that directory. An error of fn ends the listing and is returned as it is.
+	// fn may call the store.
 	List(ctx context.Context, prefix string, fn func(Object) error) error
 
 	// Others calls fn, as List does, for each entry below a directory (the empty name: the root) that is no object:
@@ -84,10 +84,10 @@ type Writer interface {
 	// part. (An error whose cause is a lost answer may come although the object is in place.
 	// Putting it again is harmless.)
 	//
-	// The source's bytes are read without a copy of the whole, in parallel when
-	// there are many, and their checksum is compared with src.Checksum: bytes
-	// that do not match are bb.Checksum, and so is a store that confirms another
-	// sum. Neither src nor any slice of it is touched after Put has returned.
+	// The source's bytes are read without a copy of the whole, in parallel when there are many, and
+	// their checksum is compared with src.Checksum. Bytes that do not match are bb.Checksum, and so
+	// is a store that confirms another sum. Neither src nor any slice of it is touched after Put
+	// has returned.
 	Put(ctx context.Context, name string, src Source, opts PutOptions) (Object, error)
 
 	// Rename moves an object, or a whole tree, from old to newName, replacing objects of the same
@@ -99,14 +99,14 @@ type Writer interface {
 	// Remove removes an object. Removing a missing one succeeds.
 	Remove(ctx context.Context, name string) error
 
-	// RemoveIf removes an object if it still is a version that is the caller's own. Nothing is
-	// there: success. Something else is: ErrForeign, and it stays. The store compares in the step
-	// that removes, where it can. docs/durability.md lists the stores that do.
+	// RemoveIf removes an object if it still is a version that is the caller's own. If nothing is
+	// there, that is success. Something else stays, and the error is ErrForeign. The store compares
+	// in the step that removes, where it can. docs/durability.md lists the stores that do.
 	RemoveIf(ctx context.Context, name string, is Version) error
 
-	// RenameIf moves an object, as Rename does, if it still is a version, to a name that is
-	// free, or has another version of the caller's. Otherwise both stay, and the error is ErrForeign
-	// with the name whose object differs. Nothing is there under old: bb.NotFound. Called again
+	// RenameIf moves an object, as Rename does, if it still is a version, to a name that is free,
+	// or has another version of the caller's. Otherwise both stay, and the error is ErrForeign with
+	// the name whose object differs. If nothing is there under old, it is bb.NotFound. Called again
 	// with the same versions, it completes a call that a crash cut between its steps.
 	RenameIf(ctx context.Context, old, newName string, is, replaces Version) error
 
@@ -114,16 +114,16 @@ type Writer interface {
 	// Removing a missing tree succeeds.
 	RemoveTree(ctx context.Context, name string) error
 
-	// MakeDir makes a directory, and those above it. One that is there gets the attributes, where
+	// MakeDir makes a directory, and those above it. A present directory gets the attributes, where
 	// it has others. If the name has something else, the error is bb.Exists. See DirOptions.
 	MakeDir(ctx context.Context, name string, opts DirOptions) error
 
 	// SetMode gives an object other permission bits than it has, if it belongs to attrs.UID. It
-	// keeps its ETag. Stores that say no Object.HasMode, or cannot, do nothing.
+	// keeps its ETag. Stores without Object.HasMode, and those that cannot, do nothing.
 	SetMode(ctx context.Context, name string, attrs Attrs) error
 
-	// RemoveDir removes a directory that holds nothing. One that holds something stays, and so does
-	// anything but a directory. Both are no error. Stores without directories do nothing.
+	// RemoveDir removes a directory that holds nothing. A directory that holds something stays, and
+	// so does anything but a directory. Both are no error. Stores without directories do nothing.
 	RemoveDir(ctx context.Context, name string) error
 }
 
@@ -145,9 +145,9 @@ type PutOptions struct {
 	// Attrs are given to the file by stores that have such things (POSIX, and mode and time S3).
 	// Others ignore them. Nil leaves it to the store.
 	Attrs *Attrs
-	// Last, if not nil, is called once all bytes are where they can be without being seen,
-	// right before the step that puts them under the name. If it fails, the Put does, and
-	// the former object stays.
+	// Last, if not nil, is called once all bytes are in their place and not visible yet, right
+	// before the step that puts them under the name. If it fails, the Put does, and the former
+	// object stays.
 	Last func(ctx context.Context) error
 	// Replaces is the Object.ETag of the object that should be under the name. "" means that none
 	// should be there. It spares stores that compare (S3) a request, and changes nothing else.
@@ -184,8 +184,8 @@ type Attrs struct {
 	UID   uint32      // set only by a daemon that may
 	GID   uint32
 	MTime time.Time // zero: now
-	// Xattrs are the extended attributes, of a file. Those that the store cannot keep are no failure of a Put:
-	// Object.Xattrs has the others.
+	// Xattrs are the extended attributes, of a file. Attributes that the store cannot keep are no
+	// failure of a Put. Object.Xattrs has the others.
 	Xattrs xattr.List
 }
 
@@ -203,9 +203,9 @@ type Object struct {
 	// things (POSIX). S3 returns the mode and the time that were put with an object in Stat and Described, not in List.
 	Mode    fs.FileMode
 	HasMode bool
-	// Layout is how a file system that spreads files over servers has placed the object, in its own words (on
-	// Lustre the options of lfs setstripe). Only Put returns it. It is "" if it is not known, or if there is
-	// no such thing.
+	// Layout is how a file system that spreads files over servers has placed the object, in its own
+	// words (on Lustre the options of lfs setstripe). Only Put returns it. It is "" if it is
+	// unknown, or if there is no such thing.
 	Layout string
 	// Xattrs are, of a Put, those of Attrs.Xattrs that the object has now.
 	Xattrs xattr.List

@@ -130,9 +130,9 @@ func Pieces(name string, src Source, dst [][]byte, off, n int64) ([][]byte, erro
 	return slices, nil
 }
 
-// Verify returns a reader of a whole object that fails with bb.Checksum, instead
-// of io.EOF, when the object did not have the given size and checksum. The bytes
-// returned before are not to be used until io.EOF has come.
+// Verify returns a reader of a whole object that fails with bb.Checksum, instead of io.EOF, when
+// the object did not have the given size and checksum. The caller may not use the bytes before
+// io.EOF.
 func Verify(r io.ReadCloser, name string, size int64, sum uint64) io.ReadCloser {
 	return &verifier{ReadCloser: r, name: name, left: size, want: sum}
 }

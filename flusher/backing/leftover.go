@@ -7,7 +7,7 @@ type Leftover struct {
 	Name     string        `json:"name"`  // below the store's root
 	Size     int64         `json:"bytes"` // of its written part, as far as the store reports it
 	Instance bb.InstanceID `json:"-"`     // of the daemon that made it
-	Ended    bool          `json:"ended"` // that daemon is gone, see Owner.Ended: it is abandoned
+	Ended    bool          `json:"ended"` // abandoned: that daemon is gone (see Owner.Ended)
 	Removed  bool          `json:"removed"`
 }
 
@@ -22,5 +22,5 @@ func InstanceOf(name string) bb.InstanceID {
 type Within struct {
 	Dir    string // below the root; "": the root
 	Deep   bool   // in all that is below it, too
-	Remove bool   // those whose daemon has ended
+	Remove bool   // those of an ended daemon
 }

@@ -44,8 +44,8 @@ type Owner struct {
 
 // Peers reports which daemons have ended.
 type Peers interface {
-	// Ended reports whether it is certain that a daemon's life is over. An instance that is not
-	// known has not ended, since it may be another cluster's.
+	// Ended reports whether it is certain that a daemon's life is over. An unknown instance has not
+	// ended, since it may be another cluster's.
 	Ended(instance bb.InstanceID, life uint64) bool
 }
 
@@ -79,7 +79,7 @@ func startTime() []byte {
 // TempName returns a fresh name for unfinished work.
 func (o Owner) TempName() string {
 	var random [8]byte
-	rand.Read(random[:]) // never fails: crypto/rand ends the process instead
+	rand.Read(random[:]) // never fails, since crypto/rand ends the process instead
 	life := bb.InstanceID(o.Life).String()
 	return tempPrefix + o.Instance.String() + "-" + life + "-" + hex.EncodeToString(random[:]) + tempSuffix
 }
@@ -95,8 +95,8 @@ const (
 	asideLength = tempLength - len(tempSuffix) + len(asideMark)
 )
 
-// AsideName returns the name that a file gets before it is removed if it is a version. ok is false
-// if the name would be too long.
+// AsideName returns the name that a file gets before it is removed if it is a version. If the name
+// would be too long, ok is false.
 func (o Owner) AsideName(base string, is Version) (name string, ok bool) {
 	if asideLength+len(base) > bb.MaxName {
 		return "", false
@@ -147,7 +147,7 @@ func (o Owner) Ended(name string) bool {
 	}
 }
 
-// Abandoned is Ended, and besides takes the work of an unknown instance for abandoned that changed
+// Abandoned is Ended, and besides counts work of an unknown instance as abandoned if it changed
 // last so long ago. It is for stores whose unfinished work proves by its content that it is ours. A
 // name alone may be a user's.
 func (o Owner) Abandoned(name string, age time.Duration) bool {

@@ -111,7 +111,7 @@ func open(t *testing.T, w *Workers, uid uint32, dir string) *Store {
 	return s
 }
 
-// users are those that tests run for: as root several, else this one alone.
+// users are the users of tests: as root several, else this one alone.
 func users() []uint32 {
 	if os.Geteuid() == 0 {
 		return []uint32{0, alice, bob}

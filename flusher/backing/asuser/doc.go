@@ -11,9 +11,9 @@
 //	└───────────────────────────┘    of both          └──────────────────────────┘
 //
 // A worker serves one root for one user. Its bytes pass through slots of memory that both have
-// mapped. Nobody can make that memory smaller (memfd_create(2), F_SEAL_SHRINK). The daemon copies
-// from a user's regions into a slot and takes the checksum on the way, so a worker holds no region
-// and no user can end the daemon by making one shorter.
+// mapped. No process can make that memory smaller (memfd_create(2), F_SEAL_SHRINK). The daemon
+// copies from a user's regions into a slot and takes the checksum on the way, so a worker holds no
+// region and no user can end the daemon by making one shorter.
 //
 // This package is the daemon's side. The worker's is package serve, their messages package protocol, and a
 // worker's confinement package confine. It must never know a buffer. A worker's messages are bounded and

@@ -17,9 +17,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes on XFS alone. Files that it had
-// confirmed are there as a whole, and under no other name is a part. Put again all are there, and the next run removes the
-// remains.
+// A worker is killed while it puts many small files, whose syncs are shared, those of their bytes
+// on XFS alone. Confirmed files are there as a whole, and no other name has a part. Once put again,
+// all are there, and the next run removes the remains.
 func TestKilledInAGroup(t *testing.T) {
 	needRoot(t)
 	const files = 48
@@ -69,7 +69,7 @@ func TestKilledInAGroup(t *testing.T) {
 			}
 			judge(putAll())
 			once.Do(kill)
-			for s.pid(t) == pid { // until the daemon's side has noticed
+			for s.pid(t) == pid { // until the daemon's side has detected it
 				runtime.Gosched()
 			}
 			errs := putAll()

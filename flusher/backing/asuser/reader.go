@@ -22,17 +22,17 @@ type reader struct {
 	name string
 
 	handle  uint64 // in the worker; 0: all was read
-	next    int64  // offset of the next piece to ask for
+	next    int64  // offset of the next piece to request
 	left    int64  // bytes that must still come; -1: up to the object's end
 	asked   []*piece
-	now     *piece // whose bytes are read
+	now     *piece // the piece that is read
 	unread  []byte
 	ended   bool // the object ends behind now
 	missing bool // and bytes are missing
 	closed  bool
 }
 
-// piece is a part of an object that was asked for, or has come.
+// piece is a requested or received part of an object.
 type piece struct {
 	m    *protocol.Message
 	call *call
@@ -108,7 +108,7 @@ func (r *reader) give(slot int64) {
 	}
 }
 
-// take makes a piece that has come the one that is read.
+// take makes a received piece the one that is read.
 func (r *reader) take(p *piece, reply *protocol.Message) error {
 	b := reply.Data
 	if p.m.Slot != protocol.NoSlot {

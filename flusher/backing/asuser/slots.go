@@ -9,7 +9,7 @@ import (
 	"forebay/internal/checksum"
 )
 
-// slots hands slots out, the one that was used last first, since its pages are there.
+// slots hands out slots. The slot used last comes first, since its pages are there.
 type slots struct {
 	mu   sync.Mutex
 	free []int64

@@ -13,7 +13,7 @@ type State string
 const (
 	Serving State = "serving" // it has requests
 	Idle    State = "idle"    // it has none, and will end if it gets none for long
-	Hanging State = "hanging" // it has answered no request for long, a request to it was given up, or it has not ended when it was to
+	Hanging State = "hanging" // it has answered no request for long, a request to it was abandoned, or it has not ended on order
 	Ending  State = "ending"  // it was ordered to end, or killed, just now
 )
 
@@ -80,8 +80,8 @@ func (p *pool) status(now time.Time) (all []Process) {
 	return all
 }
 
-// state is that of a worker that takes requests. It hangs if a request was given up, or if none of
-// those that it has was answered for long.
+// state is that of a worker that takes requests. It hangs if a request was abandoned, or if none of
+// its requests was answered for long.
 func (w *worker) state(now time.Time) (State, time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,8 @@ func earlier(a, b time.Time) time.Time {
 // maxLost bounds the records of workers that are to be started again.
 const maxLost = 1024
 
-// lose notes that a worker ended which should not have. The next one of its user and root is a restart.
+// lose records that a worker ended which should not have. The next one of its user and root is a
+// restart.
 func (w *Workers) lose(k key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +130,7 @@ func (w *Workers) lose(k key) {
 	w.lost[k] = struct{}{}
 }
 
-// begun notes the start of a worker.
+// begun records the start of a worker.
 func (w *Workers) begun(k key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestStatus follows a worker that has nothing to do, has a request that it does not answer, has one that was
-// given up, answers again, and dies.
+// TestStatus follows a worker that has nothing to do, has a request that it does not answer, has
+// one that was abandoned, answers again, and ends.
 func TestStatus(t *testing.T) {
 	needRoot(t)
 	w := workers(t, Options{})

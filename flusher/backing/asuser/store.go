@@ -16,7 +16,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// User is whose rights a store is reached with.
+// User is the user with whose rights a store is reached.
 type User struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
@@ -75,8 +75,8 @@ func (w *Workers) forget(s *Store) {
 	delete(one.open, s)
 }
 
-// each calls fn with a worker that has the store open, and again with a new one if the first is
-// confined to a directory that is not there any more.
+// each calls fn with a worker that has the store open. If that worker is confined to a directory
+// that is not there any more, it calls fn again with a new one.
 func (s *Store) each(ctx context.Context, fn func(w *worker, store uint64) error) error {
 	for again := true; ; again = false {
 		w, err := s.w.get(ctx, s.key)
@@ -155,7 +155,7 @@ func (w *worker) openNow(ctx context.Context, s *Store) (uint64, error) {
 	return reply.Store, nil
 }
 
-// ask is call for a request whose failure is an error about a name.
+// ask is call for a request with errors that are about a name.
 func (w *worker) ask(ctx context.Context, m *protocol.Message, name string, late func(*protocol.Message)) (*protocol.Message, error) {
 	call := w.call
 	if m.Op == protocol.OpCommit || m.Has(protocol.FlagCommit) {
@@ -356,7 +356,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return removed, err
 }
 
-// Leftovers looks for temporary files. Which daemons have ended is known here alone.
+// Leftovers looks for temporary files. Only this side has the list of ended daemons.
 func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backing.Leftover, err error) {
 	if in.Dir != "" {
 		if err := backing.CheckName("sweep", in.Dir); err != nil {

@@ -38,7 +38,7 @@ type worker struct {
 	reaped                chan struct{} // closed when the process is gone
 
 	mu    sync.Mutex
-	err   error // why it is gone
+	err   error // the reason why it is gone
 	next  uint64
 	calls map[uint64]*call
 	open  map[*Store]*opened
@@ -54,9 +54,9 @@ type worker struct {
 type call struct {
 	reply chan *protocol.Message // has room for it
 	late  func(*protocol.Message)
-	timer *time.Timer // kills the worker, if nobody waits any more
+	timer *time.Timer // kills the worker, if no call waits any more
 	begun time.Time
-	left  time.Time // since when nobody waits
+	left  time.Time // since when no call waits
 }
 
 // opened is a store that a worker has open, or is about to.
@@ -162,7 +162,7 @@ func (w *worker) listen() {
 		err = errGone
 		w.deliver(m)
 	}
-	if w.p.retire(w) { // nobody begins with it any more
+	if w.p.retire(w) { // no call begins with it any more
 		w.p.w.lose(w.p.key)
 	}
 	w.conn.Close()
@@ -225,7 +225,7 @@ func (w *worker) log(said *os.File) {
 	_, _ = io.Copy(io.Discard, said)
 }
 
-// call sends a request and waits for its reply. If ctx ends before, the request goes on alone,
+// call sends a request and waits for its reply. If ctx ends before, the request continues alone,
 // and a worker that never answers it is killed. If call returns no reply, late gets it when it
 // comes, or nil when none will come: exactly once, and possibly before call returns.
 func (w *worker) call(ctx context.Context, m *protocol.Message, late func(*protocol.Message)) (*protocol.Message, error) {
@@ -311,7 +311,7 @@ func (w *worker) forget(id uint64) {
 	delete(w.calls, id)
 }
 
-// sendWithin is how long a worker may take no request before it counts as one that hangs, since its
+// sendWithin is the time without taking a request after which a worker counts as hanging, since its
 // user may have stopped it.
 const sendWithin = time.Second
 
@@ -349,8 +349,8 @@ func (w *worker) await(ctx context.Context, c *call, m *protocol.Message, late f
 	}
 }
 
-// settled waits until a worker that answers no more carries out no change any more. A caller that
-// tries again may else be overtaken by the first try, which hangs in the file system.
+// settled waits until a worker that does not answer any more carries out no change any more. A
+// caller that tries again may else be overtaken by the first try, which hangs in the file system.
 func (w *worker) settled(ctx context.Context, m *protocol.Message) {
 	if !m.Op.Changes() {
 		return
@@ -393,7 +393,7 @@ func (w *worker) close(handle uint64) {
 	}
 }
 
-// kill ends the process: at once, or when its hanging call returns.
+// kill ends the process, at once or when its hanging call returns.
 func (w *worker) kill(why string) {
 	w.p.mu.Lock()
 	w.p.retireLocked(w)
@@ -417,7 +417,7 @@ func (w *worker) goneError(m *protocol.Message) error {
 	}
 }
 
-// release gives up a use of the worker. The last one of a worker that is gone frees its memory.
+// release ends a use of the worker. The last use of an ended worker frees its memory.
 func (w *worker) release() {
 	w.mu.Lock()
 	w.uses--
@@ -430,7 +430,7 @@ func (w *worker) release() {
 	}
 }
 
-// used reports whether somebody uses the worker.
+// used reports whether a call uses the worker.
 func (w *worker) used() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

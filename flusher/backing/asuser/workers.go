@@ -28,12 +28,12 @@ type Options struct {
 	Env []string
 	// Idle is how long a worker without work stays. 0 means a minute.
 	Idle time.Duration
-	// Grace is how long a call that nobody waits for any more may take before its worker is killed.
-	// 0 means 30 s.
+	// Grace is the time that a call without a waiter may take before its worker is killed. 0 means
+	// 30 s.
 	Grace time.Duration
 	// Dir is a directory of the daemon's, in which each worker holds a file until it ends. None is
-	// started for a user and root while one of an earlier run of the daemon, which the kernel has killed
-	// with it, has not ended (see former). "": nobody waits.
+	// started for a user and root while one of an earlier run of the daemon, which the kernel has
+	// killed with it, has not ended (see former). "": no wait.
 	Dir string
 	// Logger gets the lines of workers' standard error. If it is nil, they are dropped.
 	Logger *slog.Logger
@@ -55,7 +55,7 @@ type Workers struct {
 	pools  map[key]*pool
 	closed bool
 	counts Counts
-	lost   map[key]struct{} // whose worker ended and should not have
+	lost   map[key]struct{} // with a worker that ended and should not have
 }
 
 // key is the user and the root of a worker.
@@ -64,8 +64,8 @@ type key struct {
 	dir      string
 }
 
-// maxStuck bounds the processes of one user and root that were ordered to end and have not: the one
-// that hangs and its replacement.
+// maxStuck bounds the processes of one user and root that were ordered to end and have not: the
+// hanging one and its replacement.
 const maxStuck = 2
 
 // pool is the worker of a user and root, and those before it that have not ended.
@@ -114,8 +114,8 @@ func (w *Workers) sayUnconfined() {
 	}
 }
 
-// closeWithin is how long Close waits for processes that were killed. One that hangs in a file
-// system ends when that answers, at the latest.
+// closeWithin is how long Close waits for processes that were killed. A process that hangs in a
+// file system ends when that answers, at the latest.
 const closeWithin = 2 * time.Second
 
 // Close kills all workers. Calls in progress fail.
@@ -245,8 +245,8 @@ func (p *pool) begin() {
 	p.w.removeIdle(p)
 }
 
-// maxIdle bounds the workers of a user that have nothing to do when another one is started: each
-// folder that is staged in is a root of its own.
+// maxIdle bounds the workers of a user that have nothing to do when another one is started, since
+// each folder that is staged in is a root of its own.
 const maxIdle = 4
 
 // makeRoom ends the worker of a user that has been idle longest, if there are many.
@@ -272,7 +272,7 @@ func (w *Workers) makeRoom(uid uint32) {
 	}
 }
 
-// idle notes that nobody uses a worker any more.
+// idle records that no call uses a worker any more.
 func (p *pool) idle(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,7 +307,7 @@ func (p *pool) endIdle(long time.Duration) (left time.Duration) {
 	return p.w.o.Idle
 }
 
-// retire has nobody begin with a worker any more. It reports whether it is the first to do so.
+// retire keeps new calls from a worker. It reports whether it is the first to do so.
 func (p *pool) retire(w *worker) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

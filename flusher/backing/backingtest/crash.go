@@ -53,8 +53,8 @@ func putHalf(url string, open func(url string) (backing.Store, error)) error {
 	return fmt.Errorf("the put ended: %w", err)
 }
 
-// Kill runs this test binary again, has it put size bytes under a name, and kills
-// it with SIGKILL when it is half way through.
+// Kill runs this test binary again, which puts size bytes under a name. When that is half done,
+// Kill kills it with SIGKILL.
 func Kill(t *testing.T, url, name string, size int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), WaitTime)

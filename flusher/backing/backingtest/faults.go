@@ -39,12 +39,13 @@ type FaultHarness struct {
 	Waits bool
 	// Settle returns when no call of an operation that has returned is in the file system any more.
 	Settle func()
-	// Kill ends the process that calls the file system, if that is not this one. Each call is met by it once. Nil: it is this one.
+	// Kill ends the process that calls the file system, if that is not this one. It meets each call
+	// once. Nil: it is this one.
 	Kill func(t *testing.T, s backing.Store)
 	// More are operations of this store alone, which change nothing.
 	More []FaultRead
-	// Brief leaves away the errnos other than EIO in Faults: the code that distinguishes them is tested
-	// elsewhere.
+	// Brief leaves away the errnos other than EIO in Faults. The code that distinguishes them is
+	// tested elsewhere.
 	Brief bool
 	// Min is how many cases there are at least.
 	Min int
@@ -314,7 +315,7 @@ func (c *faultCase) left(seed uint64) tree {
 	return found
 }
 
-// judge compares the files with the possible ones. Done: the operation has succeeded.
+// judge compares the files with the possible ones. done means that the operation has succeeded.
 func (c *faultCase) judge(when string, found tree, done bool) {
 	c.t.Helper()
 	names := maps.Clone(c.before)
@@ -369,7 +370,7 @@ func (c *faultCase) temps() (n int) {
 	return n
 }
 
-// want is the kind of the error of a call that failed.
+// want is the kind of error of a failed call.
 func wantKind(errno syscall.Errno) bb.Kind {
 	switch errno {
 	case syscall.ENOSPC, syscall.EDQUOT:
@@ -403,7 +404,8 @@ func (c *faultCase) fails() {
 	c.tail(err)
 }
 
-// hangs does the operation while one call is held, ends its context, or its process, and lets the call go on.
+// hangs does the operation while one call is held, ends its context, or its process, and lets the
+// call continue.
 func (c *faultCase) hangs() {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
@@ -453,7 +455,7 @@ func (c *faultCase) tail(err error) {
 		c.t.Errorf("%s: it succeeded and left %d temporary files", c.what(), n)
 	}
 	again := c.run(c.t.Context(), c.store)
-	if errors.Is(again, bb.NotFound) && c.moves != nil { // it was moved already: package retry checks the new name
+	if errors.Is(again, bb.NotFound) && c.moves != nil { // it was moved already, so package retry checks the new name
 		again = nil
 	}
 	if again != nil {

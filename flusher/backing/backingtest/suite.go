@@ -316,7 +316,7 @@ func list(t *testing.T, h Harness) {
 	}
 }
 
-// lastStep: PutOptions.Last is called once, when nothing can be seen yet, and decides.
+// lastStep: PutOptions.Last is called once, when nothing is visible yet, and decides.
 func lastStep(t *testing.T, h Harness) {
 	s := h.Open(t)
 	for _, size := range []int64{0, 10, h.Large} {

@@ -17,8 +17,8 @@ import (
 // MaxLeft is how many calls of one store may be left behind. Further ones are refused.
 const MaxLeft = 32
 
-// Calls runs calls and leaves behind those that do not end with their context. The zero
-// value is ready for use. Its methods may be called concurrently.
+// Calls runs calls and leaves those behind that do not end with their context. The zero value is
+// ready for use. Its methods may be called concurrently.
 type Calls struct {
 	mu   sync.Mutex
 	left int
@@ -40,7 +40,7 @@ type call[T any] struct {
 }
 
 // Do returns the results of fn, or an error when ctx ends before. Then fn continues alone, and its
-// result goes to drop in the end, unless it is an error.
+// result goes to drop in the end if it is no error.
 func Do[T any](ctx context.Context, c *Calls, op, name string, fn func(context.Context) (T, error), drop func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {

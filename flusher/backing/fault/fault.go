@@ -1,5 +1,5 @@
-// Package fault wraps a store so that chosen calls fail in chosen ways, for
-// tests and rehearsals. It must never be in a stack that did not ask for it.
+// Package fault wraps a store so that chosen calls fail in chosen ways, for tests and rehearsals.
+// It must never be in a stack by default.
 package fault
 
 import (

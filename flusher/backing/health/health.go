@@ -32,7 +32,7 @@ const (
 // Status is how a store stands at one moment.
 type Status struct {
 	Condition Condition
-	Since     time.Time // of Failing and Silent: when the first of these calls failed, or last got on
+	Since     time.Time // of Failing and Silent: when the first of these calls failed, or last made progress
 	Op        string    // that failed or waits: "put", "stat"
 	Name      string    // of its object
 	Reason    string
@@ -87,8 +87,8 @@ type call struct {
 
 	// Guarded by h.mu.
 	moved  time.Time // when it began, or last got on
-	ours   int       // of its callbacks run: the store waits for the caller meanwhile
-	offset int64     // up to which its source was read: a repeated attempt is no progress
+	ours   int       // of its callbacks that run; the store waits for the caller meanwhile
+	offset int64     // up to which its source was read, so that a repeated attempt is no progress
 	own    error     // of a callback
 }
 
@@ -100,8 +100,8 @@ func (h *Health) begin(c class, op, name string) *call {
 	return one
 }
 
-// callback runs fn, which is the caller's. The store cannot get on meanwhile. End is how far a
-// source was read, or 0 if the callback reads none.
+// callback runs fn, which is the caller's. The store cannot make progress meanwhile. End is how far
+// a source was read, or 0 if the callback reads none.
 func (c *call) callback(end int64, fn func() error) error {
 	c.h.mu.Lock()
 	c.ours++

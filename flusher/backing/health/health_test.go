@@ -119,8 +119,8 @@ func TestFailing(t *testing.T) {
 	})
 }
 
-// A store that does not answer is silent since its call last got on, also where the caller
-// gives up and tries again, and where an attempt is repeated below.
+// A store that does not answer is silent since the last progress of its call, also where the caller
+// stops and tries again, and where an attempt is repeated below.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(nil)

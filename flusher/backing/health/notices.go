@@ -2,8 +2,8 @@ package health
 
 import "time"
 
-// Notices decides which changes of a store's condition a log should name: that it begins to fail
-// or is silent, and that it answers again. The zero value has seen nothing. It may not be used
+// Notices decides which changes of a store's condition a log should name: that it begins to fail or
+// is silent, and that it answers again. The zero value has no history. It may not be used
 // concurrently.
 type Notices struct {
 	trouble bool      // a notice of its begin was given, and none of its end
@@ -11,7 +11,7 @@ type Notices struct {
 	given   time.Time // when the last notice of a begin was given
 }
 
-// QuietFor is how long after the notice of a begin there is no other one: a store that comes
+// QuietFor is the time after the notice of a begin without another one, so that a store that comes
 // and goes fills no log.
 const QuietFor = time.Minute
 

@@ -49,7 +49,7 @@ func (s *store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	return &reader{r, s.h, name}, nil
 }
 
-// reader watches each Read: between them the store waits for the caller.
+// reader watches each Read. Between them the store waits for the caller.
 type reader struct {
 	io.ReadCloser
 	h    *Health

@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Burst is the bucket size of limiters made by New: the most that one step takes at once.
+// Burst is the bucket size of limiters made by New, the most that one step takes at once.
 const Burst = 1 << 20
 
 // New returns a limiter of bytes a second. 0 or less means no limit.
@@ -81,8 +81,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait pays n bytes in steps no larger than each limiter's bucket. The caller's
-// context decides when to give up, not whether waiting is worth while.
+// wait pays n bytes in steps no larger than each limiter's bucket. It ends with the caller's
+// context, and does not judge whether waiting is worth while.
 func wait(ctx context.Context, limiters []*rate.Limiter, n int64) error {
 	for _, l := range limiters {
 		if l.Limit() == rate.Inf {

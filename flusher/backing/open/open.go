@@ -24,18 +24,18 @@ import (
 // Options configures the adaptors and wrappers.
 type Options struct {
 	Owner backing.Owner // given to the adaptors
-	// Mark is kept with directories that the store makes: DirOptions.Keep then concerns those without
-	// it. "": none is.
+	// Mark is kept with directories that the store makes. DirOptions.Keep then concerns those
+	// without it. "": none is.
 	Mark string
-	// Changed is called with the name of a confirmed object that a request which was carried out late has
-	// overwritten or removed. It may be called concurrently. Nil: it is not put again.
+	// Changed is called with the name of a confirmed object that a late request has overwritten or
+	// removed. It may be called concurrently. Nil: it is not put again.
 	Changed  func(name string)
 	POSIX    posix.Options
 	S3       s3.Options
 	Retry    retry.Options
 	Limiters []*rate.Limiter // all of them hold; see package limit
 	Faults   *fault.Plan     // for tests and rehearsals; nil: none
-	// Calls counts the calls that hang in a file system. Stores that share it share its bound. Nil:
+	// Calls counts the hanging calls in a file system. Stores that share it share its bound. Nil:
 	// one for this store.
 	Calls *detach.Calls
 	// Health, if not nil, watches the calls.

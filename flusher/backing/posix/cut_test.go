@@ -37,7 +37,7 @@ type cuts struct {
 	full   bool    // puts may fail, and remove what they have synced
 }
 
-// image is the device after a loss of power, and what was durable before.
+// image is the device after a loss of power, and the files that were durable before.
 type image struct {
 	path        string
 	synced, put []bool
@@ -60,8 +60,8 @@ func newCuts(t *testing.T, kind, options string) (c *cuts, dir string) {
 	return c, dir
 }
 
-// note notes what has become of a file, and has the power lost for some: once without all that the device has in its cache, and
-// once with a part of it.
+// note records the state of a file, and simulates a loss of power for some: once without all that
+// the device has in its cache, and once with a part of it.
 func (c *cuts) note(i int, of *[]bool, lost bool) {
 	c.mu.Lock()
 	(*of)[i] = true
@@ -177,8 +177,8 @@ func (c *cuts) twice(g *grouped) (faults []string, images int) {
 	return faults, images
 }
 
-// Small files that shared a syncfs are durable on ext4: each is whole in the image of the device as of a loss of power right after
-// the sync, and after its put, in each mode of the journal.
+// Small files that shared a syncfs are durable on ext4. Each is whole in the image of the device as
+// of a loss of power right after the sync, and after its put, in each mode of the journal.
 func TestDeviceLosesPower(t *testing.T) {
 	if testing.Short() {
 		t.Skip("mounts 150 file systems")
@@ -196,7 +196,7 @@ func TestDeviceLosesPower(t *testing.T) {
 	}
 }
 
-// Syncs that leave something out are seen in these images: the test above tests.
+// These images show syncs that leave something out, which proves that the test above tests.
 func TestDeviceShowsMissingSyncs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("mounts 100 file systems")
@@ -237,9 +237,9 @@ func (c *cuts) prepare(dir string) {
 	}
 }
 
-// A device is full, or becomes so during the puts, as a thin one or a loop device may: writes to blocks that it does not have yet fail,
-// of files' bytes as of the journal. Files whose put succeeds are whole all the same, on ext4 where they share syncs, on XFS where
-// each has its own.
+// A device is full, or becomes so during the puts, as a thin one or a loop device may. Writes to
+// blocks that it does not have yet fail, of files' bytes as of the journal. After a successful put,
+// a file is whole all the same, on ext4 with shared syncs, on XFS with a sync of its own.
 func TestFullDevice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("mounts 300 file systems")

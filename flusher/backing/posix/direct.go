@@ -21,7 +21,7 @@ import (
 
 const (
 	directMin = 4 << 20 // bytes of the smallest file that is written so
-	alignment = 4096    // of offset and length: enough for all disks in use
+	alignment = 4096    // of offset and length, enough for all disks in use
 )
 
 // openDirect opens a file again for writing past the page cache. It returns nil if that is not

@@ -85,7 +85,7 @@ func sharing(t *testing.T, dir string, shared bool, change ...func(*syncgroup.Op
 	t.Helper()
 	g, opts := &grouped{}, options()
 	opts.sync.Patience = time.Hour
-	opts.sync.Now = func() time.Time { // asked once for each file that comes to be synced
+	opts.sync.Now = func() time.Time { // called once for each file that is to be synced
 		g.asked.Add(1)
 		return time.Now()
 	}
@@ -134,8 +134,8 @@ func TestSharedSyncsOfExt4(t *testing.T) {
 	}
 }
 
-// ext4 allocates blocks at writeback, and under syncfs an error of that is lost. Of many small files that are put together, none
-// whose bytes were dropped is called put.
+// ext4 allocates blocks at writeback, and under syncfs an error of that is lost. When many small
+// files are put together, no put of a file with dropped bytes succeeds.
 func TestDamagedExt4(t *testing.T) {
 	dir := damagedExt4(t)
 	g, files := sharing(t, dir, true), burst()

@@ -24,7 +24,7 @@ type grouped struct {
 	*Store
 	groups atomic.Int64
 	err    error // of syncfs
-	// Of a burst: the first sync waits until each other put of it waits for a sync or has ended.
+	// In a burst, the first sync waits until each other put of it waits for a sync or has ended.
 	together     int64
 	held         atomic.Bool
 	asked, ended atomic.Int64
@@ -37,7 +37,7 @@ func newGrouped(t *testing.T, f *powertest.FS) *grouped {
 	opts.sync = syncgroup.Options{
 		Patience: time.Hour, // the test may be slow
 		Proven:   func(*os.File, uint64) bool { return true },
-		Now: func() time.Time { // asked once for each file that comes to be synced
+		Now: func() time.Time { // called once for each file that is to be synced
 			g.asked.Add(1)
 			return time.Now()
 		},
@@ -152,8 +152,8 @@ func TestPowerCutOfGroups(t *testing.T) {
 	}
 }
 
-// A syncfs that fails proves nothing about any file. Each is synced by itself, and the one that cannot be is not
-// put.
+// A syncfs that fails proves nothing about any file. Each is synced by itself, and the put of one
+// that cannot be fails.
 func TestGroupThatFails(t *testing.T) {
 	f := powertest.Mount(t, t.TempDir())
 	g := newGrouped(t, f)

@@ -109,7 +109,7 @@ func (s *Store) moveNew(root *os.Root, old, newName string) error {
 }
 
 // versionAt returns the version of the file that has a name now, or none. Anything but a file has a
-// version that nobody has put.
+// version that no Put has made.
 func versionAt(root *os.Root, name string) (backing.Version, error) {
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -126,8 +126,8 @@ func versionAt(root *os.Root, name string) (backing.Version, error) {
 }
 
 // RemoveIf moves a file aside, to a name with the version that may be removed, compares it there,
-// where nobody puts another one in its place, and removes it or puts it back. One that a crash left
-// aside is removed or put back by Sweep.
+// where no other one takes its place, and removes it or puts it back. Sweep removes or puts back a
+// file that a crash left aside.
 func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
 	if err := backing.CheckName("remove", name); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (s *Store) removeVersion(root *os.Root, name string, is backing.Version) er
 }
 
 // endAside removes a file that was moved aside, if it is the version in its name, or else puts it
-// back. If something else has the name by then, the file stays aside: nobody may remove it.
+// back. If something else has the name by then, the file stays aside, as it may not be removed.
 func (s *Store) endAside(root *os.Root, aside, name string) (removed bool, err error) {
 	now, err := versionAt(root, aside)
 	switch {
@@ -246,7 +246,7 @@ func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces 
 }
 
 // endRename ends a rename that a crash has cut. The new name has the file already. The old one has
-// a second link of the same file, or the replaced file, or one that nobody may remove.
+// a second link of the same file, or the replaced file, or one that may not be removed.
 func (s *Store) endRename(root *os.Root, old, newName string, from, is, replaces backing.Version) error {
 	var err error
 	if from == is || from == replaces && from != (backing.Version{}) {

@@ -26,8 +26,8 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return removed, err
 }
 
-// Leftovers looks for temporary files. Age proves nothing: the name alone does not prove that no
-// user has made it, so its daemon must provably have ended.
+// Leftovers looks for temporary files. Age proves nothing, and the name alone does not prove that
+// no user has made it. So its daemon must provably have ended.
 func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backing.Leftover, err error) {
 	top := "."
 	if in.Dir != "" {
@@ -84,7 +84,7 @@ func walkTemps(ctx context.Context, root *os.Root, top string, fn func(string, f
 			return nil
 		}
 		if errors.Is(err, fs.ErrPermission) && d != nil && d.IsDir() && name != top {
-			return fs.SkipDir // another user's: nothing of ours is in it
+			return fs.SkipDir // another user's, so nothing of ours is in it
 		}
 		if err != nil || d.IsDir() || !backing.IsTemp(name) {
 			return err

@@ -136,7 +136,7 @@ func (l *onLustre) during(fn func()) []string {
 	return l.Calls()
 }
 
-// A directory's own layout is kept, in directories below it too, unless the buffer has another one.
+// Unless the buffer has another layout, a directory's own is kept, in directories below it too.
 func TestDirectoryLayoutIsKept(t *testing.T) {
 	const progressive = "-E 2M -c 1 -S 1M -p flash -E -1 -c 3 -S 1M -p flash"
 	l := mountLustre(t, lustretest.Options{Targets: []lustretest.Target{{Pool: "flash"}, {Pool: "flash"}, {Pool: "flash"}, {}}})
@@ -234,8 +234,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A write that meets a full target, on a Lustre that has room, fails with that, and the next attempts ask for twice as
-// many targets each time, of the layout that the file had, until one succeeds. One that has no room is just full.
+// A write that meets a full target, on a Lustre that has room, fails with that, and the next
+// attempts request twice as many targets each time, of the layout that the file had, until one
+// succeeds. A Lustre without room is just full.
 func TestFullTarget(t *testing.T) {
 	l := mountLustre(t, lustretest.Options{Targets: slices.Repeat([]lustretest.Target{{Pool: "flash"}}, 16)})
 	l.opts.Layouts = []lustre.Rule{{Layout: layout(t, "-E 512K -c 1 -S 64K -p flash -E -1 -c 3")}}
@@ -262,7 +263,8 @@ func TestFullTarget(t *testing.T) {
 	l.has(s, "full", 100, "-c 1 -S 1M")
 }
 
-// The same with targets that are full: whichever of eight is, each file is stored after a few attempts.
+// The same with full targets. Each file is stored after a few attempts, with any of eight targets
+// full.
 func TestFilesAvoidFullTarget(t *testing.T) {
 	l := mountLustre(t, targets(8))
 	s := open(t, l.Dir, l.opts)
@@ -317,8 +319,8 @@ func (p *parts) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	return p.Source.Slices(dst, off, n)
 }
 
-// While a target does not answer, a flush waits. One that is evicted fails as unavailable and is tried again. Nothing
-// is left of it, and the next one succeeds.
+// While a target does not answer, a flush waits. A flush of an evicted client fails as unavailable
+// and is tried again. Nothing is left of it, and the next one succeeds.
 func TestSilentTarget(t *testing.T) {
 	l := mountLustre(t, targets(2))
 	s := open(t, l.Dir, l.opts)

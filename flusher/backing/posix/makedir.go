@@ -48,7 +48,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	return cause.Wrap(op, name, setDirAttrs(root, name, &opts.Attrs))
 }
 
-// makeFresh makes a directory that is not there.
+// makeFresh makes a missing directory.
 func (s *Store) makeFresh(root *os.Root, name string, attrs *backing.Attrs) (fs.FileInfo, error) {
 	err := s.makeDirs(root, name, attrs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func (s *Store) makeFresh(root *os.Root, name string, attrs *backing.Attrs) (fs.
 	if !errors.Is(err, fs.ErrNotExist) {
 		return info, err
 	}
-	s.forgetDurable() // somebody removed a directory that we remembered
+	s.forgetDurable() // a recorded directory was removed meanwhile
 	if err := s.makeDirs(root, name, attrs); err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ func (s *Store) marked(root *os.Root, dir string) bool {
 	return err == nil && string(is[:n]) == s.opts.Mark
 }
 
-// owned reports whether a directory belongs to a user whom its attributes come from. A process
-// that is not root's can make none of others, and counts its own as that user's.
+// owned reports whether a directory belongs to the user of its attributes. A process that is not
+// root's can make none of others, and counts its own as that user's.
 func owned(info fs.FileInfo, uid uint32) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if euid := os.Geteuid(); euid != 0 {
@@ -139,10 +139,10 @@ func setDirAttrs(root *os.Root, name string, attrs *backing.Attrs) error {
 	return err
 }
 
-// openOwned opens a file or directory of a user, to change its attributes: between a check of a
-// name and a change by it, somebody could have put a link there that leads to a file of others.
-// Nil: it is something else by now. A file or directory of this process's user that it may not read
-// is made readable.
+// openOwned opens a file or directory of a user, to change its attributes. Between a check of a
+// name and a change by it, another process could have put a link there that leads to a file of
+// others. Nil: it is something else by now. A file or directory of this process's user that it may
+// not read is made readable.
 func openOwned(root *os.Root, name string, uid uint32, is func(fs.FileMode) bool) (*os.File, error) {
 	open := func() (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
 	f, err := open()

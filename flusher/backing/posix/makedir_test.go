@@ -84,8 +84,8 @@ func TestMakeDir(t *testing.T) {
 			t.Errorf("%s: %v of %v, want %v of %v", c.name, info.Mode(), info.ModTime(), c.want, c.time)
 		}
 	}
-	// One that the store itself has made is no other's to keep, also after it was opened again, for
-	// the same buffer alone.
+	// A directory that the store itself has made is no other's to keep. That holds after it was
+	// opened again, and for the same buffer alone.
 	for _, c := range []struct{ mark, want string }{{"other.1", "drwx------"}, {"b.1", "drwx--x---"}} {
 		for _, mark := range []string{"b.1", c.mark} {
 			marked, err := Open(dir, Options{Mark: mark})
@@ -104,7 +104,7 @@ func TestMakeDir(t *testing.T) {
 			t.Errorf("a directory that is marked b.1, changed for %s: %v (%v), want %s", c.mark, info.Mode(), err, c.want)
 		}
 	}
-	// A directory that another program removed is made again, though it was known.
+	// A directory that another program removed is made again, though it was recorded.
 	if err := os.RemoveAll(at("deep")); err != nil {
 		t.Fatal(err)
 	}

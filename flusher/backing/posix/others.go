@@ -12,7 +12,7 @@ import (
 	"forebay/flusher/backing/posix/link"
 )
 
-// unlisted makes a walk leave out entries below a directory whose name is not UTF-8: package fs opens none.
+// unlisted makes a walk skip entries below directories without UTF-8 names, as fs opens none.
 func unlisted(name string, d fs.DirEntry) error {
 	if d.IsDir() && !utf8.ValidString(name) {
 		return fs.SkipDir

@@ -10,7 +10,7 @@ import (
 	"forebay/flusher/backing"
 )
 
-// TestOthers lists a tree: List has its files and links, Others the other entries.
+// TestOthers lists a tree. List has its files and links, Others the other entries.
 func TestOthers(t *testing.T) {
 	dir := t.TempDir()
 	must := func(err error) {

@@ -180,8 +180,8 @@ func TestPutOverADirectory(t *testing.T) {
 	}
 }
 
-// TestCutRemoval: a removal that a crash has cut after its first step is ended by Sweep, unless the
-// file aside is not the version in its name.
+// TestCutRemoval: if the file aside is the version in its name, Sweep ends a removal that a crash
+// has cut after its first step.
 func TestCutRemoval(t *testing.T) {
 	r := newRaced(t, kernels["flags"])
 	dead := backing.Owner{Instance: 7, Life: 99}
@@ -253,8 +253,8 @@ func TestCutRename(t *testing.T) {
 }
 
 // TestCutReplacingRename: for each step of a rename over another file as the last before a crash,
-// the old name never has the replaced file, and the next start ends the rename, in whichever order
-// Sweep and the rename come.
+// the old name never has the replaced file, and the next start ends the rename, in any order of
+// Sweep and the rename.
 func TestCutReplacingRename(t *testing.T) {
 	type crash struct{}
 	for _, sweepFirst := range []bool{true, false} {

@@ -58,7 +58,7 @@ func (s *Store) Begin(ctx context.Context, name string, size int64, opts backing
 
 func (p *Pending) create(ctx context.Context) error {
 	err := p.createIn(ctx)
-	if errors.Is(err, fs.ErrNotExist) { // somebody removed a directory that we remembered, or that is open
+	if errors.Is(err, fs.ErrNotExist) { // a recorded or open directory was removed meanwhile
 		p.s.forgetDurable()
 		if p.dir != nil {
 			p.dir.Release()
@@ -114,8 +114,8 @@ func (s *Store) openToPut(ctx context.Context, dir string, attrs *backing.Attrs)
 	return d, nil
 }
 
-// PartSize returns how many bytes one of the concurrent calls of WriteAt, or one worker, writes at a time, at most as
-// many as most: on Lustre whole stripes.
+// PartSize returns the number of bytes, at most most, that one of the concurrent calls of WriteAt
+// or one worker writes at a time, on Lustre in whole stripes.
 func (p *Pending) PartSize(most int64) int64 {
 	if p.size > most {
 		p.readLayout()
@@ -130,8 +130,8 @@ func (p *Pending) readLayout() {
 	}
 }
 
-// WriteAt writes bytes at an offset. Calls may be concurrent. Files of at least 4 MiB are written
-// faster if b and off are aligned to 4096 bytes.
+// WriteAt writes bytes at an offset. Calls may be concurrent. If b and off are aligned to
+// 4096 bytes, files of at least 4 MiB are written faster.
 func (p *Pending) WriteAt(b []byte, off int64) error {
 	if p.direct != nil && off%alignment == 0 {
 		return p.failed(p.writeDirect(b, off))
@@ -238,7 +238,7 @@ func (p *Pending) failed(err error) error {
 	return cause.Wrap("put", p.name, err)
 }
 
-// project returns the file's project, or 0 if there is none, or it is not known.
+// project returns the file's project, or 0 if there is none, or it is unknown.
 func (p *Pending) project() uint32 {
 	if p.f == nil {
 		return 0
@@ -246,7 +246,8 @@ func (p *Pending) project() uint32 {
 	return lustre.Project(p.f)
 }
 
-// owners returns whose file a Put makes: that of its attributes, where this process may give files away, else its own.
+// owners returns the owner of the file that a Put makes: that of its attributes, where this process
+// may give files away, else its own.
 func owners(attrs *backing.Attrs, euid, egid int) (uid, gid int) {
 	if attrs != nil && euid == 0 {
 		return int(attrs.UID), int(attrs.GID)

@@ -29,8 +29,8 @@ import (
 // Options configures a store.
 type Options struct {
 	Owner backing.Owner
-	// Root is the result of Identify for the directory when it was chosen: the store is unavailable
-	// while another one lies there. "": the identity at the time when it is opened.
+	// Root is the result of Identify for the directory when it was chosen. While another one lies
+	// there, the store is unavailable. "": the identity at the time when it is opened.
 	Root string
 	// PartSize is how many bytes one worker writes at a time. 0 means 16 MiB.
 	PartSize int64
@@ -38,10 +38,10 @@ type Options struct {
 	Parallel int
 	// Layouts is the stripe table used on Lustre. nil means that each file has the layout of its directory.
 	Layouts []lustre.Rule
-	// Mark is set on directories that the store makes, where the file system has attributes of users
-	// (xattr(7)): DirOptions.Keep then concerns those without it. "": none is set.
+	// Mark is set on directories that the store makes, where the file system has attributes of
+	// users (xattr(7)). DirOptions.Keep then concerns those without it. "": none is set.
 	Mark string
-	// Group has a process that is not root's give files their group, where its user is in it.
+	// Group makes a process that is not root's set the group of files, where its user is in it.
 	Group bool
 	// Logger takes warnings. If it is nil, none are written.
 	Logger *slog.Logger
@@ -81,9 +81,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is a directory. Its root is opened for each call, through os.Root: a file
-// system that was mounted again is found again, and no symbolic link below the
-// root leads out of it.
+// Store is a directory. Its root is opened for each call, through os.Root. So a file system that
+// was mounted again is found again, and no symbolic link below the root leads out of it.
 type Store struct {
 	dir      string
 	opts     Options
@@ -96,8 +95,8 @@ type Store struct {
 	dirs     syncgroup.Dirs
 	open     opendir.Cache
 
-	// durable holds the directories whose own entry is known to be on disk, so
-	// that a million small files do not sync their parents' parents each time.
+	// durable holds the directories whose own entry is certainly on disk, so that a million small
+	// files do not sync their parents' parents each time.
 	durable struct {
 		sync.Mutex
 		dirs map[string]struct{}
@@ -106,7 +105,7 @@ type Store struct {
 
 var _ backing.Store = (*Store)(nil)
 
-const maxDurable = 4096 // directories remembered
+const maxDurable = 4096 // recorded directories
 
 // Open returns the store of an existing directory.
 func Open(dir string, opts Options) (*Store, error) {
@@ -156,7 +155,7 @@ func rootError(dir string, err error) error {
 	}
 }
 
-// root opens the directory and makes sure that it is the one it was: writing "durably" below the
+// root opens the directory and makes sure that it is still the same. Writing "durably" below the
 // mount point of a file system that is gone would put the bytes on the node's own disk. Later
 // operations are done in that directory, even if another comes to lie under its path.
 func (s *Store) root(ctx context.Context) (*os.Root, error) {
@@ -180,7 +179,7 @@ func (s *Store) root(ctx context.Context) (*os.Root, error) {
 	return root, nil
 }
 
-// stillThere is asked before a file gets its name. It makes sure that the path still leads to the
+// stillThere is called before a file gets its name. It makes sure that the path still leads to the
 // directory that was opened. To hand a file over to a file system that has been unmounted, or
 // covered by another, is no success.
 func (s *Store) stillThere(root *os.Root) error {
@@ -321,7 +320,7 @@ func object(name string, info fs.FileInfo) backing.Object {
 // List walks the directory in which the prefix ends.
 func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
 	dir := strings.TrimSuffix(prefix, "/")
-	if dir == prefix { // not a directory's name: its parent has the names that begin with it
+	if dir == prefix { // not a directory's name, so its parent has the names that begin with it
 		dir = path.Dir(prefix)
 	}
 	if dir == "" {

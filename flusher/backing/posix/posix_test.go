@@ -199,8 +199,8 @@ type goneFor struct{ bb.InstanceID }
 
 func (g goneFor) Ended(id bb.InstanceID, _ uint64) bool { return id == g.InstanceID }
 
-// Leftovers are looked for in one directory or in all below it, named, and removed only if
-// that is asked for.
+// Leftovers finds remains in one directory or in all below it, names them, and removes them only on
+// request.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())

@@ -65,7 +65,7 @@ func (s *Store) create(dir *opendir.Dir, temp, name string, size int64) (*os.Fil
 	}
 	f, err := dir.Create(temp, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		// Nobody else has this name. The kernel or the server has made the file, lost the answer
+		// No other put has this name. The kernel or the server has made the file, lost the answer
 		// and tried again (ESTALE, NFS).
 		return nil, nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
 	}
@@ -109,9 +109,9 @@ func (p *Pending) writePart(ctx context.Context, src backing.Source, off, n int6
 }
 
 // makeDirs makes a directory and its parents, and syncs the entry of each that may not be on disk,
-// by any maker. Those that it makes belong to the owner of their later files, without attributes to
-// that of their parent: root's would be in the way of the user whose files are there, here and the
-// next time.
+// by any maker. Directories that it makes belong to the owner of their later files, without
+// attributes to that of their parent. Directories of root's would hinder the user of those files,
+// here and the next time.
 func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error {
 	if dir == "." || s.isDurable(dir) {
 		return nil
@@ -198,7 +198,7 @@ func (s *Store) syncDir(root *os.Root, dir string) error {
 func (s *Store) syncOpen(d *os.File, dir string, opened uint64) error {
 	err := s.dirs.Sync(d, path.Clean(dir), opened)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // some network file systems have no fsync of directories: their entries are durable at once
+		err = nil // some network file systems have no fsync of directories, whose entries are durable at once
 	}
 	return err
 }

@@ -29,7 +29,7 @@ func OnLustre(id string) bool {
 	return ok && i.Kind == lustre.Magic
 }
 
-// checkRoot compares the directory that is open with the one that the store is of.
+// checkRoot compares the open directory with the store's own.
 func (s *Store) checkRoot(dir *os.File) error {
 	now, err := s.opts.identify(dir)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestAnotherRoot opens a store by the identity of a directory whose place another one has taken.
+// TestAnotherRoot opens a store by the identity of a directory after another one has taken its
+// place.
 func TestAnotherRoot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "root")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -65,7 +65,7 @@ type store struct {
 }
 
 // do calls fn until it succeeds, fails for good, or the context ends. Then the last failure is the
-// error, not the end of the context, which the caller can see.
+// error, not the end of the context, which the caller has.
 func (s *store) do(ctx context.Context, op, name string, fn func() error) error {
 	since := time.Now()
 	for attempt := 1; ; attempt++ {
@@ -139,7 +139,7 @@ func listed[T any](ctx context.Context, s *store, prefix string, list func(conte
 }
 
 // Rename is retried as a whole. If the answer to an attempt that succeeded was lost, the next one
-// finds nothing under the old name. Then the new one is asked.
+// finds nothing under the old name. Then it checks the new one.
 func (s *store) Rename(ctx context.Context, old, newName string) error {
 	return s.moved(ctx, old, newName, func() error { return s.Store.Rename(ctx, old, newName) })
 }

@@ -68,7 +68,7 @@ func TestSuiteThroughWrappers(t *testing.T) {
 	}
 }
 
-// TestDamageOnTheWay is seen by the store and mended by another attempt.
+// TestDamageOnTheWay: the store finds damage on the way, and another attempt repairs it.
 func TestDamageOnTheWay(t *testing.T) {
 	for _, kind := range []fault.Kind{fault.WrongChecksum, fault.Truncated} {
 		var seen []retry.Failure

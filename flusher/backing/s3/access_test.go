@@ -40,8 +40,8 @@ func putAndGet(t *testing.T, s *Store) error {
 	return nil
 }
 
-// A store behind TLS with a certificate of a site's own authority is trusted when the
-// URL names the authority's file, and not otherwise.
+// If the URL names the authority's file, and only then, a store behind TLS with a certificate of a
+// site's own authority is accepted.
 func TestCustomCA(t *testing.T) {
 	server := start(t)
 	bucket := server.Bucket(t, "secure")
@@ -72,7 +72,7 @@ func TestCustomCA(t *testing.T) {
 	}
 }
 
-// The bucket is part of the host's name, as AWS has it, unless the URL overrides it.
+// Unless the URL overrides it, the bucket is part of the host's name, as AWS has it.
 func TestVirtualHost(t *testing.T) {
 	const domain = "s3.forebay.test"
 	server := s3test.Start(t, "--virtual-domain", domain)
@@ -104,8 +104,8 @@ func TestVirtualHost(t *testing.T) {
 	}
 }
 
-// Where there are no other credentials, those of the role are asked for, from the
-// address that the container's environment names.
+// Where there are no other credentials, those of the role are requested, from the address that the
+// container's environment names.
 func TestRole(t *testing.T) {
 	server := s3test.Start(t)
 	bucket := server.Bucket(t, "role")

@@ -53,12 +53,13 @@ func addMetadata(to map[string]string, attrs *backing.Attrs, kind uint64) {
 	}
 }
 
-// maxXattrs bounds the names and values of extended attributes: S3 has 2 KiB for all metadata of an object.
+// maxXattrs bounds the names and values of extended attributes, since S3 has 2 KiB for all metadata
+// of an object.
 const maxXattrs = 1900
 
-// fitting returns the extended attributes that fit an object's metadata: of a text without spaces around it, under a
-// name of small letters, since S3 does not tell others apart, that no program has for something else. In this form
-// rclone reads and writes them: x-amz-meta-NAME for user.NAME.
+// fitting returns the extended attributes that fit an object's metadata: of a text without spaces
+// around it, under a name of small letters, since S3 does not distinguish others, that no program
+// has for something else. In this form rclone reads and writes them: x-amz-meta-NAME for user.NAME.
 func fitting(attrs *backing.Attrs) xattr.List {
 	if attrs == nil || attrs.IsLink() {
 		return ""

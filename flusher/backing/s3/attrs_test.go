@@ -261,7 +261,8 @@ func TestMarkers(t *testing.T) {
 	expect("", "foreign drwxr-xr-x bare", "s3fs drwx------ 2014-05-13")
 }
 
-// TestFitting: attributes fit an object's metadata whose names and values S3 returns as they were.
+// TestFitting: attributes fit an object's metadata if S3 returns their names and values as they
+// were.
 func TestFitting(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("v", 1000)

@@ -33,8 +33,8 @@ func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOpti
 	return condition{etag: there.ETag}, nil
 }
 
-// mayReplace reports whether a Put may go on over an object. One that a late request of this store
-// has put is its own.
+// mayReplace reports whether a Put may replace an object. An object that a late request of this
+// store has put is its own.
 func (s *Store) mayReplace(name string, there *backing.Object, opts *backing.PutOptions) bool {
 	return opts.MayReplace(there.ETag) || s.doubts.IsLate(name, there)
 }

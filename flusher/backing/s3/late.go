@@ -18,16 +18,17 @@ import (
 // in the store, and arrives after others that were sent later and confirmed. Three things are done
 // about that.
 //
-//   - A PUT names the object that it replaces (If-None-Match: *, or If-Match with the entity tag of the present one), if the store compares that, which is tried out and never assumed. A late one
-//     finds something else there and is refused.
+//   - A PUT names the object that it replaces (If-None-Match: *, or If-Match with the entity tag of
+//     the present one), if the store compares that, which is tested and never assumed. A late one
+//     meets another object and is refused.
 //   - An upload in parts cannot be completed once it is aborted. So one that failed is aborted
 //     before anything else is done under its name.
 //   - A request that the store cannot refuse, such as a PUT of a new name that was removed again, a
 //     DELETE, or any PUT to a store that compares nothing, is watched for as long as a request
 //     may live. An object that comes back is removed again. An overwritten or removed one is reported to Options.Changed, whose owner has the bytes.
 //
-// A request lives no longer than its signature: stores refuse one that is more than 15 minutes
-// old by their clock, and theirs may be 15 minutes behind ours before they refuse all.
+// A request lives no longer than its signature. Stores refuse one that is more than 15 minutes old
+// by their clock, and theirs may be 15 minutes behind ours before they refuse all.
 const requestLife = 30 * time.Minute
 
 // lookAt compares a name in doubt with its expected object, and repairs the effect of a late request.
@@ -82,7 +83,7 @@ type conditions struct {
 	compares bool
 }
 
-// known tries out, once, whether the store refuses a request whose condition does not hold. One
+// known tests, once, whether the store refuses a request whose condition does not hold. A store
 // that ignores conditions does not.
 func (c *conditions) known(ctx context.Context, s *Store, try func(ctx context.Context, key string) (bool, error)) (bool, error) {
 	c.mu.Lock()

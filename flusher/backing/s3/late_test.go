@@ -110,7 +110,7 @@ func expectContent(t *testing.T, s *Store, want []byte) {
 	}
 }
 
-// TestLatePutIsRefused has an older PUT arrive after a newer one was confirmed.
+// TestLatePutIsRefused delivers an older PUT after a newer one was confirmed.
 func TestLatePutIsRefused(t *testing.T) {
 	for _, replaces := range []bool{false, true} {
 		d := &delayed{method: http.MethodPut, path: "/f"}
@@ -160,7 +160,7 @@ func TestLatePutOfRemovedName(t *testing.T) {
 	}
 }
 
-// TestOthersObjectStays has somebody else put an object under a name that is watched.
+// TestOthersObjectStays puts another client's object under a watched name.
 func TestOthersObjectStays(t *testing.T) {
 	d := &delayed{method: http.MethodPut, path: "/f"}
 	s, _ := lateStore(t, d)
@@ -245,8 +245,8 @@ func TestLateDelete(t *testing.T) {
 	}
 }
 
-// TestLateCompletion has the completion of an upload in parts arrive after a newer object
-// was confirmed, and after the object was removed.
+// TestLateCompletion delivers the completion of an upload in parts after a newer object was
+// confirmed, and after the object was removed.
 func TestLateCompletion(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		d := &delayed{method: http.MethodPost, path: "/f", query: "uploadId="}

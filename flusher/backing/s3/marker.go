@@ -15,9 +15,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A bucket has no directories. One that holds nothing is an object without bytes then, whose key
-// ends in a slash, as s3fs, rclone and the consoles make them: a marker. Markers of this package
-// carry keyOurs, and no others are changed or removed.
+// A bucket has no directories. A directory that holds nothing is a marker then, an object without
+// bytes with a key that ends in a slash, as s3fs, rclone and the consoles make them. Markers of
+// this package carry keyOurs, and no others are changed or removed.
 const (
 	keyOurs    = "Forebay-Directory"
 	markerType = "application/x-directory"
@@ -71,8 +71,8 @@ func (s *Store) marker(ctx context.Context, name string) (marker, error) {
 	return m, nil
 }
 
-// MakeDir puts a marker for a directory that holds nothing, and puts it anew if its mode or time
-// is another. A marker that another program put stays.
+// MakeDir puts a marker for a directory that holds nothing. If its mode or time is another, it puts
+// the marker anew. A marker that another program put stays.
 func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
 	const op = "make directory"
 	if err := backing.CheckName(op, name); err != nil || opts.Holds {

@@ -37,12 +37,11 @@ type Options struct {
 
 	Logger *slog.Logger
 
-	// Changed is called with an object that was confirmed, and that a request which was carried out
-	// late has overwritten or removed, so it should be put again. It may be called concurrently.
-	// Nil: no calls.
+	// Changed is called with a confirmed object that a late request has overwritten or removed, so
+	// it should be put again. It may be called concurrently. Nil: no calls.
 	Changed func(name string)
 
-	// Mark is kept with markers of directories that the store makes: DirOptions.Keep then concerns
+	// Mark is kept with markers of directories that the store makes. DirOptions.Keep then concerns
 	// those without it. "": none is.
 	Mark string
 

@@ -14,10 +14,10 @@ import (
 	"forebay/internal/checksum"
 )
 
-// The versions that RemoveIf and RenameIf may remove or replace are compared by the store in its own step, if it was
-// found to do so: the entity tag of a DELETE (If-Match), and of the object that a copy replaces (If-Match,
-// If-None-Match). The entity tag of a copy's source every store compares. Where the store does not
-// compare, the object is looked up right before.
+// The versions that RemoveIf and RenameIf may remove or replace are compared by the store in its
+// own step, if a test found that it does: the entity tag of a DELETE (If-Match), and of the object
+// that a copy replaces (If-Match, If-None-Match). The entity tag of a copy's source every store
+// compares. Where the store does not compare, the object is looked up right before.
 
 // RemoveIf deletes an object that has an entity tag still.
 func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
@@ -187,7 +187,7 @@ func (s *Store) tryRemovals(ctx context.Context, key string) (bool, error) {
 	if err != nil {
 		return false, answer.Wrap("stat", key, err)
 	}
-	// The right tag has to be known as such, or nothing could be removed any more.
+	// The comparison must accept the right tag, or nothing could be removed any more.
 	err = s.remove(connect.Matching(ctx, info.ETag), key, key)
 	return err == nil, unlessUnknown(err)
 }
@@ -225,7 +225,7 @@ func (s *Store) tryCopies(ctx context.Context, key string) (bool, error) {
 // wrongTag is an entity tag that no object has.
 const wrongTag = "0123456789abcdef0123456789abcdef"
 
-// unlessUnknown is the error of a request that a store may not support: none then.
+// unlessUnknown returns the error of a request, or nil if the store does not support that request.
 func unlessUnknown(err error) error {
 	switch kind := bb.KindOf(err); {
 	case kind == bb.Unsupported, kind == bb.Invalid, kind == bb.NotFound && !answer.IsNoBucket(err):

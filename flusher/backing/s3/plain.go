@@ -12,8 +12,8 @@ import (
 )
 
 // Plain is a prefix in a bucket for a program that uses minio-go alone: one request for one object,
-// no checksum, nothing compared, nothing retried. It is the limit that benchmarks hold Store
-// against, and for nothing else. It may be used concurrently.
+// no checksum, nothing compared, nothing retried. Benchmarks compare Store with it. It has no other
+// purpose. It may be used concurrently.
 type Plain struct {
 	client *minio.Client
 	bucket string

@@ -90,8 +90,8 @@ func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src
 	return info, answer.Wrap("put", name, err)
 }
 
-// putParts uploads parts in parallel, and completes the upload with the checksum of
-// the whole, so that the store makes the object visible only if its own matches.
+// putParts uploads parts in parallel, and completes the upload with the checksum of the whole, so
+// that only with a matching checksum of its own the store makes the object visible.
 func (s *Store) putParts(ctx context.Context, key, name string, src backing.Source, last *backing.PutOptions) (minio.UploadInfo, error) {
 	opts := minio.PutObjectOptions{UserMetadata: fullObject("")}
 	addMetadata(opts.UserMetadata, last.Attrs, fileType)
@@ -165,8 +165,8 @@ func (s *Store) partSize(size int64) int64 {
 	return max(s.opts.PartSize, (size+maxParts-1)/maxParts)
 }
 
-// confirm compares the store's checksum with the source's. If the answer has none, the store is
-// asked again. Then the object is read back, or refused.
+// confirm compares the store's checksum with the source's. If the answer has none, another request
+// reads it. Then the object is read back, or refused.
 func (s *Store) confirm(ctx context.Context, key, name string, src backing.Source, info minio.UploadInfo) error {
 	if s.opts.Verify == VerifyRead {
 		return s.readBack(ctx, key, name, src.Size(), src.Checksum())
@@ -206,7 +206,7 @@ func (s *Store) cleanup(ctx context.Context, fn func(context.Context) error) err
 	return fn(ctx)
 }
 
-// fullObject returns the headers that ask for, or state, a checksum of the whole.
+// fullObject returns the headers that request, or state, a checksum of the whole.
 func fullObject(sum string) map[string]string {
 	if sum == "" {
 		return map[string]string{
@@ -233,8 +233,8 @@ func decodeChecksum(value, mode string) (uint64, bool) {
 	return binary.BigEndian.Uint64(b), true
 }
 
-// body reads slices. net/http may go on reading a request's body after the request
-// has failed: once retired, a body touches the slices no more.
+// body reads slices. net/http may go on reading a request's body after the request has failed. Once
+// retired, a body does not touch the slices.
 type body struct {
 	mu     sync.Mutex
 	slices [][]byte
@@ -269,7 +269,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// sent reports whether all bytes were asked for.
+// sent reports whether all bytes were read for sending.
 func (b *body) sent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -312,7 +312,7 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return err
 }
 
-// SetMode does nothing: an object's metadata change only with a copy of it.
+// SetMode does nothing, since an object's metadata change only with a copy of it.
 func (s *Store) SetMode(ctx context.Context, name string, _ backing.Attrs) error {
 	return errors.Join(backing.CheckName("change mode", name), ctx.Err())
 }

@@ -125,7 +125,7 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A parameter without a value leaves the site's. A user whom the rules let use that one gets no other.
+// A parameter without a value leaves the site's. A user with a rule for that one gets no other.
 func TestEmptyParameters(t *testing.T) {
 	where, err := bb.ParseBacking("s3://bucket?endpoint=&endpoint&region=&ca=&profile=")
 	if err != nil {
@@ -269,7 +269,7 @@ func TestFailedUploadIsAborted(t *testing.T) {
 	server := start(t)
 	var parts atomic.Int32
 	opts := options()
-	opts.Parallel = 1 // no other part is on its way that the server may still take: see TestAbortedUntilGone
+	opts.Parallel = 1 // no other part on its way may still arrive: see TestAbortedUntilGone
 	opts.Transport = between{request: func(r *http.Request) *http.Response {
 		if r.Method == http.MethodPut && r.URL.Query().Has("partNumber") && parts.Add(1) == 2 {
 			body, _ := xml.Marshal(struct {
@@ -326,7 +326,7 @@ func TestAbortedUntilGone(t *testing.T) {
 	}
 }
 
-// TestForeignUploadIsSpared sweeps while somebody else uploads under our prefix.
+// TestForeignUploadIsSpared sweeps while another client uploads under our prefix.
 func TestForeignUploadIsSpared(t *testing.T) {
 	server := start(t)
 	s := open(t, server.URL(server.Bucket(t, "foreign"), ""), options())

@@ -61,7 +61,7 @@ func (s *Store) putOwn(ctx context.Context, key string, content []byte) error {
 	return s.confirm(ctx, key, key, src, info)
 }
 
-// abort aborts the upload: its parts first, so that the announcement outlives them.
+// abort aborts the upload, its parts first, so that the announcement outlives them.
 func (u *upload) abort(ctx context.Context) error {
 	if err := u.store.abort(ctx, u.Key, u.Upload); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (u *upload) forget(ctx context.Context) error {
 	return u.store.remove(ctx, u.notice, u.notice)
 }
 
-// abort aborts an upload. One that has ended already is fine. Parts that are on their way meanwhile
-// may outlive it, so it is repeated until no part is left (Amazon S3 API Reference,
+// abort aborts an upload. An upload that has ended already is no error. Parts that are on their way
+// meanwhile may outlive it, so it is repeated until no part is left (Amazon S3 API Reference,
 // AbortMultipartUpload).
 func (s *Store) abort(ctx context.Context, key, id string) error {
 	const op = "abort upload"
@@ -109,7 +109,7 @@ const (
 	abortPause = 50 * time.Millisecond
 )
 
-// announced reads an announcement. One that cannot be understood announces nothing.
+// announced reads an announcement. An unreadable announcement announces nothing.
 func (s *Store) announced(ctx context.Context, key string) (announcement, error) {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) announced(ctx context.Context, key string) (announcement, error)
 	}
 	var a announcement
 	if err := json.Unmarshal(b, &a); err != nil {
-		return announcement{}, nil // of a Check that died: it has no upload
+		return announcement{}, nil // of a killed Check, which has no upload
 	}
 	return a, nil
 }
@@ -212,9 +212,9 @@ func (s *Store) copyOnce(ctx context.Context, from backing.Object, newName strin
 	return answer.Wrap("rename", newName, err)
 }
 
-// copyParts makes the store copy an object that is too large for one request. No
-// checksum is announced or sent: stores would require those of the parts too, which
-// minio-go does not pass on. They compute their own, which compare checks.
+// copyParts makes the store copy an object that is too large for one request. No checksum is
+// announced or sent, since stores would require those of the parts too, which minio-go does not
+// pass on. They compute their own, which compare checks.
 func (s *Store) copyParts(ctx context.Context, from backing.Object, newName string, over condition) error {
 	key := s.key(newName)
 	opts := minio.PutObjectOptions{UserMetadata: map[string]string{}}

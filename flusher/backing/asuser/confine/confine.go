@@ -48,9 +48,9 @@ func ParseFence(s string) *Fence {
 // owners, and reach those that it made for them.
 var rootKeeps = uint64(1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID)
 
-// ToDirectory gives up all that a worker does without: in all threads of this process, or, where the
-// runtime cannot reach them (cgo), in one that executes the binary again, with the arguments command, dir and the
-// fence. It then returns only if that fails.
+// ToDirectory drops all rights that a worker does not need: in all threads of this process, or,
+// where the runtime cannot reach them (cgo), in one that executes the binary again, with the
+// arguments command, dir and the fence. It then returns only if that fails.
 func ToDirectory(dir, command string) (*Fence, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -119,7 +119,8 @@ const (
 	referABI, truncateABI, netABI, ioctlABI, scopeABI = 2, 3, 4, 5, 6
 )
 
-// systemDirs may be read: libraries, and the program that gives Lustre's files their layout.
+// systemDirs may be read. They have libraries, and the program that gives Lustre's files their
+// layout.
 var systemDirs = []string{"/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/dev"}
 
 // errNoLandlock is the error of a kernel that confines no worker to a directory.
@@ -137,7 +138,8 @@ func landlockABI() (int, error) {
 	return int(abi), nil
 }
 
-// HasLandlock returns why no process can be confined to a directory here, or nil if it can.
+// HasLandlock returns the reason why no process can be confined to a directory here, or nil if it
+// can.
 func HasLandlock() error {
 	_, err := landlockABI()
 	return err
@@ -188,7 +190,7 @@ func landlock(all syscaller, dir string) (*Fence, error) {
 	if _, err := allow(int(ruleset), "/proc/self/exe", exeRights); err != nil {
 		return nil, err
 	}
-	// A root that cannot be reached now is none that the worker may reach later: moved finds out.
+	// A root that cannot be reached now is none that the worker may reach later. moved finds out.
 	f, err := allow(int(ruleset), dir, attr.Handled_access_fs)
 	if err != nil {
 		f = &Fence{}

@@ -72,7 +72,7 @@ func home(t *testing.T, uid int) string {
 	return dir
 }
 
-// users are those that tests run for: as root several, else this one alone.
+// users are the users of tests: as root several, else this one alone.
 func users() []uint32 {
 	if os.Geteuid() == 0 {
 		return []uint32{0, alice}
@@ -156,7 +156,7 @@ var deadly = map[string]uint32{
 	"kexec_load": unix.SYS_KEXEC_LOAD, "reboot": unix.SYS_REBOOT, "swapon": unix.SYS_SWAPON, "pivot_root": unix.SYS_PIVOT_ROOT, "clock_settime": unix.SYS_CLOCK_SETTIME,
 }
 
-// made is a system call as a filter sees it.
+// made is a system call as a filter gets it.
 type made struct {
 	number, arch uint32
 	first        uint64 // argument
@@ -303,8 +303,8 @@ func errnos(t *testing.T, uid uint32, how string) map[uint32]syscall.Errno {
 	return got
 }
 
-// In a worker each call that the filter has fails with EPERM, for root's too, and the filter is why. Without
-// it most fail with something else, as the arguments are wrong.
+// In a worker each call that the filter has fails with EPERM because of the filter, for root's too.
+// Without it most fail with something else, as the arguments are wrong.
 func TestCallsRefused(t *testing.T) {
 	for _, uid := range users() {
 		with, without := errnos(t, uid, filtered), errnos(t, uid, unfiltered)

@@ -55,7 +55,7 @@ var never = append([]uint32{
 	unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_PIVOT_ROOT, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
 }, neverHere...)
 
-// absent are calls whose arguments a filter cannot see: callers then use older ones.
+// absent are calls whose arguments a filter cannot read. Callers then use older ones.
 var absent = []uint32{unix.SYS_CLONE3}
 
 const (
@@ -103,10 +103,10 @@ func program() []unix.SockFilter {
 		end(unix.SECCOMP_RET_ALLOW))
 }
 
-// ErrNoFilter is the error of a machine whose system calls are not filtered.
+// ErrNoFilter is the error of a machine without a filter of system calls.
 var ErrNoFilter = errors.New("no seccomp")
 
-// HasFilter returns why no system calls can be filtered here, or nil if they can.
+// HasFilter returns the reason why no system calls can be filtered here, or nil if they can.
 func HasFilter() error {
 	if arch == 0 {
 		return fmt.Errorf("%w: this release has no filter for the machine", ErrNoFilter)
@@ -120,7 +120,7 @@ func HasFilter() error {
 	return nil
 }
 
-// FilterCalls has the filter hold for all threads of this process, from now on.
+// FilterCalls applies the filter to all threads of this process, from now on.
 func FilterCalls() error {
 	if err := HasFilter(); err != nil {
 		return err
@@ -128,7 +128,7 @@ func FilterCalls() error {
 	return Install(program())
 }
 
-// Install has a program hold for all threads of this process.
+// Install applies a program to all threads of this process.
 func Install(p []unix.SockFilter) error {
 	fprog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	// Without SPEC_ALLOW, which came with the verdict that hasFilter tests, older kernels run a thread with a filter slower.

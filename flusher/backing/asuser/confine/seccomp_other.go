@@ -2,7 +2,7 @@
 
 package confine
 
-// arch is none: which numbers system calls have here, this release has not been tried with.
+// arch is none, since this release was not tried with the numbers of system calls here.
 const arch = 0
 
 var refusedHere, neverHere []uint32

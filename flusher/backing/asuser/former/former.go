@@ -1,5 +1,6 @@
-// Package former finds store workers of a daemon's earlier runs that have not ended, and keeps new ones from the
-// files that they may still change. It must never know a store, nor the work of a worker.
+// Package former finds store workers of a daemon's earlier runs that have not ended, and keeps new
+// ones from the files that they may still change. It must never know a store, nor the work of a
+// worker.
 package former
 
 import (
@@ -24,10 +25,10 @@ import (
 //	   ✗ killed
 //	           daemon 2   worker 2: rename(temporary, f) ─▶ f is new
 //
-// So each worker holds a lock on a file of its own, which no other process has, and the kernel gives it up with
-// the process. The next daemon finds the files that are still locked, and starts no worker of
-// the same user for the same root, one below it or one above it until they are not. Other users and
-// stores go on.
+// So each worker holds a lock on a file of its own, which no other process has, and the kernel
+// gives it up with the process. The next daemon finds the files that are still locked, and starts
+// no worker of the same user for the same root, one below it or one above it until they are not.
+// Other users and stores do not wait.
 //
 // The file holds a holder as JSON. Its worker can read it and release the lock, and harms
 // its own user alone.
@@ -38,7 +39,7 @@ type holder struct {
 	Root []byte `json:"root"` // bytes, since a path need be no text
 }
 
-// former is a worker of an earlier life of the daemon that had not ended when it was last looked at.
+// former is a worker of an earlier life of the daemon that had not ended at the last check.
 type former struct {
 	holder
 	file *os.File
@@ -121,8 +122,8 @@ func (f *Workers) inTheWay(uid uint32, root string) (n int, of string) {
 	return n, of
 }
 
-// formerWithin is how long a call waits for workers of an earlier life before it fails. Those that
-// do not hang end in milliseconds.
+// formerWithin is the time that a call waits for workers of an earlier life before it fails.
+// Workers that do not hang end in milliseconds.
 const formerWithin = 3 * time.Second
 
 // Wait waits until no worker of an earlier life is in the way of a new one.
@@ -187,7 +188,7 @@ func (f *Workers) Release(name string) {
 	}
 }
 
-// Close gives up the files of those that are left.
+// Close releases the files of the remaining workers.
 func (f *Workers) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

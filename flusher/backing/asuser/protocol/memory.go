@@ -18,7 +18,7 @@ const (
 	allSlots   = WriteSlots + ReadSlots + SmallSlots
 )
 
-// NewMemory makes the memory of a worker's slots: a file that nobody can make shorter.
+// NewMemory makes the memory of a worker's slots: a file that no process can make shorter.
 func NewMemory() (*os.File, []byte, error) {
 	fd, err := unix.MemfdCreate("forebay-store-worker", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

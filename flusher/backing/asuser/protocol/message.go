@@ -1,6 +1,6 @@
-// Package protocol has the messages between a daemon and a store worker: requests, replies, and the slots of
-// memory that bytes pass through. It must never touch a store, nor trust that a message came from a worker that
-// was not taken over. All is bounded and checked.
+// Package protocol has the messages between a daemon and a store worker: requests, replies, and the
+// slots of memory that bytes pass through. It must never touch a store, nor assume that a message
+// came from a worker that was not taken over. All is bounded and checked.
 package protocol
 
 import (

@@ -331,7 +331,7 @@ func (s *server) onPending(ctx context.Context, p *pending, m, reply *protocol.M
 	return err
 }
 
-// put begins a file. One whose bytes all come with the request is finished as well.
+// put begins a file. If all bytes come with the request, it finishes the file as well.
 func (s *server) put(ctx context.Context, store *posix.Store, m, reply *protocol.Message) error {
 	opts := backing.PutOptions{Replaces: m.Text, Keep: m.Has(protocol.FlagKeep)}
 	if m.Has(protocol.FlagAttrs) {
@@ -406,8 +406,7 @@ func (s *server) read(f *os.File, m, reply *protocol.Message) error {
 	return posix.WrapRead(f, err)
 }
 
-// listing is a walk whose items are sent page by page. The walk waits for the page to be
-// asked for.
+// listing is a walk whose items are sent page by page. The walk waits for the request for the page.
 type listing struct {
 	pages chan *protocol.Message
 	size  int
@@ -453,7 +452,7 @@ func (l *listing) add(ctx context.Context, i protocol.Item) error {
 	}
 }
 
-// page moves the next page into a reply. last means that there are no more.
+// page moves the next page into a reply. last means that there are no others.
 func (l *listing) page(ctx context.Context, reply *protocol.Message) (last bool, err error) {
 	select {
 	case p := <-l.pages:
@@ -465,7 +464,7 @@ func (l *listing) page(ctx context.Context, reply *protocol.Message) (last bool,
 }
 
 // Main is the main function of a binary whose first argument is Command. args are the others. It
-// returns the status to exit with.
+// returns the exit status.
 func Main(args []string) int {
 	var err error
 	var f *confine.Fence

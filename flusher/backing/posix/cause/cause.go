@@ -31,8 +31,8 @@ func passes(errno syscall.Errno) bool {
 // MountForWriting is the remedy of a file system that is mounted for reading.
 const MountForWriting = "mount the file system for writing"
 
-// OfQuota adds to EDQUOT whose quotas a file of these owners and project counts against. The kernel does not say
-// which of them is used up.
+// OfQuota adds to EDQUOT the quotas that a file of these owners and project counts against. The
+// kernel does not report which of them is used up.
 func OfQuota(name string, err error, uid, gid int, project uint32) error {
 	whose := fmt.Sprintf("user %d, group %d, or the directory's project", uid, gid)
 	if project != 0 {
@@ -72,8 +72,8 @@ func Wrap(op, name string, err error) error {
 	return bb.Wrap(op, name, err)
 }
 
-// WithoutTemp names the file instead of its temporary one, which has another name at each
-// attempt: a log groups the lines of a file that fails again and again.
+// WithoutTemp names the file instead of its temporary one, which has another name at each attempt,
+// so that a log groups the lines of a file that fails again and again.
 func WithoutTemp(err error, temp, name string) error {
 	switch e := err.(type) {
 	case *fs.PathError:

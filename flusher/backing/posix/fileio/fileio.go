@@ -53,8 +53,8 @@ func TakeBlock(ctx context.Context) ([]byte, error) {
 // GiveBlock gives a buffer back.
 func GiveBlock(b []byte) { blocks.free <- b }
 
-// Allocate makes the file as long as it will be: writes that lengthen a file exclude
-// each other. A full disk is found out now.
+// Allocate makes the file as long as it will be, since writes that lengthen a file exclude each
+// other. A full disk fails now.
 func Allocate(f *os.File, size int64) error {
 	err := unix.EINTR
 	for err == unix.EINTR {

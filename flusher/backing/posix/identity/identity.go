@@ -27,7 +27,7 @@ import (
 //     the same on nodes that mount in another way; the latter stays when the directory was
 //     removed and made again.
 //
-// st_dev is none of it: it counts mounts.
+// st_dev is none of it, since it counts mounts.
 type Identity struct {
 	Kind  uint64 // f_type of statfs(2)
 	ID    uint64 // f_fsid; 0: not comparable
@@ -44,13 +44,13 @@ var stableIDs = map[uint64]bool{
 	lustre.Magic:           true, // of the name of the file system
 	0x2fc12fc1:             true, // ZFS: of the data set's id
 	0xc36400:               true, // Ceph: of the cluster's id
-	// Of a tmpfs it is random for each mount, which has files of its own: another mount is another
-	// file system. Kernels before 5.18 report zero.
+	// Of a tmpfs it is random for each mount, which has files of its own, so another mount is
+	// another file system. Kernels before 5.18 report zero.
 	unix.TMPFS_MAGIC: true,
 }
 
-// Stands are types of file systems that are treated as others. Tests alone set it, before anything else: a file system
-// of theirs plays Lustre.
+// Stands are types of file systems that are treated as others. Tests alone set it, before anything
+// else, so that a file system of theirs plays Lustre.
 var Stands map[uint64]uint64
 
 const format = "posix1"

@@ -18,9 +18,9 @@ import (
 	"forebay/internal/bb"
 )
 
-// A symbolic link is an object whose content is its target. It is put as a file is: made under a temporary name, given
-// its owner and time, and renamed. It has no descriptor to sync: file systems log it with its name, in a step that the
-// sync of the directory makes durable.
+// A symbolic link is an object whose content is its target. It is put as a file is: made under a
+// temporary name, given its owner and time, and renamed. It has no descriptor to sync. File systems
+// log it with its name, in a step that the sync of the directory makes durable.
 
 // Open opens a file for reading. Of a symbolic link it is a file in memory that holds the target.
 func Open(root *os.Root, name string) (f *os.File, link bool, err error) {
@@ -32,7 +32,7 @@ func Open(root *os.Root, name string) (f *os.File, link bool, err error) {
 	return f, false, err
 }
 
-// openFile opens a name for reading, and follows no link there: ELOOP.
+// openFile opens a name for reading, and follows no link there but fails with ELOOP.
 func openFile(root *os.Root, name string) (*os.File, error) {
 	dir, err := openPath(root, path.Dir(name))
 	if err != nil {

@@ -111,8 +111,8 @@ func (c *Component) attr(b []byte) []byte {
 
 var errAttr = errors.New("malformed attribute " + layoutAttr)
 
-// decode reads the attribute of a file. Of a mirrored file it is the first mirror, of one whose layout is of a kind
-// that is not known an error.
+// decode reads the attribute of a file. Of a mirrored file it returns the first mirror, of a layout
+// of an unknown kind an error.
 func decode(b []byte) (Layout, error) {
 	order := binary.NativeEndian
 	if len(b) < sizeComposite {
@@ -195,8 +195,9 @@ func (l Layout) Set(f *os.File) error {
 	}
 }
 
-// Of returns the layout of an open file, which the client has with the file, as a rule. The server is not asked. None
-// is that of a file system that has no layouts, of a file without objects, and of a layout that is not known.
+// Of returns the layout of an open file, which the client has with the file, as a rule. It sends no
+// request to the server. A file system without layouts, a file without objects, and an unknown
+// layout have none.
 func Of(f *os.File) Layout {
 	var small [1 << 10]byte
 	for b := small[:]; ; b = make([]byte, mostLayouts) {

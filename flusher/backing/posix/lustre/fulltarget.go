@@ -18,9 +18,10 @@ type FullTargets struct {
 	next map[string]Layout
 }
 
-const maxFull = 4096 // names remembered
+const maxFull = 4096 // recorded names
 
-// Note is called when an attempt with a layout met a full target. The layout is nil if it is not known.
+// Note is called when an attempt with a layout met a full target. The layout is nil if it is
+// unknown.
 func (f *FullTargets) Note(name string, had Layout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,7 +34,7 @@ func (f *FullTargets) Note(name string, had Layout) {
 	f.next[name] = had.other()
 }
 
-// Forget is called when the name was written.
+// Forget is called after a successful write of the name.
 func (f *FullTargets) Forget(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,7 +48,7 @@ func (f *FullTargets) Next(name string) Layout {
 	return f.next[name]
 }
 
-// mostTargets is the number of targets from which all are asked for.
+// mostTargets is the number of targets from which a layout requests all.
 const mostTargets = 64
 
 // other returns a layout over twice as many targets, of the same pools, and over all of them after some doublings.

@@ -14,8 +14,9 @@ const Magic = 0x0BD00BD0
 // leastLaidOut is the size of the smallest file, in bytes, that gets a layout of its own.
 const leastLaidOut = 1 << 20
 
-// Layout is the distribution of a file's bytes over Lustre's storage targets: in one way, or in another one for each
-// part of the file (a progressive layout). The components are in order and without gaps. The last one has no end.
+// Layout is the distribution of a file's bytes over Lustre's storage targets, the same for all of
+// the file or another one for each part (a progressive layout). The components are in order and
+// without gaps. The last one has no end.
 type Layout []Component
 
 // Component is the layout of the bytes of a file from the end of the component before on.
@@ -24,8 +25,8 @@ type Component struct {
 	Count      int    // storage targets; -1: all of them; 0: the file system's default
 	StripeSize int64  // bytes, a multiple of 64 KiB; 0: the file system's default
 	Pool       string // of storage targets; "": none
-	// MDT: the bytes are on the metadata server, in one stripe as long as the component. Only the first component can be
-	// there. It has neither targets nor a pool, and no stripe size is asked for.
+	// MDT: the bytes are on the metadata server, in one stripe as long as the component. Only the
+	// first component can be there. It has neither targets nor a pool, and requests no stripe size.
 	MDT  bool
 	Made bool // its objects exist, so that Count is that of the targets that it has. Only read
 }
@@ -36,9 +37,10 @@ type Rule struct {
 	Layout  Layout
 }
 
-// LayoutFor returns the layout of the row with the largest MinSize that a file of that size reaches, or nil if there is
-// none: then the directory's own layout holds. Files below leastLaidOut have none of their own, since it costs the
-// metadata server a request, unless it puts their bytes there.
+// LayoutFor returns the layout of the row with the largest MinSize that a file of that size
+// reaches, or nil if there is none. Then the directory's own layout holds. Files below leastLaidOut
+// have none of their own, since it costs the metadata server a request, unless it puts their bytes
+// there.
 func LayoutFor(table []Rule, size int64) Layout {
 	var best Rule
 	found := false
@@ -60,7 +62,7 @@ const (
 	minStripe     = 64 << 10 // LOV_MIN_STRIPE_SIZE
 	maxStripes    = 2000     // LOV_MAX_STRIPE_COUNT
 	maxPool       = 15       // LOV_MAXPOOLNAME
-	maxComponents = 64       // of a layout that is read or asked for; Lustre has no number of its own
+	maxComponents = 64       // of a read or requested layout; Lustre has no number of its own
 )
 
 // Check returns the first fault for which a metadata server would refuse to set the layout
@@ -104,7 +106,7 @@ func (c *Component) check() error {
 	return checkPool(c.Pool)
 }
 
-// checkPool refuses names that lctl pool_new refuses: names are letters, digits, - and _.
+// checkPool refuses names that lctl pool_new refuses. Names are letters, digits, - and _.
 func checkPool(name string) error {
 	if len(name) > maxPool {
 		return fmt.Errorf("pool name %.20q is longer than %d bytes", name, maxPool)

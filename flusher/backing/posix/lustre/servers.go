@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// CheckServers runs "lfs check servers", which pings every target that this node's Lustre mounts use, and returns its
-// output. It fails if there is no lfs, and may hang in the kernel even after the end of ctx. An exit of lfs with an
-// error is no failure, since it has one if a target does not answer.
+// CheckServers runs "lfs check servers", which pings every target that this node's Lustre mounts
+// use, and returns its output. It fails if there is no lfs, and may hang in the kernel even after
+// the end of ctx. An error of lfs is no failure, since lfs exits with one if a target does not
+// answer.
 func CheckServers(ctx context.Context) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, "lfs", "check", "servers").CombinedOutput()
 	if _, exited := err.(*exec.ExitError); exited && ctx.Err() == nil {

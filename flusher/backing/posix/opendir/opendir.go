@@ -19,8 +19,9 @@ import (
 // shared is how long after it was opened a directory is handed to others. Its path may lead elsewhere by then.
 const shared = time.Second
 
-// Cache has the directories that are open now. One that nobody uses is closed, since it would keep its file system from
-// being unmounted. The zero value is ready for use. Its methods may be called concurrently.
+// Cache has the directories that are open now. An unused one is closed, since it would keep its
+// file system from being unmounted. The zero value is ready for use. Its methods may be called
+// concurrently.
 type Cache struct {
 	mu   sync.Mutex
 	open map[string]*Dir
@@ -39,7 +40,7 @@ type Dir struct {
 	check rounds.Group[struct{}]
 
 	mu     sync.Mutex
-	failed error // of a sync: another one of the same descriptor would not report it again
+	failed error // of a sync; another one of the same descriptor would not report it again
 }
 
 // Get returns the directory of a path, which the caller releases. It is that of another caller, or the result of open, which
@@ -73,7 +74,7 @@ func (c *Cache) join(path string) *Dir {
 	return d
 }
 
-// Forget stops sharing all open directories: paths lead elsewhere.
+// Forget stops sharing all open directories when paths lead elsewhere.
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +137,7 @@ func (c *Cache) forget(d *Dir) {
 	}
 }
 
-// Create opens a file for writing, with further flags of open(2). One that is there is an error.
+// Create opens a file for writing, with further flags of open(2). A present file is an error.
 func (d *Dir) Create(name string, flags int, mode uint32) (*os.File, error) {
 	fd := -1
 	err := d.at("openat", name, func(dir int) (err error) {

@@ -93,7 +93,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// Concurrent users never see a closed descriptor.
+// Concurrent users never get a closed descriptor.
 func TestConcurrent(t *testing.T) {
 	o, c := newOpener(t, "d"), new(Cache)
 	var wg sync.WaitGroup

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dirs groups syncs of directories: callers that come while a directory is synced share the next sync of it, which
-// begins after they came, and so has all that they renamed in it before. It is made on the descriptor that was opened
-// first, as an error that another fsync(2) has reported is not reported to descriptors that are opened later.
+// Dirs groups syncs of directories. Callers that come while a directory is synced share the next
+// sync of it, which begins after they came, and so has all that they renamed in it before. It is
+// made on the descriptor that was opened first, as an error that another fsync(2) has reported is
+// not reported to descriptors that are opened later.
 type Dirs struct {
 	opened atomic.Uint64
 
@@ -18,8 +19,9 @@ type Dirs struct {
 	dirs map[id]*dir // that are being synced
 }
 
-// id distinguishes directories. A path does not: another file system may be mounted there by now. Neither does an inode,
-// where a file system merges others and passes their inode numbers through (mergerfs, bindfs, virtiofs, 9P).
+// id distinguishes directories. A path does not, since another file system may be mounted there by
+// now. Neither does an inode, where a file system merges others and passes their inode numbers
+// through (mergerfs, bindfs, virtiofs, 9P).
 type id struct {
 	dev, ino uint64
 	path     string // below the store's root
@@ -72,7 +74,7 @@ func (d *Dirs) share(which id, opened uint64, do func() error) error {
 	}
 	d.mu.Unlock()
 	if !first {
-		<-r.done // with do's descriptor open: it may be the one that is synced
+		<-r.done // with do's descriptor open, which may be the one that is synced
 		return r.err
 	}
 	<-r.begin

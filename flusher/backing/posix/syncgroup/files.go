@@ -23,7 +23,8 @@ const (
 
 // Options are of tests.
 type Options struct {
-	// Proven reports whether syncfs of a file's file system is known to be enough, nil: the function Proven.
+	// Proven reports whether syncfs of a file's file system is proven to be enough, nil: the
+	// function Proven.
 	Proven func(f *os.File, dev uint64) bool
 	Whole  func(f *os.File) error // syncs the file system; nil: syncfs(2)
 	One    func(f *os.File) error // syncs a file; nil: fsync(2)
@@ -41,17 +42,18 @@ type Options struct {
 //	2nd to 40th file   wait ───▶ syncfs ──▶ done
 //	41st to 90th file            wait ────▶ syncfs ──▶ done
 //
-// Each file's own bytes are handed to the device before it waits, as the first half of an fsync does it, and their errors are
-// asked for after the syncfs (sync_file_range(2)). Both are errors of that file alone, which syncfs does not report in every case.
+// Each file's own bytes are handed to the device before it waits, as the first half of an fsync
+// does it, and their errors are collected after the syncfs (sync_file_range(2)). Both are errors of
+// that file alone, which syncfs does not report in every case.
 //
 // syncfs writes all dirty data of the file system, also of other users, and nothing interrupts it. It therefore runs in a
 // goroutine of Files, and each file, also the one that began it, waits no longer than patience and then has an fsync of its
 // own. From then on until that sync has ended, all files have. After a syncfs that took so long, they have for some time
 // more.
 //
-// A syncfs that fails is followed by an fsync of each file of the group. It reports each error of the
-// file's own bytes since the descriptor was opened (errseq_t in lib/errseq.c of Linux), whatever syncfs has
-// reported before, and nothing of other files.
+// A syncfs that fails is followed by an fsync of each file of the group. It reports each error of
+// the file's own bytes since the descriptor was opened (errseq_t in lib/errseq.c of Linux), also if
+// syncfs has reported it before, and nothing of other files.
 type Files struct {
 	opts   Options
 	opened atomic.Uint64
@@ -64,8 +66,8 @@ type Files struct {
 type fileSystem struct {
 	busy  bool      // a file, or a group, is being synced
 	now   *group    // that is being synced; nil: none is
-	next  *group    // that waits; nil: nobody does
-	slow  bool      // a file has waited out its patience for the running sync: until that has ended, nothing is shared
+	next  *group    // that waits; nil: none does
+	slow  bool      // a file has waited out its patience for the running sync, so nothing is shared until that has ended
 	alone time.Time // until then nothing is shared
 }
 
@@ -206,7 +208,7 @@ func (s *Files) join(fs *fileSystem, f *os.File, opened uint64) (g *group, first
 	return g, first
 }
 
-// hand lets the next group begin, or nobody.
+// hand lets the next group begin, or none.
 func (s *Files) hand(fs *fileSystem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,8 +236,8 @@ func (s *Files) late(fs *fileSystem, g *group) bool {
 	return g == fs.now
 }
 
-// lead begins the sync of a group that nobody joins any more, on a descriptor of its own: that of a member, which has the
-// same errors, may be closed meanwhile.
+// lead begins the sync of a group that is closed to others, on a descriptor of its own. That of a
+// member, which has the same errors, may be closed meanwhile.
 func (s *Files) lead(fs *fileSystem, g *group) {
 	if g.members < fewest {
 		s.end(fs, g, false)

@@ -29,10 +29,11 @@ import (
 //     Until the cause is known, each file has its own fsync there.
 //   - 9P returns the magic number of the server's file system (v9fs_statfs in fs/9p/vfs_super.c), and has no sync_fs. Its st_dev
 //     has no major number, as that of no network file system has; ext4 is on a block device, which has one.
-//   - Lustre has no sync_fs (lustre_super_operations in lustre/llite/super25.c): the servers get the bytes, and
-//     no request to commit them. Only fsync sends one (md_sync and OST_SYNC by ll_fsync in lustre/llite/file.c), and returns
-//     the errors of bytes that were written late. NFS and FUSE have none either, and a file on tmpfs is as durable as it can be.
-//   - btrfs commits all its trees: it was not measured, and fsync writes a log for each file.
+//   - Lustre has no sync_fs (lustre_super_operations in lustre/llite/super25.c). The servers get
+//     the bytes, and no request to commit them. Only fsync sends one (md_sync and OST_SYNC by
+//     ll_fsync in lustre/llite/file.c), and returns the errors of bytes that were written late. NFS
+//     and FUSE have none either, and a file on tmpfs is as durable as it can be.
+//   - btrfs commits all its trees. It was not measured, and fsync writes a log for each file.
 //
 // dev is the file's st_dev.
 func Proven(f *os.File, dev uint64) bool {
@@ -52,9 +53,9 @@ func provenOn(dev uint64, kind int64, release string) bool {
 	return unix.Major(dev) != 0 && kind == unix.EXT4_SUPER_MAGIC
 }
 
-// hasJournal reports whether the ext4 on a device has a journal on the same device, whose inode is 8 then (EXT4_JOURNAL_INO). A
-// property that cannot be found out counts as absent. It is asked each time. A file system may be mounted without its journal
-// later.
+// hasJournal reports whether the ext4 on a device has a journal on the same device, whose inode is
+// 8 then (EXT4_JOURNAL_INO). A property that cannot be found out counts as absent. It is read each
+// time. A file system may be mounted without its journal later.
 func hasJournal(dev uint64) bool {
 	device, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev)))
 	return err == nil && unix.Access("/proc/fs/jbd2/"+path.Base(device)+"-8/info", unix.F_OK) == nil

@@ -29,7 +29,8 @@ type world struct {
 	ones  []string // the files that had a sync of their own
 	whole []string // the files whose file system was synced
 	bad   string   // the file whose sync fails
-	// The files whose bytes cannot be handed to the device, and whose error was recorded later.
+	// Files with bytes that cannot be handed to the device, and with an error that was recorded
+	// later.
 	unwritten, failed string
 	hold              chan struct{} // the first file's sync ends when it is closed
 	held              chan struct{} // syncs of the file system end when it is closed; nil: at once
@@ -182,8 +183,8 @@ func TestFailedGroupNamesTheFile(t *testing.T) {
 	}
 }
 
-// A file whose bytes were dropped before the shared sync, or whose error only its own descriptor has, is not durable, and no
-// other file has its error.
+// A file is not durable if its bytes were dropped before the shared sync, or only its own
+// descriptor has its error. No other file has that error.
 func TestErrorsOfOneFileOfAGroup(t *testing.T) {
 	w := newWorld(t)
 	w.unwritten, w.failed = "unwritten", "2"
@@ -267,7 +268,8 @@ func (w *world) atOnce(name string) {
 	}
 }
 
-// A file whose sync does not end keeps the others no longer than patience, and those that come later not at all.
+// A sync of a file that does not end delays the others no longer than patience, and later ones not
+// at all.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -301,8 +303,8 @@ func (w *world) idle() {
 	}
 }
 
-// A syncfs that has the bytes of others to write keeps nobody longer than patience, not even the file that began it. The
-// kernel's call continues when all files of its group are closed.
+// A syncfs that has the bytes of others to write delays no file longer than patience, not even the
+// file that began it. The kernel's call continues when all files of its group are closed.
 func TestPatienceWithAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -338,7 +340,8 @@ func TestPatienceWithAGroup(t *testing.T) {
 	})
 }
 
-// A member whose patience ends when its group's turn has come leaves it, and the group's sync begins all the same.
+// If a member's patience ends when its group's turn has come, it leaves the group, and the group's
+// sync begins all the same.
 func TestPatienceEndsAsTheGroupBegins(t *testing.T) {
 	w := newWorld(t)
 	first := w.begin()

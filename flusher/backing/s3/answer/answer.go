@@ -50,7 +50,7 @@ func kindOf(err error) bb.Kind {
 var kinds = map[string]bb.Kind{
 	"NoSuchKey":                      bb.NotFound,
 	"NoSuchBucket":                   bb.NotFound,
-	"NoSuchUpload":                   bb.Unavailable, // aborted by another client: a new upload may succeed
+	"NoSuchUpload":                   bb.Unavailable, // aborted by another client, so a new upload may succeed
 	"AccessDenied":                   bb.Permission,
 	"InvalidAccessKeyId":             bb.Permission,
 	"SignatureDoesNotMatch":          bb.Permission,
@@ -134,7 +134,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Settled    Outcome = iota // it was answered, or never left: it is not carried out any more
+	Settled    Outcome = iota // it was answered, or never left, and so is not carried out any more
 	Open                      // it may still be carried out
 	OpenIfSent                // it may, if all of it has been handed to the network
 )

@@ -21,18 +21,18 @@ import (
 // Options are the place of a store and the credentials for it.
 type Options struct {
 	Endpoint  string // http://host:port or https://host; "": AWS
-	Region    string // "": asked of the store
+	Region    string // "": requested from the store
 	PathStyle bool   // the bucket in the path instead of the host name
 	CAFile    string // PEM file of further certificate authorities
 
-	// AccessKey and SecretKey are fixed credentials. Without them the usual places
-	// are asked in turn: AWS_* and MINIO_* environment, the AWS shared credentials
-	// file, the MinIO client's, the role of the instance or container.
+	// AccessKey and SecretKey are fixed credentials. Without them the usual places are tried in
+	// turn: AWS_* and MINIO_* environment, the AWS shared credentials file, the MinIO client's, the
+	// role of the instance or container.
 	AccessKey, SecretKey, SessionToken string
 	CredentialsFile                    string // "": the usual one
-	Profile                            string // in that file, which alone is asked then; "": default
-	// OwnCredentials is a file with the credentials of the user who names the store, which replace all
-	// of the above: see ParseCredentials. It is read again every minute.
+	Profile                            string // in that file, which alone is read then; "": default
+	// OwnCredentials is a file with the credentials of the user of the URL, which replace all of
+	// the above. See ParseCredentials. It is read again every minute.
 	OwnCredentials string
 	// ReadFile reads CAFile and OwnCredentials, of a bounded size. It may be called concurrently.
 	// Nil: userfile.Read.
@@ -43,8 +43,8 @@ type Options struct {
 }
 
 // Client returns a client of minio-go, and a function that closes its idle connections. It sends no
-// request but those for credentials. Those of a file of the user's are read at once, so that the
-// error is of this call. An endpoint that is no URL of a host is invalid.
+// request but those for credentials. Credentials of a file of the user's are read at once, so that
+// the error is of this call. An endpoint that is no URL of a host is invalid.
 func (o *Options) Client() (*minio.Core, func(), error) {
 	u, err := url.Parse(o.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Path != "" && u.Path != "/" || u.User != nil {

@@ -12,14 +12,15 @@ import (
 	"forebay/flusher/backing"
 )
 
-// maxNames bounds the names that are watched. Beyond it, the oldest is forgotten.
+// maxNames bounds the names that are watched. Beyond it, the oldest is dropped.
 const maxNames = 1000
 
 // Doubt is a name's state.
 type Doubt struct {
 	until time.Time
 	Puts  []Content // the possible contents then
-	// The state confirmed since: that the name is gone, or its content. Neither: nothing was.
+	// The state confirmed since: that the name is gone, or its content. Without either, nothing was
+	// confirmed.
 	Gone bool
 	ETag string
 }
@@ -126,7 +127,7 @@ func (w *Watch) Note(name string, put *Content) {
 	}
 }
 
-// Again goes on with a name that a late request has changed, until it is put again. It is called
+// Again continues with a name that a late request has changed, until it is put again. It is called
 // by Look.
 func (w *Watch) Again(name string, one *Doubt) {
 	w.mu.Lock()
