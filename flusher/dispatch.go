@@ -29,7 +29,8 @@ func (f *Flusher) dispatch() {
 	}
 }
 
-// together is for how long landings are gathered before the next decision while many small files are flushed.
+// together is the time for which landings are gathered, while many small files are flushed, before
+// the next decision.
 const together = time.Millisecond
 
 // crowded reports whether more files are in flight than there are workers.
@@ -59,7 +60,7 @@ func (f *Flusher) next() (wake time.Time) {
 	for _, p := range picks {
 		f.launch(f.mu.queues[p.Buffer], byID[p.ID])
 	}
-	_, _, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too: their stores may never answer
+	_, _, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too, as their stores may never answer
 	return plan.Soonest(wake, stalls)
 }
 
@@ -72,8 +73,9 @@ func (o *Options) limits(free int) plan.Limits {
 	}
 }
 
-// busy counts the units of the flights that hold a worker, of all and of each user. It returns when the next of them
-// frees its worker if its store still does not answer, or zero if there is none. mu is held.
+// busy counts the units of the flights that hold a worker, of all and of each user. It returns the
+// time at which, without an answer of its store, the next of them frees its worker, or zero if
+// there is none. mu is held.
 func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.Time) {
 	holds = map[uint32]int{}
 	for fl := range f.mu.flying {
@@ -129,7 +131,7 @@ func (q *queue) units() (n int) {
 	return n
 }
 
-// stuck counts, by store, the units of the flights whose buffers were forgotten. mu is held.
+// stuck counts, by store, the units of the flights of forgotten buffers. mu is held.
 func (f *Flusher) stuck() map[string]int {
 	stores := map[string]int{}
 	for fl := range f.mu.flying {

@@ -14,7 +14,8 @@
 //	           │ └──────── held    ◀──────┘ │   its name is temporary
 //	           └────────── parked  ◀────────┘   a Hold or a StoreOp covers its name
 //
-// One goroutine dispatches. Each flush has one of its own, and each buffer with store operations one more. At
-// most Workers flushes get on at a time, PerUser of one user's buffers. Those whose store does not answer are
-// bounded by PerStore alone. Close waits for all, but not long for a store that does not answer.
+// One goroutine dispatches. Each flush has one of its own, and each buffer with store operations
+// one more. At most Workers flushes make progress at a time, PerUser of one user's buffers.
+// PerStore alone bounds the flushes to a store that does not answer. Close waits for all, but not
+// long for a store that does not answer.
 package flusher

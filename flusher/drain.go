@@ -14,8 +14,8 @@ import (
 // Wait returns nil when nothing of the key is queued any more: it, or a newer generation, is
 // durable. It makes the flush of the file urgent. If the file went away meanwhile, it is
 // bb.NotFound. If the context ends first, the error has the reason of the last failure. The key
-// must have been queued before: a key that was not is indistinguishable from one that is durable
-// already.
+// must have been queued before, since a key that was not is indistinguishable from one that is
+// durable already.
 func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	done, e := f.await(key)
 	if done == nil {
@@ -73,10 +73,10 @@ func (e *entry) unwait(done chan error) {
 const settleEvery = 20 * time.Millisecond
 
 // Settle flushes some files of a buffer before its others, and waits. It returns when nothing of
-// them is queued any more, when only those are that a pattern keeps back, or whose failures do not
-// pass by themselves, or when ctx ends. It returns those that are then left. As with Wait, a key
-// that was not queued counts as durable. Told, which may be nil, is called with the number of files
-// and bytes left, from this goroutine.
+// them is queued any more but files that a pattern keeps back, or with failures that do not pass by
+// themselves. It also returns when ctx ends. It returns those that are then left. As with Wait, a
+// key that was not queued counts as durable. Told, which may be nil, is called with the number of
+// files and bytes left, from this goroutine.
 func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told func(files, bytes int64)) []Unsaved {
 	keys = slices.Clone(keys)
 	f.urge(buffer, keys)
@@ -116,8 +116,8 @@ func (f *Flusher) Has(buffer string, file bb.FileID) bool {
 	return q != nil && q.entries[file] != nil
 }
 
-// OpsStuck returns why a buffer's operations on the store under a path do not get on, if that does
-// not pass by itself, or nil.
+// OpsStuck returns the reason why a buffer's operations on the store under a path make no progress,
+// or nil if that passes by itself.
 func (f *Flusher) OpsStuck(buffer, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +178,7 @@ func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck in
 	return left, stuck, q.changed
 }
 
-// Progress is how far a drain has got. Totals grow while files are still written.
+// Progress is the state of a drain so far. Totals grow while files are still written.
 type Progress struct {
 	FilesDone, FilesTotal int64
 	BytesDone, BytesTotal int64
@@ -305,7 +305,7 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 }
 
 // retry tries an entry that failed at once. The failure of a flight in progress is of before, since
-// its cause may have been mended since.
+// its cause may be gone by now.
 func (q *queue) retry(e *entry) {
 	e.outdated = e.state == stateFlying
 	if e.gaveUp {
@@ -318,7 +318,7 @@ func (q *queue) retry(e *entry) {
 	}
 }
 
-// reason returns why the entry is not durable, or nil if no obstacle is known.
+// reason returns the reason why the entry is not durable, or nil if there is none on record.
 func (e *entry) reason() error {
 	if e.flight == nil {
 		return e.err
@@ -367,7 +367,7 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	var open []string
 	var err error
 	if lister, ok := d.f.opts.Catalog.(OpenLister); ok {
-		// Also when ctx has ended: the report should be complete.
+		// Also when ctx has ended, since the report should be complete.
 		open, err = lister.OpenFiles(context.WithoutCancel(ctx), d.q.buffer)
 	}
 	d.f.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// Why a flight is cancelled without having failed.
+// Reasons why a flight is cancelled without a failure.
 var (
 	errHeld      = errors.New("a rename or removal holds the name")
 	errForgotten = errors.New("the file was removed")
@@ -34,11 +34,11 @@ type flight struct {
 	begun  time.Time
 	store  string // as its buffer's policy names it
 	user   uint32 // likewise
-	epoch  uint64 // of the queue, before the catalog was asked
+	epoch  uint64 // of the queue, before the call of the catalog
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed after landing
-	read   atomic.Int64  // bytes asked of the source
+	read   atomic.Int64  // bytes requested from the source
 	moved  atomic.Int64  // when it last got on, in ns since 1970
 
 	flightState
@@ -46,13 +46,13 @@ type flight struct {
 
 // flightState is the changing part of a flight. Guarded by the Flusher's mu.
 type flightState struct {
-	path      string // known, and fixed, after takeOff
+	path      string // set, and fixed, after takeOff
 	forgotten error  // drop was called meanwhile
 	object    string // that its Put makes
 	wasNew    bool   // the file had no object before
 	named     bool   // the store has been allowed to put the object under its name
 	recording bool   // Job.Done is being called
-	overtaken bool   // a Hold, or Close, did not wait for it: it may change nothing any more
+	overtaken bool   // a Hold, or Close, did not wait for it, so it may change nothing any more
 }
 
 // A flight whose store does not answer cannot be ended, since its thread may be in write(2) on a
@@ -65,7 +65,7 @@ type flightState struct {
 //     until the flight has ended, and an unrecorded object of it is removed first;
 //   - with any outcome, Job.Done is not called.
 
-// progress notes that the flight gets on.
+// progress records that the flight makes progress.
 func (fl *flight) progress() { fl.moved.Store(fl.f.opts.Now().UnixNano()) }
 
 // until returns when the flight frees its worker without progress before.
@@ -76,7 +76,7 @@ func (fl *flight) stalled(now time.Time) (at time.Time, stalled bool) {
 	return time.Unix(0, fl.moved.Load()), !fl.until().After(now)
 }
 
-// mayName is asked right before the object gets its name.
+// mayName is called right before the object gets its name.
 func (fl *flight) mayName() error {
 	fl.progress()
 	fl.f.mu.Lock()
@@ -88,7 +88,7 @@ func (fl *flight) mayName() error {
 	return nil
 }
 
-// mayRecord is asked before the object is recorded in the namespace. From then on a Hold waits for
+// mayRecord is called before the object is recorded in the namespace. From then on a Hold waits for
 // the end, rather than cancel it.
 func (fl *flight) mayRecord() error {
 	fl.progress()
@@ -141,7 +141,7 @@ func (fl *flight) run() {
 	out := fl.attempt()
 	fl.cancel(nil)
 	if out.verdict == durable {
-		// Before the waiters wake: when a drain ends, every receipt is written.
+		// Before the waiters wake, so that every receipt is written when a drain ends.
 		e := fl.event(EventFlushed, nil)
 		e.Path, e.Receipt = fl.path, &out.Receipt
 		fl.f.opts.Observe(e)
@@ -369,7 +369,7 @@ func (q *queue) flushed(fl *flight, e *entry) {
 		q.remove(e, fl.forgotten)
 		return
 	}
-	e.item, e.next = *e.next, nil // dirty since its own time: the older content is safe
+	e.item, e.next = *e.next, nil // dirty since its own time, as the older content is safe
 	e.urgent = len(e.waiters) > 0
 	q.move(e, stateReady)
 }
@@ -379,7 +379,7 @@ func (q *queue) remove(e *entry, err error) {
 	q.setError(e, nil, false)
 	e.settle(e.item.Generation, err)
 	if e.next != nil && e.next.Generation > e.item.Generation {
-		e.replace(*e.next) // nothing became durable: the age stays
+		e.replace(*e.next) // nothing became durable, so the age stays
 		e.next = nil
 		q.move(e, stateReady)
 		return

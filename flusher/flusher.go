@@ -55,8 +55,8 @@ type OpenLister interface {
 	OpenFiles(ctx context.Context, buffer string) ([]string, error)
 }
 
-// Recorder is a Catalog that can find out whether a flush was recorded whose Job.Done failed. Its
-// change may have been made, and the answer lost.
+// Recorder is a Catalog that can find out, after a failed Job.Done, whether the flush was recorded.
+// The change may have been made, and the answer lost.
 type Recorder interface {
 	// Recorded reports whether the file's entry names an object on the store, of any generation.
 	Recorded(ctx context.Context, key Key) (bool, error)
@@ -74,19 +74,19 @@ type Policy struct {
 	// Store identifies the buffer's store. Buffers of the same share its bound. "" means that no
 	// other buffer does.
 	Store string
-	// SmallUnits is how many of Options.SmallPerWorker a small file counts as: of a store to which fewer should be on
-	// their way at a time. 0: 1.
+	// SmallUnits is the number of Options.SmallPerWorker that a small file counts as, for a store
+	// that should get fewer of them at a time. 0: 1.
 	SmallUnits int
-	// User is whose buffer it is: workers are shared among users.
+	// User is the buffer's user. Workers are shared among users.
 	User uint32
 }
 
 // Options configures a Flusher.
 type Options struct {
 	Catalog Catalog
-	// Stores returns a buffer's store, which the caller closes, after the Flusher.
-	// It should retry little or not at all: a file that failed is queued again, and
-	// a worker that retries for ever is lost to other buffers.
+	// Stores returns a buffer's store, which the caller closes, after the Flusher. It should retry
+	// little or not at all, since a failed file is queued again, and a worker that retries for ever
+	// is lost to other buffers.
 	Stores func(ctx context.Context, buffer string) (backing.Store, error)
 	// Policy returns a buffer's policy. nil means that all have the zero Policy. It is called with
 	// the Flusher's lock held. It must be quick and must not call back.
@@ -94,10 +94,10 @@ type Options struct {
 	// Pressure reports whether memory is short. nil means never. As Policy, it must be quick.
 	Pressure func() bool
 
-	Workers   int // flushes at a time that get on; 0: 8
+	Workers   int // flushes at a time that make progress; 0: 8
 	PerBuffer int // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
-	PerStore  int // flushes to one store at a time, those that do not get on among them; 0: one less than Workers, at least 1
-	PerUser   int // flushes of one user's buffers at a time that get on; 0: one less than Workers, at least 1
+	PerStore  int // flushes to one store at a time, stalled ones among them; 0: one less than Workers, at least 1
+	PerUser   int // flushes of one user's buffers at a time that make progress; 0: one less than Workers, at least 1
 	// SmallPerWorker is how many flushes of small files, of at most Small bytes (0: 64 KiB), count as one in these four.
 	// Nearly all of the time of such a flush is a wait for the store, which syncs many together about as fast as one. 0: 1.
 	SmallPerWorker int
@@ -112,21 +112,22 @@ type Options struct {
 	// Mine is called before each attempt at a StoreOp and reports whether it is still this node's
 	// to carry out. If not, it is dropped. Nil: always.
 	Mine func(ctx context.Context, buffer string, op storeop.Op) (bool, error)
-	// Stray is called before an object is removed that a Put may have left under a path and that no entry should name.
-	// Nil: nobody else writes to the store, and this flusher's order is enough. Else false: somebody's object lies
-	// there now. It is also called for an object that a Put may have replaced before it turned out that the file is
-	// another node's. The object's name is the path with the suffix of the codec.
+	// Stray is called before an object is removed that a Put may have left under a path and that no
+	// entry should name. Nil: no other program writes to the store, and this flusher's order is
+	// enough. False: another writer's object lies there now. It is also called for an object that a
+	// Put may have replaced before it turned out that the file is another node's. The object's name
+	// is the path with the suffix of the codec.
 	Stray func(ctx context.Context, buffer, path, codec string) (remove bool, err error)
 	// Ours returns the objects below a renamed directory that may be this buffer's, and the contents
 	// it has flushed under their names. No other one is moved. Nil: all are.
 	Ours func(ctx context.Context, buffer string, op storeop.Op, objects []string) (ours []storeop.Owned, err error)
 	// OurDirs is Ours of the directories: of no other one an empty rest is removed. Nil: none.
 	OurDirs func(ctx context.Context, buffer string, op storeop.Op, dirs []string) (ours []string, err error)
-	// Applied is called after a StoreOp was carried out, before it is forgotten, so that its record
+	// Applied is called after a StoreOp was carried out, before it is dropped, so that its record
 	// can be removed. After an error both are repeated.
 	Applied func(ctx context.Context, buffer string, op storeop.Op) error
 
-	shared bool // others write to the stores too: Stray was given
+	shared bool // others write to the stores too, as Stray was given
 
 	Node     bb.NodeID
 	SpoolDir string // where large compressed contents lie until they are stored; it must exist; "": os.TempDir
@@ -199,7 +200,7 @@ type Flusher struct {
 		paused bool
 		queues map[string]*queue
 		fair   plan.Fair
-		flying map[*flight]struct{} // of all queues, also of those that were forgotten
+		flying map[*flight]struct{} // of all queues, also of dropped ones
 		lastID uint64
 	}
 }
@@ -216,7 +217,7 @@ func New(opts Options) *Flusher {
 	return f
 }
 
-// Close stops flushing: flights are cancelled, and their files stay dirty. Waiters get
+// Close stops flushing. Flights are cancelled, and their files stay dirty. Waiters get
 // bb.Unavailable. It returns when all goroutines have ended. A store that does not answer has
 // Patience to end. Then the error has the number of the rest. No object of theirs gets its name in
 // the store any more, unless the store had begun to name it.
@@ -290,7 +291,7 @@ func (f *Flusher) Forget(key Key) {
 	q.broadcast()
 }
 
-// ForgetBuffer drops all of a buffer: it was destroyed.
+// ForgetBuffer drops all of a destroyed buffer.
 func (f *Flusher) ForgetBuffer(buffer string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -319,7 +320,7 @@ func (f *Flusher) setPaused(buffer string, paused bool) {
 	f.kick()
 }
 
-// Kick wakes the dispatcher: memory has become short, or a policy changed.
+// Kick wakes the dispatcher after memory became short, or a policy changed.
 func (f *Flusher) Kick() { f.kick() }
 
 // Reconsider has files looked at again that are held back at some paths and below them, since their Policy has changed.

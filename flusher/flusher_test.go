@@ -236,8 +236,8 @@ func TestReplacedBeforeItsRecord(t *testing.T) {
 	}
 }
 
-// TestOpenedBeforeItsRecord has a file be opened for writing between a Put and its record, so that
-// it is queued no more. Its object goes with its name, or is replaced by its next flush.
+// TestOpenedBeforeItsRecord opens a file for writing between a Put and its record, so that it is
+// not queued any more. Its object goes with its name, or is replaced by its next flush.
 func TestOpenedBeforeItsRecord(t *testing.T) {
 	t.Parallel()
 	for _, crashed := range []bool{false, true} {
@@ -388,9 +388,9 @@ func TestKeptBack(t *testing.T) {
 	}
 }
 
-// TestFlushRules: files of steps that a rule holds back stay where they are, overdue or not, are no failure of a
-// drain, and are flushed once the policy allows it and they are reconsidered. Those that are renamed out of a
-// step are flushed at once.
+// TestFlushRules: files of steps that a rule holds back stay where they are, overdue or not, are no
+// failure of a drain, and are flushed once the policy allows it and they are reconsidered. Files
+// that are renamed out of a step are flushed at once.
 func TestFlushRules(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()
@@ -612,7 +612,7 @@ func TestOneBufferDoesNotStopAnother(t *testing.T) {
 	if n := len(fine.Contents()); n != 100 {
 		t.Fatalf("%d stored", n)
 	}
-	for f.Stats()["stuck"].InFlight < 3 { // those that were not begun before the others
+	for f.Stats()["stuck"].InFlight < 3 { // those not begun before the others
 		time.Sleep(time.Millisecond)
 	}
 	if s := f.Stats(); s["stuck"].InFlight != 3 || s["stuck"].Queued != 20 || s["buf"].Flushed != 100 {
@@ -892,7 +892,8 @@ func TestDue(t *testing.T) {
 	})
 }
 
-// TestClockAhead flushes a file in time whose time of writing is, by another clock, an hour ahead.
+// TestClockAhead: a file with a time of writing that is, by another clock, an hour ahead is flushed
+// in time.
 func TestClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, store := newWorld(t), memStore()
@@ -987,8 +988,8 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// TestRenamedAfterAnUncertainRecord renames a file whose flush was recorded, though without an
-// answer. The object is not a stray one, the rename takes it along.
+// TestRenamedAfterAnUncertainRecord renames a file after its flush was recorded without an answer.
+// The object is not a stray one, the rename takes it along.
 func TestRenamedAfterAnUncertainRecord(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()

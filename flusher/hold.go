@@ -24,10 +24,9 @@ func (h *hold) concerns(path string) bool {
 
 // Hold keeps the files at and below clean paths ("": all of the buffer) from being flushed until
 // release is called. Flushes in flight there are cancelled, and when Hold returns they have ended:
-// either recorded by Job.Done, or not to be seen in the store once pending operations are carried
-// out. Take it before a rename (with both names) or a removal is decided, and release it after
-// Apply. So no flush works with a name that is no longer the file's, and removed files do not come
-// back.
+// either recorded by Job.Done, or not visible in the store once pending operations are carried out.
+// Take it before a rename (with both names) or a removal is decided, and release it after Apply. So
+// no flush works with a name that is no longer the file's, and removed files do not come back.
 //
 // A flight whose store does not answer is waited for as long as Options.Patience. From then on it
 // is overtaken: with any outcome, changes under the hold win.
@@ -42,7 +41,7 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 }
 
 // HoldRename is Hold of both names of a rename. But an object that a Put may have left under the
-// new name stays there: once something of a name is durable, it stays until something newer
+// new name stays there. Once something of a name is durable, it stays until something newer
 // replaces it. If the rename is carried out, Held.Renamed follows.
 func (f *Flusher) HoldRename(ctx context.Context, buffer, from, to string) (*Held, error) {
 	return f.hold(ctx, buffer, &hold{paths: []string{from, to}, newName: to})
@@ -72,9 +71,9 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 	return held, nil
 }
 
-// clearRecorded finds out about objects under held names whose flush may have been recorded, though
-// its answer got lost. One that was is not a stray object. The hold's change concerns it as it does
-// every other. Nothing of the held names is in flight.
+// clearRecorded checks objects under held names that a flush without an answer may have recorded. A
+// recorded one is not a stray object. The hold's change concerns it as it does every other. Nothing
+// of the held names is in flight.
 func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 	recorder, ok := f.opts.Catalog.(Recorder)
 	if !ok {
@@ -218,8 +217,8 @@ func (q *queue) blocked(path string) bool {
 	return false
 }
 
-// place begins a hold and cancels the flights that it concerns. Those that are not
-// yet fixed to a path will notice.
+// place begins a hold and cancels the flights that it concerns. Those not yet fixed to a path check
+// for holds later.
 func (f *Flusher) place(h *hold, buffer string) (*queue, []*flight, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +242,7 @@ func (f *Flusher) place(h *hold, buffer string) (*queue, []*flight, error) {
 func (f *Flusher) lift(q *queue, h *hold) {
 	f.mu.Lock()
 	delete(q.holds, h)
-	q.epoch++ // a flight that looked its path up during the hold may have found the one from before it
+	q.epoch++ // a flight that looked up its path during the hold may have the former one
 	q.release(h.paths)
 	f.mu.Unlock()
 	f.kick()

@@ -96,7 +96,7 @@ func TestHungStoresDoNotStopOthers(t *testing.T) {
 		if _, err := f.Drain(ctx, "works", nil); err != nil {
 			t.Fatalf("the buffer whose store works: %v", err)
 		}
-		time.Sleep(time.Hour) // in the bubble: as much as ever will has begun
+		time.Sleep(time.Hour) // in the bubble, where all that ever begins has begun
 		if n := lustre.begun.Load(); n != 7 {
 			t.Errorf("%d requests are left to one store, want as many as it may have: 7", n)
 		}

@@ -70,7 +70,7 @@ func TestOperationsPassOneThatFails(t *testing.T) {
 	w.expectStore(inner.Contents)
 }
 
-// flaky is a store whose renames and removals fail at random, some always until they are mended.
+// flaky is a store whose renames and removals fail at random, some always until they are repaired.
 type flaky struct {
 	backing.Store
 	mu     sync.Mutex
@@ -183,7 +183,7 @@ func (s *refusing) Put(ctx context.Context, name string, src backing.Source, opt
 	return backing.Object{}, <-s.refuse
 }
 
-// The same of a flush: its obstacle has gone before the drain began.
+// The same of a flush whose obstacle went before the drain began.
 func TestFlushRefusedBeforeADrain(t *testing.T) {
 	t.Parallel()
 	w, inner := newWorld(t), memStore()

@@ -14,7 +14,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// state is where an entry is. See the package's drawing.
+// state is the place of an entry. See the package's drawing.
 type state uint8
 
 const (
@@ -45,8 +45,8 @@ type entry struct {
 	overwrite bb.Generation // the newest that may replace any object on the store: see Overwrite
 
 	suspect string // an object that a Put of ours may have made, without a record
-	unsure  bool   // the catalog may have the suspect all the same: that is unknown
-	touched string // an object that a Put of ours may have replaced since the last that was recorded; only if shared
+	unsure  bool   // unknown whether the catalog has the suspect all the same
+	touched string // an object that a Put of ours may have replaced since the last recorded one; only if shared
 	waiters []waiter
 }
 
@@ -82,7 +82,7 @@ type queue struct {
 // indexes find the entries of a queue, by their state and in an order.
 type indexes struct {
 	entries map[bb.FileID]*entry
-	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
+	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those with a waiter
 	waiting *btree.BTreeG[*entry]    // by notBefore
 	held    *btree.BTreeG[*entry]    // by path: a rename releases the entries below it
 	parked  map[*entry]struct{}
@@ -265,8 +265,8 @@ func (q *queue) drop(e *entry, err error) {
 	e.settle(e.item.Generation, err)
 }
 
-// askAfter queues a check of the objects that Puts of a file have left that is no longer this
-// node's, if others write to the store too.
+// askAfter queues, if others write to the store too, a check of the objects that Puts have left of
+// a file that is no longer this node's.
 func (q *queue) askAfter(e *entry) {
 	if !q.f.opts.shared {
 		return
@@ -294,7 +294,7 @@ func (e *entry) settle(generation bb.Generation, err error) {
 	e.waiters = left
 }
 
-// setError notes how an entry's last attempt went, and keeps the counts of failing ones.
+// setError records how an entry's last attempt went, and keeps the counts of failing ones.
 func (q *queue) setError(e *entry, err error, gaveUp bool) {
 	q.stats.failing += index(err != nil) - index(e.err != nil)
 	q.stats.gaveUp += index(gaveUp) - index(e.gaveUp)

@@ -7,7 +7,7 @@ import (
 	"forebay/flusher/content"
 )
 
-// Read is content.Open of a file in a buffer's store: codecName is bb.Flushed.Codec.
+// Read is content.Open of a file in a buffer's store. codecName is bb.Flushed.Codec.
 func (f *Flusher) Read(ctx context.Context, buffer, path, codecName string, offset int64) (io.ReadCloser, error) {
 	store, err := f.opts.Stores(ctx, buffer)
 	if err != nil {

@@ -198,7 +198,7 @@ func (s *sim) note(format string, args ...any) {
 	s.history = append(s.history, fmt.Sprintf("%8.3fs ", time.Since(s.start).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// fail notes a broken rule. mu is held.
+// fail records a broken rule. mu is held.
 func (s *sim) fail(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.note("WRONG: %s", text)
@@ -359,7 +359,7 @@ func (s *sim) write(b, name string) {
 	s.f.Enqueue(flusher.Item{Key: f.key(), Size: int64(len(f.content)), DirtySince: f.since})
 }
 
-// intrude has another program put an object under a name that has none.
+// intrude makes another program put an object under a name that has none.
 func (s *sim) intrude(b, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -558,7 +558,7 @@ func (s *sim) wait(b, name string, patience time.Duration) {
 		defer s.mu.Unlock()
 		s.note("waited for %s/%s", b, name)
 		saved := f.generation != key.Generation || s.byID[f.id] == nil || f.lost
-		for _, got := range s.stores[b].Contents() { // a rename may be under way: the name follows
+		for _, got := range s.stores[b].Contents() { // a rename may be under way, so the name follows
 			saved = saved || string(got) == f.content
 		}
 		if saved {
@@ -656,7 +656,7 @@ func (s *sim) end() {
 		if strings.HasSuffix(f.path, ".tmp") {
 			kept = append(kept, f.buffer+"/"+f.path)
 		}
-		if f.damaged { // its memory is mended by being written again
+		if f.damaged { // its memory is repaired by being written again
 			f.damaged = false
 		}
 	}
@@ -704,12 +704,12 @@ const (
 	refused       // nothing happens
 	full          // nothing happens, and only room helps
 	slow          // it takes its time
-	hangs         // nobody answers for long; then it is carried out
+	hangs         // no answer comes for long; then it is carried out
 	unsaid        // it is carried out, and the answer is lost
 	crashes       // it is carried out, and the daemon dies
 )
 
-// draw decides the fate of a call: by the seed, and by the number of such calls before.
+// draw decides the fate of a call by the seed, and by the number of such calls before.
 func (s *sim) draw(call, buffer, name string) (fault, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -890,7 +890,7 @@ func (j *simJob) Damage(context.Context, func()) error {
 	return nil
 }
 
-// otherSum is a source whose bytes are not those of its checksum.
+// otherSum is a source with bytes that do not match its checksum.
 type otherSum struct{ backing.Source }
 
 func (s otherSum) Checksum() uint64 { return ^s.Source.Checksum() }

@@ -41,7 +41,7 @@ type BufferStats struct {
 	Queued       int   // files to be flushed, those in flight among them
 	QueuedBytes  int64 // their sizes
 	InFlight     int
-	Stalled      int       // files in flight whose store has not answered for long: they hold no worker
+	Stalled      int       // files in flight without an answer of their store for long; they hold no worker
 	StalledAt    time.Time // when the store last answered one of them
 	OldestFlight time.Time // when the oldest flight of them all began; zero: none flies
 	Held         int       // files kept back by a pattern

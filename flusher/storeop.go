@@ -118,7 +118,7 @@ func (q *queue) carryOut(op storeop.Op) error {
 	if err != nil {
 		return err
 	}
-	// Whose it is, is asked right before, since it may have been for long that it waited.
+	// Its owner is checked right before, since it may have waited for long.
 	mine := true
 	if op.Stray {
 		mine, err = q.f.opts.Stray(q.ctx, q.buffer, op.Old, op.Codec)

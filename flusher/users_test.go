@@ -13,7 +13,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// slow is a store whose Puts take a while, and get on.
+// slow is a store with Puts that take a while, and make progress.
 type slow struct {
 	backing.Store
 	takes time.Duration
@@ -27,7 +27,7 @@ func (s *slow) Put(ctx context.Context, name string, src backing.Source, o backi
 	return s.Store.Put(ctx, name, src, o)
 }
 
-// userOf has buffers whose names begin with "many" belong to one user, others to another.
+// userOf assigns buffers with names that begin with "many" to one user, others to another.
 func userOf(buffer string) Policy {
 	if strings.HasPrefix(buffer, "many") {
 		return Policy{User: 1}

@@ -23,7 +23,7 @@ const lookAfterStore = "check the store; the file is flushed when it answers aga
 type stalledStore struct {
 	flights int
 	since   time.Time // when the oldest of them last got on
-	path    string    // its file; "": it is another buffer's, whose names may be another user's
+	path    string    // its file; "": another buffer's, whose names may be another user's
 }
 
 // stalledStore returns the flights that stall of all buffers that share the queue's store. mu is held.

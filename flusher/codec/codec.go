@@ -155,7 +155,7 @@ type verifier struct {
 }
 
 func (v *verifier) Read(p []byte) (int, error) {
-	// One byte more than allowed, to notice a frame that is too long.
+	// One byte more than allowed, to detect a frame that is too long.
 	if int64(len(p)) > v.left+1 {
 		p = p[:v.left+1]
 	}

@@ -64,7 +64,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestDamageIsFound(t *testing.T) {
-	content := make([]byte, 300_000) // that does not shrink: every byte of the stream counts
+	content := make([]byte, 300_000) // that does not shrink, so that every byte of the stream counts
 	rand.NewChaCha8([32]byte{1}).Read(content)
 	for _, name := range []string{None, Zstd, S2} {
 		packed := encode(t, name, content)

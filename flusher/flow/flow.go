@@ -1,5 +1,5 @@
-// Package flow counts how fast bytes are flushed: a rate for people, and the pace that predicts when a queue will be
-// empty. It is pure: it must never read a clock.
+// Package flow counts how fast bytes are flushed: a rate for people, and the pace that predicts
+// when a queue will be empty. It is pure, and must never read a clock.
 package flow
 
 import (
@@ -15,7 +15,7 @@ type Rate struct {
 
 const (
 	rateMemory  = 10 * time.Second
-	rateSilence = 3 * rateMemory // a store that accepted nothing for so long has no rate: the rest of it means nothing
+	rateSilence = 3 * rateMemory // a store that accepted nothing for so long has no rate, as the rest of it means nothing
 )
 
 // At returns the rate, in bytes a second.
@@ -44,7 +44,7 @@ const (
 	paceLeast  = 5 * time.Second // the shortest spell with a pace
 )
 
-// Begin begins a spell, unless one goes on.
+// Begin begins a spell, unless one is under way.
 func (p *Pace) Begin(now time.Time) {
 	if p.since.IsZero() {
 		p.since = now

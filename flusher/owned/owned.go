@@ -37,7 +37,7 @@ func (u Unrecorded) And(o Unrecorded) Unrecorded {
 	return Unrecorded{bb.AddContents(u.Made, o.Made...), bb.AddContents(u.Attempts, o.Attempts...)}
 }
 
-// Versions are those that a store can compare.
+// Versions are the versions that a store can compare.
 func (k *Known) Versions() (all []backing.Version) {
 	for _, f := range k.Flushed {
 		if f.Generation != 0 && f.ETag != "" {
@@ -61,8 +61,8 @@ func (k *Known) stored() []bb.Content {
 	return all
 }
 
-// Find reads an object, and reports whether it is one of those. Nothing is there: the zero Version.
-// After an error its owner is unknown.
+// Find reads an object, and reports whether it is one of those. The Version is zero if nothing is
+// there. After an error the owner is unknown.
 func (k *Known) Find(ctx context.Context, store backing.Store, object string, progress func()) (is backing.Version, ours bool, err error) {
 	o, err := store.Stat(ctx, object)
 	if bb.KindOf(err) == bb.NotFound {

@@ -8,12 +8,12 @@ import (
 // A buffer whose job ends soon should be clean by then. Its dirty bytes and the pace of its flushes
 // show whether it will be.
 const (
-	// maxUrge is how many shares a buffer may have at most. The others are to get on too.
+	// maxUrge is how many shares a buffer may have at most. The others are to make progress too.
 	maxUrge = 8
 	// ease is the part of the time left that a buffer may need before it is urged. Later writes of
 	// the job will be dirty too.
 	ease = 0.8
-	// Of a buffer that nothing is known of, a job's last minutes count as too short.
+	// Of a buffer without figures, a job's last minutes count as too short.
 	unknownPace = 2 * time.Minute
 )
 
@@ -37,7 +37,7 @@ func (b *Buffer) urge(now time.Time) int64 {
 }
 
 // CleanBy returns when dirty bytes will be on the store at a pace in bytes a second, and whether
-// that is after due. At no pace at all, that is never: a year from now.
+// that is after due. At a pace of zero, that is a year from now.
 func CleanBy(dirty int64, pace float64, now, due time.Time) (by time.Time, late bool) {
 	const never = 365 * 24 * time.Hour
 	need := never

@@ -18,8 +18,8 @@ type Item struct {
 	DirtySince time.Time // when its oldest dirty byte was committed
 	ClosedAt   time.Time // when it was last closed
 	NotBefore  time.Time // after a failure: when to try again; zero: now
-	Held       bool      // its name is only passing: not to be flushed
-	Urgent     bool      // somebody waits for it
+	Held       bool      // its name is temporary, so it is not to be flushed
+	Urgent     bool      // a call waits for it
 }
 
 // Buffer is the part of a buffer that matters here.
@@ -29,13 +29,13 @@ type Buffer struct {
 	DirtyAge time.Duration // 0: that of Limits
 	InFlight int           // files being flushed, as Limits.Units counts them
 	Store    string        // where its files go; buffers that name the same store share its bound; "": a store of its own
-	User     uint32        // whose it is
+	User     uint32        // the user of the file
 	Small    int           // units of a small file, where that is not one; 0: 1
 
 	// Due is the time by which it should be clean, since its job ends then. Zero means any time.
 	Due   time.Time
 	Dirty int64   // bytes to be flushed
-	Pace  float64 // bytes a second that it is flushed at; 0: not known
+	Pace  float64 // bytes a second that it is flushed at; 0: unknown
 }
 
 // Limits bound the picks.
@@ -69,8 +69,7 @@ func (l *Limits) Units(size int64, small int) int {
 }
 
 // Fair counts the bytes that each buffer and each user has had, counted from where those stood that
-// were active when it became active. An idle time earns nothing: a buffer that was idle has not
-// saved up for later.
+// were active when it became active. An idle time earns nothing.
 type Fair struct {
 	Buffers map[string]int64
 	Users   map[uint32]int64
@@ -81,8 +80,8 @@ type Class int
 
 // The classes.
 const (
-	Overdue  Class = iota // older than the dirty age, or its job ends too soon: overrides idleness, batching and pressure
-	Drain                 // its buffer is drained, or somebody waits
+	Overdue  Class = iota // older than the dirty age, or its job ends too soon; overrides idleness, batching and pressure
+	Drain                 // its buffer is drained, or a call waits
 	Pressure              // memory is short
 	Idle                  // nothing presses, but it has been left alone long enough
 	NotYet                // wait
@@ -91,9 +90,8 @@ const (
 // classOf returns an item's class, and for NotYet when to look again (zero: only
 // after something has changed).
 //
-// A dirty age overrides every reason to wait except two: a name that is only
-// passing, and the wait after a failure, without which a store that is down
-// would be asked again without end.
+// A dirty age overrides every reason to wait except two: a temporary name, and the wait after a
+// failure, without which a store that is down would get requests without end.
 func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Class, time.Time) {
 	age := b.DirtyAge
 	if age <= 0 {
@@ -129,7 +127,7 @@ type Input struct {
 	Limits  Limits
 	// Stuck are the units in flight by store that belong to none of the buffers any more.
 	Stuck map[string]int
-	// Holds are the units of workers that users hold. Flights that do not get on have given theirs back.
+	// Holds are the units of workers that users hold. Stalled flights have returned theirs.
 	Holds    map[uint32]int
 	Pressure bool // memory is short
 	Fair     Fair
@@ -172,7 +170,7 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	return picks, fair, wake
 }
 
-// turns finds out whose turn it is.
+// turns finds the user and the buffer whose turn it is.
 type turns struct {
 	in     *Input
 	queues [NotYet]map[string][]Item
@@ -330,8 +328,8 @@ func (f Fair) admit(in Input) Fair {
 	return Fair{Buffers: level(f.Buffers, buffers), Users: level(f.Users, users)}
 }
 
-// level copies the counts of the active. One that becomes active starts level with the poorest of those that
-// were. Figures stay small by counting from the poorest.
+// level copies the counts of the active. A buffer or user that becomes active starts level with the
+// poorest of those that were. Figures stay small by counting from the poorest.
 func level[K comparable](have map[K]int64, active map[K]bool) map[K]int64 {
 	least, any := int64(0), false
 	for k := range active {

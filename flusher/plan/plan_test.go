@@ -272,7 +272,7 @@ func storeIsFull(in Input, flying map[string]int, buffer string) bool {
 	return in.Limits.PerStore > 0 && n >= in.Limits.PerStore
 }
 
-// shares is urge, found by trying: the fewest with which the buffer is clean in four fifths
+// shares is urge, found by trying: the fewest shares with which the buffer is clean in four fifths
 // of the time left.
 func shares(b Buffer, now time.Time) int64 {
 	left := b.Due.Sub(now).Seconds()
@@ -325,7 +325,7 @@ func withStores(in Input, r *rand.Rand) Input {
 	return in
 }
 
-// withUsers has the buffers belong to users, who hold workers already.
+// withUsers assigns the buffers to users, who hold workers already.
 func withUsers(in Input, r *rand.Rand) Input {
 	in.Limits.Total, in.Limits.PerUser = r.IntN(7), r.IntN(5)
 	in.Holds = map[uint32]int{}

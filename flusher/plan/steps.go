@@ -19,9 +19,9 @@ type Step struct {
 	Open    bool      // a file of it is open for writing
 	Stored  bool      // the store has a file of it, of any generation
 	Drained bool      // it is drained, or a directory above it, or a part of it
-	Pinned  bool      // a drain that goes on has begun to flush it
+	Pinned  bool      // a drain under way has begun to flush it
 	Broken  bool      // a file of it is lost, or its owner does not answer
-	CutOff  bool      // a file of it was ended by its daemon, not by its writers, or that is not known
+	CutOff  bool      // a file of it was ended by its daemon, not by its writers, or that is unknown
 	OneCopy bool      // a dirty file of it has no second copy
 	Files   int       // dirty ones that this node owns
 	Bytes   int64     // of them
@@ -41,9 +41,9 @@ type StepState uint8
 //	             │             │
 //	             └─────────────┴─ drained, or memory is needed ─▶ flushed
 //
-// Begun becomes flushed when its dirty age is over, too. Newest does when its rule requires a second copy that is gone. A
-// step whose number is due is flushed from the beginning. One of which the store has a file, or which a drain has begun
-// to flush, is flushed whole.
+// Begun becomes flushed when its dirty age is over, too. Newest does when its rule requires a
+// second copy that is gone. A step whose number is due is flushed from the beginning. If the store
+// has a file of a step, or a drain has begun to flush the step, it is flushed whole.
 const (
 	StepBegun      StepState = iota // held back until its dirty age is over
 	StepFlushed                     // flushed as files of no step are
@@ -66,10 +66,10 @@ type Judgement struct {
 
 // JudgeSteps decides about steps of one directory that one rule is about, in the order in which they are given.
 //
-// A step is superseded by one of a higher number that is complete and was completed after the last file of this one
-// was written. So the complete step of the highest number never is, and a series that goes on from an earlier number
-// is not superseded by steps that were written before it. The order is that of the namespace's changes: it depends on
-// no clock.
+// A step is superseded by one of a higher number that is complete and was completed after the last
+// file of this one was written. So the complete step of the highest number never is, and a series
+// that continues from an earlier number is not superseded by steps that were written before it. The
+// order is that of the namespace's changes, and depends on no clock.
 func JudgeSteps(steps []Step, c Circumstances) []Judgement {
 	order := make([]int, len(steps))
 	for i := range order {
@@ -114,7 +114,8 @@ func judge(s, newer *Step, c Circumstances) Judgement {
 	return Judgement{StepState: state}
 }
 
-// Droppable reports whether the files of a superseded step may be removed: nobody is writing one.
+// Droppable reports whether the files of a step may be removed: it is superseded, and none of them
+// is open.
 func Droppable(s *Step, j Judgement) bool { return j.StepState == StepSuperseded && !s.Open }
 
 // Steps is a daemon's view of a buffer's steps at one moment. It is not changed any more. A nil one is of a

@@ -129,8 +129,9 @@ func superseders(steps []Step, s *Step) (paths []string) {
 	return paths
 }
 
-// TestJudgeStepsAny: of any steps, the complete one of the highest number is never superseded, one is superseded exactly
-// if a newer one is complete, and the one that superseded another still exists when all that are superseded are dropped.
+// TestJudgeStepsAny: of any steps, the complete one of the highest number is never superseded, one
+// is superseded exactly if a newer one is complete, and when all superseded ones are dropped, the
+// superseding ones still exist.
 func TestJudgeStepsAny(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(2, 71))

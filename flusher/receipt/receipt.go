@@ -32,7 +32,7 @@ type Receipt struct {
 	ETag       string    // the store's tag of it
 	At         time.Time // when the store had confirmed it
 	By         bb.NodeID
-	Layout     string // how the store had placed it; "": not known
+	Layout     string // the store's placement of it; "": unknown
 	Link       bool   // a symbolic link, whose content is its target
 	// NotKept are the names of extended attributes that the store does not have, since it cannot keep them, or they were set
 	// since.
@@ -180,7 +180,7 @@ type Verdict struct {
 // checksums where the store keeps them, else entity tags. VerifyDeep reads every object and
 // computes its checksum, and that of the file in it. each is called with each line's finding, in
 // order. Of several lines for a path only the last is checked. The error is about reading the
-// receipts, or the end of ctx: findings that are bad are counted, not errors.
+// receipts, or the end of ctx. Bad findings are counted, and are no errors.
 func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth Depth, each func(Finding)) (Verdict, error) {
 	last, err := readReceipts(receipts)
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"forebay/internal/checksum"
 )
 
-// A store needs size and checksum before the first byte, so compressed
-// contents are spooled: small ones in memory, large ones in a file that has no
-// name, mapped.
+// A store needs size and checksum before the first byte, so compressed contents are spooled, small
+// ones in memory, large ones in a file that has no name, mapped.
 
 const (
 	Memory = 8 << 20 // compressed bytes kept in memory, for each worker
@@ -80,8 +79,8 @@ func feed(ctx context.Context, w io.Writer, src backing.Source) (sum uint64, err
 	return sum, nil
 }
 
-// spool is where compressed bytes lie. Its file is one without a name, or one whose
-// name is removed at once, so that nothing stays when the process dies.
+// spool is the place of compressed bytes. Its file has no name, or its name is removed at once, so
+// that nothing stays when the process dies.
 type spool struct {
 	dir    string
 	memory bytes.Buffer

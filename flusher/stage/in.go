@@ -22,7 +22,7 @@ type Sink interface {
 	Same(ctx context.Context, path string, o *backing.Object, codecName string) (bool, error)
 	// Keep gives a file that is the Same the object's mode and time, where it has them.
 	Keep(ctx context.Context, path string, o backing.Object) error
-	// Create begins a file. Nobody sees it before Publish. Directories are made.
+	// Create begins a file. It is not visible before Publish. Directories are made.
 	Create(ctx context.Context, path string, o backing.Object) (File, error)
 	// Link makes a symbolic link, or gives one another target. Directories are made.
 	Link(ctx context.Context, path string, o backing.Object, target string) error

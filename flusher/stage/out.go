@@ -138,7 +138,7 @@ func (out *stageOut) copy(ctx context.Context, e Entry, name string) error {
 	if err := pinned.Verify(ctx); err != nil {
 		return err
 	}
-	// The bytes' own attributes: with the time of others, a later stage-out would take
+	// The bytes' own attributes. With the time of other bytes, a later stage-out would mistake
 	// these for them.
 	_, err = out.to.Put(ctx, name, pinned, backing.PutOptions{Attrs: pinned.Entry().Attrs})
 	return err

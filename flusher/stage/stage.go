@@ -36,7 +36,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Progress counts files and bytes. Totals grow while the listing goes on. Skipped and failed files
+// Progress counts files and bytes. Totals grow while the listing lasts. Skipped and failed files
 // count as done.
 type Progress struct {
 	Files, FilesDone, Skipped, Failed int64
@@ -131,7 +131,7 @@ func (c *copier) end(name string, bytes, left int64, err error) {
 	})
 }
 
-// Why a file was not copied, without having failed.
+// Reasons why a file was not copied, without a failure.
 var (
 	errSame = errors.New("already there and equal")
 	errDry  = errors.New("it would be copied")

@@ -242,7 +242,7 @@ func TestOutLinks(t *testing.T) {
 	}
 }
 
-// attributed is a buffer whose files have attributes.
+// attributed is a buffer of files with attributes.
 type attributed struct {
 	*buffer
 	attrs backing.Attrs
@@ -359,9 +359,9 @@ func TestOut(t *testing.T) {
 	}
 }
 
-// A file changes between the moment at which a stage-out finds it and the one at which it opens it,
-// as it does while a cluster plans. The copy gets the time of its own bytes, so that the next
-// stage-out copies the file's content of then.
+// A file changes between the moments at which a stage-out finds it and opens it, as it does while a
+// cluster plans. The copy gets the time of its own bytes, so that the next stage-out copies the
+// file's content of then.
 func TestOutWhileFileChanges(t *testing.T) {
 	store, err := posix.Open(t.TempDir(), posix.Options{})
 	if err != nil {
@@ -390,7 +390,7 @@ func TestOutWhileFileChanges(t *testing.T) {
 	}
 }
 
-// dated is a Tree whose files have one modification time.
+// dated is a Tree of files with one modification time.
 type dated struct {
 	*buffer
 	mtime time.Time

@@ -28,11 +28,11 @@ func (k Kind) String() string {
 	return "operation"
 }
 
-// Op is the store's share of a rename or removal in the namespace. It may be
-// carried out more than once: a source that is missing means that it was already.
+// Op is the store's share of a rename or removal in the namespace. It may be carried out more than
+// once. If the source is missing, it was carried out already.
 type Op struct {
 	ID    uint64 // the caller's, which flusher.Options.Mine and Applied get
-	More  bool   // others of this ID follow: only the last one comes to Applied
+	More  bool   // others of this ID follow, and only the last one comes to Applied
 	Kind  Kind
 	Old   string // clean path in the buffer
 	New   string // of a rename
@@ -45,7 +45,7 @@ type Op struct {
 	Attempts, ReplacedAttempts []bb.Content
 
 	Overwrite bool // any object under New may be replaced
-	Internal  bool // the flusher's own: it is not recorded
+	Internal  bool // the flusher's own, which is not recorded
 	Stray     bool // a removal of an object without an entry: see flusher.Options.Stray
 }
 

@@ -75,7 +75,7 @@ func (q *Queue) Done(op *Pending) bool {
 	return true
 }
 
-// Failed notes a failed attempt of an operation, which is tried again at a time.
+// Failed records a failed attempt of an operation, which is tried again at a time.
 func (q *Queue) Failed(op *Pending, err error, until time.Time) {
 	if op.err == nil {
 		q.failing++
@@ -83,7 +83,7 @@ func (q *Queue) Failed(op *Pending, err error, until time.Time) {
 	op.failed(err, until)
 }
 
-// Ended notes that an attempt is on its way no more.
+// Ended records that an attempt is not on its way any more.
 func (op *Pending) Ended() { op.carrying = false }
 
 // Attempts returns how many have failed.
@@ -93,14 +93,14 @@ func (op *Pending) Attempts() int { return op.attempts }
 func (op *Pending) Err() error { return op.err }
 
 // Retry tries operations that failed at once. The failure of an attempt in progress is of before,
-// since its cause may have been mended since.
+// since its cause may be gone by now.
 func (q *Queue) Retry() {
 	for _, op := range q.ops {
 		op.gaveUp, op.notBefore, op.outdated = false, time.Time{}, op.carrying
 	}
 }
 
-// Err returns why the first operation that fails does, or nil if none does.
+// Err returns the error of the first failing operation, or nil if none fails.
 func (q *Queue) Err() error {
 	if q.failing == 0 {
 		return nil
@@ -136,9 +136,9 @@ type Pending struct {
 	outdated  bool  // a drain has begun since the attempt that is on its way did
 }
 
-// Operations that concern the same names are carried out in their order. One that fails holds
-// back those behind it that concern its names, and no others: they overtake it. A store that is
-// down fails them all, so only so many are tried as if others had not failed.
+// Operations that concern the same names are carried out in their order. A failed operation delays
+// later ones that concern its names. Others overtake it. A store that is down fails them all, so
+// only so many are tried as if others had not failed.
 const (
 	opsFailing = 64   // operations that fail, before no new ones are tried
 	opsAhead   = 4096 // how far behind the first operation one is looked for that may overtake
@@ -173,7 +173,7 @@ func nextOp(ops []*Pending, now time.Time, blocked func(path string) bool) (next
 type Stuck struct {
 	names plan.Names // that they concern
 	ops   []*Pending
-	errs  []error // why: of the operation itself, or of the one that it waits for
+	errs  []error // the reason: of the operation itself, or of the one that it waits for
 }
 
 // stuckOf finds them.
@@ -200,7 +200,7 @@ func (s *Stuck) behind(op *Pending) error {
 	return err
 }
 
-// At returns why operations on a path make no progress, or nil if none is pending there.
+// At returns the reason why operations on a path make no progress, or nil if none is pending there.
 func (s *Stuck) At(path string) error {
 	if !s.names.Overlap(path) {
 		return nil
@@ -208,7 +208,7 @@ func (s *Stuck) At(path string) error {
 	return s.errs[slices.IndexFunc(s.ops, func(op *Pending) bool { return op.Concerns(path) })]
 }
 
-// failed notes an attempt.
+// failed records an attempt.
 func (op *Pending) failed(err error, until time.Time) {
 	op.attempts++
 	op.err = &bb.Error{Kind: bb.KindOf(err), Op: op.Kind.String(), Path: op.name(), Err: err}

@@ -60,8 +60,8 @@ func TestNextOp(t *testing.T) {
 	}
 }
 
-// TestStuckOps: those that will not be carried out by themselves are abandoned ones, and those that
-// wait for them.
+// TestStuckOps: operations that will not be carried out by themselves are abandoned ones, and those
+// that wait for them.
 func TestStuckOps(t *testing.T) {
 	t.Parallel()
 	why := errors.New("denied")
@@ -83,7 +83,8 @@ func TestStuckOps(t *testing.T) {
 	}
 }
 
-// A drain makes its own attempt: one that was on its way when it began proves nothing about now.
+// A drain makes its own attempt, since one that was on its way when it began proves nothing about
+// now.
 func TestFailureOfBeforeADrain(t *testing.T) {
 	later := time.Unix(100, 0)
 	for _, begun := range []bool{false, true} {

@@ -20,9 +20,9 @@ const moveAtOnce = 16
 
 // moveTree moves objects of a buffer from below one directory to below another, and removes the
 // directories that this leaves empty. Objects of others stay where they are, and so do those that
-// other programs have put in place of the buffer's. It may be repeated after a failure or a crash:
-// an object that has moved is not found again. bb.Exists, after all others were moved, if something
-// else has the name of one of them.
+// other programs have put in place of the buffer's. It may be repeated after a failure or a crash,
+// since an object that has moved is not found again. If something else has the name of an object,
+// it is bb.Exists, after all others were moved.
 func (c *Carrier) moveTree(ctx context.Context, store backing.Store, op *Op) error {
 	objects, err := c.ownedBelow(ctx, store, op)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Carrier) ownedBelow(ctx context.Context, store backing.Store, op *Op) (
 	return found, err
 }
 
-// noteEmpty notes the directories of ours below the old name that nothing was moved out of.
+// noteEmpty records the directories of ours below the old name that nothing was moved out of.
 func (c *Carrier) noteEmpty(ctx context.Context, store backing.Store, dirs map[string]bool, op *Op) error {
 	var found []string
 	err := store.Others(ctx, op.Old, func(o backing.Other) error {
@@ -92,7 +92,7 @@ func (c *Carrier) noteEmpty(ctx context.Context, store backing.Store, dirs map[s
 	return err
 }
 
-// noteDirs notes the directories below top in which an object is.
+// noteDirs records the directories below top in which an object is.
 func noteDirs(dirs map[string]bool, top, object string) {
 	for dir := path.Dir(object); len(dir) > len(top) && !dirs[dir]; dir = path.Dir(dir) {
 		dirs[dir] = true

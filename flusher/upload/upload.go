@@ -23,9 +23,9 @@ type Job interface {
 	Path() string
 	// Source returns the bytes, which stay where they are until Close.
 	Source() backing.Source
-	// Damage checks the bytes piece by piece after a Put has found that the whole has another
-	// checksum, and returns an error that names the piece that is wrong, or nil if none is any more.
-	// It calls progress from time to time. A large file takes long.
+	// Damage is called after a Put has found that the whole has another checksum. It checks the
+	// bytes piece by piece, and returns an error that names the wrong piece, or nil if none is
+	// wrong any more. It calls progress from time to time. A large file takes long.
 	Damage(ctx context.Context, progress func()) error
 	// Done records the store's confirmation in the namespace. The file is clean only when it
 	// returns nil. It must be idempotent. After an error, or a crash, the file is flushed again.
@@ -49,8 +49,8 @@ type Attempted interface {
 	Attempts() []bb.Content
 }
 
-// Current is a Job that can find out whether the content still is this node's to flush. It is asked
-// right before the store's object gets its name. An error ends the attempt.
+// Current is a Job that can find out whether the content still is this node's to flush. It is
+// called right before the store's object gets its name. An error ends the attempt.
 type Current interface {
 	Current(ctx context.Context) error
 }
@@ -75,15 +75,16 @@ type Uncompressed interface {
 // Watch is an upload's interface to its flight. Its methods are called by one goroutine at a time, and may be
 // called again.
 type Watch interface {
-	// Progress notes that the upload gets on, Read that the store has asked for bytes of the source.
+	// Progress records that the upload makes progress, Read that the store has read bytes of the
+	// source.
 	Progress()
 	Read(bytes int64)
-	// Target notes the object that the Put makes, and whether the file has had none of that name.
+	// Target records the object that the Put makes, and whether the file has had none of that name.
 	Target(object string, isNew bool)
 	// GivenUp reports whether the upload may change nothing any more.
 	GivenUp() bool
-	// MayName is asked right before the object gets its name, MayRecord before Job.Done. From then on the upload is not
-	// cancelled. An error ends it.
+	// MayName is called right before the object gets its name, MayRecord before Job.Done. From then
+	// on the upload is not cancelled. An error ends it.
 	MayName() error
 	MayRecord() error
 	// Made records the object that a Put may have made under a name, until Recorded is called for it. Unrecorded returns it.
@@ -110,7 +111,7 @@ type Upload struct {
 // Result is how an upload ended.
 type Result struct {
 	Err     error  // nil: the file is durable, and recorded
-	Gone    bool   // with an error: there is nothing to flush any more
+	Gone    bool   // with an error; there is nothing to flush any more
 	Object  string // that a Put may have made
 	WasNew  bool   // the file had no such object before
 	Foreign string // another writer's object in the way
@@ -211,7 +212,7 @@ func (u *Upload) options(before bb.Flushed, wasNew bool) backing.PutOptions {
 	return opts
 }
 
-// putKeeping puts an object. One that is in the way, and may not be replaced by its tag, is
+// putKeeping puts an object. If an object is in the way, and may not be replaced by its tag, it is
 // replaced if its content is this buffer's. ErrForeign is certain, since no Put of ours has made
 // it.
 func (u *Upload) putKeeping(ctx context.Context, object string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
@@ -241,7 +242,7 @@ func (u *Upload) putKeeping(ctx context.Context, object string, src backing.Sour
 	return o, err
 }
 
-// watched is a source whose reading is progress.
+// watched is a source that counts reads as progress.
 type watched struct {
 	backing.Source
 	w Watch
@@ -249,13 +250,13 @@ type watched struct {
 
 func (w *watched) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	w.w.Progress()
-	if w.w.GivenUp() { // its bytes are not asked for any more: Close does not wait for them
+	if w.w.GivenUp() { // its bytes are not read any more, so Close does not wait for them
 		return dst, bb.E(bb.Cancelled, "flush", "", "the flush was abandoned")
 	}
 	return w.Source.Slices(dst, off, n)
 }
 
-// counted is a watched source that counts the bytes that the store has asked for.
+// counted is a watched source that counts the bytes that the store has read.
 type counted struct{ watched }
 
 func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
