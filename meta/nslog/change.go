@@ -32,8 +32,8 @@ func encode(e *bb.Entry) (key, value []byte, err error) {
 	return b[:n:n], b[n:], nil
 }
 
-// Create stores an entry whose name must not be taken, and returns its revision. Exists if
-// there is an entry of that name, NotFound if the directory is gone.
+// Create stores an entry whose name must not be taken, and returns its revision. If there is an
+// entry of that name, it is Exists, if the directory is gone, NotFound.
 func (e *Engine) Create(ctx context.Context, entry bb.Entry) (uint64, error) {
 	if err := checkPlace(entry.Parent, entry.Name); err != nil {
 		return 0, err

@@ -31,9 +31,8 @@ func blocky(t *testing.T, dir string, records int, checkpoint bool) {
 	server.Shutdown()
 }
 
-// A log with a block that the server cannot read is refused, with the loss and a remedy. Nobody
-// waits for the block: neither for records in the middle, nor for the newest record of all, nor for
-// pages.
+// A log with a block that the server cannot read is refused, with the loss and a remedy. No call
+// waits for the block: not for records in the middle, the newest record of all, or pages.
 func TestUnreadableBlock(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

@@ -21,12 +21,12 @@ import (
 	"forebay/meta/nslog/tail"
 )
 
-// holding is a namespace in a simulated log, whose end other daemons hold.
+// holding is a namespace in a simulated log with an end that other daemons hold.
 type holding struct {
 	t     *testing.T
 	rnd   *rand.Rand
 	log   *simulated
-	tails []*tail.Tail // of the daemons, of which the first holds what the owner appends
+	tails []*tail.Tail // of the daemons, of which the first holds the records that the owner appends
 	seen  uint64       // revision of an answer
 	e     *nslog.Engine
 	text  bytes.Buffer
@@ -95,8 +95,9 @@ func (h *holding) change(n int) {
 	}
 }
 
-// An owner ends, and its server has forgotten any end of the log: also claims, checkpoints, and what was stored
-// again before. All is there with its revisions, while the daemons that hold it live.
+// An owner ends, and its server has lost any end of the log: also claims, checkpoints, and records
+// that were stored again before. All is there with its revisions, while the daemons that hold it
+// live.
 func TestHeldEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -109,7 +110,7 @@ func TestHeldEndOfTheLog(t *testing.T) {
 				want := contentsOf(t, h.e)
 				h.e.Close()
 				switch h.rnd.IntN(4) {
-				case 0: // the server has forgotten nothing
+				case 0: // the server has lost nothing
 				case 1:
 					h.log.setBack(settled)
 				default:
@@ -137,8 +138,8 @@ func TestHeldEndOfTheLog(t *testing.T) {
 	}
 }
 
-// What no daemon holds is missing, and logged, if an answer or a later record names it. What follows a gap is not
-// stored.
+// A record that no daemon holds is missing. If an answer or a later record names it, that is
+// logged. Records after a gap are not stored.
 func TestLostEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	for _, gap := range []bool{false, true} {

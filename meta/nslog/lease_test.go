@@ -25,7 +25,7 @@ func leased(t *testing.T, log *simulated, lease time.Duration) *nslog.Engine {
 	return openOn(t, &process{simulated: log}, nslog.Options{Node: "me", Lease: lease})
 }
 
-// An owner answers reads while nobody else can have acknowledged anything, and the next owner
+// An owner answers reads while no other can have acknowledged anything, and the next owner
 // acknowledges nothing before that. Refusals count as reads.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
-// An owner that gives the log up is followed at once, and answers nothing.
+// An owner that releases the log is followed at once, and answers nothing.
 func TestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := metatest.Context(t)
@@ -190,8 +190,8 @@ func TestLeaseOfTheOneBeforeLast(t *testing.T) {
 	})
 }
 
-// A new owner that has seen the log end for a while waits that much less. It waits from then on only if nothing was
-// appended since.
+// A new owner that has found no append for a while waits that much less. It waits from then on only
+// if nothing was appended since.
 func TestEndSeenBefore(t *testing.T) {
 	for _, appended := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -15,12 +15,13 @@ type Merged struct {
 	Is  bb.Entry // at its new place; without a name if it was a directory that was removed
 }
 
-// MergeDir moves the entries of a directory to the same names of another directory, where these are free: at most
-// so many entries (0: all). Where both have a directory, which no transaction is committed into, it moves the
-// entries of that one, and removes it if it is empty then. An entry in the way stays, and so does the entry that
-// it blocks. It is one change, of bounded size. More reports that it has to be called again. NotFound if the
-// other directory is gone, Invalid if one of them lies in the other. May reports whether an entry may be moved to
-// a directory. It is called while all changes wait, perhaps more than once. Nil: all may.
+// MergeDir moves the entries of a directory to the same names of another directory, where these are
+// free, at most so many entries (0: all). Where both have a directory, which no transaction is
+// committed into, it moves the entries of that one, and removes it if it is empty then. An entry in
+// the way stays, and so does the entry that it blocks. It is one change, of bounded size. More
+// reports that it has to be called again. If the other directory is gone, it is NotFound, if one of
+// them lies in the other, Invalid. May reports whether an entry may be moved to a directory. It is
+// called while all changes wait, perhaps more than once. Nil: all may.
 func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID, most int, may func(e *bb.Entry, to bb.DirID) bool) (moved []Merged, more bool, err error) {
 	var m *merging // of the round's goroutine, until the change is answered
 	err = e.owner.Do(ctx, "merge", from.String(), func(b *owner.Round) error {

@@ -12,9 +12,9 @@
 // and a repetition, to this owner or to the next, gets that. Outcomes go when the client has answered
 // for them, in batches.
 //
-// Nothing is left of removed files. A file without an entry was removed, and not lost with the end of
-// a log, if the table covers a revision that its entry had. The keeper of a file's bytes keeps such a
-// revision.
+// Nothing is left of removed files. If the table covers a revision that a file's entry had, a file
+// without an entry was removed, and not lost with the end of a log. The keeper of a file's bytes
+// keeps such a revision.
 //
 // # State of the engine
 //
@@ -49,12 +49,12 @@ type Options struct {
 	// Lease is for how long reads are answered without an append to the log. A new owner waits so
 	// long before it answers anything. 0: no other process claims the log.
 	Lease time.Duration
-	// Ended is that of owner.Options: it shortens the wait of a new owner.
+	// Ended is that of owner.Options, and shortens the wait of a new owner.
 	Ended func(owner.Holder) time.Time
 	// Held and Keep are those of owner.Options. Other daemons hold the end of the log.
 	Held  func(ctx context.Context, from uint64) owner.Held
 	Keep  func(context.Context, tail.Record)
-	Floor func() uint64 // the highest revision that is remembered outside of the log; nil: none is
+	Floor func() uint64 // the highest revision that is kept outside of the log; nil: none is
 	// Settle is after which time a message that was stored survives a loss of power.
 	Settle time.Duration
 	Reopen bool         // after an error has ended the engine, the next call opens the log again
@@ -104,7 +104,7 @@ func (e *Engine) Close() { e.owner.Close() }
 // Incarnation returns which engine this is.
 func (e *Engine) Incarnation() Incarnation { return e.incarnation }
 
-// As returns the engine as one whose changes a node makes: StoreOps name it as theirs.
+// As returns the engine for the changes of a node. StoreOps name it as theirs.
 func (e *Engine) As(node bb.NodeID) *Engine {
 	of := *e
 	of.o.Node = node
@@ -115,10 +115,10 @@ func (e *Engine) As(node bb.NodeID) *Engine {
 // that are under way are refused. Close follows.
 func (e *Engine) Release(ctx context.Context) error { return e.owner.Release(ctx) }
 
-// Ended is closed when the engine serves no more: Err returns why.
+// Ended is closed when the engine does not serve any more. Err returns the reason.
 func (e *Engine) Ended() <-chan struct{} { return e.owner.Ended() }
 
-// Err returns why the engine serves no more, or nil.
+// Err returns the reason why the engine does not serve any more, or nil.
 func (e *Engine) Err() error { return e.owner.Err() }
 
 // Checkpoint writes all that has changed. When it returns, a start needs no log for changes that

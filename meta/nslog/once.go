@@ -19,8 +19,8 @@ const (
 	maxOutcomes = 4096 // numbers that the outcomes of a session span
 )
 
-// ID distinguishes a client's change from all others. One that is sent again with its ID is carried out
-// once, and answered as it was the first time.
+// ID distinguishes a client's change from all others. A change that is sent again with its ID is
+// carried out once, and answered as it was the first time.
 type ID struct {
 	Session  record.Session
 	Number   uint64 // counts the session's changes, from 1 on
@@ -53,7 +53,7 @@ func IDOf(ctx context.Context) (ID, bool) {
 type refusals map[record.Session]*refusedOf
 
 type refusedOf struct {
-	answered uint64 // the highest that was seen
+	answered uint64 // the highest so far
 	errs     map[uint64]error
 }
 
@@ -72,7 +72,7 @@ func (r refusals) answer(id ID) error {
 	return nil
 }
 
-// note notes the error of a change. The error is nil if it was carried out.
+// note records the error of a change. The error is nil if it was carried out.
 func (r refusals) note(id ID, err error) {
 	s := r[id.Session]
 	if s == nil {
@@ -83,7 +83,7 @@ func (r refusals) note(id ID, err error) {
 		s.answered = id.Answered
 		maps.DeleteFunc(s.errs, func(number uint64, _ error) bool { return number < id.Answered })
 	}
-	// A revision that was not the entry's never will be. That need not be remembered, and may be
+	// A revision that was not the entry's never will be. That need not be stored, and may be
 	// another try of an Update. A record's may be, where the key has none.
 	if err != nil && (!errors.Is(err, kv.ErrRevision) || errors.Is(err, errRecordRevision)) {
 		s.errs[id.Number] = err
@@ -173,7 +173,7 @@ func outcome(t *table.Table, id ID) (r result, done bool, err error) {
 	return r, true, nil
 }
 
-// checkFloor refuses a change whose outcome was given up, since it may have been carried out.
+// checkFloor refuses a change with a dropped outcome, since it may have been carried out.
 func checkFloor(t *table.Table, id ID) error {
 	item, ok := t.Get(record.OutcomeKey(id.Session, 0))
 	if !ok {
@@ -190,8 +190,8 @@ func sentAgain(id ID) error {
 	return bb.MaybeDone(bb.E(bb.Unavailable, "change", fmt.Sprintf("%d of session %v", id.Number, id.Session), "it was answered before, and is sent again"))
 }
 
-// Outcome returns the entry that a change, whose ID the context has, was answered with, and
-// whether it was carried out.
+// Outcome returns the entry in the answer to the change with the context's ID, and whether it was
+// carried out.
 func (e *Engine) Outcome(ctx context.Context) (bb.Entry, bool, error) {
 	r, done, err := e.answered(ctx)
 	return r.entry, done, err
@@ -247,7 +247,7 @@ func outcomeOf(r *result) (o record.Outcome, err error) {
 	return o, nil
 }
 
-// EndSession drops the outcomes of a session, which sends no more changes.
+// EndSession drops the outcomes of a session, which does not send changes any more.
 func (e *Engine) EndSession(ctx context.Context, s record.Session) error {
 	for more := true; more; {
 		err := e.owner.Do(ctx, "end session", s.String(), func(b *owner.Round) (err error) {

@@ -44,7 +44,7 @@ func isOp(revision uint64) error {
 	return nil
 }
 
-// StoreOpPending reports whether an operation is still pending at a revision: nobody has
+// StoreOpPending reports whether an operation is still pending at a revision, so that no node has
 // carried it out or taken it over.
 func (e *Engine) StoreOpPending(ctx context.Context, revision uint64) (pending bool, err error) {
 	if err := isOp(revision); err != nil {
@@ -140,8 +140,9 @@ func (e *Engine) PendingOps() namespace.OpReader {
 }
 
 // Read returns the operations that are pending and were not when it was called before, in the order
-// in which they happened, and those that were and are not any more. One that another node has taken
-// over went at its old revision and came at its new one. The cost is in the number of changes.
+// in which they happened, and those that were and are not any more. An operation that another node
+// has taken over went at its old revision and came at its new one. The cost is in the number of
+// changes.
 func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
 	var places []uint64
 	var now map[uint64]namespace.StoreOp

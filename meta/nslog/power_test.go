@@ -118,7 +118,7 @@ func TestSettledCheckpointsAreBounded(t *testing.T) {
 	})
 }
 
-// A start whose newest checkpoint is torn reads the one before, and the log.
+// If the newest checkpoint is torn, a start reads the one before, and the log.
 func TestTornCheckpoint(t *testing.T) {
 	t.Parallel()
 	newest := func(s *simulated, prefix string) *stream.Message {
@@ -159,7 +159,7 @@ func TestTornCheckpoint(t *testing.T) {
 			p.e.Close()
 			tear(p.log)
 			p.want(what, want)
-			namespacetest.Create(t, p.e, bb.RootDir, "later") // and it is mended by a checkpoint
+			namespacetest.Create(t, p.e, bb.RootDir, "later") // and it is repaired by a checkpoint
 			synctest.Wait()
 			want = contentsOf(t, p.e)
 			p.want(what+", and the next start", want)

@@ -210,9 +210,9 @@ func (e *Engine) PathOf(ctx context.Context, dir bb.DirID) (path string, err err
 }
 
 // List returns at most limit entries of a directory with names above after, sorted by name, and
-// whether there are more. Pages asked for one after the other, each after the last name of the
-// one before, show every entry that existed throughout, none twice and none that never existed.
-// The directory of transactions is left out of the root.
+// whether there are more. Pages requested one after the other, each after the last name of the one
+// before, show every entry that existed throughout, none twice and none that never existed. The
+// directory of transactions is left out of the root.
 func (e *Engine) List(ctx context.Context, dir bb.DirID, after string, limit int) ([]bb.Entry, bool, error) {
 	return e.list(ctx, dir, after, limit, func(name string) bool { return ofTransactions(dir, name) })
 }
@@ -268,10 +268,10 @@ func page(t *table.Table, dir bb.DirID, after string, limit int, hidden func(nam
 	return entries, more, err
 }
 
-// ListLayers is List of several directories as one, all at one moment, of which the first has the
-// say. A name of a later one is left out if hidden reports so, or if an earlier one has it, unless
-// both are directories. Then the attributes are the later one's. A directory that is gone is empty,
-// but for the last: then NotFound.
+// ListLayers is List of several directories as one, all at one moment, of which the first has
+// priority. A name of a later one is left out if hidden reports so, or if an earlier one has it,
+// unless both are directories. Then the attributes are the later one's. A directory that is gone is
+// empty. If the last one is gone, it is NotFound.
 func (e *Engine) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, false, err
@@ -332,7 +332,7 @@ func (e *Engine) some(ctx context.Context, dir bb.DirID, after string, n int) (f
 	return found, bb.Wrap("list", dir.String(), err)
 }
 
-// Scan calls fn with every entry of a directory that exists throughout. One that comes or goes
+// Scan calls fn with every entry of a directory that exists throughout. An entry that comes or goes
 // meanwhile may come. Fn may use the namespace. Its error ends the scan and is returned.
 func (e *Engine) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
 	there := false
@@ -452,7 +452,7 @@ func appendPage(t *table.Table, all []bb.Entry, number int, from uint64) (_ []bb
 }
 
 // ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of removed
-// entries, so gone is not called: see Covers.
+// entries, so gone is not called (see Covers).
 func (e *Engine) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
 	if err := e.Confirm(ctx); err != nil {
 		return err
@@ -463,7 +463,8 @@ func (e *Engine) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(
 // Confirm returns when the log is found to have all that it had acknowledged.
 func (e *Engine) Confirm(ctx context.Context) error { return e.owner.Confirm(ctx, e.o.Buffer) }
 
-// Covers reports whether all changes are known since a revision of an entry: see the package's comment.
+// Covers reports whether the log has all changes since a revision of an entry (see the package's
+// comment).
 func (e *Engine) Covers(ctx context.Context, revision uint64) (covers bool, err error) {
 	err = e.owner.Read(ctx, "lookup", e.o.Buffer, func(t *table.Table) error {
 		covers = t.Covers(revision)

@@ -82,7 +82,7 @@ func TestRecordsRestart(t *testing.T) {
 	}
 }
 
-// Callers that give up while their changes are under way leave them to the owner.
+// Callers that stop waiting while their changes are under way leave them to the owner.
 func TestCallersGiveUp(t *testing.T) {
 	t.Parallel()
 	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})

@@ -19,7 +19,7 @@ const (
 
 // Remove removes a file or an empty directory and returns the entry that it was. It returns
 // NotEmpty for a directory that is not empty, and *namespace.Unfolded for one that a transaction is
-// committed into, whose output is not in it yet.
+// committed into while the output is not in it yet.
 func (e *Engine) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
@@ -68,10 +68,10 @@ func (e *Engine) removeEntry(b *owner.Round, p place, was *bb.Entry, o namespace
 	return nil
 }
 
-// RemoveAll removes a file, or a directory with all that it holds, from the bottom up, and calls
-// fn (which may be nil, and is called by one goroutine at a time) with each entry after it was
-// removed. It holds a page of one directory per level. Stopped anywhere it has removed a part,
-// and can be called again. NotEmpty if others keep adding entries.
+// RemoveAll removes a file, or a directory with all that it holds, from the bottom up, and calls fn
+// (which may be nil, and is called by one goroutine at a time) with each entry after it was
+// removed. It holds a page of one directory per level. Stopped anywhere it has removed a part, and
+// can be called again. If others keep adding entries, it is NotEmpty.
 func (e *Engine) RemoveAll(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions, fn func(bb.Entry)) error {
 	if fn == nil {
 		fn = func(bb.Entry) {}

@@ -22,7 +22,7 @@ func (p place) key() []byte { return record.AppendEntryKey(nil, p.dir, p.name) }
 // does not depend on its size. It returns Invalid if a directory would come to lie below itself,
 // IsDirectory and NotDirectory if a file and a directory would replace each other, NotEmpty if a
 // directory would replace one that is not empty, and *namespace.Unfolded if it would replace one
-// that a transaction is committed into, whose output is not in it yet.
+// that a transaction is committed into while the output is not in it yet.
 func (e *Engine) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
 	if err := errors.Join(checkPlace(srcDir, srcName), checkPlace(dstDir, dstName)); err != nil {
 		return namespace.Renamed{}, err
@@ -147,8 +147,8 @@ func notEmpty(op, name string) error {
 	return bb.E(bb.NotEmpty, op, name, "the directory holds something").WithRemedy("remove what it holds first")
 }
 
-// kept returns the object that the store keeps under the new name until the first flush of the file
-// that gets it. A file that was flushed takes its own object along, in one step of the store.
+// kept returns the object that the store keeps under the new name until the renamed file is flushed
+// first. A file that was flushed takes its own object along, in one step of the store.
 func (n *renaming) kept() bb.Flushed {
 	if !n.replaces || n.moved.IsDir() || n.moved.Flushed.Generation != 0 {
 		return bb.Flushed{}

@@ -19,7 +19,7 @@ import (
 	"forebay/meta/stream"
 )
 
-// failing is a log of which the next appends fail: before they are stored, or after that.
+// failing is a log with next appends that fail, before they are stored or after that.
 type failing struct {
 	owner.Log
 	mu     sync.Mutex
@@ -111,7 +111,7 @@ func TestReopenAfterDoubt(t *testing.T) {
 	}
 }
 
-// A change that its owner has not carried out, since somebody else has claimed the log, is carried
+// A change that its owner has not carried out, since another owner has claimed the log, is carried
 // out by the next owner, once.
 func TestReopenAfterFence(t *testing.T) {
 	t.Parallel()
@@ -214,8 +214,8 @@ func (s *slow) Read(ctx context.Context, subject string, from, to uint64, fn fun
 	return s.Log.Read(ctx, subject, from, to, fn)
 }
 
-// A log that takes longer to read than any caller waits is opened again all the same. A caller that gives up
-// ends nobody else's wait.
+// A log that takes longer to read than any caller waits is opened again all the same. A caller that
+// stops waiting ends no other's wait.
 func TestReopenOutlivesItsCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -189,7 +189,7 @@ func TestCheckpointPurges(t *testing.T) {
 	}
 }
 
-// A log of which a part is missing that nobody has in memory is refused.
+// If a part of a log is missing, and no daemon has it in memory, the log is refused.
 func TestLostPart(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
@@ -329,8 +329,8 @@ func TestOutcomesGo(t *testing.T) {
 	}
 }
 
-// A call whose context ends before its change is taken was not carried out. One whose change is on
-// its way has an unknown outcome.
+// If a call's context ends before its change is taken, the change is not carried out. If its change
+// is on its way, the outcome is unknown.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
 	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
@@ -393,8 +393,8 @@ func TestGone(t *testing.T) {
 	metatest.WantKind(t, "a change of it", err, bb.NotFound)
 }
 
-// A change that was refused is refused again when it comes again, late: nobody expects that it is
-// carried out after all. One that was answered long ago is not carried out either.
+// A refused change that comes again, late, is refused again, since no client expects that it is
+// carried out after all. A change that was answered long ago is not carried out either.
 func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})
@@ -423,8 +423,8 @@ func TestRefusedOnce(t *testing.T) {
 	}
 }
 
-// A server that has forgotten the namespace is found by a scan that looks for removals, and has all
-// of it again.
+// A scan for removals finds that a server has lost the namespace, and the server has all of it
+// again.
 func TestScanMarksConfirms(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)

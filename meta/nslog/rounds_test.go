@@ -18,7 +18,7 @@ import (
 	"forebay/meta/stream"
 )
 
-// gate is a log whose appends wait while it is shut.
+// gate is a log with appends that wait while it is shut.
 type gate struct {
 	process
 	shut chan struct{} // nil: it is open
@@ -31,7 +31,7 @@ func (g *gate) Append(ctx context.Context, subject string, data []byte, f stream
 	return g.process.Append(ctx, subject, data, f)
 }
 
-// tree is a namespace by the ids of its directories: calls name a directory by its id, at any
+// tree is a namespace by the ids of its directories. Calls name a directory by its id, at any
 // place.
 type tree map[bb.DirID]map[string]bb.Entry
 

@@ -62,7 +62,7 @@ func (s *simulated) setBack(seq uint64) {
 	s.last = seq
 }
 
-// process is the log as one process sees it, until it is killed.
+// process is the log in the view of one process, until that is killed.
 type process struct {
 	*simulated
 	rnd  *rand.Rand
@@ -72,7 +72,7 @@ type process struct {
 
 var errKilled = fmt.Errorf("killed: %w", kv.ErrMaybeDone)
 
-// step fails if the process is dead, or is killed now: before the step, or after it.
+// step fails if the process is dead, or is killed now, before the step or after it.
 func (p *process) step(do func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +232,7 @@ func (w *world) disturb() {
 	case n < 3 && !w.process.dead: // the server loses acknowledged records
 		w.log.setBack(w.log.last - min(w.log.last, w.rnd.Uint64N(40)))
 		odds := w.process.odds
-		w.process.odds = 0 // nobody has them if the owner is killed too
+		w.process.odds = 0 // no process has them if the owner is killed too
 		err := w.do(func(_ context.Context, ns namespace.Tree) error {
 			_, err := ns.Update(metatest.Context(w.t), 0, "", func(*bb.Entry) error { return nil })
 			return err

@@ -1,14 +1,14 @@
 // Package journal records the places of changes, for readers that follow the changes. It must never
-// know what lies at a place.
+// know the content of a place.
 package journal
 
 import "slices"
 
-// most bounds a journal: a reader that is further behind reads everything.
+// most bounds a journal. A reader that is further behind reads everything.
 const most = 1 << 14
 
 // Journal is the places of the newest changes, in their order. It is changed by one goroutine while
-// nobody reads it.
+// it is not read.
 type Journal struct {
 	first  uint64 // number of the first place below
 	places []uint64

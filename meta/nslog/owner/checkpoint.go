@@ -80,7 +80,7 @@ func (o *position) finished(err error) {
 	o.ending = nil
 }
 
-// answer ends the wait of callers. One that was answered before gets nothing.
+// answer ends the wait of callers. A caller that was answered before gets nothing.
 func answer(all []chan error, err error) {
 	for _, asked := range all {
 		select {
@@ -124,8 +124,8 @@ func (w *Owner) writePage(number int) error {
 	return nil
 }
 
-// writeManifest writes which messages of pages count, and from where on the log does: from the
-// first change that no page has.
+// writeManifest writes which messages of pages count, and the first change from which on the log
+// does, which is the first that no page has.
 func (w *Owner) writeManifest() error {
 	o := &w.at
 	start := o.last + 1
@@ -149,8 +149,9 @@ func (w *Owner) writeManifest() error {
 	return nil
 }
 
-// restore stores all that the table has in a log that was found to end too early, unless somebody else
-// has claimed that. It is tried until the owner is closed. No other process has the lost records.
+// restore stores, unless another owner has claimed the log, all that the table has in a log that
+// was found to end too early. It is tried until the owner is closed. No other process has the lost
+// records.
 func (w *Owner) restore() error {
 	for try := 0; ; try++ {
 		err := w.restoreOnce()

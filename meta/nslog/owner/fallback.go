@@ -49,7 +49,7 @@ func (p *wholePages) damaged() (numbers []int) {
 }
 
 // loadOlder makes the table of a checkpoint before the newest one, which cannot be read. It returns
-// why that is so if no other can be read either.
+// the reason for that if no other can be read either.
 func (w *Owner) loadOlder(ctx context.Context, why error) error {
 	whole := wholePages{newest: map[int]stream.Message{}, broken: map[int]uint64{}}
 	if err := w.log.ReadAll(ctx, w.at.last, whole.see); err != nil {
@@ -94,7 +94,7 @@ func (w *Owner) loadFrom(ctx context.Context, m stream.Message, whole *wholePage
 	return w.coversFrom(manifest.Next)
 }
 
-// coversFrom refuses a table with a change, from a revision on, of which the log has no record: that
+// coversFrom refuses a table with a change, from a revision on, of which the log has no record. It
 // was lost with the end of a log which its owner has stored again from memory, and so may others be
 // that no page shows.
 func (w *Owner) coversFrom(first uint64) (err error) {

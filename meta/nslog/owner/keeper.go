@@ -18,8 +18,8 @@ const (
 	calm       = time.Minute            // an owner that has served for so long has ended by another fault
 )
 
-// Keeper is an owner, and the next one where that has ended: by an error of its log, or since somebody
-// else has claimed that. It is safe for concurrent use.
+// Keeper is an owner, and the next one where that has ended: by an error of its log, or since
+// another owner has claimed that. It is safe for concurrent use.
 //
 //	         an error of the log            the next call, after a pause that grows
 //	serving ─────────────────────▶ ended ─────────────────────────────────────────────▶ serving
@@ -27,8 +27,8 @@ const (
 //	   │                             │ └── it fails ───────┘ that call, and those that waited for it, fail
 //	   └──── Close, MarkDestroyed ───┴──▶ over
 //
-// A change that no round of the ended owner had taken is carried out by the next one. One that was
-// appended without an answer fails as one of unknown outcome. The next owner reads from the log
+// A change that no round of the ended owner had taken is carried out by the next one. A change that
+// was appended without an answer fails as one of unknown outcome. The next owner reads from the log
 // whether it was carried out.
 type Keeper struct {
 	log    Log
@@ -105,8 +105,9 @@ func (k *Keeper) serving(ctx context.Context, op, path string) (*Owner, error) {
 	return k.current(), nil
 }
 
-// begin returns the try to open the log in the place of an owner that has ended, or nil if there is another
-// owner, or is to be none. It goes on when its callers give up. A log takes as long to read as it takes.
+// begin returns the try to open the log in the place of an owner that has ended, or nil if there is
+// another owner, or is to be none. It continues when its callers stop waiting, since there is no
+// bound on the time to read a log.
 func (k *Keeper) begin(old *Owner) *try {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -234,12 +235,12 @@ func (k *Keeper) end() *Owner {
 	return k.current()
 }
 
-// Ended is closed when the newest owner serves no more.
+// Ended is closed when the newest owner does not serve any more.
 func (k *Keeper) Ended() <-chan struct{} {
 	return k.current().Ended()
 }
 
-// Err returns why the newest owner serves no more, or nil.
+// Err returns the reason why the newest owner does not serve any more, or nil.
 func (k *Keeper) Err() error {
 	return k.current().Err()
 }

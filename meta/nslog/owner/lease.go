@@ -20,8 +20,8 @@ const driftShare = 16
 // errReleased is ErrReplaced without a new owner yet.
 var errReleased = fmt.Errorf("%w: this one has given it up", ErrReplaced)
 
-// moment is a time by two clocks: a machine that slept has a monotonic one that stood still
-// meanwhile, and a wall clock that went on.
+// moment is a time by two clocks. While a machine sleeps, its monotonic clock stands still, and its
+// wall clock goes on.
 type moment struct{ monotonic, wall time.Time }
 
 func now() moment {
@@ -43,14 +43,14 @@ func (w *Owner) holds() bool {
 
 func (w *Owner) age() time.Duration { return now().since(*w.held.Load()) }
 
-// hold notes that an append that began at a time was stored. Until then nobody else had claimed the
-// log.
+// hold records that an append that began at a time was stored. Until then no other owner had
+// claimed the log.
 func (w *Owner) hold(began moment) { w.held.Store(&began) }
 
 // Read calls fn with the table, and returns its error if the table was the namespace all the time
 // that fn ran. This is checked afterwards, since the process may have been stopped at any moment.
 // Otherwise the lease is renewed, and fn is called again. Fn must not keep parts of the table, nor
-// use the owner. Read fails if the owner serves no more.
+// use the owner. Read fails if the owner does not serve any more.
 func (w *Owner) Read(ctx context.Context, op, path string, fn func(*table.Table) error) error {
 	for {
 		ran, err := w.look(fn)

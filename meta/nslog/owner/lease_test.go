@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A lease ends by whichever clock went on.
+// A lease ends by the clock that went on.
 func TestSince(t *testing.T) {
 	t.Parallel()
 	from := now()

@@ -10,20 +10,20 @@
 //
 // # Ownership
 //
-// An owner appends a claim to the log, and then reads it up to there. Each message that it appends names the
-// sequence before it, and is stored only if that is the last one. So once somebody else has claimed the log, no
-// append of this owner is stored or acknowledged. It detects that at its next append, and fails all calls with
-// Unavailable (ErrReplaced).
+// An owner appends a claim to the log, and then reads it up to there. Each message that it appends
+// names the sequence before it. Only if that is the last one, the message is stored. So once
+// another owner has claimed the log, no append of this owner is stored or acknowledged. It detects
+// that at its next append, and fails all calls with Unavailable (ErrReplaced).
 //
 // # Leases
 //
-// Reads from an owner's table are right while nobody else has acknowledged anything. So each record names a
-// lease. An owner answers calls that need no append (reads, and refusals of changes) only until that long after
-// the beginning of an append of its own that was stored, and checks that after it has read. A new owner
-// acknowledges nothing, and answers nothing, until the lease that it found is over, counted from the time when
-// this process first saw the log end where the claim is (Options.Ended). The claim is stored only if nothing was
-// appended since. Both are durations by clocks that need not agree. The next owner waits a sixteenth longer, for
-// their rates.
+// Reads from an owner's table are right while no other owner has acknowledged anything. So each
+// record names a lease. An owner answers calls that need no append (reads, and refusals of changes)
+// only until that long after the beginning of an append of its own that was stored, and checks that
+// after it has read. A new owner acknowledges nothing, and answers nothing, until the lease that it
+// found is over, counted from the time when this process first found the log's end where the claim
+// is (Options.Ended). The claim is stored only if nothing was appended since. Both are durations by
+// clocks that need not agree. The next owner waits a sixteenth longer, for their rates.
 //
 //	        claim is stored            table is loaded, lease found is over
 //	nobody ─────────────────▶ claimed ────────────────────────────────────▶ serving ◀─┐
@@ -41,9 +41,10 @@
 //
 // # Rounds
 //
-// Changes of one round must not depend on each other, since each is checked against the table before any of them.
-// The round's footprint has the keys and directories that they touch, and a change that touches one of them waits
-// for the next round (ErrPostponed). Reads in the meantime see the state before the round.
+// Changes of one round must not depend on each other, since each is checked against the table
+// before any of them. The round's footprint has the keys and directories that they touch, and a
+// change that touches one of them waits for the next round (ErrPostponed). Reads in the meantime
+// return the state before the round.
 //
 // # Checkpoints
 //
@@ -63,18 +64,20 @@
 // page, is missing or damaged, the start reads the manifest before, the newest version of each page that is
 // whole, and the log from that manifest on. Without any, it reads the whole log.
 //
-// # A server that has forgotten
+// # A server that has lost records
 //
-// If the log is found to end before the last acknowledged record, or gives out a sequence again, its owner writes
-// all pages from its table, claims the log again, and writes a manifest. Nothing is lost while the owner runs. It
-// detects this at its next append. If its owner ends at the same time, the next one stores the records of other
-// daemons again (Options.Held), since the owner has one of them hold each record before it answers (Options.Keep).
-// A change is lost only if its server, its owner and that daemon lose it. This is logged if any daemon was answered
-// with a later revision. The claim names the record before that was acknowledged, and not the last one of the log.
-// So a reader of the log across the claim finds a record missing. From the manifest on, it is not read. Entries
-// that a log has lost, and nobody had in memory, differ from removed ones by their revisions. Those begin at the
-// clock's time when a log is claimed, and above Options.Floor, at any time of the clock. So they are not used
-// twice, and the table records the spans that it has seen (table.Covers).
+// If the log is found to end before the last acknowledged record, or gives out a sequence again,
+// its owner writes all pages from its table, claims the log again, and writes a manifest. Nothing
+// is lost while the owner runs. It detects this at its next append. If its owner ends at the same
+// time, the next one stores the records of other daemons again (Options.Held), since the owner has
+// each record held by one of them before it answers (Options.Keep). A change is lost only if its
+// server, its owner and that daemon lose it. This is logged if any daemon was answered with a later
+// revision. The claim names the record before that was acknowledged, and not the last one of the
+// log. So a reader of the log across the claim finds a record missing. From the manifest on, it is
+// not read. Entries that a log has lost, and no daemon had in memory, differ from removed ones by
+// their revisions. Those begin at the clock's time when a log is claimed, and above Options.Floor,
+// at any time of the clock. So they are not used twice, and the table records the spans that it has
+// read (table.Covers).
 package owner
 
 import (
@@ -132,8 +135,8 @@ type Options struct {
 	// Lease is for how long reads are answered without an append, in whole milliseconds, at most an
 	// hour. 0 means that no other owner claims the log.
 	Lease time.Duration
-	// Ended returns since when this process has seen the log end in a record. Zero means that it has not; nil, that
-	// no time is known.
+	// Ended returns the time since when this process has found a record to be the log's last. Zero
+	// means that it is not the last; nil, that the time is unknown.
 	Ended func(Holder) time.Time
 	// Held returns the records of the log that daemons hold, from a revision on. nil means none.
 	Held func(ctx context.Context, from uint64) Held
@@ -163,12 +166,12 @@ type Owner struct {
 	cancel    context.CancelFunc
 	ended     chan struct{}
 	queue     queue
-	failure   atomic.Pointer[error] // why it serves no more; nil: it does
+	failure   atomic.Pointer[error] // the reason why it does not serve any more; nil: it does
 	destroyed atomic.Bool
 	held      atomic.Pointer[moment] // when the append began that was stored last
 	left      error                  // of Release, when ended is closed
 
-	mu    sync.RWMutex // of the table: held for writing by the goroutine alone, which reads without it
+	mu    sync.RWMutex // of the table; held for writing by the goroutine alone, which reads without it
 	table *table.Table
 
 	at    position // of the goroutine alone
@@ -180,7 +183,7 @@ type position struct {
 	id         record.Owner
 	last       uint64 // sequence under the log's subject
 	top        uint64 // sequence of this owner's last append
-	behind     bool   // a sequence was given out twice: its first message is lost
+	behind     bool   // a sequence was given out twice, so its first message is lost
 	acked      uint64 // last before the server lost it, until its record is stored again; 0: nothing was lost
 	remembered uint64 // result of Options.Floor
 	floor      uint64 // revision that all of this owner's are from, and those of owners before are below
@@ -192,8 +195,8 @@ type position struct {
 	claim      tail.Record // until it is kept
 	todo       []int       // pages of the checkpoint that is being made
 	making     bool
-	asked      []chan error // of Checkpoint: those who wait for the next one
-	ending     []chan error // those who wait for this one
+	asked      []chan error // of Checkpoint: those that wait for the next one
+	ending     []chan error // those that wait for this one
 }
 
 // Open claims a log, which must exist, and reads the namespace. The context is for that alone.
@@ -230,10 +233,10 @@ func (w *Owner) Close() {
 	w.table.Close()
 }
 
-// Ended is closed when the owner serves no more: Err returns why.
+// Ended is closed when the owner does not serve any more. Err returns the reason.
 func (w *Owner) Ended() <-chan struct{} { return w.ended }
 
-// Err returns why the owner serves no more, or nil.
+// Err returns the reason why the owner does not serve any more, or nil.
 func (w *Owner) Err() error {
 	if w.destroyed.Load() {
 		return kv.ErrNoBucket
@@ -248,7 +251,7 @@ func (w *Owner) Err() error {
 func (w *Owner) MarkDestroyed() { w.destroyed.Store(true) }
 
 // load claims the log and makes the table from it. All records of others are before the claim, and
-// none comes after it. It returns when nobody reads from the memory of earlier owners any more.
+// none comes after it. It returns when the memory of earlier owners has no reader any more.
 func (w *Owner) load(ctx context.Context) error {
 	if w.o.Floor != nil {
 		w.at.remembered = w.o.Floor()
@@ -276,9 +279,9 @@ func (w *Owner) load(ctx context.Context) error {
 	return outlast(ctx, ended, before.lease)
 }
 
-// checkRemembered compares the loaded table with the highest revision that is recorded of the namespace. A log that
-// has lost its end is served without it, since entries that daemons hold come back. One of which nothing is left is
-// as good as gone.
+// checkRemembered compares the loaded table with the highest revision that is recorded of the
+// namespace. A log that has lost its end is served without it, since entries that daemons hold come
+// back. A log without any remains counts as gone.
 func (w *Owner) checkRemembered() error {
 	root := record.AppendEntryKey(nil, 0, "")
 	_, prepared := w.table.Get(root)
@@ -364,8 +367,8 @@ func lost(what string) error {
 		WithRemedy("put a copy of the namespace server's folder back")
 }
 
-// claim makes this process the owner of the log. It returns the record before the claim, and a time since when
-// the log had ended in it: no append of owners before began later.
+// claim makes this process the owner of the log. It returns the record before the claim, and a time
+// since when the log had ended in it. No append of former owners began later.
 func (w *Owner) claim(ctx context.Context) (last Holder, ended time.Time, err error) {
 	for {
 		last, err = Newest(ctx, w.log)
@@ -445,7 +448,7 @@ func (l *loading) page(m stream.Message) error {
 	return l.w.table.Load(number, items, l.manifest.Start)
 }
 
-// record applies a record. Records are a chain: one that is missing is seen.
+// record applies a record. Records are a chain, in which a gap shows.
 func (l *loading) record(m stream.Message) error {
 	kind, body, err := record.Open(m.Data)
 	if err != nil {

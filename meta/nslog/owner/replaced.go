@@ -17,7 +17,8 @@ type made struct {
 	below map[string]uint64
 }
 
-// begin notes the checkpoint that a start has read: its manifest, and from where on the log counts.
+// begin records the checkpoint that a start has read: its manifest, and the sequence from which on
+// the log counts.
 func (r *replaced) begin(manifest, start uint64) {
 	*r = replaced{}
 	if manifest != 0 {
@@ -25,7 +26,8 @@ func (r *replaced) begin(manifest, start uint64) {
 	}
 }
 
-// replace notes that the checkpoint which is being made needs nothing of a subject below a sequence.
+// replace records that the checkpoint which is being made needs nothing of a subject below a
+// sequence.
 func (r *replaced) replace(subject string, seq uint64) {
 	if r.making == nil {
 		r.making = map[string]uint64{}
@@ -33,8 +35,9 @@ func (r *replaced) replace(subject string, seq uint64) {
 	r.making[subject] = seq
 }
 
-// complete notes the time when the manifest was stored, and returns the messages to purge: those that
-// are not needed by the newest checkpoint before it that has been stored for as long as settle.
+// complete records the time when the manifest was stored, and returns the messages to purge: those
+// that are not needed by the newest checkpoint before it that has been stored for as long as
+// settle.
 func (r *replaced) complete(now time.Time, settle time.Duration) map[string]uint64 {
 	due := map[string]uint64{}
 	n := 0

@@ -42,7 +42,7 @@ const (
 type queue struct {
 	sync.Mutex
 	commands []*command
-	ended    error         // why none is taken any more
+	ended    error         // the reason why none is taken any more
 	signal   chan struct{} // there may be some, or one of the next fields is set
 	renewing bool          // the lease is to be renewed
 	leaving  bool          // the ownership is to end
@@ -93,7 +93,7 @@ func (q *queue) renewal() bool {
 	return is
 }
 
-// leave has the ownership end.
+// leave makes the ownership end.
 func (q *queue) leave() {
 	q.Lock()
 	defer q.Unlock()
@@ -140,7 +140,7 @@ func (w *Owner) Do(ctx context.Context, op, name string, run func(*Round) error)
 	}
 }
 
-// gaveUp is the error of a call whose context ended while the log did not answer.
+// gaveUp is the error of a call with a context that ended while the log did not answer.
 func (w *Owner) gaveUp(ctx context.Context, op, name string) error {
 	err := context.Cause(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -205,7 +205,7 @@ func untaken(why error) error {
 	return &bb.Error{Kind: bb.Unavailable, Err: &ended{why}}
 }
 
-// ended names why an owner has ended.
+// ended names the reason why an owner has ended.
 type ended struct{ why error }
 
 func (e *ended) Error() string { return errUntaken.Error() + ": " + e.why.Error() }
@@ -309,7 +309,7 @@ func (w *Owner) append(b *Round) (fatal bool, err error) {
 	return true, w.apply(b.buf[b.effects:], b.first, seq)
 }
 
-// appended notes the sequence of a message. Sequences of a server that has forgotten none rise.
+// appended records the sequence of a message. While a server loses none, sequences rise.
 func (o *position) appended(seq uint64) {
 	o.behind = o.behind || seq <= o.top
 	o.top = seq
@@ -333,8 +333,8 @@ func (w *Owner) refused(err error) (fatal bool, _ error) {
 	case w.ctx.Err() != nil:
 		return true, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errClosed, Unknown: errors.Is(err, kv.ErrUncertain)}
 	case bb.KindOf(err) == bb.NoSpace:
-		// The server goes on with reads, and so does the table. If the record is in the log after all, it is above the
-		// fence of the next append, which ends the ownership.
+		// The server continues reads, and so does the table. If the record is in the log after all,
+		// it is above the fence of the next append, which ends the ownership.
 		return false, bb.Wrap("change", w.o.Buffer, err)
 	}
 	return errors.Is(err, kv.ErrUncertain), bb.Wrap("change", w.o.Buffer, err)
@@ -359,7 +359,7 @@ type Round struct {
 	confirm bool   // an append is needed, regardless of the lease
 
 	seed  maphash.Seed
-	keys  map[uint64]bool   // hashes of keys: two that have one are merely taken for one; true: one is changed
+	keys  map[uint64]bool   // hashes of keys: two with the same hash count as one; true: one is changed
 	dirs  map[bb.DirID]bool // that are needed; true: of one that is removed
 	paths map[struct{}]bool // whether changes depend on paths; true: one changes them
 }
@@ -380,23 +380,23 @@ func (b *Round) begin() {
 	b.effects = len(b.buf)
 }
 
-// Touch notes that a change reads or changes a key, and reports whether no earlier one does.
+// Touch records that a change reads or changes a key, and reports whether no earlier one does.
 func (b *Round) Touch(key []byte) bool { return own(b.keys, maphash.Bytes(b.seed, key)) }
 
-// See notes that a change depends on a key, which it does not change, and reports whether no
+// See records that a change depends on a key, which it does not change, and reports whether no
 // earlier one changes it.
 func (b *Round) See(key []byte) bool { return share(b.keys, maphash.Bytes(b.seed, key)) }
 
-// Use notes that a change needs a directory to exist, and reports whether it may.
+// Use records that a change needs a directory to exist, and reports whether it may.
 func (b *Round) Use(dir bb.DirID) bool { return share(b.dirs, dir) }
 
-// Empty notes that a change needs a directory to be empty, and removes it.
+// Empty records that a change needs a directory to be empty, and removes it.
 func (b *Round) Empty(dir bb.DirID) bool { return own(b.dirs, dir) }
 
-// UsePaths notes that a change depends on the paths of directories.
+// UsePaths records that a change depends on the paths of directories.
 func (b *Round) UsePaths() bool { return share(b.paths, struct{}{}) }
 
-// ChangePaths notes that a change renames a directory.
+// ChangePaths records that a change renames a directory.
 func (b *Round) ChangePaths() bool { return own(b.paths, struct{}{}) }
 
 // share makes a shared claim, and reports whether it has no exclusive one.

@@ -3,7 +3,7 @@ package pages
 import "hash/maphash"
 
 const (
-	parts     = 64 // of an index: each grows by itself, so that no single change waits for all
+	parts     = 64 // of an index, each of which grows by itself, so that no single change waits for all
 	firstSize = 16
 )
 

@@ -151,8 +151,8 @@ func decode(b []byte) (Item, int) {
 	return Item{Key: body[c : c+int(k)], Revision: binary.LittleEndian.Uint64(rest), Value: rest[8:]}, a + int(n)
 }
 
-// Put stores an item, as the record of a sequence does, and returns where it is now and where
-// the item of its key was before: NoSlot if there was none. Keys and values are copied.
+// Put stores an item, as the record of a sequence does, and returns where it is now and where the
+// item of its key was before, NoSlot if there was none. Keys and values are copied.
 func (m *Map) Put(key []byte, revision uint64, value []byte, seq uint64) (now, before Slot, err error) {
 	n := encodedLen(key, value)
 	if n > MaxItem {
@@ -344,10 +344,10 @@ func (m *Map) Since(number int) uint64 { return m.pages[number].since }
 // Newest returns a revision that none of a page's items is above.
 func (m *Map) Newest(number int) uint64 { return m.pages[number].newest }
 
-// Written notes that a page was written.
+// Written records that a page was written.
 func (m *Map) Written(number int) { m.pages[number].since = 0 }
 
-// Unwritten notes that a page has changes since a sequence that were not written.
+// Unwritten records that a page has changes since a sequence that were not written.
 func (m *Map) Unwritten(number int, since uint64) {
 	if p := m.pages[number]; p.since == 0 || since < p.since {
 		p.since = since

@@ -32,7 +32,7 @@ func OpenOutcome(value []byte) (o Outcome, err error) {
 	return o, nil
 }
 
-// FloorValue is the value under a session's number 0: outcomes below floor were given up.
+// FloorValue is the value under a session's number 0. Outcomes below floor were dropped.
 func FloorValue(floor uint64) []byte { return binary.AppendUvarint(nil, floor) }
 
 // OpenFloor decodes it.

@@ -192,7 +192,7 @@ func operationBit(key []byte) uint64 {
 // OfOperation reports whether a revision is of an operation.
 func OfOperation(revision uint64) bool { return revision&1 != 0 }
 
-// Span is revisions of which the log has all changes: those that were lost lie between spans.
+// Span is revisions of which the log has all changes. Lost ones lie between spans.
 type Span struct{ First, Length uint64 }
 
 // Contents is the content of a manifest.

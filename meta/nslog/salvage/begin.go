@@ -11,8 +11,8 @@ import (
 // recordBytes bounds, about, the effects of a record that Begin stores.
 const recordBytes = 128 << 10
 
-// Begin stores entries in a log that nobody has used yet, with a root for where there is none among them. Applied
-// of the options is not used.
+// Begin stores entries in an unused log, with a root for where there is none among them. Applied of
+// the options is not used.
 func Begin(ctx context.Context, log owner.Log, found *Entries, root *bb.Entry, o owner.Options) error {
 	o.Applied, o.Unused = func([]byte) {}, true
 	w, err := owner.Open(ctx, log, o)

@@ -20,7 +20,7 @@ import (
 type Entries struct {
 	Dirs     []bb.Entry // each after the one that it lies in, with their attributes alone
 	Files    []bb.Entry // in these directories
-	Specials []bb.Entry // symbolic links, FIFOs and sockets in these directories: the log alone has them
+	Specials []bb.Entry // symbolic links, FIFOs and sockets in these directories, which the log alone has
 	Ops      []namespace.StoreOp
 	Records  []Record
 	Decided  []bb.Txn // transactions whose output has yet to get its place
@@ -80,7 +80,8 @@ type move struct {
 	is  bb.Place
 }
 
-// records reads the records of transactions. One that is decided is kept if its output and its destination are there.
+// records reads the records of transactions. A decided transaction is kept if its output and its
+// destination are there.
 func (s *look) records() {
 	decided := map[bb.TxnID]Record{}
 	s.t.Others(record.OtherKey(""), func(item pages.Item) bool {
@@ -112,8 +113,8 @@ func (s *look) records() {
 	}
 }
 
-// prefer reports whether a decided transaction goes on. Of two into one directory it is the one that the directory
-// names, or else the newer one. The older one has ended.
+// prefer reports whether a decided transaction goes on. Of two into one directory it is the one
+// that the directory names, or else the newer one. The older one has ended.
 func (s *look) prefer(t *bb.Txn) bool {
 	to, err := s.t.Path(t.Dir)
 	output, outputErr := s.t.Path(t.Output)
@@ -140,7 +141,7 @@ type dir struct {
 	depth int
 }
 
-// allDirs takes up the directories, each if all above it are there.
+// allDirs adds the directories, each if all above it are there.
 func (s *look) allDirs() {
 	var dirs []dir
 	s.t.EachDir(func(id bb.DirID, item pages.Item) {
@@ -168,8 +169,8 @@ func (s *look) allDirs() {
 	}
 }
 
-// files takes up all but the directories. An unreadable record may have renamed or removed any of them: of two entries
-// of a file, and of two of a place, the newer one counts.
+// files adds all but the directories. An unreadable record may have renamed or removed any of them.
+// So of two entries of a file, and of two of a place, the newer one counts.
 func (s *look) files() {
 	var found []bb.Entry
 	for i := range s.all.Dirs {
@@ -209,8 +210,8 @@ func (s *look) files() {
 	}
 }
 
-// operations takes up the operations that the store has yet to follow: at first the unreadable renames, of which
-// memory or a newer entry has the new name.
+// operations adds the operations that the store has yet to follow. The first are the unreadable
+// renames with a new name that memory or a newer entry has.
 func (s *look) operations() {
 	for i := range s.moved {
 		m := &s.moved[i]
@@ -232,8 +233,8 @@ func (s *look) operations() {
 	})
 }
 
-// operation takes up an operation on a place's former entry, if it compares, and meets no object that another
-// file has flushed to that name.
+// operation adds an operation on a place's former entry, if it compares, and meets no object that
+// another file has flushed to that name.
 func (s *look) operation(op *namespace.StoreOp, at bb.Place) {
 	if !op.IsDir {
 		known := op.Flushed.Generation != 0 || op.Left.Generation != 0 || len(op.Attempts) > 0

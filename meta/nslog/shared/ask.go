@@ -21,7 +21,7 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	}
 	c.From = t.o.Node
 	sent := false
-	var away error // why the log was not read
+	var away error // the reason why the log was not read
 	for try := 0; ; try++ {
 		if err := t.gone(); err != nil {
 			return nil, kv.Wrap("namespace", t.o.Buffer, err)
@@ -80,7 +80,7 @@ func checkNames(c *calls.Call) error {
 // inVain is after how many tries calls wait in vain. The first finds the owner.
 const inVain = 1
 
-// heard notes whether the owner has answered a call.
+// heard records whether the owner has answered a call.
 func (t *Tree) heard(to route, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +110,7 @@ func (t *Tree) wake() {
 	}
 }
 
-// gone returns why calls need not wait for an owner, or nil if they have to.
+// gone returns the reason why calls need not wait for an owner, or nil if they have to.
 func (t *Tree) gone() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *Tree) route() route {
 	return t.mu.route
 }
 
-// learn replaces a route that is no longer right.
+// learn replaces a route that is not right any more.
 func (t *Tree) learn(old, now route) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +158,8 @@ func (t *Tree) find(ctx context.Context, old route) (route, error) {
 	return t.route(), err
 }
 
-// gaveUp is the error of a call whose context ended before an owner answered. Away is why the log was not read.
+// gaveUp is the error of a call with a context that ended before an owner answered. away is the
+// reason why the log was not read.
 func (t *Tree) gaveUp(ctx context.Context, unknown bool, away error) error {
 	err := context.Cause(ctx)
 	e := &bb.Error{Kind: bb.Cancelled, Op: "namespace", Path: t.o.Buffer, Err: err, Unknown: unknown}

@@ -80,7 +80,7 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls
 		return nil, errLost
 	case 3: // it arrives twice, at the same time
 		n.late.Go(func() { _, _ = d.handle(context.WithoutCancel(ctx), message) })
-	case 4: // it arrives late, when nobody waits for the answer any more
+	case 4: // it arrives late, when no call waits for the answer any more
 		n.late.Go(func() {
 			time.Sleep(20 * time.Millisecond)
 			_, _ = d.handle(context.WithoutCancel(ctx), message)
@@ -94,7 +94,7 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls
 	return answerCopy(a), nil
 }
 
-// callCopy returns what arrives of a call.
+// callCopy returns a call as it arrives.
 func callCopy(c *calls.Call) *calls.Call {
 	b, err := calls.EncodeCall(c)
 	if err != nil {
@@ -107,7 +107,7 @@ func callCopy(c *calls.Call) *calls.Call {
 	return got
 }
 
-// answerCopy returns what arrives of an answer.
+// answerCopy returns an answer as it arrives.
 func answerCopy(a *calls.Answer) *calls.Answer {
 	b, err := calls.EncodeAnswer(a)
 	if err != nil {
@@ -224,7 +224,7 @@ func (f *faulty) Append(ctx context.Context, subject string, data []byte, fence 
 	return seq, err
 }
 
-// forget returns a record with outcomes under keys that nobody reads.
+// forget returns a record with outcomes under keys without a reader.
 func forget(data []byte) []byte {
 	kind, body, err := record.Open(data)
 	if err != nil || kind != record.Changes {

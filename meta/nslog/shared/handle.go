@@ -30,7 +30,7 @@ func (t *Tree) Handle(ctx context.Context, c *calls.Call) *calls.Answer {
 	a := &calls.Answer{Status: calls.Served, Owner: e.Incarnation()}
 	err := perform(ctx, e.As(c.From), c, a)
 	if err != nil && (ctx.Err() != nil || e.Err() != nil && !errors.Is(e.Err(), kv.ErrNoBucket)) {
-		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out: its ID shows it
+		return &calls.Answer{Status: calls.NotOwner} // it may have been carried out, which its ID shows
 	}
 	a.Failure = calls.FailureOf(err)
 	return a

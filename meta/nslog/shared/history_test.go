@@ -34,7 +34,7 @@ const (
 	perDir = 3
 )
 
-// files is the state of the model: which file each name of two directories leads to, 0 for none.
+// files is the state of the model: the file of each name of two directories, 0 for none.
 type files [dirs * perDir]bb.FileID
 
 type verb string
@@ -278,7 +278,7 @@ func (r *run) wait(operations int64) {
 	}
 }
 
-// disturb does something to the owner, and has another daemon claim the log.
+// disturb does something to the owner, and makes another daemon claim the log.
 func (r *run) disturb(ctx context.Context) {
 	at := 0
 	h, err := owner.Newest(ctx, r.server)
@@ -413,8 +413,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Each fault is found by a history: a new owner that does not wait, appends that are not fenced,
-// outcomes that are forgotten.
+// A history finds each fault: a new owner that does not wait, appends that are not fenced, dropped
+// outcomes.
 func TestHistoryFindsFaults(t *testing.T) {
 	for what, f := range map[string]fault{"no lease": noLease, "no fence": noFence, "no outcomes": forgets} {
 		found := false
@@ -423,7 +423,7 @@ func TestHistoryFindsFaults(t *testing.T) {
 			t.Run("", func(t *testing.T) {
 				c := inProcess(t, newNetwork(tries, 8), historyOptions())
 				c.fault, c.patience = f, 5*time.Second
-				c.failed = t.Logf // a history tells, if it can
+				c.failed = t.Logf // a history shows it, if it can
 				if f == noLease {
 					c.o.Lease = 10 * time.Second
 				}

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// holdPatience is how long the owner waits for the daemon that holds the log's end, before it sends to another one.
+	// holdPatience is the time that the owner waits for the daemon that holds the log's end, before
+	// it sends to another one.
 	holdPatience = 500 * time.Millisecond
-	// A daemon that did not hold a record is asked again after a pause that grows from holdSoon to holdAgain, and
-	// after holdAgain if it did not answer in time.
+	// A daemon that did not hold a record gets it again after a pause that grows from holdSoon to
+	// holdAgain. If it did not answer in time, the pause is holdAgain.
 	holdSoon  = 50 * time.Millisecond
 	holdAgain = 5 * time.Second
 	// asked is how many daemons are queried at a time for their records.
@@ -38,8 +39,8 @@ type holder struct {
 	warned   bool
 }
 
-// keep has another daemon hold a record, unless there is none. While there is none, or it does not answer, changes
-// are answered without it. Their names are as safe as the log is.
+// keep makes another daemon hold a record, unless there is none. While there is none, or it does
+// not answer, changes are answered without it. Their names are as safe as the log is.
 func (t *Tree) keep(ctx context.Context, r tail.Record) {
 	now := time.Now()
 	t.tail.Add(now, r)
@@ -83,7 +84,7 @@ func (t *Tree) keep(ctx context.Context, r tail.Record) {
 
 func (h *holder) pause() time.Duration { return min(holdSoon<<min(h.failures, 10), holdAgain) }
 
-// failed notes that a daemon does not hold records.
+// failed records that a daemon does not hold records.
 func (h *holder) failed(node bb.NodeID, err error) {
 	pause := h.pause()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -97,7 +98,7 @@ func (h *holder) failed(node bb.NodeID, err error) {
 	h.failures++
 }
 
-// findHolder has another daemon hold the records that none holds, if there is one.
+// findHolder makes another daemon hold the records that none holds, if there is one.
 func (t *Tree) findHolder(ctx context.Context, members []turn.Member) {
 	e, at := t.serving(), t.unheld.Load()
 	others := slices.ContainsFunc(members, func(m turn.Member) bool { return m.Node != t.o.Node && !m.Away })
@@ -129,7 +130,7 @@ func (t *Tree) members() []turn.Member {
 	return t.o.Members()
 }
 
-// holdAll has a daemon hold all that this one holds.
+// holdAll makes a daemon hold all that this one holds.
 func (t *Tree) holdAll(ctx context.Context, to bb.NodeID) (at [16]byte, err error) {
 	for after, more := uint64(0), true; more && err == nil; {
 		var page []tail.Record
@@ -139,7 +140,7 @@ func (t *Tree) holdAll(ctx context.Context, to bb.NodeID) (at [16]byte, err erro
 	return at, err
 }
 
-// hold has a daemon hold records, and returns the identity of its tail.
+// hold makes a daemon hold records, and returns the identity of its tail.
 func (t *Tree) hold(ctx context.Context, to bb.NodeID, records []tail.Record) ([16]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, holdPatience)
 	defer cancel()
@@ -238,7 +239,7 @@ func (t *Tree) handleHeld(c *calls.Call) *calls.Answer {
 	return a
 }
 
-// saw notes the revisions of an answer, since the log had them.
+// saw records the revisions of an answer, since the log had them.
 func (t *Tree) saw(c *calls.Call, a *calls.Answer) {
 	if c.Op == calls.OpScanPage {
 		return

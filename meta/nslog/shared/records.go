@@ -36,7 +36,7 @@ func (t *Tree) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
 	return t.yes(ctx, &calls.Call{Op: calls.OpDirGone, Dir: dir})
 }
 
-// Covers reports whether all changes are known since a revision of an entry.
+// Covers reports whether the log has all changes since a revision of an entry.
 func (t *Tree) Covers(ctx context.Context, revision uint64) (bool, error) {
 	return t.yes(ctx, &calls.Call{Op: calls.OpCovers, Revision: revision})
 }
@@ -47,10 +47,11 @@ func (t *Tree) Refresh(bb.DirID, string) {}
 // SoleWriter is false, since other daemons change the namespace, too.
 func (t *Tree) SoleWriter() bool { return false }
 
-// ListLayers is List of several directories as one, of which the first has priority. A name of a later one is left
-// out if hidden reports so, or if an earlier one has it, unless both are directories. Then the attributes are the
-// later one's. A directory that is gone is empty, but for the last: then NotFound. The directories are read one
-// after the other, so that an entry that is renamed from an earlier one to a later one meanwhile is listed.
+// ListLayers is List of several directories as one, of which the first has priority. A name of a
+// later one is left out if hidden reports so, or if an earlier one has it, unless both are
+// directories. Then the attributes are the later one's. A directory that is gone is empty. If the
+// last one is gone, it is NotFound. The directories are read one after the other, so that an entry
+// that is renamed from an earlier one to a later one meanwhile is listed.
 func (t *Tree) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	at := map[string]int{}
 	for i, dir := range dirs {
@@ -77,7 +78,8 @@ func (t *Tree) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(laye
 	return entries[:min(limit, len(entries))], len(entries) > limit, nil
 }
 
-// shown returns entries of a directory with names above after that are not hidden: one more than limit, or all.
+// shown returns entries of a directory with names above after that are not hidden, one more than
+// limit or all.
 func (t *Tree) shown(ctx context.Context, dir bb.DirID, after string, limit int, hidden func(name string) bool) (shown []bb.Entry, err error) {
 	for more := true; more && len(shown) <= limit; {
 		var page []bb.Entry
@@ -117,7 +119,7 @@ func ofRecords(err error) error {
 	return err
 }
 
-// Records are those that another package keeps beside the entries: see nslog.Records.
+// Records are those that another package keeps beside the entries (see nslog.Records).
 type Records struct{ t *Tree }
 
 // Records returns the records of other packages.
@@ -139,7 +141,8 @@ func (r *Records) Get(ctx context.Context, key string) (kv.Record, error) {
 	return found, nil
 }
 
-// Scan calls fn with the records whose keys match a filter. One that exists throughout comes.
+// Scan calls fn with the records whose keys match a filter. A record that exists throughout comes
+// at least once.
 func (r *Records) Scan(ctx context.Context, filter string, fn func(*kv.Record) error) error {
 	for after, more := "", true; more; {
 		a, err := r.t.ask(ctx, &calls.Call{Op: calls.OpRecords, Name: filter, ToName: after})

@@ -9,12 +9,12 @@
 //
 // # Exactly once
 //
-// A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is sent
-// until an owner answers, and carried out by the first of them that has it in the log. Any other
-// owner finds its outcome there. A refused change has left nothing in the log, so a late copy of the
-// call could be carried out after all. So the owner keeps refusals, and each call names the
-// incarnation of the owner that it is meant for: a late copy reaches the owner that has the refusal,
-// or is not carried out. If the caller's context ends before an answer came, the outcome is unknown
+// A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is
+// sent until an owner answers, and carried out by the first of them that has it in the log. Any
+// other owner finds its outcome there. A refused change has left nothing in the log, so a late copy
+// of the call could be carried out after all. So the owner keeps refusals, and each call names the
+// incarnation of the owner for which it is. A late copy reaches the owner that has the refusal, or
+// is not carried out. If the caller's context ends before an answer came, the outcome is unknown
 // (bb.ErrUnknownOutcome), if anything was sent.
 //
 // Update is a look-up and a Put by revision, which are repeated while others change the entry.
@@ -22,21 +22,24 @@
 //
 // # Who claims a log
 //
-// Tend does, when gossip or the log has something new, or calls wait in vain: see turn.View. Release
-// gives the log up, so that the next owner need not wait for the end of the lease. A daemon that others take
-// the log from again and again claims it later and later (turn.Backoff).
+// Tend does, when gossip or the log has something new, or calls wait in vain: see turn.View.
+// Release releases the log, so that the next owner need not wait for the end of the lease. If
+// others take the log from a daemon again and again, it claims the log later and later
+// (turn.Backoff).
 //
-// A daemon that starts cannot be called yet, so that the others take its logs over, and it carries its
-// own calls to them. Where all daemons start, each may wait for the log of another one: a log whose owner
-// starts, and has appended nothing for a while, is claimed by those that wait for it.
+// A daemon that starts cannot be called yet, so that the others take its logs over, and it carries
+// its own calls to them. Where all daemons start, each may wait for the log of another one. If the
+// owner of a log starts, and has appended nothing for a while, those that wait for the log claim
+// it.
 //
-// # A server that forgets
+// # A server that loses records
 //
-// The owner has the next daemon in line hold each record, in memory, before it answers (hold.go), for as long as a
-// server that loses power may forget it (Options.Hold). A daemon that claims the log requests the records of all
-// others, and stores those again that the log has lost. So names are lost only with the server's memory, the owner
-// and that daemon, all within that time. Then the next owner logs it if any daemon was answered with a later
-// revision. While the owner has no other daemon that answers, it goes on without, and logs that.
+// Before the owner answers, the next daemon in line holds each record in memory (hold.go), for as
+// long as a server may lose it with its power (Options.Hold). A daemon that claims the log requests
+// the records of all others, and stores those again that the log has lost. So names are lost only
+// with the server's memory, the owner and that daemon, all within that time. Then the next owner
+// logs it if any daemon was answered with a later revision. While no other daemon answers the
+// owner, it continues without, and logs that.
 //
 // # State
 //
@@ -80,15 +83,14 @@ type Options struct {
 	// Lease is for how long an owner answers reads without an append to the log, the same for
 	// all daemons. Default 2 s.
 	Lease time.Duration
-	// Patience is how long an answer is waited for before it is seen whether there is another
-	// owner. Default 2 s.
+	// Patience is the wait for an answer before a look for another owner. Default 2 s.
 	Patience time.Duration
 	// Log is the name of the log. Of two buffers that have one name, one after the other, each has its own.
 	Log string
 	// Members returns the daemons as gossip has them. nil means that this one is alone.
 	Members func() []turn.Member
-	// Hold is for how long records are held in the memory of another daemon besides the owner's, since the log's
-	// servers may forget them. 0 means that they are not.
+	// Hold is the time for which records are held in the memory of another daemon besides the
+	// owner's, since the log's servers may lose them. 0 means that they are not.
 	Hold            time.Duration
 	CheckpointBytes int // see nslog.Options, as the next two
 	Floor           func() uint64
@@ -116,13 +118,13 @@ type Tree struct {
 		sync.Mutex
 		engine *nslog.Engine // of this daemon, if it owns the log, or did
 		route  route
-		missed map[uint64]time.Time // since when the owner of a claim was seen to be missing
-		end    ended                // of the log, as it was seen last
+		missed map[uint64]time.Time // since when the owner of a claim was found missing
+		end    ended                // of the log, at the last look
 		taken  *nslog.Engine        // of this daemon, the last one that another daemon's claim has ended
 		pauses turn.Backoff
 		silent time.Time // since when calls to the owner, on their route, are not answered; zero: they are
 		closed bool
-		over   error // why calls fail without an owner: the namespace is destroyed, or its log damaged; nil: they wait
+		over   error // the reason why calls fail without an owner: a destroyed namespace, or a damaged log; nil: they wait
 	}
 }
 
@@ -130,11 +132,11 @@ var _ namespace.Tree = (*Tree)(nil)
 
 // route is where calls go.
 type route struct {
-	node  bb.NodeID // "": not known
+	node  bb.NodeID // "": unknown
 	owner nslog.Incarnation
 }
 
-// ended is the record that a log was seen to end in.
+// ended is the last record of a log at a look.
 type ended struct {
 	seq   uint64
 	owner record.Owner
@@ -175,7 +177,8 @@ func (t *Tree) serving() *nslog.Engine {
 // Owns reports whether this daemon owns the log. It may be wrong for a moment.
 func (t *Tree) Owns() bool { return t.serving() != nil }
 
-// Claim makes this daemon the owner of the log, whichever had it, and returns when it serves.
+// Claim makes this daemon the owner of the log, in place of any present one, and returns when it
+// serves.
 func (t *Tree) Claim(ctx context.Context) error {
 	if err := t.claiming.Acquire(ctx, 1); err != nil {
 		return bb.Wrap("claim", t.o.Buffer, err)
@@ -238,8 +241,8 @@ func (t *Tree) Release(ctx context.Context) error {
 	return errors.Join(err, t.replace(nil))
 }
 
-// Close ends the part of this daemon. Calls that are under way go on until their contexts end,
-// or another owner answers. It waits for a Claim, whose context the caller ends.
+// Close ends the part of this daemon. Calls that are under way continue until their contexts end,
+// or another owner answers. It waits for a Claim, the context of which the caller ends.
 func (t *Tree) Close() {
 	t.mu.Lock()
 	t.mu.closed = true
@@ -275,7 +278,7 @@ func (t *Tree) newest(ctx context.Context) (owner.Holder, error) {
 	return h, nil
 }
 
-// endedSince returns since when the log was seen to end in a record.
+// endedSince returns the time since when a record was found to be the log's last.
 func (t *Tree) endedSince(h owner.Holder) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,8 +34,8 @@ func claim(t *testing.T, d *daemon) {
 	}
 }
 
-// TestConformance runs the suite on trees that do not own the log: over a network that loses
-// nothing, and over one that does, while two owners replace each other.
+// TestConformance runs the suite on trees that do not own the log, over a network that loses
+// nothing and over one that does, while two owners replace each other.
 func TestConformance(t *testing.T) {
 	for name, odds := range map[string]int{"one owner": 0, "owners in turns": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// patient is a tree whose caller looks before it has an operation struck out or taken over: sent again
-// after an answer that was lost, these find nothing left to do.
+// patient is a tree whose caller checks an operation before it is struck out or taken over. Sent
+// again after a lost answer, these calls find nothing left to do.
 type patient struct{ namespace.Tree }
 
 func (p patient) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
@@ -193,8 +193,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// A daemon from which another one has taken the log again and again does not claim it at once when that is missing. One
-// that gave it up does.
+// If another daemon has taken the log from a daemon again and again, that does not claim it at once
+// when the other is missing. A daemon that released the log does.
 func TestTakenAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	for _, released := range []bool{false, true} {
@@ -225,8 +225,8 @@ func TestTakenAgainAndAgain(t *testing.T) {
 	}
 }
 
-// Another daemon holds all that the owner has appended, before it answers: the next one if that daemon ends, and all
-// again if it was restarted.
+// Before the owner answers, another daemon holds all that the owner has appended. If that daemon
+// ends, the next one does, and if it was restarted, it gets all again.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond})
@@ -288,7 +288,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A daemon that claims the log asks all others what they hold: those that are suspected, too.
+// A daemon that claims the log requests the records of all others, suspected ones too.
 func TestHeldByAll(t *testing.T) {
 	t.Parallel()
 	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond})

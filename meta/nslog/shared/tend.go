@@ -17,7 +17,7 @@ const (
 	lookEvery = 500 * time.Millisecond
 	// damagedPause is before the next try to read a log that is damaged. Each appends a claim.
 	damagedPause = 30 * time.Second
-	// releaseWithin bounds the giving up of a log at the end of a daemon.
+	// releaseWithin bounds the release of a log at the end of a daemon.
 	releaseWithin = 3 * time.Second
 )
 
@@ -29,11 +29,11 @@ type Surroundings struct {
 	Destroyed func(context.Context) (bool, error)
 }
 
-// Tend has this daemon claim the log when it needs an owner and it is this daemon's turn, until the context
-// ends, or the namespace is destroyed.
+// Tend claims the log for this daemon when it needs an owner and it is this daemon's turn, until
+// the context ends, or the namespace is destroyed.
 func (t *Tree) Tend(ctx context.Context, s Surroundings) {
 	var known owner.Holder
-	look := true // at the log, whatever gossip says
+	look := true // at the log, with any report of gossip
 	for ctx.Err() == nil && !errors.Is(t.gone(), kv.ErrNoBucket) {
 		wait := lookEvery
 		v := turn.View{Self: t.o.Node, Serving: t.serving() != nil, Members: s.Members(), Owner: ownerOf(known), Silent: t.silence()}
@@ -78,7 +78,7 @@ func (t *Tree) wait(ctx context.Context, d time.Duration) (look bool) {
 		return false
 	case <-ended:
 	case <-t.vain:
-		// Callers try more often than the log has to be asked.
+		// Callers try more often than a look at the log is needed.
 		select {
 		case <-time.After(lookEvery / 5):
 		case <-ctx.Done():
@@ -87,7 +87,7 @@ func (t *Tree) wait(ctx context.Context, d time.Duration) (look bool) {
 	return true
 }
 
-// judge notes the state of the log by the error of a step: destroyed, damaged, or fine.
+// judge records the state of the log by the error of a step: destroyed, damaged, or fine.
 func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
 	kind := bb.KindOf(err)
 	switch {
@@ -109,7 +109,7 @@ func (t *Tree) judge(ctx context.Context, err error, s Surroundings) {
 	}
 }
 
-// damaged notes that the log cannot be read.
+// damaged records that the log cannot be read.
 func (t *Tree) damaged(err error) {
 	if t.gone() == nil {
 		t.o.Logger.Error("the log of a namespace cannot be read", "buffer", t.o.Buffer, "err", err)
@@ -125,7 +125,8 @@ func (t *Tree) MarkDestroyed() {
 	}
 }
 
-// setOver notes why calls fail without an owner. A namespace that is destroyed stays so.
+// setOver records the reason why calls fail without an owner. A namespace that is destroyed stays
+// so.
 func (t *Tree) setOver(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -105,7 +105,7 @@ func (t *Tree) Removed(ctx context.Context, dir bb.DirID, name string, file bb.F
 	return t.yes(ctx, &calls.Call{Op: calls.OpRemoved, Dir: dir, Name: name, File: file, Revision: revision})
 }
 
-// store is change of a call with an entry. One that may not be stored reaches no owner.
+// store is change of a call with an entry. An entry that may not be stored reaches no owner.
 func (t *Tree) store(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 	if err := namespace.CheckEntry(&c.Entry); err != nil {
 		return nil, err
@@ -346,7 +346,7 @@ func (t *Tree) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) 
 
 // ScanAll is Scan over all files and directories of the buffer but the root. An entry that changes
 // meanwhile may come again, with a newer revision. It goes over the pages of the owner's table, and
-// begins again at another owner: entries that came before are recognized by their hashes.
+// begins again at another owner, where it recognizes entries that came before by their hashes.
 func (t *Tree) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
 	s := scan{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, fn: fn}
 	for range maxScans {
@@ -425,8 +425,8 @@ func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb
 	return t.ScanAll(ctx, fn)
 }
 
-// StoreOps returns the pending operations in the order in which they happened. One that is taken over
-// meanwhile may have its older revision.
+// StoreOps returns the pending operations in the order in which they happened. An operation that is
+// taken over meanwhile may have its older revision.
 func (t *Tree) StoreOps(ctx context.Context) (all []namespace.StoreOp, err error) {
 	for after, more := uint64(0), true; more; {
 		a, err := t.ask(ctx, &calls.Call{Op: calls.OpStoreOps, Revision: after})

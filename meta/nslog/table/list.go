@@ -17,7 +17,7 @@ type list struct {
 }
 
 // find returns where the slot of a key is, or belongs. The item of the slot moved is not read,
-// since its key is the one that is looked for.
+// since its key is the wanted one.
 func (l *list) find(m *pages.Map, key []byte, moved pages.Slot) (leaf, at int, found bool) {
 	compare := func(s pages.Slot) int {
 		if s == moved {
@@ -40,7 +40,7 @@ func (l *list) find(m *pages.Map, key []byte, moved pages.Slot) (leaf, at int, f
 	return leaf, at, at < len(in) && compare(in[at]) == 0
 }
 
-// put has the slot of a key in the list, in the place of one that the item has left if that is
+// put puts the slot of a key into the list, in the place of one that the item has left if that is
 // not NoSlot.
 func (l *list) put(m *pages.Map, key []byte, s, moved pages.Slot) {
 	leaf, at, found := l.find(m, key, moved)
@@ -58,7 +58,7 @@ func (l *list) put(m *pages.Map, key []byte, s, moved pages.Slot) {
 		l.leaves[leaf] = slices.Insert(in, at, s)
 		return
 	}
-	// Names often come in order: the leaf before is left full then.
+	// Names often come in order. Then the leaf before stays full.
 	half := leafSize / 2
 	if at == leafSize {
 		half = leafSize

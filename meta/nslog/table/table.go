@@ -37,7 +37,7 @@ type Table struct {
 	spans    []record.Span
 }
 
-// directory is a directory, or one that entries name whose own entry was not loaded yet.
+// directory is a directory, or one that entries name while its own entry was not loaded yet.
 type directory struct {
 	slot    pages.Slot // of its entry; NoSlot: it has none
 	entries list
@@ -63,8 +63,8 @@ func (t *Table) Restore(next uint64, spans []record.Span) {
 	t.next, t.spans = max(t.next, next), spans
 }
 
-// Advance notes that the revisions from first up to next were used: those before first that
-// were not are lost.
+// Advance records that the revisions from first up to next were used. Those before first that were
+// not are lost.
 func (t *Table) Advance(first, next uint64) {
 	if next <= t.next {
 		return // a record that a manifest covers
@@ -79,8 +79,8 @@ func (t *Table) Advance(first, next uint64) {
 	t.next = next
 }
 
-// Covers reports whether the table has all changes since a revision that one of its items had,
-// or may have had: if not, the revision was lost with the end of a log.
+// Covers reports whether the table has all changes since a revision that one of its items had, or
+// may have had. If not, the revision was lost with the end of a log.
 func (t *Table) Covers(revision uint64) bool {
 	return slices.ContainsFunc(t.spans, func(s record.Span) bool { return revision >= s.First && revision-s.First < s.Length })
 }
@@ -110,7 +110,7 @@ func (t *Table) Apply(e record.Effect, seq uint64) error {
 	return nil
 }
 
-// Load fills a page: see pages.Map.
+// Load fills a page (see pages.Map).
 func (t *Table) Load(number int, items []byte, since uint64) error {
 	return t.m.Load(number, items, since, func(gone pages.Slot, newer []byte) { t.leave(gone, record.PeekDir(newer)) }, t.link)
 }
@@ -141,7 +141,7 @@ func (t *Table) dir(id bb.DirID) *directory {
 	return d
 }
 
-// link has an item of a slot found, which was in another slot before that is free now, in the
+// link makes the item of a slot findable. It was in another slot before that is free now, in the
 // same one, or in NoSlot.
 func (t *Table) link(now, before pages.Slot) {
 	item := t.m.At(now)
@@ -191,7 +191,7 @@ func (t *Table) unlink(s pages.Slot) {
 	}
 }
 
-// unlinkDir notes that a directory's entry is no longer in a slot.
+// unlinkDir records that a directory's entry is no longer in a slot.
 func (t *Table) unlinkDir(id bb.DirID, s pages.Slot) {
 	if d := t.dirs[id]; d != nil && d.slot == s {
 		d.slot = pages.NoSlot
@@ -345,7 +345,7 @@ func (t *Table) Pages() int { return t.m.Pages() }
 // Since returns the sequence of the first change of a page that was not written, or 0 if all were.
 func (t *Table) Since(number int) uint64 { return t.m.Since(number) }
 
-// Written notes that a page was written.
+// Written records that a page was written.
 func (t *Table) Written(number int) { t.m.Written(number) }
 
 // AppendPage appends a page to b, in the form that Load reads.

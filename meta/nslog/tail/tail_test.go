@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A tail holds what is young and fits, and returns it in pages.
+// A tail holds young records that fit, and returns them in pages.
 func TestTail(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)

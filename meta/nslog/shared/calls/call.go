@@ -34,7 +34,7 @@ const (
 	OpCovers
 	OpRecord
 	OpRecords // a page of them, by their keys
-	OpHeld    // a page of the log's end: what any daemon holds
+	OpHeld    // a page of the log's end, as any daemon holds it
 	OpHold    // records, at any daemon
 )
 

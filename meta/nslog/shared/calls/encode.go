@@ -213,7 +213,7 @@ func DecodeAnswer(b []byte) (*Answer, error) {
 	return a, nil
 }
 
-// failureMessage is a failure on the wire, whose texts may be of files with any names.
+// failureMessage is a failure on the wire, with texts that may name files with any names.
 func failureMessage(f *Failure) *callpb.Failure {
 	if f == nil {
 		return nil

@@ -84,7 +84,7 @@ func TestEncode(t *testing.T) {
 		entryOf(&c.Entry, typ)
 		*c.Attr.Mode = c.Attr.Mode.Perm()
 		c.Directory.Mode = c.Directory.Mode.Perm()
-		for i := range c.Changes { // what the engine has no use for
+		for i := range c.Changes { // fields that the engine does not use
 			c.Changes[i].Own, c.Changes[i].Gone = 0, 0
 		}
 		if seed%2 == 0 {

@@ -38,7 +38,7 @@ func (n *Numbers) Begin() nslog.ID {
 	return nslog.ID{Session: n.session, Number: n.last, Answered: n.lowest}
 }
 
-// End notes that a change is not sent any more.
+// End records that a change is not sent any more.
 func (n *Numbers) End(id nslog.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// turnEvery is how much later the next daemon in line claims a log, if those before it do not.
+	// turnEvery is the delay after which, without a claim of those before it, the next daemon in
+	// line claims a log.
 	turnEvery = 500 * time.Millisecond
-	lastTurn  = 8 // places in line: all that follow have one turn
-	// startingIdle is for how long the owner of a log, which starts as this daemon does, has to append nothing
-	// before it counts as missing, since it may wait for the log of this daemon.
+	lastTurn  = 8 // places in line; all that follow have one turn
+	// startingIdle is the time without an append after which the owner of a log, while it starts as
+	// this daemon does, counts as missing, since it may wait for the log of this daemon.
 	startingIdle = 10 * time.Second
-	// silentFor is for how long the owner of a log may leave the calls of this daemon without an answer, in any
-	// state by gossip, before it counts as missing.
+	// silentFor is the time for which the owner of a log may leave the calls of this daemon without
+	// an answer, in any state by gossip, before it counts as missing.
 	silentFor = 4 * time.Second
 )
 
@@ -31,7 +32,7 @@ type Member struct {
 	Leaving  bool // it is drained
 }
 
-// rank orders those in line: daemons that can be called and stay come first.
+// rank orders the daemons in line. Those that can be called and stay come first.
 func (m *Member) rank() int {
 	switch {
 	case m.Leaving:
@@ -84,7 +85,7 @@ func (v *View) Line(buffer string) []Member {
 			line = append(line, m)
 		}
 	}
-	self, _ := v.member(v.Self) // this one is there, whatever the others suspect
+	self, _ := v.member(v.Self) // this one is there, with any suspicion of the others
 	line = append(line, self)
 	slices.SortFunc(line, func(a, b Member) int {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(place(buffer, a.Node), place(buffer, b.Node)), cmp.Compare(a.Node, b.Node))
@@ -92,8 +93,8 @@ func (v *View) Line(buffer string) []Member {
 	return line
 }
 
-// Turn decides whether this daemon claims the log of a buffer now, and if not, after how long to
-// decide again. 0 means when something has changed.
+// Turn decides whether this daemon claims the log of a buffer now, and if not, the time after which
+// to decide again. 0 means when something has changed.
 func (v *View) Turn(buffer string) (claim bool, again time.Duration) {
 	if !v.NeedsOwner() {
 		return false, 0
@@ -111,9 +112,9 @@ func (v *View) Turn(buffer string) (claim bool, again time.Duration) {
 	return missed >= after, max(after-missed, 0)
 }
 
-// Backoff makes a daemon claim a log later that others have taken from it. Two daemons that do not reach each
-// other, and both reach the log, would else own it by turns, each for as long as it takes to call the other one
-// missing. Its methods are for one goroutine at a time.
+// Backoff makes a daemon claim a log later that others have taken from it. Two daemons that do not
+// reach each other, and both reach the log, would else own it by turns, each until the other counts
+// as missing. Its methods are for one goroutine at a time.
 type Backoff struct {
 	taken []time.Time // when others took the log, oldest first
 }
@@ -121,10 +122,10 @@ type Backoff struct {
 const (
 	backoffFirst  = 2 * time.Second // of the pause after the second time; it doubles
 	backoffMost   = 30 * time.Second
-	backoffWindow = 5 * time.Minute // after which a time is forgotten
+	backoffWindow = 5 * time.Minute // after which a time is dropped
 )
 
-// Taken notes that another daemon has taken the log from this one, which had not given it up.
+// Taken records that another daemon has taken the log from this one, which had not released it.
 func (b *Backoff) Taken(now time.Time) {
 	b.taken = append(b.forget(now), now)
 }

@@ -83,7 +83,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Two daemons that do not hear each other, and both reach the log, own it for longer and longer.
+// Two daemons that do not reach each other, and both reach the log, own it for longer and longer.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
