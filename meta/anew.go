@@ -13,15 +13,16 @@ import (
 	"forebay/meta/txn"
 )
 
-// A log that is gone or damaged, and of which there is no copy, is begun anew. The holders of the files then decide
-// about its names. The new log is another one, and is complete before the record names it:
+// If a log is gone or damaged, and there is no copy of it, it is begun anew. The holders of the
+// files then decide about its names. The new log is another one, and is complete before the record
+// names it:
 //
 //	                  new log made, readable         record names
 //	damaged ────────▶ part of the old one stored ───▶ the new log
 //	   ▲                  │
 //	   └── a crash ◀──────┘   the new log has no buffer: Repair deletes it
 //
-// Repair deletes the damaged log, too, as one that no buffer has.
+// Repair deletes the damaged log, too, as one without a buffer.
 //
 // A loss of power costs the server's unsynced messages, so the new log is synced before the record names it, and the
 // record before BeginAnew returns, and before Repair deletes the damaged log.

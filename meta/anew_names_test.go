@@ -107,9 +107,9 @@ func TestBeginAnewSpecial(t *testing.T) {
 	}
 }
 
-// TestBeginAnewStoreOps: operations that the store had yet to follow are in the next log, but those that would meet the
-// object of another file, or remove any object there. An unreadable rename is among them, if memory or a newer entry has
-// the name.
+// TestBeginAnewStoreOps: the next log has the operations that the store had yet to follow, except
+// those that would meet the object of another file, or remove any object there. An unreadable
+// rename is among them, if memory or a newer entry has the name.
 func TestBeginAnewStoreOps(t *testing.T) {
 	t.Parallel()
 	d := &damaged{t: t}
@@ -170,8 +170,8 @@ func TestBeginAnewStoreOps(t *testing.T) {
 	}
 }
 
-// TestBeginAnewCommitted: a transaction that was committed and has not got its files to their places continues. One that
-// was not is gone.
+// TestBeginAnewCommitted: a transaction that was committed and has not got its files to their
+// places continues. A transaction that was not committed is gone.
 func TestBeginAnewCommitted(t *testing.T) {
 	t.Parallel()
 	for _, replace := range [][]string{nil, {"old"}} {

@@ -11,8 +11,8 @@ import (
 	"forebay/meta/namespace/namespacetest"
 )
 
-// TestBeginAnew: a log that can be read stays as it is, one that is gone is begun anew once, and one that a server
-// does not answer for is not given up.
+// TestBeginAnew: a log that can be read stays as it is, one that is gone is begun anew once, and
+// one without an answer of a server is not abandoned.
 func TestBeginAnew(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)

@@ -56,12 +56,12 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, keptIn, error) 
 	}
 	for _, r := range m.GetTiers() {
 		if r.GetTier() > uint32(bb.TierDisk) {
-			continue // a tier of a newer release: these files are in memory here
+			continue // a tier of a newer release; these files are in memory here
 		}
 		b.Tiers = append(b.Tiers, bb.TierRule{Pattern: r.GetPattern(), Tier: bb.Tier(r.GetTier())})
 	}
 	for _, r := range bb.FlushRules(m.GetFlush()) {
-		if r.Check() == nil { // else of a newer release: these files are flushed as others are here
+		if r.Check() == nil { // else of a newer release; these files are flushed as others are here
 			b.Flush = append(b.Flush, r)
 		}
 	}

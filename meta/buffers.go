@@ -26,15 +26,15 @@ import (
 // Creating a buffer puts its record and then makes its bucket. Destroying it marks the record,
 // deletes the bucket and then the record. So the record describes everything that a crash leaves.
 // Without a bucket, Namespace makes it. If the record is marked, Repair continues the deletion. A
-// bucket without a record can be left by a race of Namespace with DestroyBuffer and is deleted by
-// Repair once it is old.
+// race of Namespace with DestroyBuffer can leave a bucket without a record. Once it is old, Repair
+// deletes it.
 //
 // A log is made before the record is put. A missing log that a record names was lost, and is not
 // made again, since an empty one would stand for no names. A crash can leave an empty log without a
 // record.
 //
-// Repair deletes nothing of a name of which there is neither a record nor the mark of a destruction.
-// The server may have lost the record.
+// Without a record and the mark of a destruction, Repair deletes nothing of a name, since the
+// server may have lost the record.
 const (
 	systemBucket = "forebay"
 	bufferPrefix = "buffer."
@@ -127,8 +127,8 @@ func (m *Meta) Buffer(ctx context.Context, name string) (bb.Buffer, error) {
 	return b, err
 }
 
-// BufferGone reports whether the namespace keeps the mark of the destruction of the last
-// buffer of a name. Without one it may have forgotten the buffer.
+// BufferGone reports whether the namespace keeps the mark of the destruction of the last buffer of
+// a name. Without one it may have lost the buffer.
 func (m *Meta) BufferGone(ctx context.Context, name string) (bool, error) {
 	r, err := m.system.Get(ctx, bufferKey(name))
 	return r.Seq != 0 && !r.Live(), kv.Wrap("buffer", name, err)
@@ -159,7 +159,7 @@ func (m *Meta) Buffers(ctx context.Context) ([]bb.Buffer, error) {
 }
 
 func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, keptIn)) error {
-	found := map[string]kv.Record{} // one that changes during the scan is seen twice
+	found := map[string]kv.Record{} // one that changes during the scan comes twice
 	err := m.system.Scan(ctx, bufferPrefix+"*", func(r *kv.Record) error {
 		found[r.Key] = *r
 		return nil
@@ -297,8 +297,8 @@ func (m *Meta) Repair(ctx context.Context) error {
 	return nil
 }
 
-// orphaned reports whether a bucket or a log belongs to no buffer any more, nor to one whose record the server
-// may have lost.
+// orphaned reports whether a bucket or a log belongs to no buffer any more, nor to one with a
+// record that the server may have lost.
 func (m *Meta) orphaned(ctx context.Context, name string, b stored) (bool, error) {
 	buffer := strings.TrimPrefix(name[:strings.LastIndexByte(name, '-')], systemBucket+"-")
 	key := bufferKey(buffer)
@@ -369,7 +369,7 @@ type BufferChange struct {
 
 // WatchBuffers calls fn with every existing buffer, then with those of known that do not exist, and
 // from then on with each that was made, changed or destroyed by any daemon, until ctx ends. It
-// returns the cause. fn runs on the caller's goroutine and sees the revisions of a buffer in their
+// returns the cause. fn runs on the caller's goroutine and gets the revisions of a buffer in their
 // order, but not every one of them.
 func (m *Meta) WatchBuffers(ctx context.Context, known []string, fn func(BufferChange)) error {
 	exist := map[string]bool{}

@@ -290,8 +290,8 @@ func TestNamespaceTogether(t *testing.T) {
 	all.Wait()
 }
 
-// TestDestroyedWhileOpened: of a buffer that is destroyed at the moment when its namespace has been
-// opened, nothing is kept.
+// TestDestroyedWhileOpened: if a buffer is destroyed at the moment when its namespace has been
+// opened, nothing of it is kept.
 func TestDestroyedWhileOpened(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []Engine{EngineBuckets, EngineLog} {
@@ -315,8 +315,8 @@ func TestDestroyedWhileOpened(t *testing.T) {
 	}
 }
 
-// A log that the server does not have, as it has one of which it cannot read a part when it starts, is not made
-// again. All its names would be gone. It is served when the server has it again.
+// A log that the server does not have, as after a start with an unreadable part of it, is not made
+// again, since all its names would be gone. When the server has it again, it is served.
 func TestLostLog(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -364,8 +364,8 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestOrphans: a namespace of no buffer is deleted if its buffer was destroyed, or if nothing is in it. Where the
-// server may have lost the record of a buffer, nothing is.
+// TestOrphans: if its buffer was destroyed, or if it is empty, a namespace of no buffer is deleted.
+// Where the server may have lost the record of a buffer, nothing is deleted.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []Engine{EngineBuckets, EngineLog} {
@@ -409,7 +409,7 @@ func TestOrphans(t *testing.T) {
 		slices.Sort(left)
 		want := []string{"forebay-forgotten", "forebay-served"}
 		if engine == EngineBuckets {
-			want = append([]string{"forebay-begun"}, want...) // of a bucket it is not known
+			want = append([]string{"forebay-begun"}, want...) // unknown of a bucket
 		}
 		if err != nil || !slices.Equal(left, want) {
 			t.Errorf("%s: %v are left (%v), want %v", engine, left, err, want)

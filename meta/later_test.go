@@ -23,7 +23,7 @@ func TestNewerFieldsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Rest, b.Job = "", "7" // a writer need not know the fields
+	b.Rest, b.Job = "", "7" // a writer need not have the fields
 	if _, err := m.UpdateBuffer(ctx, b); err != nil {
 		t.Fatal(err)
 	}

@@ -27,23 +27,23 @@ type Options struct {
 	Credentials string   // file with a user's JWT and key; "" for none
 	CA          string   // file with the certificates that the server's must descend from; "" for the system's
 	Cert, Key   string   // files of the client's own certificate; "" for none
-	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
+	ClusterKey  []byte   // the cluster key of servers embedded in daemons (see clustertls); nil: they are not embedded
 	// ClusterKeys, if not nil, returns the keys that are in use now, ClusterKey at first.
 	ClusterKeys func() [][]byte
 	InProcess   conn.InProcess
 
-	Name       string    // of this client, as the server's administrators see it; default "forebay"
+	Name       string    // of this client, for the server's administrators; default "forebay"
 	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
 	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
-	SoleWriter bool      // this Meta alone changes the namespace: answer from a write-through cache
+	SoleWriter bool      // this Meta alone changes the namespace, so it answers from a write-through cache
 	// Engine is that of the namespaces of buffers which are made from now on. "" means
 	// EngineBuckets. EngineLog needs SoleWriter or Peers.
 	Engine Engine
-	// Peers are the daemons that share namespaces which are logs, this one among them, or nil if there are
-	// none. Not with SoleWriter.
+	// Peers are the daemons that share namespaces that are kept in logs, this one among them, or
+	// nil if there are none. Not with SoleWriter.
 	Peers Peers
-	// Revision returns the highest revision that is remembered, outside of the namespace, of the
-	// entries of a buffer. It is nil if none is.
+	// Revision returns the highest revision of a buffer's entries that is kept outside of the
+	// namespace. It is nil if none is kept.
 	Revision func(of *bb.Buffer) uint64
 	// CacheEntries bounds that cache, about 600 bytes each. The default is 32,768.
 	CacheEntries int
@@ -146,8 +146,8 @@ func ourStream(name string) bool {
 	return strings.HasPrefix(name, "KV_"+systemBucket) || name == ops.Stream
 }
 
-// EvenLeaders has servers that lead more than twice their share of the streams hand some
-// over to others that have copies of them, and returns how many it asked for.
+// EvenLeaders makes servers that lead more than twice their share of the streams hand some over to
+// others that have copies of them, and returns the number of requests.
 func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
 	return leaders.Even(ctx, m.conn, ourStream)
 }
@@ -161,8 +161,8 @@ func (m *Meta) Operations() *ops.Operations { return m.ops }
 // BatchJobs returns the batch jobs of the cluster.
 func (m *Meta) BatchJobs() *batch.Jobs { return m.batch }
 
-// Publish sends an event to all subscribers of the events of its buffer. It never waits:
-// an event that cannot be sent is dropped and counted in Stats.
+// Publish sends an event to all subscribers of the events of its buffer. It never waits. An event
+// that cannot be sent is dropped and counted in Stats.
 func (m *Meta) Publish(e bb.Event) { m.events.Publish(e) }
 
 // Subscribe returns a subscription to the events of a buffer, or of all for "".

@@ -17,11 +17,11 @@ type Peer = turn.Member
 
 // Peers are the daemons of a cluster, which share the namespaces that are logs. It is safe for concurrent use.
 type Peers interface {
-	// Carry sends a call to a daemon, whose Meta answers it with AnswerCall, and returns the answer. A call may
-	// arrive several times, late, or never. An error does not show whether it has arrived, unless it is of kind
-	// Invalid or Unsupported. Then it has not.
+	// Carry sends a call to a daemon, whose Meta answers it with AnswerCall, and returns the
+	// answer. A call may arrive several times, late, or never. If an error is of kind Invalid or
+	// Unsupported, the call has not arrived. Any other error does not show whether it has.
 	Carry(ctx context.Context, to bb.NodeID, buffer string, call []byte) (answer []byte, err error)
-	// All returns the daemons that are known.
+	// All returns the known daemons.
 	All() []Peer
 }
 
@@ -46,8 +46,9 @@ func (c carrier) Call(ctx context.Context, to bb.NodeID, call *calls.Call) (*cal
 	return calls.DecodeAnswer(b)
 }
 
-// AnswerCall answers a call that another daemon has sent: Peers.Carry. NotFound if the namespace is not in use
-// here, so that this daemon does not own its log. The end of the log is held all the same.
+// AnswerCall answers a call that another daemon has sent by Peers.Carry. If the namespace is not in
+// use here, so that this daemon does not own its log, it is NotFound. The end of the log is held
+// all the same.
 func (m *Meta) AnswerCall(ctx context.Context, buffer string, call []byte) (answer []byte, err error) {
 	const op = "answer a call"
 	c, err := calls.DecodeCall(call)
@@ -68,7 +69,8 @@ func (m *Meta) AnswerCall(ctx context.Context, buffer string, call []byte) (answ
 	return calls.EncodeAnswer(s.shared.Handle(ctx, c))
 }
 
-// toHold opens a namespace whose log's end another daemon has this one hold; nil where it is no shared log.
+// toHold opens a namespace for another daemon that wants the end of its log held here. It is nil
+// where that is no shared log.
 func (m *Meta) toHold(ctx context.Context, buffer string) (*space, error) {
 	b, in, err := m.buffer(ctx, "hold", buffer)
 	if err != nil || !m.sharesLogs() || in.engine != EngineLog || b.State == bb.BufferDestroying {
@@ -104,7 +106,7 @@ func (m *Meta) claimNew(ctx context.Context, b *bb.Buffer, in keptIn) {
 	}
 }
 
-// openShared keeps a namespace, unless it was opened meanwhile, and returns the one that is kept.
+// openShared keeps a namespace, unless it was opened meanwhile, and returns the kept one.
 func (m *Meta) openShared(b *bb.Buffer, in keptIn) *space {
 	s, old := m.swapShared(b, in)
 	if old != nil {
@@ -128,8 +130,9 @@ func (m *Meta) swapShared(b *bb.Buffer, in keptIn) (s, old *space) {
 	return s, old
 }
 
-// holdFactor is how much longer than the log's servers may forget a record other daemons hold it: a server that has
-// lost power has to come back first, and a daemon has to claim the log.
+// holdFactor is the time for which other daemons hold a record, as a multiple of the time for which
+// the log's servers may lose it. A server that has lost power has to come back first, and a daemon
+// has to claim the log.
 const holdFactor = 4
 
 // newShared opens a namespace.

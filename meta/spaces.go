@@ -99,8 +99,8 @@ type logDamaged struct{ error }
 // Unwrap returns the cause.
 func (e logDamaged) Unwrap() error { return e.error }
 
-// Damaged reports whether an error of Namespace is that a log is gone, or lacks a required part: BeginAnew begins
-// it anew.
+// Damaged reports whether an error of Namespace is that a log is gone, or lacks a required part, so
+// that BeginAnew has to begin it anew.
 func Damaged(err error) bool {
 	var damaged logDamaged
 	return errors.As(err, &damaged)
@@ -184,7 +184,7 @@ func (m *Meta) settle() time.Duration {
 }
 
 // keepSpace keeps a namespace for all users, unless another one was opened meanwhile, and returns
-// the one that is kept.
+// the kept one.
 func (m *Meta) keepSpace(buffer string, s *space) *space {
 	if m.keeping != nil {
 		m.keeping()
@@ -198,7 +198,7 @@ func (m *Meta) keepSpace(buffer string, s *space) *space {
 	return s
 }
 
-// dropSpace ends a namespace, which is handed out no more.
+// dropSpace ends a namespace, which is not handed out any more.
 func (m *Meta) dropSpace(buffer string, s *space) {
 	m.mu.Lock()
 	if m.mu.spaces[buffer] == s {

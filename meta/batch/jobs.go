@@ -27,7 +27,7 @@ import (
 const (
 	bucketName = "forebay_lifetimes"
 	prefix     = "lives."
-	age        = 90 * 24 * time.Hour // of records and of markers of deleted ones: no job takes longer
+	age        = 90 * 24 * time.Hour // of records and of markers of deleted ones, as no job takes longer
 )
 
 func runKey(key string) string { return prefix + key + ".run" }
@@ -74,8 +74,7 @@ func (j *Jobs) records(ctx context.Context) (*kv.Bucket, error) {
 	return j.mu.records, nil
 }
 
-// Begin stores a batch job, which has no nodes yet, if there is none of its key,
-// and returns the one that there is.
+// Begin stores a batch job without nodes if there is none of its key, and returns the stored one.
 func (j *Jobs) Begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	const op = "begin lifetime"
 	if err := kv.CheckID(op, l.Key); err != nil {
@@ -214,8 +213,8 @@ func (j *Jobs) Watch(ctx context.Context, fn func([]bb.Lifetime)) error {
 	return kv.Wrap("watch lifetimes", "", err)
 }
 
-// Change changes a batch job by change, which may be called again and does not
-// see its nodes, and returns it, without these. An error of change ends it.
+// Change changes a batch job by change, which may be called again and gets no nodes, and returns
+// it, without these. An error of change ends it.
 func (j *Jobs) Change(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
 	const op = "change lifetime"
 	if err := kv.CheckID(op, key); err != nil {
@@ -293,7 +292,7 @@ func (j *Jobs) Forget(ctx context.Context, key string) error {
 	if err := b.Scan(ctx, prefix+key+".>", func(r *kv.Record) error { keys = append(keys, *r); return nil }); err != nil {
 		return kv.Wrap(op, key, err)
 	}
-	// The run's comes last: attachments without it belong to no job.
+	// The run's comes last, since attachments without it belong to no job.
 	slices.SortFunc(keys, func(a, b kv.Record) int { return strings.Compare(a.Key, b.Key) })
 	for i := range keys {
 		if !keys[i].Live() {

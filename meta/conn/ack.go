@@ -26,8 +26,8 @@ func (e *APIError) Error() string {
 	return fmt.Sprintf("server error %d: %s", e.ErrCode, e.Description)
 }
 
-// ParseAck reads the sequence from the acknowledgement of a publish: ErrRevision or ErrInProcess if the
-// message's condition was not met.
+// ParseAck reads the sequence from the acknowledgement of a publish. If the message's condition was
+// not met, it is ErrRevision or ErrInProcess.
 func ParseAck(data []byte) (uint64, error) {
 	if !bytes.Contains(data, []byte(`"error"`)) {
 		// {"stream":"KV_x","seq":123} with more fields after a batch

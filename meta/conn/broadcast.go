@@ -20,7 +20,7 @@ func (c *Conn) Broadcast(subject string, data []byte) error { return c.nc.Publis
 // Flush waits until the server has all sent messages, if there is a connection.
 func (c *Conn) Flush(timeout time.Duration) {
 	if c.nc.IsConnected() {
-		_ = c.nc.FlushTimeout(timeout) // best effort: broadcasts are not stored
+		_ = c.nc.FlushTimeout(timeout) // best effort, since broadcasts are not stored
 	}
 }
 

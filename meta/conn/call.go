@@ -35,7 +35,7 @@ func (c *Conn) dispatch(msg *nats.Msg) {
 func (c *call) push(msg *nats.Msg) {
 	select {
 	case c.answers <- msg:
-	default: // more than was asked for
+	default: // more than requested
 	}
 }
 
@@ -72,9 +72,9 @@ func (c *Conn) reply(id uint64) string {
 	return string(strconv.AppendUint(append(b, c.prefix...), id, 36))
 }
 
-// Request sends messages, of which the last is answered, and returns the answer.
-// It does not try again: ErrUncertain means that the server may have acted on it,
-// ErrNoServer that it cannot have, nats.ErrNoResponders that there is no listener.
+// Request sends messages, of which the last is answered, and returns the answer. It does not try
+// again. ErrUncertain means that the server may have acted on it, ErrNoServer that it cannot have,
+// nats.ErrNoResponders that there is no listener.
 func (c *Conn) Request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
 	if c.intercept != nil {
 		return c.intercept(ctx, msgs)
@@ -121,7 +121,8 @@ func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 // apiPrefix begins the subjects of requests that no stream stores.
 const apiPrefix = "$JS.API."
 
-// fullPatience is how long an answer is waited for of a server whose disk is full, since it has none to a change.
+// fullPatience is the wait for an answer of a server with a full disk, since it has none to a
+// change.
 const fullPatience = time.Second
 
 // Answers sends a message that has up to n answers, and calls fn with each until fn reports

@@ -24,7 +24,7 @@ import (
 
 const (
 	reconnectWait  = 100 * time.Millisecond
-	AttemptTimeout = 5 * time.Second // an answer that takes longer is asked for again
+	AttemptTimeout = 5 * time.Second // an answer that takes longer is requested again
 	callShards     = 16
 )
 
@@ -51,7 +51,7 @@ type Conn struct {
 		calls map[uint64]*call
 	}
 	pool sync.Pool
-	// intercept, if not nil, stands before deliver: tests lose requests and answers in it.
+	// intercept, if not nil, runs before deliver, so that tests lose requests and answers in it.
 	intercept func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 	lose      func(Fed) bool // of feeds: tests lose messages in it; nil: none
 	closing   atomic.Bool    // by us
@@ -95,7 +95,7 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 	c.name = rand.Text()
 	c.prefix = c.nc.NewInbox() + "."
 	if c.sub, err = c.nc.Subscribe(c.prefix+"*", c.dispatch); err == nil {
-		err = c.sub.SetPendingLimits(-1, -1) // bounded by the answers that are asked for
+		err = c.sub.SetPendingLimits(-1, -1) // bounded by the requested answers
 	}
 	if err == nil {
 		c.js, err = jetstream.New(c.nc)
@@ -202,8 +202,8 @@ func (c *Conn) options(o Options) []nats.Option {
 	return options
 }
 
-// refusedFor is how long servers refuse a certificate before that counts as certain. One that is being
-// given another authority may refuse for a moment.
+// refusedFor is how long servers refuse a certificate before that counts as certain. A server that
+// is being given another authority may refuse for a moment.
 const refusedFor = 5 * time.Second
 
 // refusesCertificate reports whether a server has refused the client's certificate, or that there is none. With
@@ -234,7 +234,7 @@ func dialKind(err error) bb.Kind {
 	return bb.Invalid
 }
 
-// Close ends the connection: requests in flight fail.
+// Close ends the connection. Requests in flight fail.
 func (c *Conn) Close() {
 	if c.nc == nil {
 		return
@@ -267,8 +267,8 @@ func (c *Conn) setUp(server string) {
 	c.log.Info("connected to the namespace server", "server", now)
 }
 
-// setDown notes that there is no connection. The log has a line of each that was lost. Of tries to
-// connect that fail, it has the first.
+// setDown records that there is no connection. The log has a line of each that was lost. Of tries
+// to connect that fail, it has the first.
 func (c *Conn) setDown(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -325,7 +325,7 @@ func (c *Conn) Probe(ctx context.Context) { c.prober.run(ctx) }
 // Closed is closed when the connection has ended for good.
 func (c *Conn) Closed() <-chan struct{} { return c.closed }
 
-// Wait returns when there is a connection, or why there was none until ctx ended.
+// Wait returns when there is a connection, or the reason why there was none until ctx ended.
 func (c *Conn) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	up := c.mu.up
@@ -345,8 +345,8 @@ func (c *Conn) Wait(ctx context.Context) error {
 	}
 }
 
-// Again returns when it makes sense to ask again, or why not. It pauses a little. A broken
-// connection is noticed a moment after requests begin to fail.
+// Again returns nil when a new attempt makes sense, or the reason why not. It pauses a little,
+// since a broken connection is detected a moment after requests begin to fail.
 func (c *Conn) Again(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):

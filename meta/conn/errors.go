@@ -18,7 +18,7 @@ var (
 	// ErrRevision: the message that a publish expects to be the newest is not.
 	ErrRevision = errors.New("the key has another revision")
 	// ErrInProcess: another message under the same subject is on its way to the copies. Nothing was
-	// stored, nor is it known yet whether the other message will be.
+	// stored, and it is open whether the other message will be.
 	ErrInProcess = errors.New("the key is being changed")
 	ErrNoStream  = errors.New("the stream does not exist")
 )

@@ -147,7 +147,8 @@ func (f *Feed) control(msg *nats.Msg) {
 		_ = f.c.nc.Publish(msg.Reply, nil) // a heartbeat requests them again
 		return
 	}
-	// Fewer than have come are another consumer's of this name: a server that lost it with its memory made it anew.
+	// Fewer than have come belong to another consumer of this name, since a server that lost it
+	// with its memory made it anew.
 	if last, err := strconv.ParseUint(msg.Header.Get(hdrLastConsumer), 10, 64); err == nil && last+1 != f.next {
 		f.gap.Store(true)
 	}

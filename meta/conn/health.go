@@ -24,8 +24,8 @@ const (
 	probeEvery   = 3 * time.Second         // between probes of a namespace that answers
 	probeAgain   = 500 * time.Millisecond  // between those of one that does not
 	probeTimeout = 2500 * time.Millisecond // of one probe
-	// silentAfter is how long there must be no answer before that counts, so two probes. One that a
-	// server gets while it loses its leader is never answered.
+	// silentAfter is how long there must be no answer before that counts, so two probes. A request
+	// to a server that is losing its leader is never answered.
 	silentAfter = 5 * time.Second
 	remindEvery = 5 * time.Minute // between lines in the log of a namespace that stays silent
 	maxProbes   = 8               // at a time
@@ -40,8 +40,8 @@ type Status struct {
 	Reconnects uint64
 	LastError  string // of the connection; "" if there never was one
 
-	// Silence is why the namespace does not answer although a server is connected, or nil if it
-	// answers, as far as is known.
+	// Silence is the reason why the namespace does not answer although a server is connected, or
+	// nil if, by the last probes, it answers.
 	Silence *Trouble
 }
 
@@ -58,7 +58,8 @@ func (t *Trouble) String() string {
 		time.Since(t.Since).Round(time.Second), t.Reason, t.Remedy)
 }
 
-// Trouble returns why the namespace does not answer, or nil if it does, as far as is known.
+// Trouble returns the reason why the namespace does not answer, or nil if, by the last probes, it
+// does.
 func (s *Status) Trouble() *Trouble {
 	switch {
 	case s.Silence != nil && s.Connected:
@@ -93,7 +94,7 @@ func (h *Health) change(fn func(*Status)) {
 	fn(&h.status)
 }
 
-// Ask makes one request that only a namespace that works answers. It does not try again.
+// Ask makes one request that only a working namespace answers. It does not try again.
 type Ask func(context.Context) error
 
 // prober sends requests to the namespace, and keeps their outcomes in Health. Its goroutine (run)
@@ -106,16 +107,16 @@ type prober struct {
 	suspect map[string]*suspicion // by the part that has left a request without an answer
 }
 
-// suspicion is something that did not answer, and is asked until it does.
+// suspicion is a part that did not answer, and gets requests until it does.
 type suspicion struct {
 	name   string
 	ask    Ask
 	since  time.Time
 	reason string
-	always bool // it is asked whether or not it has answered
+	always bool // it gets requests whether or not it has answered
 }
 
-// suspects notes that something has left a request without an answer. The next round sends it a
+// suspects records that something has left a request without an answer. The next round sends it a
 // request.
 func (p *prober) suspects(name string, err error, ask Ask) {
 	p.mu.Lock()
@@ -125,7 +126,7 @@ func (p *prober) suspects(name string, err error, ask Ask) {
 	}
 }
 
-// answered notes that something has answered by itself.
+// answered records that something has answered by itself.
 func (p *prober) answered(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +135,7 @@ func (p *prober) answered(name string) {
 	}
 }
 
-// always makes something be asked in every round.
+// always makes every round send a request to a part.
 func (p *prober) always(name string, ask Ask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,8 +210,8 @@ func (p *prober) due() []suspicion {
 	return list[:min(len(list), maxProbes)]
 }
 
-// conclude keeps the outcomes of a round that began at a time: a reason of each probe, ""
-// for an answer.
+// conclude records the outcomes of a round that began at a time: a reason of each probe, "" for an
+// answer.
 func (p *prober) conclude(asked []suspicion, reasons []string, began time.Time) (failing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,7 +262,7 @@ func silenceAmong(suspects map[string]*suspicion, remedy string, now time.Time) 
 }
 
 // report writes a line when silence begins, from time to time while it lasts, and when it ends.
-// Said is the time of the last line of a silence, or zero if there is none.
+// said is the time of the last line of a silence, or zero if there is none.
 func (p *prober) report(said time.Time) time.Time {
 	status := p.health.Status()
 	t := status.Trouble()
@@ -300,7 +301,7 @@ func remedyFor(o *Options) string {
 
 const apiName = "JetStream's API"
 
-// apiSuspected notes that the stream API has left a request without an answer.
+// apiSuspected records that the stream API has left a request without an answer.
 func (c *Conn) apiSuspected(err error) {
 	c.prober.suspects(apiName, err, func(ctx context.Context) error {
 		_, err := c.js.AccountInfo(ctx)
@@ -308,9 +309,9 @@ func (c *Conn) apiSuspected(err error) {
 	})
 }
 
-// ProbeAlways makes Probe ask something in every round.
+// ProbeAlways makes Probe send a request to a part in every round.
 func (c *Conn) ProbeAlways(name string, ask Ask) { c.prober.always(name, ask) }
 
-// Suspect notes that something has left a request without an answer: Probe sends it requests until
+// Suspect records that a part has left a request without an answer. Probe sends it requests until
 // it answers.
 func (c *Conn) Suspect(name string, err error, ask Ask) { c.prober.suspects(name, err, ask) }

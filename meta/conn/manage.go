@@ -57,8 +57,8 @@ func (c *Conn) Manage(ctx context.Context, what, name string, do func(context.Co
 	}
 }
 
-// final reports whether another attempt cannot help. A cluster that is starting has no
-// leader, or too few servers that are known to be up, for a while.
+// final reports whether another attempt cannot help. For a while, a cluster that is starting has no
+// leader, or reports too few servers as up.
 func final(err *jetstream.APIError) bool {
 	return err.Code < 500 && err.ErrorCode != codeNoPeers
 }

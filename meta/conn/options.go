@@ -14,8 +14,8 @@ type InProcess interface {
 	InProcessConn() (net.Conn, error)
 }
 
-// filled is a server in this process that reports whether its disk is full. It does not answer changes then, and goes
-// on with reads.
+// filled is a server in this process that reports whether its disk is full. It does not answer
+// changes then, and continues reads.
 type filled interface{ Full() error }
 
 // full returns the error of changes while the disk of the server in this process is full, or nil if it is not.
@@ -32,12 +32,12 @@ type Options struct {
 	Credentials string   // file with a user's JWT and key; "" for none
 	CA          string   // file with the certificates that the server's must descend from; "" for the system's
 	Cert, Key   string   // files of the client's own certificate; "" for none
-	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
+	ClusterKey  []byte   // the cluster key of servers embedded in daemons (see clustertls); nil: they are not embedded
 	// ClusterKeys, if not nil, returns the keys that are in use now, ClusterKey at first.
 	ClusterKeys func() [][]byte
 	InProcess   InProcess
 
-	Name     string // of this client, as the server's administrators see it; default "forebay"
+	Name     string // of this client, for the server's administrators; default "forebay"
 	Replicas int    // copies of each bucket: 1, 3 or 5; default 1
 	// Health, if not nil, keeps how the server answers. It can be read while dial waits for
 	// an answer.

@@ -33,7 +33,7 @@ func TestRefusesCertificate(t *testing.T) {
 	}{
 		{nil, false},
 		{fmt.Errorf("%w: connection closed by remote after TLS handshake: %w", nats.ErrTLS, io.EOF), true},
-		{fmt.Errorf("%w: %w", nats.ErrTLS, io.EOF), false}, // during it: the server may have ended
+		{fmt.Errorf("%w: %w", nats.ErrTLS, io.EOF), false}, // during it, as the server may have ended
 		{errors.New("remote error: tls: bad certificate"), false},
 		{alert("tls: handshake failure"), false},
 		{alert("tls: bad certificate"), true},

@@ -112,8 +112,8 @@ type sent struct {
 	acknowledged bool
 }
 
-// TestBatchesMovedAndKilled: a server that is killed at any moment while the stores of batches are moved
-// leaves none half done.
+// TestBatchesMovedAndKilled: when a server is killed at any moment while the stores of batches are
+// moved, none stays half done.
 func TestBatchesMovedAndKilled(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("/dev/shm", "batches-test-")

@@ -474,8 +474,8 @@ func (s *bench) queue(b *testing.B, m *meta.Meta) {
 	})
 }
 
-// spread reports how many of 24 buffers one server leads at most: as they were made, and after one
-// server after the other has been started again.
+// spread reports how many of 24 buffers one server leads at most, after they were made, and after
+// each server in turn was started again.
 func (s *bench) spread(b *testing.B, m *meta.Meta) {
 	const count = 24
 	most := func(buffers []string) (most int) {
@@ -511,6 +511,6 @@ func (s *bench) spread(b *testing.B, m *meta.Meta) {
 	})
 }
 
-// settle is the time between the start of a server and the stop of the next: a follower stands for
+// settle is the time between the start of a server and the stop of the next. A follower stands for
 // leader after 4 to 9 seconds without a message of one.
 const settle = 12 * time.Second

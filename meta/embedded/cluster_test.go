@@ -51,7 +51,7 @@ func newTrio(t *testing.T) *trio {
 	return c
 }
 
-// freeAddress returns an address that nobody listens on.
+// freeAddress returns an address without a listener.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	address, err := porttest.Free("127.0.0.1")
@@ -232,7 +232,7 @@ func TestClusterOfThree(t *testing.T) {
 	stop()
 	writing.Wait()
 
-	// Clients of the server that was restarted last see everything, as do clients of the others.
+	// Clients of the server that was restarted last find everything, as do clients of the others.
 	for i := range c.servers {
 		m := mustConnect(t, meta.Options{URLs: c.urls(i)[:1], ClusterKey: clusterKey})
 		got := names(t, mustNamespace(t, m, "buf"))

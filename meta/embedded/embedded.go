@@ -44,8 +44,8 @@ type Options struct {
 	// "forebay". A cluster's server needs one of its own.
 	Name string
 	// Listen is the address, host:port with port 0 for any free one, on which others may connect.
-	// "" for none: then only InProcessConn reaches the server. One that is not on loopback needs
-	// Key, or TLS that requires certificates of clients.
+	// "" for none. Then only InProcessConn reaches the server. An address that is not on loopback
+	// needs Key, or TLS that requires certificates of clients.
 	Listen string
 	// Advertise is the address of Listen for clients that are connected elsewhere in the cluster,
 	// host:port. "": the addresses of this node's interfaces.
@@ -55,8 +55,8 @@ type Options struct {
 	// Key is the cluster key. Connections to Listen and to the cluster's address
 	// have to prove its possession, and are encrypted (see clustertls).
 	Key []byte
-	// Keys, if not nil, returns the keys that are in use now, Key at first: connections
-	// that are made from then on show the first and accept all.
+	// Keys, if not nil, returns the keys that are in use now, Key at first. Connections that are
+	// made from then on show the first and accept all.
 	Keys func() [][]byte
 	// TLS, if not nil, replaces the configuration made from Key, at both ends of the connections
 	// among servers. So it holds certificates and both pools.
@@ -70,10 +70,10 @@ type Options struct {
 	// BatchDir is a folder in memory (tmpfs) for batches that are on their way into a stream. If it
 	// is "", they are beside the stream, and the server syncs each of them, which takes most of an
 	// atomic change's time. There they survive the process, so that the next one finishes a batch
-	// that it had begun, but not the machine. One that dies may leave the last batch half done, as
-	// it may lose all that was not synced. While there is no room, they are beside the stream. Not
-	// used with SyncAlways, nor by streams with copies, whose batches the server has in memory
-	// anyway.
+	// that it had begun, but not the machine. A machine that dies may leave the last batch half
+	// done, as it may lose all that was not synced. While there is no room, they are beside the
+	// stream. Not used with SyncAlways, nor by streams with copies, whose batches the server has in
+	// memory anyway.
 	BatchDir string
 	Logger   *slog.Logger // default: discard
 }
@@ -398,8 +398,9 @@ func (e *Server) Shutdown() {
 	e.now.end()
 }
 
-// repeatEvery is the shortest time between equal messages of the server in the log: one that waits for
-// others repeats its message every two seconds, and one that cannot reach them more often, for each of its routes.
+// repeatEvery is the shortest time between equal messages of the server in the log. A server that
+// waits for others repeats its message every two seconds. A server that cannot reach them repeats
+// it more often, for each of its routes.
 const repeatEvery = 30 * time.Second
 
 // logger turns the server's log into ours. It is safe for concurrent use.

@@ -114,7 +114,7 @@ func TestTLSAndCredentials(t *testing.T) {
 			m.Close()
 			t.Errorf("%s: connected", what)
 		} else if k := bb.KindOf(err); k != bb.Permission && k != bb.Invalid && (k != bb.Unavailable || !strings.Contains(err.Error(), "tls")) {
-			// Under TLS 1.3 a client with a refused certificate sees a closed connection.
+			// Under TLS 1.3 a client with a refused certificate gets a closed connection.
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -50,7 +50,7 @@ func (f *fullness) stop() {
 	f.mending.Wait()
 }
 
-// note notes that the disk is full.
+// note records that the disk is full.
 func (f *fullness) note() {
 	f.is.Store(true)
 	select {
@@ -64,8 +64,8 @@ func tellsFull(text string) bool {
 	return strings.Contains(text, unix.ENOSPC.Error()) || strings.Contains(text, unix.EDQUOT.Error())
 }
 
-// Full returns the error of changes while the disk of the server's folder is full, or nil if it is not, or others
-// of the cluster go on.
+// Full returns the error of changes while the disk of the server's folder is full, or nil if it is
+// not, or others of the cluster continue.
 func (e *Server) Full() error {
 	if !e.full.is.Load() || e.o.Cluster != nil {
 		return nil
@@ -94,7 +94,8 @@ func (e *Server) mend() {
 	}
 }
 
-// again starts the server anew if there is room, and reports whether it runs. Tries counts those that failed.
+// again starts the server anew if there is room, and reports whether it runs. tries counts the
+// failed attempts.
 func (e *Server) again(tries *int) bool {
 	if !hasRoom(e.o.Dir) {
 		return false

@@ -21,7 +21,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// files is the state of the model: which file each of the names leads to, 0 for none.
+// files is the state of the model: the file of each name, 0 for none.
 type files [4]bb.FileID
 
 // action is one operation of the history, and outcome its result.
@@ -38,8 +38,8 @@ type outcome struct {
 
 // step is the model: whether an outcome is right in a state, and the state after.
 //
-// An operation of unknown outcome has no end in the history, and has here any outcome that is
-// possible. An operation that was never done equals one that is the last of all.
+// An operation of unknown outcome has no end in the history, and may have any possible outcome
+// here. An operation that was never done equals one that is the last of all.
 func (s files) step(a action, o outcome) (bool, files) {
 	unknown := o.kind == bb.Unavailable
 	switch taken := s[a.from] != 0; a.what {

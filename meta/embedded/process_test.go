@@ -125,8 +125,8 @@ func (p *processes) urls(first int) []string {
 	return urls
 }
 
-// leader returns which server leads the stream whose name begins so, as some running
-// server sees it.
+// leader returns the leader of the stream whose name begins so, by the report of some running
+// server.
 func (p *processes) leader(stream string) int {
 	p.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

@@ -1,5 +1,5 @@
-// Package events sends events to all who subscribe to them now, and receives them. It must
-// never know what an event is about, and never hold up its publisher.
+// Package events sends events to all present subscribers, and receives them. It must never know
+// what an event is about, and never hold up its publisher.
 package events
 
 import (
@@ -68,8 +68,8 @@ func (p *Publisher) Close() {
 	p.c.Flush(flushTimeout)
 }
 
-// Publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never
-// waits: an event that cannot be sent is dropped and counted.
+// Publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never waits. An event
+// that cannot be sent is dropped and counted.
 func (p *Publisher) Publish(e bb.Event) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -125,8 +125,8 @@ func Subscribe(ctx context.Context, c *conn.Conn, buffer string) (*Subscription,
 	return &Subscription{c: c, sub: sub}, nil
 }
 
-// Next waits for the next event. A *MissedError: some are missing before the next one. The
-// subscription goes on. Cancelled after Close, or when ctx ends.
+// Next waits for the next event. *MissedError means that some are missing before the next one, and
+// the subscription goes on. After Close, or when ctx ends, it is Cancelled.
 func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()

@@ -18,7 +18,7 @@ func (d *delegate) NodeMeta(int) []byte {
 	d.g.mu.Lock()
 	defer d.g.mu.Unlock()
 	d.g.mu.said, d.g.mu.saidAt = d.g.mu.self, d.g.later()
-	record, _ := encode(&d.g.mu.said, d.g.mu.saidAt) // set has seen that it fits
+	record, _ := encode(&d.g.mu.said, d.g.mu.saidAt) // set has checked that it fits
 	return record
 }
 
@@ -36,7 +36,7 @@ func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return [][]byte{encodeUsage(all)}
 }
 
-// LocalState adds all known usage to memberlist's own state.
+// LocalState adds all recorded usage to memberlist's own state.
 func (d *delegate) LocalState(bool) []byte { return d.g.allUsage() }
 
 // MergeRemoteState adopts the state of another member.
@@ -75,8 +75,7 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	d.g.conflict(existing, other)
 }
 
-// learn adopts a member's record. A member whose record cannot be read is
-// of unknown state.
+// learn adopts a member's record. If the record is unreadable, the member's state is unknown.
 func (g *Gossip) learn(n *memberlist.Node) {
 	node := bb.NodeID(n.Name)
 	if node == g.options.Node {
@@ -114,7 +113,7 @@ func (g *Gossip) learn(n *memberlist.Node) {
 	g.announce()
 }
 
-// lose notes that a member is gone.
+// lose records that a member is gone.
 func (g *Gossip) lose(node bb.NodeID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,7 +157,7 @@ func (g *Gossip) forget(now time.Time) {
 	}
 }
 
-// become sets the state we see a member in. g.mu must be held.
+// become sets a member's state in our view. g.mu must be held.
 func (g *Gossip) become(s *seen, state State) {
 	if s.State != state {
 		s.State, s.Since = state, time.Now()
@@ -166,7 +165,7 @@ func (g *Gossip) become(s *seen, state State) {
 	}
 }
 
-// suspected notes that a member did not answer us, nor those we asked to try.
+// suspected records that a member did not answer us, nor the members we asked to probe it.
 func (g *Gossip) suspected(name string) {
 	g.stats.suspicions.Add(1)
 	g.mu.Lock()
@@ -185,8 +184,8 @@ func (g *Gossip) heard(node bb.NodeID) {
 	}
 }
 
-// conflict notes that two daemons have one name, and refuses ourselves if it is ours
-// and we are the newcomer: the one that is just joining.
+// conflict records that two daemons have one name. If it is ours and we are just joining, this
+// member is refused.
 func (g *Gossip) conflict(existing, other *memberlist.Node) {
 	g.stats.conflicts.Add(1)
 	node := bb.NodeID(existing.Name)
@@ -198,7 +197,7 @@ func (g *Gossip) conflict(existing, other *memberlist.Node) {
 	instance := g.mu.self.Instance
 	g.mu.Unlock()
 	if m, _, err := decode(node, other.Meta); err == nil && m.Instance == instance && instance != 0 {
-		// Our own life before, at another address: it will be found dead.
+		// Our own life before, at another address, which will be found dead.
 		g.log.Info("gossip: other members have an older address of this daemon", "address", other.Address())
 		return
 	}

@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// remember is the time for which members that are gone are listed, and those that left
-	// without a goodbye are searched.
+	// remember is the time for which absent members are listed, and searched if they left without a
+	// goodbye.
 	remember = 24 * time.Hour
-	// maxGone bounds how many of them are remembered.
+	// maxGone bounds the number of absent members on record.
 	maxGone = 16384
-	// reclaim is how long a member must have been dead before another address may take its name,
-	// since memberlist has been patient already.
+	// reclaim is the time that a member must have been dead before another address may take its
+	// name. It is short, since memberlist has waited already.
 	reclaim = time.Second
 	// leaveTime bounds a goodbye whose context has no deadline.
 	leaveTime = 5 * time.Second
 )
 
-// Options are our own record in gossip, and the members to ask.
+// Options are our own record in gossip, and the members to contact.
 type Options struct {
 	Node bb.NodeID
 	// Listen is host:port for UDP and TCP. Port 0 takes any that is free.
@@ -55,7 +55,7 @@ type Options struct {
 	// JoinWait bounds the wait of Start for the first answer. 0: 3 seconds. Without
 	// an answer, joining continues in the background.
 	JoinWait time.Duration
-	// Keys are of 16, 24 or 32 bytes: the first encrypts, all decrypt. See Key.
+	// Keys are of 16, 24 or 32 bytes. The first encrypts, all decrypt. See Key.
 	Keys [][]byte
 	// Insecure allows to listen beyond loopback without keys.
 	Insecure bool
@@ -127,9 +127,9 @@ type Gossip struct {
 	closeOnce sync.Once
 	closeErr  error
 	address   string
-	spreading sync.Mutex // held by spread: of two at once, the older record might win
+	spreading sync.Mutex // held by spread; of two at once, the older record might win
 
-	// down orders memberlist's Leave before its Shutdown: after that, Leave panics.
+	// down orders memberlist's Leave before its Shutdown, after which Leave panics.
 	down struct {
 		sync.Mutex
 		is bool
@@ -142,7 +142,7 @@ type Gossip struct {
 		saidAt  uint32
 		rumours rumours
 		members map[bb.NodeID]*seen
-		sorted  []*seen // the same by node: thousands are listed often and change seldom
+		sorted  []*seen // the same by node, as thousands are listed often and change seldom
 		there   int     // of them are not gone
 		byHash  map[uint64]bb.NodeID
 		changed chan struct{}
@@ -152,7 +152,7 @@ type Gossip struct {
 	}
 }
 
-// seen is our state of another member.
+// seen is our record of another member.
 type seen struct {
 	Member
 	said    State // its own word
@@ -168,7 +168,7 @@ type counters struct {
 // Stats are figures since the start.
 type Stats struct {
 	Members    int    // that are there, this one included
-	Gone       int    // that are remembered
+	Gone       int    // on record
 	Garbage    uint64 // records that could not be read
 	Conflicts  uint64 // times that two daemons had one name
 	Suspicions uint64 // times that a member did not answer this one
@@ -180,10 +180,10 @@ type Stats struct {
 // Start joins gossip until Close. It tries once and then returns. Joining continues until a member answers, and after
 // partitions.
 //
-// A daemon whose name another one has is refused: Start returns bb.Exists, or, where that is found
-// out later, Done is closed and Err returns it. It leaves without a goodbye, which would be the
-// other one's. If both were members already (two halves that meet), neither is put out. Each member
-// keeps the one in its list, and every meeting is counted and logged.
+// A daemon with the name of another one is refused. Start returns bb.Exists, or, where that is
+// found out later, Done is closed and Err returns it. It leaves without a goodbye, which would be
+// the other one's. If both were members already (two halves that meet), neither is put out. Each
+// member keeps the one in its list, and every meeting is counted and logged.
 func Start(ctx context.Context, o Options, self Member) (*Gossip, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -229,8 +229,8 @@ func (g *Gossip) create(ctx context.Context) error {
 	g.pace = newPace(o)
 	c.Name = string(o.Node)
 	c.Logger = newLogger(&logWriter{to: g.log, limit: rate.NewLimiter(2, 20), stats: &g.stats, suspect: g.suspected})
-	// memberlist compresses each packet by itself, with a table of 80 KB made anew:
-	// records are small, and compute nodes have better uses for memory bandwidth.
+	// memberlist compresses each packet by itself, with a table of 80 KB made anew. It is off,
+	// since records are small, and compute nodes have better uses for memory bandwidth.
 	c.EnableCompression = false
 	c.DeadNodeReclaimTime = reclaim
 	d := &delegate{g}
@@ -295,8 +295,8 @@ func (g *Gossip) announce() {
 
 // Update replaces our own record. Others receive a new state or address at once, bytes in the pace
 // that the cluster's size allows (see pace), and only their 255ths of the capacity. It does not
-// block. An error means that nothing has changed. The record does not fit, or its state is not one
-// that a daemon may report of itself. After Leave the state stays leaving.
+// block. An error means that nothing has changed. The record does not fit, or a daemon may not
+// report its state of itself. After Leave the state stays leaving.
 func (g *Gossip) Update(self Member) error {
 	if err := g.set(self); err != nil {
 		return err
@@ -362,7 +362,7 @@ func (g *Gossip) add(node bb.NodeID) *seen {
 	return s
 }
 
-// drop forgets a node. g.mu must be held.
+// drop removes a node. g.mu must be held.
 func (g *Gossip) drop(node bb.NodeID) {
 	if at, there := g.find(node); there {
 		g.mu.sorted = slices.Delete(g.mu.sorted, at, at+1)
@@ -391,8 +391,8 @@ func (g *Gossip) count() (there, gone int) {
 // Addr is the address for others, host:port.
 func (g *Gossip) Addr() string { return g.address }
 
-// Done is closed when this member has left for good: after Close, or because another
-// daemon has its name.
+// Done is closed when this member has left for good, after Close, or because another daemon has its
+// name.
 func (g *Gossip) Done() <-chan struct{} { return g.ctx.Done() }
 
 // Err returns the reason why Done was closed, or nil after Close alone.
@@ -443,7 +443,7 @@ func (g *Gossip) goodbye(deadline time.Time) error {
 	return g.list.Leave(max(time.Until(deadline), time.Millisecond))
 }
 
-// Close stops taking part, without a goodbye: call Leave for that. It is idempotent.
+// Close stops taking part, without a goodbye, for which there is Leave. It is idempotent.
 func (g *Gossip) Close() error {
 	g.closeOnce.Do(func() {
 		g.mu.Lock()

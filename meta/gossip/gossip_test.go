@@ -89,8 +89,8 @@ func tryStart(t *testing.T, i int, change func(*Options), join ...*Gossip) (*Gos
 	return g, err
 }
 
-// testWriter writes to a test's log until the test ends: goroutines of memberlist's that
-// answer somebody end a moment after its Shutdown.
+// testWriter writes to a test's log until the test ends. Goroutines of memberlist's with an answer
+// to send end a moment after its Shutdown.
 type testWriter struct {
 	t  *testing.T
 	mu sync.Mutex

@@ -155,8 +155,8 @@ func (g *Gossip) seeds() []string {
 }
 
 // join searches members until Close: any while there are none, and then, now and then, missing
-// ones. memberlist drops the dead. Two halves of a cluster would never meet again, nor two clusters
-// that began apart.
+// ones. memberlist drops the dead. Without this search, two halves of a cluster would never meet
+// again, nor two clusters that began apart.
 func (g *Gossip) join() {
 	longest := g.options.retry
 	if longest == 0 {

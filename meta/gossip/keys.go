@@ -41,9 +41,9 @@ func checkKeys(keys [][]byte) error {
 	return nil
 }
 
-// UseKeys replaces the keys: the first encrypts, all decrypt. To change the key of a
-// running cluster, have every member use (old, new), then (new, old), then (new).
-// A cluster without keys cannot change to keys while it runs, nor back.
+// UseKeys replaces the keys. The first encrypts, all decrypt. To change the key of a running
+// cluster, call it at every member with (old, new), then (new, old), then (new). A cluster without
+// keys cannot change to keys while it runs, nor back.
 func (g *Gossip) UseKeys(keys [][]byte) error {
 	if g.keyring == nil || len(keys) == 0 {
 		return bb.E(bb.Unsupported, "gossip", string(g.options.Node), "encryption cannot be switched on or off while the cluster runs").
@@ -75,9 +75,9 @@ func install(ring *memberlist.Keyring, keys [][]byte) error {
 	if first < 0 {
 		return nil
 	}
-	// RemoveKey shifts, in place, an array that is being read to decrypt. Only of the last key it
-	// takes nothing but the end. So all from the first unwanted one on are removed from behind, and
-	// those that stay are added again.
+	// RemoveKey shifts, in place, an array that is being read to decrypt. Only the removal of the
+	// last key shifts nothing. So all from the first unwanted one on are removed from behind, and
+	// the remaining ones are added again.
 	for _, k := range slices.Backward(now[first:]) {
 		if err := ring.RemoveKey(k); err != nil {
 			return err

@@ -12,7 +12,7 @@ type Member struct {
 	Node     bb.NodeID
 	Instance bb.InstanceID
 	State    State     // its own report while it is reachable, else our conclusion from its silence
-	Since    time.Time // when we first saw it in this state, by our clock
+	Since    time.Time // the begin of this state in our view, by our clock
 
 	Session string // host:port for sessions, "" for none
 	Fabric  string // host:port for one-sided reads and writes
@@ -25,8 +25,8 @@ type Member struct {
 	Memory, Disk Tier
 }
 
-// Tier is the usage of a tier, in bytes. Other members see whole MiB: capacity
-// and free bytes rounded down, dirty bytes up.
+// Tier is the usage of a tier, in bytes. Other members get whole MiB: capacity and free bytes
+// rounded down, dirty bytes up.
 type Tier struct{ Capacity, Free, Dirty int64 }
 
 // State is a member's state.
@@ -37,8 +37,8 @@ type State uint8
 //	starting ──▶ ready ──▶ draining ──▶ leaving ──goodbye──▶ left
 //	    └───────────┴──────────┴──no answer──▶ suspect ──silence──▶ dead
 //
-// A suspect or dead member that answers again has its reported state. Unknown is one whose report
-// cannot be read.
+// A suspect or dead member that answers again has its reported state. A member with an unreadable
+// report is unknown.
 const (
 	Unknown State = iota
 	Starting

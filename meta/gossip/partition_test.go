@@ -25,8 +25,8 @@ func in(n *network, i int) func(*Options) {
 	}
 }
 
-// Two halves that have long forgotten each other meet again, though one of them has
-// no seed of the other.
+// Two halves that have long dropped each other meet again, though one of them has no seed of the
+// other.
 func TestPartition(t *testing.T) {
 	n := newNetwork()
 	var all []*Gossip
@@ -127,7 +127,7 @@ func TestSuspect(t *testing.T) {
 	untilStates(t, "n0=ready n1=ready", a, b)
 }
 
-// A member whose record cannot be read is there, and nothing is known of it.
+// A member with an unreadable record is listed, with an unknown state.
 func TestGarbage(t *testing.T) {
 	n := newNetwork()
 	a := start(t, 0, in(n, 0))
@@ -215,7 +215,7 @@ func TestInstall(t *testing.T) {
 		if want := []byte(c.to); strings.Join(got, "") != string(slices.Sorted(slices.Values(want))) {
 			t.Errorf("%s to %s: got %v", c.from, c.to, got)
 		}
-		for i := range held { // somebody may be decrypting with it
+		for i := range held { // a goroutine may be decrypting with it
 			if !bytes.Equal(held[i], before[i]) {
 				t.Errorf("%s to %s: key %d changed under its reader", c.from, c.to, i)
 			}

@@ -144,9 +144,8 @@ func joinAddress(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// decode reads the record of a node, and its time. It trusts nothing:
-// bb.Checksum and bb.Invalid describe the fault, bb.Unsupported means that only newer readers
-// understand it.
+// decode reads the record of a node, and its time. It checks everything. bb.Checksum and bb.Invalid
+// describe the fault, bb.Unsupported means that only newer readers understand it.
 func decode(node bb.NodeID, b []byte) (m Member, at uint32, err error) {
 	fail := func(kind bb.Kind, why string) (Member, uint32, error) {
 		return Member{}, 0, bb.E(kind, "read gossip", string(node), why)

@@ -27,10 +27,10 @@ const (
 	oneOf      = 20              // packets is lost, in a bad network
 )
 
-// TestManyMembers starts many members in one process and asserts that all of them see a new member,
-// a change, a death, and nothing false, also in a network that loses packets, and that they send no
-// more than they should. Time is synctest's: it passes when there is nothing left to do, so that
-// the members' views depend on the protocol and not on how few processors they share here.
+// TestManyMembers starts many members in one process and asserts that all of them detect a new
+// member, a change, a death, and nothing false, also in a network that loses packets, and that they
+// send no more than they should. Time is synctest's. It passes when there is nothing left to do, so
+// that the members' views depend on the protocol and not on how few processors they share here.
 //
 // FOREBAY_MEMBERS=1000 has as many. That takes six minutes and 3 GB.
 func TestManyMembers(t *testing.T) {
@@ -138,7 +138,7 @@ func (s *simulation) start(from, to int) {
 	}
 }
 
-// drain has a member say that it is being drained.
+// drain makes a member report that it is being drained.
 func (s *simulation) drain(i int) {
 	s.Helper()
 	began, m := time.Now(), member(i)
@@ -221,7 +221,7 @@ func (s *simulation) watch(what string, lasts time.Duration, bound float64, mean
 	suspicions, records := s.suspicions(), published()
 	cpu, began := processor(), time.Now()
 	for time.Since(began) < lasts {
-		time.Sleep(100 * time.Millisecond) // less than a false death lasts: its denial travels in another packet
+		time.Sleep(100 * time.Millisecond) // less than a false death lasts, since its denial travels in another packet
 		if dead := s.sum(func(g *Gossip) uint64 { _, gone := g.count(); return uint64(gone - s.dead) }); dead > 0 {
 			s.Errorf("%s: members that are there were taken for dead %d times at once", what, dead)
 			break
@@ -285,7 +285,7 @@ func (s *simulation) churn(stop <-chan struct{}) {
 	}
 }
 
-// wrong is how far beliefs about free bytes are off, of a hundred members' about all.
+// wrong is the error of views of free bytes, of a hundred members' about all.
 func (s *simulation) wrong() float64 {
 	truth := map[bb.NodeID]int64{}
 	living := slices.DeleteFunc(slices.Clone(s.all), func(g *Gossip) bool { return g == nil })

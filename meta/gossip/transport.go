@@ -12,7 +12,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// dialTime bounds the time for which a member that does not answer holds up the others.
+// dialTime bounds the time for which a member that does not answer delays the others.
 const dialTime = 3 * time.Second
 
 // bind opens the transport and sets c's addresses.

@@ -95,7 +95,7 @@ func encodeUsage(all []usage) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeUsage returns the entries of a message. It trusts nothing.
+// decodeUsage returns the entries of a message. It checks everything.
 func decodeUsage(b []byte) ([]usage, error) {
 	n := len(b) - usageHead - usageTail
 	switch {
@@ -207,7 +207,7 @@ func (g *Gossip) hear(message []byte, on bool) {
 	}
 }
 
-// allUsage is the known usage of all members.
+// allUsage is the recorded usage of all members.
 func (g *Gossip) allUsage() []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -113,7 +113,7 @@ func TestOvertaken(t *testing.T) {
 	if free() != 8<<30 {
 		t.Errorf("an older record won: %d", free())
 	}
-	m.State, m.Instance = Starting, 77 // a new life, whose clock was set back
+	m.State, m.Instance = Starting, 77 // a new life, with its clock set back
 	if err := b.Update(m); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// One that joins late gets the present usage of the others.
+// A member that joins late gets the present usage of the others.
 func TestLateJoinerKnowsBytes(t *testing.T) {
 	n := newNetwork()
 	a := start(t, 0, in(n, 0))

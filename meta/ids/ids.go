@@ -33,12 +33,11 @@ type Source struct {
 	}
 }
 
-// New returns the ids of a namespace, whose counter is in a bucket.
+// New returns the ids of a namespace, with its counter in a bucket.
 func New(b *kv.Bucket) *Source { return &Source{b: b} }
 
-// Claim claims a block of 2^32 ids for the caller alone: block<<32 | n, for any n,
-// is nobody else's, now or ever. Blocks are numbered from 1, so no id is as small
-// as bb.RootDir.
+// Claim claims a block of 2^32 ids for the caller alone: block<<32 | n, for any n, is no other's,
+// now or ever. Blocks are numbered from 1, so no id is as small as bb.RootDir.
 //
 // One claim succeeds at a time, and thousands of daemons may start at once. A daemon
 // that was not first waits at random, up to twice as long each time, so that claims that fail
@@ -75,8 +74,8 @@ func (s *Source) Claim(ctx context.Context) (uint64, error) {
 	}
 }
 
-// Raise has the blocks up to one count as claimed. A namespace that has forgotten
-// claims would hand them out again, and ids that are in use would be those of other files.
+// Raise marks the blocks up to one as claimed. Otherwise a namespace that has lost claims would
+// hand them out again, and other files would get ids that are in use.
 func (s *Source) Raise(ctx context.Context, block uint64) error {
 	for try := 0; ; try++ {
 		r, err := s.b.Get(ctx, countersKey)
@@ -127,7 +126,8 @@ func (s *Source) refill(ctx context.Context) error {
 	return nil
 }
 
-// Next returns an id that nobody had before. It sends a request to the server once in 2^32 times.
+// Next returns an id that no other call returns, ever. It sends a request to the server once in
+// 2^32 times.
 func (s *Source) Next(ctx context.Context) (uint64, error) {
 	for {
 		if id, ok := s.take(); ok {

@@ -50,8 +50,8 @@ func Check(key string, revision uint64) Change {
 	return Change{Key: checkKey, Data: []byte("-"), Check: key, Expected: revision}
 }
 
-// Commit carries out all changes, a thousand at most, or none and errConflict if one of them
-// meets another revision than expected. It returns the revision of each change.
+// Commit carries out all changes, a thousand at most. If one of them meets another revision than
+// expected, it carries out none and returns errConflict. It returns the revision of each change.
 //
 // The server writes a batch message by message. Killed in between, it finishes when it starts
 // again.
@@ -148,13 +148,13 @@ func parseBatchAck(data []byte) (uint64, error) {
 	return conn.ParseAck(data)
 }
 
-// becameOf finds out the outcome of a batch that was refused: by a server that had
-// carried it out before, or has old revisions, or rightly (see publish).
+// becameOf finds out the outcome of a refused batch. The server had carried it out before, or has
+// old revisions, or was right (see publish).
 //
 // All its reads are of one moment. If a message of the batch is found, the batch was carried out.
 // If all its expectations hold, it was not, and can be sent again (ErrInProcess). If one of them
-// holds no more, it can never be carried out. It never was, if one of the keys that it would have
-// written is as it was before.
+// does not hold any more, it can never be carried out. It never was, if one of the keys that it
+// would have written is as it was before.
 func (b *Bucket) becameOf(ctx context.Context, id string, changes []Change, lost bool) (uint64, error) {
 	found, err := b.revisions(ctx, changes)
 	if err != nil {

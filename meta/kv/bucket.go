@@ -37,7 +37,7 @@ const (
 type Bucket struct {
 	c        *conn.Conn
 	replicas int           // copies that it gets when it is made
-	copies   atomic.Int32  // that it has, once that is known
+	copies   atomic.Int32  // that it has, once that was read
 	age      time.Duration // see bucketOptions
 	name     string
 	subject  string              // prefix of its subjects
@@ -63,10 +63,10 @@ func (r *Record) Live() bool { return len(r.Data) > 0 }
 // BucketOptions are the special features of a bucket.
 type BucketOptions struct {
 	Age time.Duration // of its oldest record; 0: any
-	// Gone, if not nil, confirms that the bucket is no more. A server may report that before the
+	// Gone, if not nil, confirms that the bucket is gone. A server may report that before the
 	// bucket has reached it.
 	Gone func(context.Context) (bool, error)
-	// Absent: of a bucket that the server does not find, Gone need not be asked.
+	// Absent: if the server does not find a bucket, no call of Gone is needed.
 	Absent bool
 }
 
@@ -101,8 +101,8 @@ func (b *Bucket) Unavailable(ctx context.Context, op string, cause error) error 
 // Reconnects counts how often the connection came back.
 func (b *Bucket) Reconnects() uint64 { return b.c.Status().Reconnects }
 
-// Ensure makes the bucket if it is missing, and adds copies if it has
-// fewer than it should.
+// Ensure makes the bucket if it is missing. If it has fewer copies than it should, Ensure adds
+// some.
 func (b *Bucket) Ensure(ctx context.Context) error {
 	err := b.manage(ctx, func(ctx context.Context, js jetstream.JetStream) error {
 		s, err := js.CreateStream(ctx, jetstream.StreamConfig{
@@ -111,7 +111,7 @@ func (b *Bucket) Ensure(ctx context.Context) error {
 			AllowAtomicPublish: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1, MaxAge: b.age,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return b.find(ctx) // made by another version: it is used as it is
+			return b.find(ctx) // made by another version, and used as it is
 		}
 		if err == nil {
 			b.copies.Store(int32(s.CachedInfo().Config.Replicas))
@@ -189,7 +189,7 @@ func (b *Bucket) Created(ctx context.Context) (at time.Time, found bool, err err
 // Names returns the names of the buckets that begin with a prefix. It does not try again.
 func Names(ctx context.Context, c *conn.Conn, prefix string) ([]string, error) {
 	var found []string
-	// Names alone: for more the server sends a request to the leader of each stream, and waits for
+	// Names alone. For more the server sends a request to the leader of each stream, and waits for
 	// 4 s if one has none.
 	list := c.JetStream().StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
 	for stream := range list.Name() {
@@ -207,8 +207,8 @@ func (b *Bucket) manage(ctx context.Context, do func(context.Context, jetstream.
 	return b.c.Manage(ctx, "bucket", b.name, do)
 }
 
-// Get returns the record under a key: never an older one than was acknowledged to
-// any client before the call (see barriers).
+// Get returns the record under a key, never an older one than was acknowledged to any client before
+// the call (see barriers).
 func (b *Bucket) Get(ctx context.Context, key string) (Record, error) {
 	if b.Replicated() {
 		records, _, err := b.Newest(ctx, key)
@@ -231,7 +231,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (Record, error) {
 // retry returns nil if a request that failed with err should be sent again.
 func (b *Bucket) retry(ctx context.Context, err error) error {
 	switch {
-	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until somebody frees room
+	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until room is freed
 		return err
 	case ctx.Err() != nil && errors.Is(err, ErrUncertain):
 		return b.c.Unavailable(ctx, "namespace server", err)
@@ -346,7 +346,7 @@ func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint6
 }
 
 // RemoveFile is remove of a file's key. The marker names the file, so that a holder of its bytes
-// can distinguish its removal from a namespace that has forgotten it.
+// can distinguish its removal from a loss of its record.
 func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
 	id := b.c.Nonce()
 	h := nats.Header{

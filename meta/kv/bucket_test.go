@@ -9,8 +9,8 @@ import (
 	"forebay/meta/metatest"
 )
 
-// TestSilentAfterRemoval: a server that has dropped a bucket may answer nobody who writes to it. A
-// change, or a read, ends all the same. The bucket is gone.
+// TestSilentAfterRemoval: a server that has dropped a bucket may leave writes to it without an
+// answer. A change, or a read, ends all the same, with the error that the bucket is gone.
 func TestSilentAfterRemoval(t *testing.T) {
 	t.Parallel()
 	b := testBucket(t)

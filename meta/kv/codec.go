@@ -60,8 +60,8 @@ func Open(key string, b []byte, m proto.Message) error {
 	return nil
 }
 
-// Rest are the fields of a record that only newer releases define: a change of the record
-// stores them again.
+// Rest are the fields of a record that only newer releases define. A change of the record stores
+// them again.
 func Rest(m proto.Message) string { return string(m.ProtoReflect().GetUnknown()) }
 
 // WithRest puts them back.

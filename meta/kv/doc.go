@@ -2,8 +2,8 @@
 // records changed by compare-and-set, listed and watched, over NATS JetStream. It must never know
 // the meaning of a record, no namespace, no operation, nor how the server is reached.
 //
-// A change whose answer was lost is read back and sent again until its outcome is known. A read
-// sees every change that was acknowledged before it began (see barriers). While the server is away,
-// calls wait for it until their context ends, and then fail with bb.Unavailable, which names the
-// server.
+// When the answer to a change was lost, the change is read back and sent again until its outcome is
+// certain. A read returns every change that was acknowledged before it began (see barriers). While
+// the server is away, calls wait for it until their context ends, and then fail with
+// bb.Unavailable, which names the server.
 package kv

@@ -14,8 +14,8 @@ var (
 	ErrNoServer  = conn.ErrNoServer
 	ErrMaybeDone = conn.ErrMaybeDone // ErrUncertain of a change
 	ErrRevision  = conn.ErrRevision  // the key has another revision
-	// ErrInProcess: another change of the key is on its way to the copies. Nothing was
-	// changed, nor is it known yet whether the other change will be.
+	// ErrInProcess: another change of the key is on its way to the copies. Nothing was changed, and
+	// it is open whether the other change will be.
 	ErrInProcess = conn.ErrInProcess
 	ErrNoBucket  = conn.ErrNoStream
 )
@@ -46,8 +46,8 @@ func IgnoreConflict(_ uint64, err error) error {
 	return err
 }
 
-// MayRepeat reports whether a change of unknown outcome may simply be made
-// again: where the result of two executions is that of one.
+// MayRepeat reports whether a change of unknown outcome may be made again. It is for changes of
+// which two executions have the result of one.
 func MayRepeat(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.Is(err, ErrUncertain)
 }

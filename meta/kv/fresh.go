@@ -13,16 +13,16 @@ import (
 	"forebay/meta/retry"
 )
 
-// barriers makes reads of a bucket with several copies see all changes that were acknowledged
+// barriers makes reads of a bucket with several copies return all changes that were acknowledged
 // before they began.
 //
 // A change is acknowledged when a majority of the copies has it, so any one copy may lack it: a
 // follower until the change reaches it, and for good while it is cut off. Nor is the leader's
-// answer enough. One that was cut off, or stopped and continued, goes on answering reads
-// (STREAM.MSG.GET) from its own copy until it notices: nats-server 2.15 checks every 10 s whether
-// it has heard from a majority in the last 10 s (raft.go, lostQuorumInterval), while another is
-// elected after 4 to 9 s. And there is no read of a majority: "min last sequence" is an error code
-// that nothing returns yet.
+// answer enough. A leader that was cut off, or stopped and continued, continues to answer reads
+// (STREAM.MSG.GET) from its own copy until it detects the loss. nats-server 2.15 checks every 10 s
+// whether messages of a majority came in the last 10 s (raft.go, lostQuorumInterval), while another
+// is elected after 4 to 9 s. And there is no read of a majority: "min last sequence" is an error
+// code that nothing returns yet.
 //
 // So a read first puts a barrier, a message without meaning, under a key of the same bucket, and
 // waits until it is acknowledged. Only a leader that a majority follows can do that, and the copies

@@ -10,8 +10,8 @@ import (
 	"forebay/meta/metatest"
 )
 
-// Readers that wait for a barrier share the next one, and one that gives up holds up
-// none of the others.
+// Readers that wait for a barrier share the next one, and one that stops waiting delays none of the
+// others.
 func TestBarriersAreShared(t *testing.T) {
 	t.Parallel()
 	b := testBucket(t)

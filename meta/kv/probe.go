@@ -25,7 +25,7 @@ func (b *Bucket) probe(ctx context.Context) error {
 	return err
 }
 
-// ProbeAlways makes the connection's probe ask the bucket in every round.
+// ProbeAlways makes the connection's probe send the bucket a request in every round.
 func (b *Bucket) ProbeAlways() { b.c.ProbeAlways("stream KV_"+b.name, b.probe) }
 
 // probeOrGone is probe of a bucket that may have been deleted since. Then it counts as answered.
@@ -40,7 +40,7 @@ func (b *Bucket) probeOrGone(ctx context.Context) error {
 	return err
 }
 
-// suspected notes that the bucket has left a request without an answer.
+// suspected records that the bucket has left a request without an answer.
 func (b *Bucket) suspected(err error) {
 	b.c.Suspect("stream KV_"+b.name, err, b.probeOrGone)
 }

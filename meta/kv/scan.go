@@ -24,7 +24,7 @@ const (
 var ErrStop = errors.New("stop")
 
 // Scan calls fn with every record whose key matches a filter, deleted ones too, until it has caught
-// up with the bucket. A key that changes meanwhile comes again, with its newer revision. One that
+// up with the bucket. A key that changes meanwhile comes again, with its newer revision. A key that
 // exists throughout comes at least once. fn may keep the record's data but not the record. An error
 // of fn ends the scan. errStop ends it well.
 //
@@ -97,7 +97,7 @@ func (b *Bucket) many(ctx context.Context, query []byte, n int, fn func(*Record)
 	})
 }
 
-// consume is scan through a feed. Where that has a gap, the next one goes on.
+// consume is scan through a feed. Where that has a gap, the next one continues.
 func (b *Bucket) consume(ctx context.Context, filter string, fn func(*Record) error) error {
 	for from, again := uint64(1), true; again; {
 		var err error
@@ -108,7 +108,7 @@ func (b *Bucket) consume(ctx context.Context, filter string, fn func(*Record) er
 	return nil
 }
 
-// consumeOnce is consume from a sequence on. It returns where to go on if there is a gap.
+// consumeOnce is consume from a sequence on. It returns where to continue if there is a gap.
 func (b *Bucket) consumeOnce(ctx context.Context, filter string, from uint64, fn func(*Record) error) (next uint64, gap bool, err error) {
 	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -213,7 +213,7 @@ func (b *Bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 	}
 }
 
-// ErrSetBack: the server has forgotten acknowledged changes.
+// ErrSetBack: the server has lost acknowledged changes.
 var ErrSetBack = errors.New("the server was set back")
 
 // ChangedSince calls fn with the newest record of each key that matches a filter and was changed at

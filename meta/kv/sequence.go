@@ -9,8 +9,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// GetSeq returns the record of a key that matches a filter and has a revision, if
-// there still is one.
+// GetSeq returns the record of a key that matches a filter and has a revision, if there still is
+// one.
 func (b *Bucket) GetSeq(ctx context.Context, filter string, seq uint64) (Record, error) {
 	query := map[string]any{"seq": seq}
 	for {

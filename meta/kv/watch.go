@@ -35,7 +35,7 @@ type watch struct {
 func (b *Bucket) Watch(ctx context.Context, filter string, tell func(*Record), round func() bool) error {
 	w := &watch{b: b, filter: filter, tell: tell, round: round, newest: map[string]uint64{}, msgs: make(chan conn.Fed, watchWaiting)}
 	for {
-		// First the consumer, then the list: no change after the list is missed.
+		// First the consumer, then the list, so that no change after the list is missed.
 		feed, err := b.feed(ctx, filter, conn.FromNow, func(m conn.Fed) {
 			select {
 			case w.msgs <- m:

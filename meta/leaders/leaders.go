@@ -18,14 +18,14 @@ import (
 
 // Each stream has one leader, which does most of the work for it. The server draws one when the
 // stream is made, and another when that stops. A server that comes back gets none. So after a
-// rolling restart one server may lead nearly all (23 of 24 were seen), and the one that started
-// last none. Embedded servers are hard to change by hand: the daemon whose server leads the cluster
+// rolling restart one server may lead nearly all (up to 23 of 24), and the one that started last
+// none. Embedded servers are hard to change by hand, so the daemon whose server leads the cluster
 // requests their handovers.
 
 // Server has the further calls of a server in this process.
 type Server interface {
-	// Leads reports whether it leads its cluster: true of one server at most, or of none
-	// or two for a moment.
+	// Leads reports whether it leads its cluster. At most one server does, or for a moment none or
+	// two.
 	Leads() bool
 }
 
@@ -56,9 +56,9 @@ func Keep(ctx context.Context, c *conn.Conn, server Server, ours func(stream str
 	}
 }
 
-// Even has servers that lead more than twice their share of the streams hand some
-// over to others that have copies of them, and returns how many it asked for. Nothing is
-// lost by that, nor if two do it at once.
+// Even makes servers that lead more than twice their share of the streams hand some over to others
+// that have copies of them, and returns the number of requests. Nothing is lost by that, nor if two
+// do it at once.
 func Even(ctx context.Context, c *conn.Conn, ours func(stream string) bool) (moved int, err error) {
 	var streams []plan.Stream
 	list := c.JetStream().ListStreams(ctx)

@@ -31,7 +31,8 @@ func Blocks(t testing.TB, dir, stream string) int {
 }
 
 // HideBlock makes a block of a stream unreadable for a server that lists it, as on a medium with
-// errors. The server must have stopped well: one that has not reads all blocks when it starts.
+// errors. The server must have stopped well, since one that has not reads all blocks when it
+// starts.
 func HideBlock(t testing.TB, dir, stream string, number int) {
 	t.Helper()
 	block := filepath.Join(StreamDir(t, dir, stream), "msgs", fmt.Sprintf("%d.blk", number))

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Forget removes the entries of names in a buffer's root from the server of a namespace. Nothing is
-// left of them, no mark of a removal either. The names are of letters and digits.
+// Forget removes the entries of names in a buffer's root from the server of a namespace. Nothing of
+// them is left, nor a mark of a removal. The names are of letters and digits.
 func Forget(ctx context.Context, server Server, buffer string, names ...string) error {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -69,7 +69,7 @@ func changeBuffer(ctx context.Context, server Server, buffer string, change func
 // Server is a server in this process.
 type Server interface{ InProcessConn() (net.Conn, error) }
 
-// purge purges keys of the first bucket whose stream's name begins with something.
+// purge purges keys of the first bucket with a stream's name that begins so.
 func purge(ctx context.Context, server Server, prefix string, keys []string) error {
 	nc, err := nats.Connect("", nats.InProcessServer(server))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 const maxHolders = 1024
 
-// CheckEntry refuses entries that may neither be stored nor be believed.
+// CheckEntry refuses entries that may neither be stored nor be used.
 func CheckEntry(e *bb.Entry) error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
 	replaced := e.Replaced()

@@ -32,8 +32,8 @@ func ClosingSum(e *bb.Entry) uint64 {
 	return kv.Sum("closing", b)
 }
 
-// OpenClosing returns the close that a mark names, of an entry's record, decoded but for the mark: nothing if
-// it does not fit the entry.
+// OpenClosing returns the close that a mark names, of an entry's record, decoded but for the mark.
+// If it does not fit the entry, that is nothing.
 func OpenClosing(e *bb.Entry, c bb.Closing, sum uint64) bb.Closing {
 	switch {
 	case c.Generation == 0 || c.Generation != e.Generation || c.Revision > e.Revision:

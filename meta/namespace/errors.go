@@ -9,7 +9,7 @@ import (
 // the same directory, is folded. The directory's entry names it.
 type Unfolded struct{ ID bb.TxnID }
 
-// Error says so.
+// Error implements error.
 func (e *Unfolded) Error() string { return "transaction " + e.ID.String() + " has to be folded first" }
 
 // Is makes it one of kind Busy.

@@ -18,10 +18,9 @@ const (
 // So, carried out in the order of Seq, operations lead the store to the names of the namespace,
 // after any crash in between.
 //
-// It belongs to one node, which carries it out: at first to the one whose change it
-// was. Another one makes it its own by compare-and-set (TakeOverStoreOps), which changes
-// its revision: so a node that finds it pending at the revision in its records still
-// owns it.
+// It belongs to one node, which carries it out, at first to the node that made the change. Another
+// one makes it its own by compare-and-set (TakeOverStoreOps), which changes its revision. So a node
+// that finds it pending at the revision in its records still owns it.
 type StoreOp struct {
 	Seq      uint64 // its place in the order: stays
 	Revision uint64 // of its record
@@ -37,5 +36,5 @@ type StoreOp struct {
 	// Contents that flushes may have put under the old path and, of a file's rename that the store
 	// follows, under the new one, without a record: bb.Entry.Unrecorded.
 	Attempts, ReplacedAttempts []bb.Content
-	Rest                       string // its fields of newer releases, encoded: they are kept
+	Rest                       string // its fields of newer releases, encoded and kept
 }

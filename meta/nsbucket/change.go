@@ -13,9 +13,9 @@ import (
 	"forebay/meta/retry"
 )
 
-// Create stores an entry whose name must not be taken, and returns its revision:
-// one compare-and-set, after which the directory is confirmed (see Namespace).
-// Exists if there is an entry of that name, NotFound if the directory is gone.
+// Create stores an entry whose name must not be taken, and returns its revision: one
+// compare-and-set, after which the directory is confirmed (see Namespace). If there is an entry of
+// that name, it is Exists, if the directory is gone, NotFound.
 func (ns *Namespace) Create(ctx context.Context, e bb.Entry) (uint64, error) {
 	if err := checkPlace(e.Parent, e.Name); err != nil {
 		return 0, err
@@ -166,8 +166,8 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 		Parent: parent, Name: name, Type: bb.TypeDirectory, Dir: dir,
 		Mode: o.Mode.Perm(), UID: o.UID, GID: o.GID, MTime: time.Now().Round(0).UTC(),
 	}
-	// The reverse record first: the id is in no other hands yet, so two puts need not be one
-	// batch. A crash in between leaves a record that nothing leads to.
+	// The reverse record first. No other node has the id yet, so two puts need not be one batch. A
+	// crash in between leaves a record that nothing leads to.
 	made, err := ns.putDir(ctx, dir, record.Directory{Parent: parent, Name: name}, 0)
 	if err != nil {
 		return bb.Entry{}, kv.Wrap("mkdir", name, err)
@@ -228,7 +228,7 @@ func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o 
 
 // Remove removes a file or an empty directory and returns the entry that it was. It returns
 // NotEmpty for a directory that is not empty, and *Unfolded for one that a transaction is committed
-// into, whose output is not in it yet.
+// into while the output is not in it yet.
 func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
@@ -299,7 +299,7 @@ func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uin
 	}
 	if !c.Live {
 		ns.dirs.Forget(e.Dir)
-		return 0, kv.ErrRevision // removed a moment ago: its entry is gone too
+		return 0, kv.ErrRevision // removed a moment ago, and its entry is gone too
 	}
 	marked, d := c.Seq, c.Value
 	if !d.Removing {

@@ -13,8 +13,8 @@ import (
 // The rest is for packages that keep records of their own in a namespace's bucket, as transactions
 // do. Callers of a namespace use Tree.
 
-// Bucket returns the bucket of the namespace. Its keys are drawn in record/names.go: others' begin
-// differently.
+// Bucket returns the bucket of the namespace. Its keys are drawn in record/names.go. Others' keys
+// begin differently.
 func (ns *Namespace) Bucket() *kv.Bucket { return ns.b }
 
 // SoleWriter reports whether this Namespace alone changes the bucket.
@@ -29,7 +29,7 @@ func (ns *Namespace) Find(ctx context.Context, dir bb.DirID, name string) (e bb.
 	return c.Value, c.Live, kv.Wrap("lookup", name, err)
 }
 
-// Refresh makes the next look-up of a name ask the server, past the cache.
+// Refresh makes the next look-up of a name send a request to the server, past the cache.
 func (ns *Namespace) Refresh(dir bb.DirID, name string) { ns.entries.Forget(entryID{dir, name}) }
 
 // DirGone reads from the server whether a directory has been removed.

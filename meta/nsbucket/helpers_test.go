@@ -33,7 +33,7 @@ func memoryDir(t testing.TB) string {
 type mode struct {
 	name   string
 	sole   bool
-	copies int32 // that its bucket is taken to have: reads of more than one put barriers
+	copies int32 // that its bucket counts as having; with more than one, reads put barriers
 }
 
 var modes = []mode{{"sole writer", true, 1}, {"several writers", false, 1}, {"several copies", false, 3}}

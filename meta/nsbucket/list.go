@@ -32,7 +32,7 @@ func (ns *Namespace) read(ctx context.Context, dir bb.DirID) (*listing.Listing, 
 }
 
 // List returns at most limit entries of a directory with names above after, sorted by name, and
-// whether there are more. Pages asked for one after the other, each after the last name of the one
+// whether there are more. Pages requested one after the other, each after the last name of the one
 // before, show every entry that existed throughout, none twice and none that never existed. A first
 // page (after "") is always of now. It costs reading the directory, since the server has no order
 // of names. The listing of a large directory is kept for a minute for the pages that follow.
@@ -40,8 +40,8 @@ func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit
 	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*listing.Listing, error) { return ns.read(ctx, dir) })
 }
 
-// ListLayers is List of several directories as one, which are read one after the other: see listing.Union.
-// A directory that is gone is empty, but for the last: then NotFound.
+// ListLayers is List of several directories as one, which are read one after the other (see
+// listing.Union). A directory that is gone is empty. If the last one is gone, it is NotFound.
 func (ns *Namespace) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	last := len(dirs) - 1
 	return ns.page(dirs[last], after, limit, func() error { return nil }, func() (*listing.Listing, error) {
@@ -84,8 +84,8 @@ func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() er
 
 // Scan calls fn with every entry of a directory, in no order and without holding them. An entry
 // that changes meanwhile may come again, with a newer revision, or come although it is gone by the
-// end. One that exists throughout comes. fn may use the namespace. Its error ends the scan and is
-// returned.
+// end. An entry that exists throughout comes. fn may use the namespace. Its error ends the scan and
+// is returned.
 func (ns *Namespace) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
 	if err := ns.checkDir(ctx, dir); err != nil {
 		return err
@@ -99,9 +99,9 @@ func (ns *Namespace) ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 }
 
 // ScanMarks is ScanAll that also calls gone with the id of each file of whose removal the namespace
-// still has a mark. There is one of each file that was removed, or replaced by a rename, until the
-// name under which it is kept is used again. The name of the removed file, or the old name of the
-// renamed one.
+// still has a mark. There is one of each file that was removed, or replaced by a rename. It is kept
+// under the name of the removed file, or the old name of the renamed one, until that name is used
+// again.
 func (ns *Namespace) ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error {
 	return ns.scanRecords(ctx, record.EntryPrefix+">", fn, gone)
 }

@@ -61,7 +61,7 @@ type Namespace struct {
 	ops       *oplog.Log
 	removals  removals
 	listings  listing.Kept
-	destroyed atomic.Bool // by this process: the caches must not answer any more
+	destroyed atomic.Bool // by this process, so the caches must not answer any more
 }
 
 // Options are the owner of a namespace and the ways of using it.
@@ -75,7 +75,7 @@ type Options struct {
 	CacheEntries int
 }
 
-// Open returns the namespace in a bucket, which need not exist: see Prepare.
+// Open returns the namespace in a bucket, which need not exist (see Prepare).
 func Open(b *kv.Bucket, ids namespace.IDs, o Options) *Namespace {
 	ops := oplog.New(b, ids, o.Buffer, o.Node)
 	ns := &Namespace{StoreLog: ops, ops: ops, b: b, ids: ids, buffer: o.Buffer, sole: o.SoleWriter}
@@ -126,7 +126,7 @@ func (ns *Namespace) address(names ...string) string {
 	return bb.Scheme + "://" + ns.buffer + "/" + strings.Join(names, "/")
 }
 
-// load returns the known state of an entry, from the cache or the server.
+// load returns the state of an entry, from the cache or the server.
 func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache.Known[bb.Entry], error) {
 	if ns.destroyed.Load() {
 		return cache.Known[bb.Entry]{}, kv.ErrNoBucket
@@ -246,9 +246,9 @@ func (ns *Namespace) LookupAgain(ctx context.Context, dir bb.DirID, name string)
 	return ns.Lookup(ctx, dir, name)
 }
 
-// Removed reports whether the namespace has a mark of the removal of a file, which it had
-// under a name in a revision: one of that file, or one that is newer. It is false where the
-// name is in use, and where the namespace has no record of a removal, as after it was set back.
+// Removed reports whether the namespace has a mark of the removal of a file, which it had under a
+// name in a revision: one of that file, or one that is newer. It is false where the name is in use,
+// and where the namespace has no record of a removal, as after it was set back.
 func (ns *Namespace) Removed(ctx context.Context, dir bb.DirID, name string, file bb.FileID, revision uint64) (bool, error) {
 	if err := checkPlace(dir, name); err != nil {
 		return false, err

@@ -70,9 +70,8 @@ func (k *knownPaths) renaming() func(error) {
 	}
 }
 
-// PathOf returns the path of a directory, "" for the root: one that it had at one
-// moment, even while its ancestors are being renamed. NotFound if it has been
-// removed.
+// PathOf returns the path of a directory, "" for the root. The directory had that path at one
+// moment, even while its ancestors are being renamed. If it was removed, it is NotFound.
 func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 	if !ns.sole {
 		path, _, err := ns.pathOf(ctx, dir)

@@ -63,7 +63,7 @@ func (q *removals) takeAll() []*removal {
 	return all
 }
 
-// removeFollowed removes a file of which the entry is known, and leaves a StoreOp for it.
+// removeFollowed removes a file by its entry, and leaves a StoreOp for it.
 func (ns *Namespace) removeFollowed(ctx context.Context, e *bb.Entry) error {
 	r := &removal{ctx: ctx, entry: e}
 	ns.removals.add(r)

@@ -85,8 +85,8 @@ func TestRemovalsAreGrouped(t *testing.T) {
 	})
 }
 
-// TestRemovalsApart: in a batch with files that can be removed are one that has changed, one
-// that is removed twice, and one whose directory has gone.
+// TestRemovalsApart: besides removable files, a batch has one that has changed, one that is removed
+// twice, and one without its directory.
 func TestRemovalsApart(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
@@ -135,7 +135,7 @@ func TestRemovalsApart(t *testing.T) {
 	})
 }
 
-// TestRemovalGivenUp: a caller that gives up before its batch begins has removed nothing, and takes
+// TestRemovalGivenUp: a caller that stops before its batch begins has removed nothing, and takes
 // nothing from the others. That holds too if it would have begun the batch.
 func TestRemovalGivenUp(t *testing.T) {
 	t.Parallel()

@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	removePage    = 480 // entries of a directory removed in one go: with a StoreOp each they fit a batch
+	removePage    = 480 // entries of a directory removed in one go, which fit a batch with a StoreOp each
 	removeAtOnce  = 64
 	maxRemovePass = 1000 // passes over a directory that others keep filling
 )
 
-// RemoveAll removes a file, or a directory with all that it holds, from the bottom
-// up, and calls fn (which may be nil, and is called by one goroutine at a time) with
-// each entry after it was removed. It holds a page of one directory per level.
-// Stopped anywhere it has removed a part, and can be called again. NotEmpty if
-// others keep adding entries.
+// RemoveAll removes a file, or a directory with all that it holds, from the bottom up, and calls fn
+// (which may be nil, and is called by one goroutine at a time) with each entry after it was
+// removed. It holds a page of one directory per level. Stopped anywhere it has removed a part, and
+// can be called again. If others keep adding entries, it is NotEmpty.
 func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions, fn func(bb.Entry)) error {
 	if fn == nil {
 		fn = func(bb.Entry) {}
@@ -107,9 +106,9 @@ func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, erro
 	return page, nil
 }
 
-// removeFiles removes files of one directory: with StoreOps in one batch, so that
-// each file leaves with its operation, else one by one, many at a time. Files that
-// changed meanwhile are left for the next pass.
+// removeFiles removes files of one directory. With StoreOps it does so in one batch, so that each
+// file leaves with its operation, else one by one, many at a time. Files that changed meanwhile are
+// left for the next pass.
 func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.Entry, o namespace.RemoveOptions, fn func(bb.Entry)) error {
 	if len(files) == 0 {
 		return nil

@@ -18,11 +18,11 @@ import (
 // any content. It returns Invalid if a directory would come to lie below itself, IsDirectory and
 // NotDirectory if a file and a directory would replace each other, NotEmpty if a directory would
 // replace one that is not empty, and *Unfolded if it would replace one that a transaction is
-// committed into, whose output is not in it yet.
+// committed into while the output is not in it yet.
 //
-// All renames of directories in a buffer go one after the other: each expects, and
-// rewrites, the paths key, which it reads before it climbs from the new place to the
-// root. So no two of them can together make a directory its own ancestor.
+// All renames of directories in a buffer go one after the other. Each expects, and rewrites, the
+// paths key, which it reads before it climbs from the new place to the root. So no two of them can
+// together make a directory its own ancestor.
 func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
 	if err := errors.Join(checkPlace(srcDir, srcName), checkPlace(dstDir, dstName)); err != nil {
 		return namespace.Renamed{}, err
@@ -170,8 +170,8 @@ func (r *rename) plan(ctx context.Context, o namespace.RenameOptions) error {
 	return nil
 }
 
-// kept returns the content that the store keeps under the new name until the first flush of the file
-// that gets it. A file that was flushed takes its own object along, in one step of the store.
+// kept returns the content that the store keeps under the new name until the renamed file is
+// flushed first. A file that was flushed takes its own object along, in one step of the store.
 func (r *rename) kept() bb.Flushed {
 	if !r.to.Live || r.moved.IsDir() || r.moved.Flushed.Generation != 0 {
 		return bb.Flushed{}
@@ -179,9 +179,10 @@ func (r *rename) kept() bb.Flushed {
 	return r.to.Value.Stored()
 }
 
-// attempts returns the contents that flushes may have put under the new name by the time that the store has
-// followed. A file that was never flushed leaves those of its attempts under its old name, and has them
-// removed there. One that was flushed takes them along, if one has replaced the flushed object.
+// attempts returns the contents that flushes may have put under the new name by the time that the
+// store has followed. A file that was never flushed leaves those of its attempts under its old
+// name, and has them removed there. A flushed file takes them along, if one has replaced the
+// flushed object.
 func (r *rename) attempts() []bb.Content {
 	var all []bb.Content
 	if r.moved.Flushed.Generation != 0 {
@@ -202,7 +203,7 @@ func (r *rename) planDir(ctx context.Context, o namespace.RenameOptions) error {
 	if r.src.dir != r.dst.dir {
 		below, err := r.ns.within(ctx, r.dst.dir, dir)
 		if errors.Is(err, bb.NotFound) {
-			return kv.ErrRevision // removed meanwhile: the next attempt finds that
+			return kv.ErrRevision // removed meanwhile, which the next attempt finds
 		}
 		if err != nil {
 			return err

@@ -53,7 +53,7 @@ type Lease struct {
 	}
 }
 
-// NextWithin is Next that waits no longer than patience: nil if there is none.
+// NextWithin is Next that waits no longer than patience, and returns nil if there is none.
 func (o *Operations) NextWithin(ctx context.Context, of, node bb.NodeID, patience time.Duration) (*Lease, error) {
 	const op = "next task"
 	b, err := o.records(ctx)
@@ -70,9 +70,9 @@ func (o *Operations) NextWithin(ctx context.Context, of, node bb.NodeID, patienc
 	return l, kv.Wrap(op, string(node), err)
 }
 
-// Next waits for a task of those for a node, or, if of is "", of those
-// for any node, and leases it to a node: the same one, or one that stands in for it.
-// The lease's context ends with ctx, and the caller must call Done, Nak or Release.
+// Next waits for a task of those for a node, or, if of is "", of those for any node, and leases it
+// to a node, the same one or one that stands in for it. The lease's context ends with ctx, and the
+// caller must call Done, Nak or Release.
 func (o *Operations) Next(ctx context.Context, of, node bb.NodeID) (*Lease, error) {
 	const op = "next task"
 	if node == "" {
@@ -126,8 +126,8 @@ func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *queue.Deliver
 		if err != nil {
 			return nil, err
 		}
-		// One that runs and was never delivered before is a second message of it. The first one
-		// stays in the queue until the task is done.
+		// A message of a running task that was never delivered before is a second one. The first
+		// one stays in the queue until the task is done.
 		if job == nil || t.state == taskRunning && deliveries == 1 {
 			msg.Ack(ctx)
 			return nil, nil
@@ -200,7 +200,7 @@ func putTask(ctx context.Context, b *kv.Bucket, job string, t *taskRecord) error
 // task went to another worker. context.Cause returns the reason.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Progress records the progress of the task. Watchers see it within seconds, without names.
+// Progress records the progress of the task. Watchers get it within seconds, without names.
 func (l *Lease) Progress(now Tally) {
 	now.Failed, now.Held, now.Open = nil, nil, nil
 	l.tally.Lock()
@@ -208,7 +208,7 @@ func (l *Lease) Progress(now Tally) {
 	l.tally.Tally = now
 }
 
-// Expect sets the task's expected totals, if they were not known when it was added.
+// Expect sets the task's expected totals, if they were unknown when it was added.
 func (l *Lease) Expect(files, bytes int64) {
 	l.tally.Lock()
 	defer l.tally.Unlock()
@@ -239,7 +239,7 @@ func (l *Lease) heartbeat() {
 			return
 		}
 		if err := l.msg.Extend(); err != nil {
-			continue // the server is away: whether the task went to another shows later
+			continue // the server is away, and it shows later whether the task went to another
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
 		err := l.tell(ctx)
@@ -251,7 +251,7 @@ func (l *Lease) heartbeat() {
 	}
 }
 
-// tell stores the task's progress. It returns errTaken if it is not this worker's any more.
+// tell stores the task's progress. If the task is not this worker's any more, it returns errTaken.
 func (l *Lease) tell(ctx context.Context) error {
 	l.tally.Lock()
 	now := l.tally.Tally
@@ -298,8 +298,8 @@ func (l *Lease) current(ctx context.Context) (taskRecord, error) {
 	return t, err
 }
 
-// Done ends the task with its result. It is no error if another worker ended it
-// before: the first result counts. If Done fails, the task may go to another worker.
+// Done ends the task with its result. It is no error if another worker ended it before, since the
+// first result counts. If Done fails, the task may go to another worker.
 func (l *Lease) Done(ctx context.Context, result Tally) error {
 	if !l.settle() {
 		return nil
@@ -312,7 +312,7 @@ func (l *Lease) Done(ctx context.Context, result Tally) error {
 			return kv.Wrap(op, l.Task.ID, err)
 		}
 		if !r.Live() {
-			break // the operation was forgotten
+			break // the operation was deleted
 		}
 		t, err := openTask(&r)
 		if err != nil {

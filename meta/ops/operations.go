@@ -1,5 +1,5 @@
 // Package ops has the operations of a cluster (stage-ins, stage-outs, drains): their records, their
-// tasks, and the queue from which daemons lease tasks. It must never know the work of a task: that
+// tasks, and the queue from which daemons lease tasks. It must never know the work of a task, which
 // is between its planners and its workers.
 //
 // An operation is split into tasks, each of which one daemon does. Their records lie in a bucket of
@@ -21,7 +21,7 @@
 //
 // A task that is done stays so, and its message is acknowledged after that. So a task that is
 // delivered again counts once, after any death. The work of a task must bear repetition. Records
-// come before messages: a daemon that was stopped between the two submits the same again, or plans
+// come before messages. A daemon that was stopped between the two submits the same again, or plans
 // it again, under the same names.
 //
 // No record marks an operation as done. It is done when all its tasks are, and a task that plans
@@ -55,7 +55,7 @@ const (
 	taskSubject = "forebay.jobs."
 
 	kept        = 24 * time.Hour     // after it ended
-	age         = 7 * 24 * time.Hour // of records: an operation must not take longer
+	age         = 7 * 24 * time.Hour // of records; an operation must not take longer
 	tasksAtOnce = 64
 	maxNamed    = 1000 // files that an operation names as failed, held or open
 
@@ -107,8 +107,7 @@ type Failure struct {
 	Bytes  int64
 }
 
-// Tally is how far something is, or how it ended. Lists hold the first names, totals
-// count all.
+// Tally is the progress of something, or its result. Lists hold the first names, totals count all.
 type Tally struct {
 	Files, Bytes, Skipped             int64
 	NotCopied                         int64 // bytes of files that were skipped or have failed
@@ -130,14 +129,13 @@ const (
 	Cancelled State = "cancelled" // tasks that were running may have come to an end
 )
 
-// Status is an operation and how far it is.
+// Status is an operation and its progress.
 type Status struct {
 	Operation
 	State                     State
 	Ended                     time.Time // zero while it runs
 	Tasks, Running, TasksDone int
-	// FilesTotal and BytesTotal are the sums of the expected totals of the known
-	// tasks.
+	// FilesTotal and BytesTotal are the sums of the expected totals of the tasks so far.
 	FilesTotal, BytesTotal int64
 	Tally                  Tally
 	ByNode                 map[bb.NodeID]Tally // without names
@@ -248,8 +246,8 @@ func (o *Operations) Submit(ctx context.Context, j Operation, first ...Task) (st
 	return j.ID, o.AddTasks(ctx, j.ID, first)
 }
 
-// AddTasks adds tasks to an operation. Those that it has are left as they are. Cancelled if
-// the operation was cancelled.
+// AddTasks adds tasks to an operation. Tasks that it has are left as they are. If the operation was
+// cancelled, it is Cancelled.
 func (o *Operations) AddTasks(ctx context.Context, job string, tasks []Task) error {
 	const op = "add tasks"
 	b, err := o.records(ctx)
@@ -314,7 +312,7 @@ func notFound(op, id string) error {
 	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are removed a day after their end")
 }
 
-// Cancel ends an operation. Waiting tasks are dropped, and workers of running ones notice it within
+// Cancel ends an operation. Waiting tasks are dropped, and workers of running ones detect it within
 // seconds. An operation that has ended stays as it is.
 func (o *Operations) Cancel(ctx context.Context, id string) error {
 	const op = "cancel job"
@@ -350,7 +348,7 @@ func (o *Operations) Cancel(ctx context.Context, id string) error {
 	return kv.Wrap(op, id, kv.ErrRevision)
 }
 
-// Status returns an operation and how far it is. NotFound if there is none.
+// Status returns an operation and its progress. NotFound if there is none.
 func (o *Operations) Status(ctx context.Context, id string) (Status, error) {
 	const op = "job"
 	b, err := o.records(ctx)
@@ -451,9 +449,9 @@ func (o *Operations) Running(ctx context.Context, fits func(*Operation) bool) (O
 	return s.Operation, err
 }
 
-// Watch calls fn with how far an operation is, now and whenever that changes, at most ten
-// times a second, and returns nil after it ended, or why the watch did. fn runs on the
-// caller's goroutine.
+// Watch calls fn with the progress of an operation, now and whenever that changes, at most ten
+// times a second. It returns nil after the operation ended, or the reason why the watch did. fn
+// runs on the caller's goroutine.
 func (o *Operations) Watch(ctx context.Context, id string, fn func(Status)) error {
 	const op = "watch job"
 	b, err := o.records(ctx)

@@ -61,8 +61,8 @@ func wantOperation(t *testing.T, m *Operations, id string, state State, done int
 	return s
 }
 
-// Workers on two nodes do an operation whose first task plans the others, some of which are
-// for one of them, while somebody watches.
+// Workers on two nodes do an operation whose first task plans the others, some of which are for one
+// of them, while a client watches.
 func TestOperation(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
@@ -87,7 +87,7 @@ func TestOperation(t *testing.T) {
 			tasks[i].Node = "b"
 		}
 	}
-	for range 2 { // a planner whose task is repeated
+	for range 2 { // a planner of a repeated task
 		if err := m.AddTasks(metatest.Context(t), id, tasks); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestOverRestart(t *testing.T) {
 	wantOperation(t, m, id, Done, 3, 30)
 }
 
-// Operations that ended a day ago are forgotten.
+// Operations that ended a day ago are deleted.
 func TestOldOperations(t *testing.T) {
 	t.Parallel()
 	m := operationsOn(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})

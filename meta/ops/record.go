@@ -28,8 +28,8 @@ func openOperation(r *kv.Record) (Operation, time.Time, error) {
 	}, kv.FromNanos(m.Cancelled), nil
 }
 
-// valid makes a text of a failure one that a record can hold: names on stores may be other bytes than UTF-8, and a
-// text that was shortened may end within a character.
+// valid makes a text of a failure fit for a record. Names on stores may be other bytes than UTF-8,
+// and a shortened text may end within a character.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 func sealTask(key string, t *taskRecord) ([]byte, error) {

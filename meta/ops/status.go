@@ -70,7 +70,7 @@ func (v *view) forget(ctx context.Context, b *kv.Bucket) error {
 	return kv.IgnoreConflict(b.Remove(ctx, v.operation.Key, v.operation.Seq))
 }
 
-// summary is how far an operation is, by its tasks.
+// summary is the progress of an operation, by its tasks.
 func summary(j Operation, cancelled time.Time, tasks []taskRecord) Status {
 	s := Status{Operation: j, State: Running, Tasks: len(tasks), ByNode: map[bb.NodeID]Tally{}}
 	slices.SortFunc(tasks, func(a, b taskRecord) int { return strings.Compare(a.ID, b.ID) })

@@ -35,7 +35,7 @@ type Queue struct {
 	}
 }
 
-// Options say how long a queue's messages stay, and when they are given to another worker.
+// Options set how long a queue's messages stay, and when another worker gets them.
 type Options struct {
 	Age     time.Duration // of its oldest message
 	AckWait time.Duration
@@ -169,5 +169,5 @@ func (d *Delivery) Extend() error { return d.msg.InProgress() }
 // GiveBack has the message delivered to a worker after a delay.
 func (d *Delivery) GiveBack(delay time.Duration) error { return d.msg.NakWithDelay(delay) }
 
-// Drop takes a message out of the queue that nobody can make sense of.
+// Drop removes a message from the queue that no worker can decode.
 func (d *Delivery) Drop() error { return d.msg.Term() }

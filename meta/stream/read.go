@@ -14,9 +14,9 @@ import (
 
 const (
 	readAhead = 256         // messages that the server sends before they are taken
-	silence   = time.Second // of a feed, after which the server is asked for its next message
+	silence   = time.Second // of a feed, after which its next message is requested from the server
 	silences  = 5           // in a row, each twice as long, after which there is another feed
-	laggards  = 20          // copies that may lack a message, asked one after the other
+	laggards  = 20          // copies that may lack a message, queried one after the other
 )
 
 // errUnreadable is in the chain of the errors of reads of messages that a server lists and cannot read.
@@ -79,9 +79,10 @@ func (r *reader) take(m Message) error {
 	return r.fn(m)
 }
 
-// consume reads through a feed, up to the end, or until that has a gap, or has been silent for long. A server's
-// consumers wait at an unreadable message. So the next one is requested by itself, which is answered. The ordered
-// consumers of nats.go would not do. One whose consumer is gone makes another, for ever and even after the end of ctx.
+// consume reads through a feed, up to the end, or until that has a gap, or has been silent for
+// long. A server's consumers wait at an unreadable message. So the next one is requested by itself,
+// which is answered. The ordered consumers of nats.go would not do. Without its consumer, such a
+// reader makes another, for ever and even after the end of ctx.
 func (r *reader) consume(ctx context.Context) error {
 	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,16 +146,17 @@ func (s *Stream) following(ctx context.Context, subject string, from uint64) (m 
 	return m, s.unreadable(fmt.Sprintf("the message under %s that follows %d", subject, from-1))
 }
 
-// after returns the first message under a subject from a sequence on, if there is one and the server can
-// read it.
+// after returns the first message under a subject from a sequence on, if there is one and the
+// server can read it.
 func (s *Stream) after(ctx context.Context, subject string, from uint64) (Message, error) {
 	return s.ask(ctx, func() (Message, error) {
 		return s.direct(ctx, map[string]any{"seq": from, "next_by_subj": s.prefix + subject})
 	})
 }
 
-// skip calls fn with the first message that was found above those that the server cannot read. It searches
-// at growing distances, and then between the last two: beyond a block of messages all can be read again.
+// skip calls fn with the first message that was found above those that the server cannot read. It
+// searches at growing distances, and then between the last two, since beyond a block of messages
+// all can be read again.
 func (r *reader) skip(ctx context.Context) error {
 	bad := r.last + 1 // from here on, the first message cannot be read
 	var found Message

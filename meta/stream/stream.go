@@ -3,9 +3,9 @@
 // log is no bucket (meta/kv). Its messages stay beside each other, and one fence covers several
 // subjects. It must never know the meaning of a message.
 //
-// An append whose answer was lost is read back and sent again until its outcome is known.
-// While the server is away, calls wait for it until their context ends. A message that a server lists
-// and cannot read is an error of kind Lost, without a wait.
+// When the answer to an append was lost, the append is read back and sent again until its outcome
+// is certain. While the server is away, calls wait for it until their context ends. A message that
+// a server lists and cannot read is an error of kind Lost, without a wait.
 package stream
 
 import (
@@ -29,18 +29,17 @@ import (
 const (
 	hdrExpected        = "Nats-Expected-Last-Subject-Sequence"
 	hdrExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
-	barrierSubject     = "barrier" // messages without meaning: see Stream.Last
-	refusals           = 8         // of an append by a server without copies, whose newest message is where the fence is
+	barrierSubject     = "barrier" // messages without meaning (see Stream.Last)
+	refusals           = 8         // of an append by a server without copies, with its newest message at the fence
 )
 
 // ErrGone: the stream does not exist.
 var ErrGone = errors.New("the log does not exist")
 
-// Moved is the error of an append whose fence was not where it was expected.
+// Moved is the error of an append with a fence that was not where it was expected.
 type Moved struct {
 	// Last is the newest sequence under the fence's subject. It is above the expected one if
-	// another process has appended, and below it if the server has forgotten acknowledged
-	// messages.
+	// another process has appended, and below it if the server has lost acknowledged messages.
 	Last uint64
 	// Unknown: an earlier try of the append was not answered, and may have been stored.
 	Unknown bool
@@ -103,7 +102,7 @@ func (s *Stream) Destroy(ctx context.Context) error {
 
 // Append stores a message under a subject and returns its sequence. It returns *Moved if the fence
 // is not as expected. No two messages that are appended under one fence, with its own subject, may
-// be equal: that is how one is recognised whose answer was lost.
+// be equal, since that is how an append with a lost answer is recognised.
 func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fence) (uint64, error) {
 	header := nats.Header{hdrExpected: {strconv.FormatUint(f.Last, 10)}}
 	if f.Subject != subject {
@@ -152,10 +151,10 @@ func (s *Stream) publish(ctx context.Context, subject string, data []byte, h nat
 	return conn.ParseAck(ack.Data)
 }
 
-// settle finds out why an append was refused. An earlier try of it was stored, the fence has moved, or
-// neither, since the refusal came from a server that leads no more, or since the server cannot read the
-// newest message. A message under the fence's own subject can only be stored as the next one after the
-// fence.
+// settle finds out why an append was refused. An earlier try of it was stored, the fence has moved,
+// or neither, since the refusal came from a server that does not lead any more, or since the server
+// cannot read the newest message. A message under the fence's own subject can only be stored as the
+// next one after the fence.
 func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fence, lost bool) (seq uint64, settled bool, err error) {
 	last, err := s.Last(ctx, f.Subject)
 	if err != nil || last.Seq == f.Last {
@@ -176,7 +175,7 @@ func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fenc
 // retry returns nil if a request that failed with err should be sent again.
 func (s *Stream) retry(ctx context.Context, try int, err error) error {
 	switch {
-	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until somebody frees room
+	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until room is freed
 		return err
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, conn.ErrUncertain):
 		if found, ferr := s.Exists(ctx); ferr != nil {
@@ -250,10 +249,10 @@ func Names(ctx context.Context, c *conn.Conn, prefix string) (found []string, er
 	return found, err
 }
 
-// Last returns the newest message under a subject: never an older one than was acknowledged to
-// any client before the call. Where there are several copies, the one that answers may lack
-// some. So its answer is confirmed by a message without meaning, fenced by its sequence,
-// which only a leader stores that a majority of the copies follows.
+// Last returns the newest message under a subject, never an older one than was acknowledged to any
+// client before the call. Where there are several copies, the one that answers may lack some. So
+// its answer is confirmed by a message without meaning, fenced by its sequence, which only a leader
+// stores that a majority of the copies follows.
 func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
 	return s.ask(ctx, func() (Message, error) {
 		m, err := s.direct(ctx, map[string]any{"last_by_subj": s.prefix + subject})
@@ -267,7 +266,7 @@ func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
 	})
 }
 
-// ask repeats a question until it is answered by a copy that lacks nothing.
+// ask repeats a request until a copy that lacks nothing answers it.
 func (s *Stream) ask(ctx context.Context, question func() (Message, error)) (Message, error) {
 	for try := 0; ; try++ {
 		m, err := question()

@@ -150,8 +150,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// An append that was lost, and after which somebody else appended, has a known outcome if it
-// was stored, and an unknown one if not.
+// After an append was lost, and another process appended, the outcome is known if the append was
+// stored, and unknown if not.
 func TestLostAndMoved(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
@@ -215,7 +215,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A read ends whose consumer, and then the log, are destroyed while it waits for a message that the server lacks.
+// When the consumer of a read, and then the log, are destroyed while the read waits for a message
+// that the server lacks, the read ends.
 func TestDestroyedWhileRead(t *testing.T) {
 	t.Parallel()
 	c, s := open(t)
@@ -275,8 +276,8 @@ func TestReadGap(t *testing.T) {
 	}
 }
 
-// An unreadable message is an error that names a remedy, and nobody waits for it. Messages around it can be
-// read.
+// An unreadable message is an error that names a remedy, and no call waits for it. Messages around
+// it can be read.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	ctx := metatest.Context(t)
@@ -335,7 +336,7 @@ func TestRefusedForNothing(t *testing.T) {
 	}
 }
 
-// An append whose answer was lost, and whose fate cannot be found out, is of unknown outcome.
+// When the answer to an append was lost, and its fate cannot be found out, its outcome is unknown.
 func TestLostAndUnanswered(t *testing.T) {
 	t.Parallel()
 	c, s := open(t)

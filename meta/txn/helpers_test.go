@@ -24,7 +24,7 @@ type mode struct {
 	name   string
 	log    bool  // its namespace is a log, in the memory of its owner
 	sole   bool  // one process uses it
-	copies int32 // that its bucket is taken to have: reads of more than one put barriers; 0: as it is
+	copies int32 // that its bucket counts as having; with more than one, reads put barriers; 0: as it is
 }
 
 var modes = []mode{

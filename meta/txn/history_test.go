@@ -25,8 +25,7 @@ import (
 	"forebay/meta/stream"
 )
 
-// files is the state of the model: which file each of the names of a directory leads to, 0 for
-// none.
+// files is the state of the model: the file of each name of a directory, 0 for none.
 type files [3]bb.FileID
 
 // action is one operation of a history, and outcome its result.
@@ -44,8 +43,8 @@ type outcome struct {
 	list    files
 }
 
-// step is the model: whether an outcome is right in a state, and the state after. An operation
-// whose outcome is unknown has no end in the history, and has here any possible outcome.
+// step is the model: whether an outcome is right in a state, and the state after. An operation of
+// unknown outcome has no end in the history, and has here any possible outcome.
 func (s files) step(a action, o outcome) (bool, files) {
 	after := s
 	var want outcome
@@ -115,7 +114,7 @@ func TestHistoryCheck(t *testing.T) {
 	}
 }
 
-// reign is an owner of a log while it is the one that callers ask.
+// reign is an owner of a log while callers send their calls to it.
 type reign struct {
 	*process
 	log *mortalLog
@@ -133,7 +132,7 @@ type cluster struct {
 // succeed puts an owner in the place of another one, which is closed, or continues without knowing.
 // It is killed at one of its next appends.
 func (c *cluster) succeed(rnd *rand.Rand, closed bool) {
-	old := c.now.Swap(nil) // its later answers reach nobody
+	old := c.now.Swap(nil) // its later answers reach no client
 	if old != nil && closed {
 		old.end()
 	} else if old != nil {
@@ -229,7 +228,7 @@ func (c *client) run(n int, t *testing.T) {
 	}
 }
 
-// change carries a change out: most with an ID, until they are answered.
+// change carries a change out, in most cases with an ID, until it is answered.
 func (c *client) change(a action) (o outcome, err error) {
 	c.number++
 	ctx := metatest.Context(c.c.t)
@@ -269,7 +268,7 @@ func (c *client) changeAt(ctx context.Context, ns *process, a action) (bb.FileID
 	}
 }
 
-// read looks a name up, or lists the directory, as readers do that may see unions: from the root,
+// read looks a name up, or lists the directory, as readers do that may meet unions: from the root,
 // and again if a transaction was decided meanwhile.
 func (c *client) read(ns *process, a action, of int) (o outcome, err error) {
 	ctx := metatest.Context(c.c.t)

@@ -22,8 +22,8 @@ import (
 	"forebay/meta/stream"
 )
 
-// mortalLog is a log as its owner sees it, which is killed at an append: before or after that is
-// stored.
+// mortalLog is a log in the view of its owner, which is killed at an append, before or after that
+// is stored.
 type mortalLog struct {
 	owner.Log
 	mu    sync.Mutex
@@ -137,7 +137,8 @@ func (j *job) run(ctx context.Context, ns *process) error {
 	return ns.CleanTxn(ctx, x.ID, &plainMover{ns: ns})
 }
 
-// check fails unless all of the job is to be seen, or nothing of it was acknowledged and nothing is.
+// check fails unless all of the job is visible, or nothing of it was acknowledged and nothing is
+// visible.
 func (j *job) check(what string, ns *process) {
 	j.t.Helper()
 	got := seen(j.t, ns, "")
@@ -146,8 +147,8 @@ func (j *job) check(what string, ns *process) {
 	}
 }
 
-// TestOwnerKilled has the owner of a log killed at each append of a job, before and after that is
-// stored, and another one take its place, which continues with the job.
+// TestOwnerKilled kills the owner of a log at each append of a job, before and after that is
+// stored. Another one takes its place, and continues with the job.
 func TestOwnerKilled(t *testing.T) {
 	t.Parallel()
 	c := kvtest.Dial(t, conn.Options{InProcess: metatest.StartServer(t, t.TempDir())})
@@ -167,7 +168,7 @@ func TestOwnerKilled(t *testing.T) {
 	}
 }
 
-// killedAt carries a job out whose owner is killed at an append, and reports whether it was.
+// killedAt carries a job out while its owner is killed at an append, and reports whether it was.
 func killedAt(t *testing.T, c *conn.Conn, at int, after bool) bool {
 	t.Helper()
 	what := fmt.Sprintf("killed at append %d, stored %v", at, after)

@@ -21,14 +21,14 @@ import (
 // be at it at once, and each may die anywhere:
 //
 //   - An entry that is not where it was has been moved by another one.
-//   - An entry in the way of another is removed only if the other is still in its old place
-//     after that was found: else it might be the result of another process. Entries that replacing
+//   - An entry in the way of another is removed only if the other is still in its old place after
+//     that was found. Otherwise it might be the result of another process. Entries that replacing
 //     removes were found while the state was replacing, and nothing is folded then.
-//   - A file is not removed if a file of the output will have its name: it is replaced when that
-//     is folded. So the store's content of the name stays there until the new file is flushed
+//   - A file is not removed if a file of the output will have its name. It is replaced when that is
+//     folded. So the store's content of the name stays there until the new file is flushed
 //     (bb.Entry.Replaced), even if the flush of the old file ends during the fold.
-//   - Directories are removed by their ids, and files if they are still the same: no removal
-//     that comes late meets a successor of the same name.
+//   - Directories are removed by their ids, and files if they are still the same, so that no late
+//     removal meets a successor of the same name.
 const (
 	movesAtOnce = 64   // renames and removals
 	breadth     = 32   // entries of one directory
@@ -51,10 +51,10 @@ type Mover interface {
 
 // Merger is a Mover that moves many entries in a change.
 type Merger interface {
-	// Merge moves the content of a directory to the same names of another one, where they are free. Where
-	// both have a directory, which no transaction is committed into, it moves that one's content, and may
-	// remove it if nothing is left in it. The others stay. They are moved one by one. NotFound if the
-	// other directory is gone.
+	// Merge moves the content of a directory to the same names of another one, where they are free.
+	// Where both have a directory, which no transaction is committed into, it moves that one's
+	// content, and may remove it if nothing is left in it. The others stay. They are moved one by
+	// one. If the other directory is gone, it is NotFound.
 	Merge(ctx context.Context, from, to bb.DirID) error
 }
 
@@ -86,7 +86,7 @@ func (x *Transactions) Movable(ctx context.Context, from, to bb.DirID, atMost in
 		return err
 	})
 	if errors.Is(err, errEnough) || errors.Is(err, bb.NotFound) {
-		err = nil // it is gone: another one has merged it
+		err = nil // it is gone, as another one has merged it
 	}
 	return moves, err
 }
@@ -358,7 +358,7 @@ func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 }
 
 // replacePath removes the entry at a path below the destination. Of the destination itself, it
-// removes the content. Files stay where the output has a file of the same name: folding puts that
+// removes the content. Files stay where the output has a file of the same name. Folding puts that
 // in their place in one step, so that durable content under a name stays durable until the flush of
 // the new file.
 func (f *materializer) replacePath(ctx context.Context, t *bb.Txn, p string) error {
@@ -396,7 +396,7 @@ type displaced uint8
 
 const (
 	removedWhole displaced = iota // it goes, with all that it holds
-	removedPart                   // a directory: some of its content may stay
+	removedPart                   // a directory, of which some content may stay
 	stays
 )
 
@@ -517,8 +517,8 @@ func (f *materializer) materialize(ctx context.Context, t *bb.Txn) error {
 	return f.x.CleanTxn(ctx, t.ID, f.mv)
 }
 
-// CleanTxn removes the remains of a transaction that is over, but for its record: that
-// answers repeated commits and aborts.
+// CleanTxn removes the remains of a transaction that is over. Its record stays, and answers
+// repeated commits and aborts.
 func (x *Transactions) CleanTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 	t, err := x.Txn(ctx, id)
 	if err != nil && !errors.Is(err, bb.NotFound) {

@@ -12,14 +12,14 @@ import (
 )
 
 // A directory into which a transaction is committed, and not folded yet, is shown as a union, as
-// overlay file systems do: names are searched in the transaction's output first and then in the
+// overlay file systems do. Names are searched in the transaction's output first and then in the
 // directory. Directories that are in both are unions again. Entries that are being replaced are not
 // shown at all.
 //
-// In this order, since folding renames from the output to the directory: a name that is not
-// found in the output was never in it, or has its final place already when the directory is
-// searched. While something is being replaced nothing is folded, so the output alone has
-// all that is to be seen there.
+// In this order, since folding renames from the output to the directory. A name that is not found
+// in the output was never in it, or has its final place already when the directory is searched.
+// While something is being replaced nothing is folded, so the output alone has all that is visible
+// there.
 
 // overlay is a transaction as readers need it.
 type overlay struct {
@@ -36,12 +36,12 @@ func (o *overlay) whiteout(rel string) bool { return o != nil && o.replacing[rel
 // layer is a directory in which names are looked for.
 type layer struct {
 	dir     bb.DirID
-	overlay *overlay // whose output it is in; nil: it is an ordinary one
+	overlay *overlay // the transaction of the output that it is in; nil: it is an ordinary one
 	rel     string   // its path within that
 }
 
-// UnionDir is a directory as readers see it: itself, or the union of several, of which the
-// first has priority.
+// UnionDir is a directory in the readers' view: itself, or the union of several, of which the first
+// has priority.
 type UnionDir struct {
 	dir    bb.DirID // the last of layers, or the only one
 	layers []layer  // nil: there is nothing but dir
@@ -147,7 +147,7 @@ func unionOf(layers []layer) UnionDir {
 	return v
 }
 
-// UnionBelow returns the union of a directory whose entry was found in a plain one.
+// UnionBelow returns the union of a directory from its entry in a plain one.
 func (x *Transactions) UnionBelow(ctx context.Context, v UnionDir, e *bb.Entry) (UnionDir, error) {
 	if !v.Plain() {
 		_, below, err := x.LookupUnion(ctx, v, e.Name)
@@ -166,8 +166,8 @@ func (x *Transactions) UnionBelow(ctx context.Context, v UnionDir, e *bb.Entry) 
 	return unionOf(layers), nil
 }
 
-// missing is the error of a name that was not found: where something was hidden while it
-// was looked for, it may be there by now.
+// missing is the error of a name that was not found. Where something was hidden during the search,
+// the name may be there by now.
 func (x *Transactions) missing(ctx context.Context, v UnionDir, name string) error {
 	for _, l := range v.layers {
 		if l.overlay == nil || l.overlay.replacing == nil {
@@ -197,9 +197,9 @@ func hiddenAbove(above []layer, name string) bool {
 	return slices.ContainsFunc(above, func(l layer) bool { return l.overlay.whiteout(path.Join(l.rel, name)) })
 }
 
-// Decisions returns a number that is another one after a transaction was decided, or has
-// begun to fold: a directory that was listed meanwhile has to be walked to and listed
-// again. Known is one that was returned before.
+// Decisions returns a number that is another one after a transaction was decided, or has begun to
+// fold. A directory that was listed meanwhile has to be walked to and listed again. known is a
+// number that was returned before.
 func (x *Transactions) Decisions(ctx context.Context) (uint64, error) {
 	if x.sole {
 		return x.decisions.Load(), nil
@@ -229,7 +229,7 @@ type replacements struct {
 }
 
 // Replacing returns the decided transaction that is removing the entries at a path of the
-// directories themselves, not of the union that readers see, or 0 if there is none.
+// directories themselves, not of the union for readers, or 0 if there is none.
 func (x *Transactions) Replacing(ctx context.Context, at string) (bb.TxnID, error) {
 	now, err := x.Decisions(ctx)
 	if err != nil {

@@ -7,12 +7,14 @@ import (
 	"forebay/meta/kv"
 )
 
-// Salvage reports whether a record that was read of a damaged namespace is to be stored again, and its new value. The
-// records of transactions that are decided or over are, since these are carried on, and answer clients that repeat a
-// commit. Of others a part of the output may be missing, and nobody has promised it.
+// Salvage reports whether a record that was read of a damaged namespace is to be stored again, and
+// its new value. The records of transactions that are decided or over are, since these are carried
+// on, and answer clients that repeat a commit. Of others a part of the output may be missing, and
+// no commit was acknowledged.
 //
-// One that is decided and not over is returned. If it was replacing, it folds. An unreadable record may have changed
-// the entries found then, so they are not removed now. Its State is as it was.
+// A transaction that is decided and not over is returned. If it was replacing, it folds. An
+// unreadable record may have changed the entries found then, so they are not removed now. Its State
+// is as it was.
 func Salvage(key string, data []byte, revision uint64) (t *bb.Txn, again []byte, keep bool) {
 	if key == decidedKey {
 		return nil, bytes.Clone(data), true

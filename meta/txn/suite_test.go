@@ -32,7 +32,7 @@ func TestEngines(t *testing.T) {
 	for _, m := range []struct {
 		name   string
 		sole   bool
-		copies int32 // that the bucket is taken to have: reads of more than one put barriers
+		copies int32 // that the bucket counts as having; with more than one, reads put barriers
 	}{{"sole writer", true, 1}, {"several writers", false, 1}, {"several copies", false, 3}} {
 		t.Run(m.name, func(t *testing.T) {
 			txntest.Test(t, func(t *testing.T) txntest.Open {

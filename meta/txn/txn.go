@@ -1,6 +1,7 @@
-// Package txn has the transactions of a namespace: their records, the change that decides, the union that readers see until the output
-// has its final places, and the moves that give it those. It must never know how a namespace stores an entry, nor where a file's bytes
-// lie. It moves entries with a Mover, and needs of an engine Namespace and Records, whose conformance suite is txntest.
+// Package txn has the transactions of a namespace: their records, the change that decides, the
+// union for readers until the output has its final places, and the moves to these. It must never
+// know how a namespace stores an entry, nor where a file's bytes lie. It moves entries with a
+// Mover, and needs of an engine Namespace and Records, whose conformance suite is txntest.
 //
 // internal/bb/txn.go draws the states of a transaction. Its files lie in the tree as all files do, below a hidden directory:
 //
@@ -120,7 +121,7 @@ type Tree struct {
 
 // BeginTxn begins a transaction into t.Destination, a directory whose id is t.Dir, for the user and
 // with the key and lease of t, and returns it. The same user's same key is the same transaction. It
-// is returned in any state. Exists if that has another destination.
+// is returned in any state. If that has another destination, it is Exists.
 func (x *Transactions) BeginTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	const op = "begin transaction"
 	switch {
@@ -182,7 +183,7 @@ func (x *Transactions) goOn(ctx context.Context, t, now *bb.Txn) error {
 	return bb.Wrap("begin transaction", t.Destination, x.makeTxnDirs(ctx, now))
 }
 
-// createTxn stores a transaction, or returns the one that there is.
+// createTxn stores a transaction, or returns the present one.
 func (x *Transactions) createTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	data, err := sealTxn(&t)
 	if err != nil {
@@ -209,7 +210,7 @@ func (x *Transactions) makeTxnDirs(ctx context.Context, t *bb.Txn) error {
 	return nil
 }
 
-// Txn returns a transaction. NotFound if there is none, or it was forgotten.
+// Txn returns a transaction. If there is none, or it was deleted, it is NotFound.
 func (x *Transactions) Txn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "transaction"
 	r, err := x.records.Get(ctx, txnKey(id))
@@ -281,7 +282,7 @@ func (x *Transactions) eachTask(ctx context.Context, id bb.TxnID, fn func(string
 	return kv.Wrap("transaction", id.String(), err)
 }
 
-// noteMerged notes that all of a task is in the output.
+// noteMerged records that all of a task is in the output.
 func (x *Transactions) noteMerged(ctx context.Context, id bb.TxnID, task string) error {
 	t, seq, err := x.txnTask(ctx, id, task)
 	if err != nil || t.GetAttempt() == "" || t.GetMerged() {
@@ -293,7 +294,7 @@ func (x *Transactions) noteMerged(ctx context.Context, id bb.TxnID, task string)
 	if err != nil {
 		return err
 	}
-	// A faster process has recorded the same, or has forgotten the task.
+	// A faster process has recorded the same, or has deleted the task.
 	return kv.Wrap("transaction", id.String(), kv.IgnoreConflict(x.records.Put(ctx, key, data, seq)))
 }
 
@@ -345,9 +346,9 @@ func aborted(op string, t *bb.Txn) error {
 	return bb.E(bb.Cancelled, op, t.ID.String(), why).WithRemedy("begin another one")
 }
 
-// AdoptTxn makes an attempt's files the output of a task, unless another attempt's are. The attempt
-// whose files they are is returned. It returns Cancelled if the transaction was aborted, and Busy
-// if it is being committed, or was, without this task.
+// AdoptTxn makes an attempt's files the output of a task, unless another attempt's are. It returns
+// the attempt of these files. It returns Cancelled if the transaction was aborted, and Busy if it
+// is being committed, or was, without this task.
 func (x *Transactions) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt string) (winner string, err error) {
 	const op = "adopt"
 	if err := errors.Join(bb.CheckName(task), bb.CheckName(attempt)); err != nil {
@@ -472,8 +473,8 @@ func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, ch
 	return bb.Txn{}, kv.Wrap(op, id.String(), kv.ErrRevision)
 }
 
-// DecideTxn is the step that commits. Before it nothing of the transaction is to be seen, after it
-// all. All that was adopted is in the output. It returns the transaction, decided by whomever. An
+// DecideTxn is the step that commits. Before it nothing of the transaction is visible, after it
+// all. All adopted files are in the output. It returns the decided transaction, by any decider. An
 // error of type *Unfolded names the transaction that is in the way. NotFound means that the
 // destination is gone, and Cancelled that it was aborted.
 func (x *Transactions) DecideTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {

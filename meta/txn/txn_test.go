@@ -20,8 +20,8 @@ import (
 	"forebay/meta/nslog"
 )
 
-// plainMover moves entries with the namespace's own changes. It dies after its n-th change,
-// as a process does: with all that it was about to do.
+// plainMover moves entries with the namespace's own changes. It dies after its n-th change, as a
+// process does, with all its pending work.
 type plainMover struct {
 	ns  *process
 	mu  sync.Mutex
@@ -149,7 +149,7 @@ func commitTxn(ctx context.Context, ns *process, id bb.TxnID, replace []string, 
 	}
 }
 
-// seen returns the paths that readers see below a directory, with files' ids or "/".
+// seen returns the paths below a directory in the readers' view, with files' ids or "/".
 func seen(t testing.TB, ns *process, dir string) map[string]string {
 	t.Helper()
 	ctx := metatest.Context(t)
@@ -224,7 +224,7 @@ type modelTxn struct {
 	bb.Txn
 	output  map[string]string // of adopted tasks
 	replace []string
-	asked   bool // to be committed: no task is adopted any more
+	asked   bool // to be committed, so no task is adopted any more
 }
 
 // TestTxnModel makes random changes, inside and outside of transactions, by two clients one of
@@ -331,7 +331,7 @@ func (m *txnModel) begin(ns *process) string {
 	return "begin into " + dest
 }
 
-// write has two attempts of a task write, and adopts both: the first wins.
+// write makes two attempts of a task write, and adopts both. The first wins.
 func (m *txnModel) write(ns *process, x *modelTxn) string {
 	if x.asked {
 		return "nothing"
@@ -445,7 +445,7 @@ func (m *txnModel) commit(ns *process, i int) string {
 	return fmt.Sprintf("commit into %s replacing %v: %s, %v", x.Destination, x.replace, now.State, err)
 }
 
-// change is a change outside of transactions: decided ones are folded first.
+// change is a change outside of transactions. Decided ones are folded first.
 func (m *txnModel) change(ns *process) string {
 	ctx := metatest.Context(m.t)
 	if err := foldAll(ctx, ns, &plainMover{ns: ns}); err != nil {

@@ -106,7 +106,7 @@ func (l *losing) release(t *testing.T) int {
 type mutation struct {
 	prepare func(t *testing.T, ns *process, dir bb.Entry)
 	do      func(ctx context.Context, ns *process, dir bb.Entry) error
-	steps   bool // it consists of several changes, each of which can be seen
+	steps   bool // it consists of several changes, each of which is visible
 	bucket  bool // it is about keys of a bucket
 }
 
@@ -297,8 +297,8 @@ func adopted(t *testing.T, ns *process, dir bb.Entry) {
 	}
 }
 
-// state is the state of a directory: its tree, the operations that the store owes it, and its
-// transaction. Each item is a line.
+// state is the state of a directory: its tree, the operations that the store has yet to follow, and
+// its transaction. Each item is a line.
 func state(t *testing.T, ns *process, dir bb.Entry) []string {
 	t.Helper()
 	ctx := metatest.Context(t)
@@ -358,7 +358,7 @@ func subdirs(t *testing.T, ns *process, dir bb.Entry) []bb.Entry {
 	return all
 }
 
-// TestUnanswered loses each request of each operation, and each answer, once: the operation
+// TestUnanswered loses each request of each operation, and each answer, once. The operation
 // succeeds and is carried out once, or reports an unknown outcome and is carried out once or not at
 // all, or reports a failure and is not carried out. The namespace works afterwards.
 func TestUnanswered(t *testing.T) {
@@ -458,7 +458,7 @@ func (u *unanswered) one(f *fault, at int, clean error) {
 }
 
 // settle waits for the unfinished work of a process. An owner of a log continues with a change
-// whose caller has given up.
+// after its caller has stopped waiting.
 func (u *unanswered) settle() {
 	if u.ns.bucket != nil {
 		return

@@ -25,10 +25,10 @@
 // a server starts Restore brings all stores to the disk.
 //
 // A store's meta.inf is the last file that the server makes in a new store, and the first that it
-// deletes. A store without one gets no link. One that is being made then fails, and its batch is
-// refused and sent again. So no batch stays with a full tmpfs. One that is being deleted is of no use.
-// Where the server fails to delete a store because it is moved at that moment, the store stays until
-// the server's next start.
+// deletes. A store without one gets no link. A store that is being made then fails, and its batch
+// is refused and sent again. So no batch stays with a full tmpfs. A store that is being deleted is
+// of no use. Where the server fails to delete a store because it is moved at that moment, the store
+// stays until the server's next start.
 package batches
 
 import (
@@ -55,7 +55,7 @@ type Options struct {
 	Memory string
 	Log    *slog.Logger
 
-	// For tests. Room, if not nil, is asked instead of the file system of Memory. Step is called
+	// For tests. Room, if not nil, is called in place of the file system of Memory. Step is called
 	// between the steps of a move.
 	Room func() Room
 	Step func()
@@ -232,8 +232,8 @@ func (m *Mover) Run(ctx context.Context) {
 	}
 }
 
-// Look moves the batches of all streams to where they should be. Failures are logged, once, and the move is
-// repeated by the next call, since batches are as right where they are.
+// Look moves the batches of all streams to the right place. Failures are logged, once, and the move
+// is repeated by the next call, since batches are as right where they are.
 func (m *Mover) Look(now time.Time) {
 	was, held := m.place, m.hold()
 	room := Room{}
@@ -320,7 +320,7 @@ type stream struct {
 	o                          *Options
 	folder, link, disk, memory string
 
-	known   bool   // it is known whether batches of the stream lie in stores
+	known   bool   // set once it is certain whether batches of the stream lie in stores
 	stores  bool   // they do
 	pending bool   // the folder to which the link does not lead may have something
 	lost    bool   // the folder in memory is not the Mover's
@@ -371,8 +371,8 @@ func (s *stream) settle(onDisk bool) error {
 	return bb.Wrap("move batches", s.link, err)
 }
 
-// find finds out whether batches of the stream lie in stores: it accepts them, and has one copy. With more
-// copies the server has them in its memory.
+// find finds out whether batches of the stream lie in stores, which they do if it accepts them and
+// has one copy. With more copies the server has them in its memory.
 func (s *stream) find() {
 	var config struct {
 		Atomic   bool `json:"allow_atomic"`
@@ -392,7 +392,7 @@ func (s *stream) begin(to string) error {
 	s.pending = false
 	err := os.Symlink(to, s.link)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // a batch was quicker: the next call adopts its folder
+		return nil // a batch was quicker, and the next call adopts its folder
 	}
 	return err
 }
@@ -405,8 +405,9 @@ func (s *stream) clear() error {
 	return errors.Join(os.RemoveAll(s.disk), os.RemoveAll(s.memory))
 }
 
-// adopt puts the link in the place of the server's folder, in one step: a link that leads to itself
-// is exchanged with the folder, which from then on is where the link leads. fs.ErrNotExist: there is neither.
+// adopt puts the link in the place of the server's folder, in one step. A link that leads to itself
+// is exchanged with the folder, to which the link leads from then on. If there is neither, it is
+// fs.ErrNotExist.
 //
 //	batches/, batches.disk ──▶ batches.disk    becomes    batches ──▶ batches.disk/
 func (s *stream) adopt() (at string, err error) {
@@ -485,8 +486,9 @@ func link(from, to string) error {
 // to all whole stores of the other one, which has nothing else. If both have a store of a batch, that in
 // the other one is of an attempt that was refused. pending. The other one may have something yet.
 //
-// The link to a store that is not whole is removed first, and made again if the store has become whole
-// meanwhile. Nothing becomes whole without a link, so that no store is removed that a batch is in.
+// The link to a store that is not whole is removed first. If the store has become whole meanwhile,
+// it is made again. Nothing becomes whole without a link, so that no store is removed that a batch
+// is in.
 func tend(active, other string) (pending bool, err error) {
 	here, err := os.ReadDir(active)
 	errs := []error{ignore(err, fs.ErrNotExist)}

@@ -62,7 +62,7 @@ func (s *server) done(id string) {
 	delete(s.live, id)
 }
 
-// want fails unless each batch that was not done is found with its message.
+// want fails unless it finds each unfinished batch with its message.
 func (s *server) want(what string, except ...string) {
 	s.t.Helper()
 	for id := range s.live {
@@ -226,7 +226,7 @@ func moveWith(t *testing.T, back bool, at int, what string) {
 	}
 	looks(m)
 	s.leads(m, back, nil, nil)
-	s.open("ends") // whose sender tries it again
+	s.open("ends") // a batch that its sender tries again
 	s.want("again")
 }
 
@@ -294,7 +294,7 @@ func TestEarlierLife(t *testing.T) {
 	}
 }
 
-// A machine that lost its memory: stores on the disk are found.
+// After a machine has lost its memory, stores on the disk are found.
 func TestMemoryLost(t *testing.T) {
 	s, r, memory := newServer(t), &room{full: true}, filepath.Join(t.TempDir(), "memory")
 	m := s.mover(memory, r, nil)
@@ -333,8 +333,8 @@ func TestOtherStreams(t *testing.T) {
 	}
 }
 
-// The removal of the folder in memory moves batches to the disk. Nobody else's folder of its name is used
-// or touched, and the folder is made again where there is none.
+// The removal of the folder in memory moves batches to the disk. Another user's folder of its name
+// is not used or touched, and the folder is made again where there is none.
 func TestMemoryRemoved(t *testing.T) {
 	s, memory, elsewhere := newServer(t), filepath.Join(t.TempDir(), "memory"), t.TempDir()
 	m := s.mover(memory, &room{}, nil)

@@ -1,5 +1,5 @@
-// Package hostlist expands lists of hosts as Slurm writes them. It is pure. It must never ask a resolver, or
-// Slurm.
+// Package hostlist expands lists of hosts as Slurm writes them. It is pure. It must never query a
+// resolver, or Slurm.
 package hostlist
 
 import (
@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// maxHosts bounds the hosts of one list: Slurm's own limit on nodes is as large.
+// maxHosts bounds the hosts of one list. Slurm's own limit on nodes is as large.
 const maxHosts = 1 << 16
 
 // Expand reads a list of hosts as Slurm writes it (SLURM_JOB_NODELIST), such as

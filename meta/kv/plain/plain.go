@@ -22,8 +22,8 @@ type Bucket struct {
 	values jetstream.KeyValue
 }
 
-// Open makes a bucket of its own, on the server at url, or on one in this process
-// if that is not nil.
+// Open makes a bucket of its own, on the server in this process if that is not nil, else on the
+// server at url.
 func Open(ctx context.Context, url string, server conn.InProcess) (*Bucket, error) {
 	options := []nats.Option{nats.Name("forebay benchmark"), nats.NoReconnect(), nats.Timeout(5 * time.Second)}
 	if server != nil {

@@ -8,7 +8,7 @@ import (
 func TestEvenOut(t *testing.T) {
 	t.Parallel()
 	three := []string{"a", "b", "c"}
-	// led makes streams led as counts say, with copies on all of three servers.
+	// led makes streams with leaders by counts, and copies on all of three servers.
 	led := func(counts ...int) (streams []Stream) {
 		for server, n := range counts {
 			for range n {

@@ -109,7 +109,7 @@ func testConcurrentRenameIntoEachOther(t *testing.T, factory Factory) {
 	})
 }
 
-// Files are created and renamed into a directory while it is being removed: successful ones must be
+// Files are created and renamed into a directory while it is being removed. Successful ones must be
 // there.
 func testConcurrentRemoveDirectory(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
@@ -234,7 +234,7 @@ func checkScan(t *testing.T, ns namespace.Tree, stay int) {
 }
 
 // Files are renamed from one directory to another and back while all of the buffer is scanned. Each
-// file is seen in each scan.
+// file comes in each scan.
 func testScanAllDuringRenames(t *testing.T, factory Factory) {
 	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
 		const files = 1200

@@ -472,7 +472,7 @@ func testStoreOps(t *testing.T, factory Factory) {
 }
 
 // testRenameKeepsReplaced: a file that was never flushed records the store's object of the one that
-// it has replaced, until it leaves the name. The store is to remove that then.
+// it has replaced, until it leaves the name. Then the store is to remove it.
 func testRenameKeepsReplaced(t *testing.T, factory Factory) {
 	factory.one(t, func(t *testing.T, ns namespace.Tree) {
 		ctx := metatest.Context(t)
@@ -628,7 +628,7 @@ func testTakeOverStoreOps(t *testing.T, factory Factory) {
 	open := factory(t)
 	dead, heir := open("dead"), open("heir")
 	if dead == heir {
-		return // one process alone changes it: there is nobody to take over from
+		return // one process alone changes it, so there is no other to take over from
 	}
 	ctx := metatest.Context(t)
 	rename := func(ns namespace.Tree, from, to string) {

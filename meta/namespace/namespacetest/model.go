@@ -13,8 +13,8 @@ import (
 	"forebay/meta/namespace"
 )
 
-// Oracle is a namespace so simple that it is plainly right: a map from path to a
-// file's id, or "/" for a directory.
+// Oracle is a namespace so simple that it is plainly right: a map from path to a file's id, or "/"
+// for a directory.
 type Oracle map[string]string
 
 func (o Oracle) dir(p string) bb.Kind {

@@ -1,5 +1,5 @@
-// Package cache keeps the newest known revisions of keys, while a server's answers arrive in any order. It
-// must never send a request, nor know the meaning of a key.
+// Package cache keeps the newest received revisions of keys, while a server's answers arrive in any
+// order. It must never send a request, nor know the meaning of a key.
 package cache
 
 import (
@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// DoubtTime is how long a key is not cached after a change of it whose outcome is unknown. The server might still be
-// about to carry it out.
+// DoubtTime is the time for which a key is not cached after a change of it with an unknown outcome.
+// The server might still be about to carry it out.
 const DoubtTime = time.Minute
 
 const shardCount = 64
 
-// Known is the known state of a key: its revision and, if it exists, its value.
+// Known is the cached state of a key: its revision and, if it exists, its value.
 type Known[V any] struct {
 	Value V
 	Seq   uint64
 	Live  bool
 }
 
-// Cache holds the newest known revision of a bounded number of keys, for a process
-// that makes all changes itself. A nil cache holds nothing.
+// Cache holds the newest received revision of a bounded number of keys, for a process that makes
+// all changes itself. A nil cache holds nothing.
 //
-// Answers of the server arrive here in any order, so the known state only moves forward. An older
-// revision never replaces a newer one, nor a key that was forgotten since the request began (the
+// Answers of the server arrive here in any order, so the cached state only moves forward. An older
+// revision never replaces a newer one, nor a key that was dropped since the request began (the
 // ticket shows that).
 type Cache[K comparable, V any] struct {
 	seed   maphash.Seed
@@ -38,7 +38,7 @@ type shard[K comparable, V any] struct {
 	items     map[K]*item[K, V]
 	newest    item[K, V] // ring: newest.next was used last, newest.prev first
 	forgotten uint64     // how many were
-	highest   uint64     // revision among the forgotten
+	highest   uint64     // revision among the dropped
 }
 
 type item[K comparable, V any] struct {
@@ -66,7 +66,7 @@ func (c *Cache[K, V]) shard(key K) *shard[K, V] {
 	return &c.shards[maphash.Comparable(c.seed, key)%shardCount]
 }
 
-// Get returns the known state of a key, if any.
+// Get returns the cached state of a key, if any.
 func (c *Cache[K, V]) Get(key K) (Known[V], bool) {
 	if c == nil {
 		return Known[V]{}, false
@@ -82,7 +82,7 @@ func (c *Cache[K, V]) Get(key K) (Known[V], bool) {
 	return it.known, true
 }
 
-// Begin is called before the server is asked about a key.
+// Begin is called before a request about a key.
 func (c *Cache[K, V]) Begin(key K) Ticket {
 	if c == nil {
 		return 0
@@ -133,7 +133,7 @@ func (c *Cache[K, V]) Doubt(key K) {
 	it.doubt = time.Now().Add(DoubtTime)
 }
 
-// Forget drops a key whose cached state turned out to be wrong.
+// Forget drops a key with a cached state that turned out to be wrong.
 func (c *Cache[K, V]) Forget(key K) {
 	if c == nil {
 		return

@@ -1,5 +1,5 @@
-// Package listing is the entries of a directory in the order of their names, which the server does not have, and
-// keeps those of large ones for the pages that follow. It must never ask the server.
+// Package listing is the entries of a directory in the order of their names, which the server does
+// not have, and keeps those of large ones for the pages that follow. It must never send a request.
 package listing
 
 import (
@@ -20,9 +20,9 @@ const (
 	chunkSize    = 1 << 20
 )
 
-// Listing is a directory's entries, sorted by name, as they were found when it was made: every entry
-// that existed throughout is in it once, in a state that it had. It holds about 60 bytes more an
-// entry than its name and record take. It never changes, and may be used concurrently.
+// Listing is a directory's entries, sorted by name, as they were when it was made. Every entry that
+// existed throughout is in it once, in a state that it had. It holds about 60 bytes more an entry
+// than its name and record take. It never changes, and may be used concurrently.
 type Listing struct {
 	unreadable func(key string, err error)
 	dir        bb.DirID
@@ -144,8 +144,8 @@ func (l *Listing) Page(after string, limit int) (entries []bb.Entry, more bool) 
 	return entries, to < len(l.names)
 }
 
-// Kept keeps, for a while, the listings of large directories whose pages are
-// being asked for one by one.
+// Kept keeps, for a while, the listings of large directories while their pages are requested one by
+// one.
 type Kept struct {
 	sync.Mutex
 	byDir map[bb.DirID]*Listing

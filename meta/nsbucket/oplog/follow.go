@@ -39,9 +39,9 @@ func (l *Log) follow() *follower {
 }
 
 // Read returns the operations that became pending since the last call, in the order in which they
-// happened, and those that are not pending any more. One that another node has taken over went at
-// its old revision and came at its new one. Changes acknowledged before the call are read. Nothing
-// is lost by an error. The next call returns it.
+// happened, and those that are not pending any more. An operation that another node has taken over
+// went at its old revision and came at its new one. Changes acknowledged before the call are read.
+// An error loses nothing. The next call returns it.
 func (p *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
 	now := p.log.trust()
 	read := p.changes
@@ -50,7 +50,7 @@ func (p *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, er
 	}
 	changed, from, err := read(ctx)
 	if errors.Is(err, kv.ErrSetBack) || err == nil && p.log.trust() != now {
-		now = p.log.trust() // older than the result of all: at worst it is read once more
+		now = p.log.trust() // older than the result of all; at worst it is read once more
 		changed, from, err = p.all(ctx)
 	}
 	if err != nil {

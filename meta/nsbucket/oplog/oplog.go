@@ -62,7 +62,7 @@ func (k *opKeys) take(ctx context.Context, ids namespace.IDs) (key string, marke
 	return k.prefix + strconv.Itoa(k.made), 0, nil
 }
 
-// giveBack takes a key back whose operation is done, or was not stored.
+// giveBack takes back the key of an operation that is done, or was not stored.
 func (k *opKeys) giveBack(key string, marker uint64) {
 	k.Lock()
 	defer k.Unlock()
@@ -71,7 +71,7 @@ func (k *opKeys) giveBack(key string, marker uint64) {
 	}
 }
 
-// GiveBack takes the keys of operations back whose batch changed nothing.
+// GiveBack takes back the keys of operations of a batch that changed nothing.
 func (l *Log) GiveBack(changes []kv.Change) {
 	for i := range changes {
 		if strings.HasPrefix(changes[i].Key, record.OpPrefix) {
@@ -92,9 +92,9 @@ func (l *Log) Change(ctx context.Context, op namespace.StoreOp, paths uint64) (k
 	return kv.Change{Key: key, Data: data, Check: record.PathsKey, Expected: paths, Own: marker}, err
 }
 
-// StoreOps returns the pending operations in the order in which they happened. One
-// that cannot be decoded is counted, logged and left out. bb.Unsupported if there is one
-// that only newer releases define. It reads all of them: see PendingOps.
+// StoreOps returns the pending operations in the order in which they happened. An operation that
+// cannot be decoded is counted, logged and left out. If there is one that only newer releases
+// define, it is bb.Unsupported. It reads all of them (see PendingOps).
 func (l *Log) StoreOps(ctx context.Context) ([]namespace.StoreOp, error) {
 	ops, _, err := l.PendingOps().Read(ctx)
 	return ops, err
@@ -112,8 +112,8 @@ func (l *Log) opRecords(ctx context.Context) (found map[string]kv.Record, last u
 	return found, last, err
 }
 
-// openOps decodes records of operations, by their keys: nil for those that are done or cannot
-// be decoded. One that only newer releases define is an error, since later ones must not
+// openOps decodes records of operations, by their keys: nil for those that are done or cannot be
+// decoded. An operation that only newer releases define is an error, since later ones must not
 // overtake it.
 func (l *Log) openOps(records map[string]kv.Record) (map[string]*namespace.StoreOp, error) {
 	ops := make(map[string]*namespace.StoreOp, len(records))
@@ -135,10 +135,9 @@ func (l *Log) openOps(records map[string]kv.Record) (map[string]*namespace.Store
 	return ops, nil
 }
 
-// TakeOverStoreOps makes the pending operations of another node this node's own,
-// each by compare-and-set, and returns how many. Their order stays. Those that the other
-// one strikes out first, or a third one takes over, are left to them. After an error
-// it is repeated.
+// TakeOverStoreOps makes the pending operations of another node this node's own, each by
+// compare-and-set, and returns how many. Their order stays. Operations that the other node strikes
+// out first, or a third node takes over, are left to them. After an error it is repeated.
 func (l *Log) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
 	const what = "take over store operations"
 	follower := l.follow()

@@ -6,5 +6,5 @@ import (
 
 // For tests that take a server for one that was set back. No program uses it.
 
-// Ahead makes a follower go on as if it had read n sequences more.
+// Ahead makes a follower continue as if it had read n sequences more.
 func Ahead(r namespace.OpReader, n uint64) { r.(*follower).from += n }
