@@ -15,12 +15,12 @@ import (
 
 // Slurm 22.05 saves the state of jobs every 5 seconds, and that of burst buffers every 30. A
 // slurmctld that is killed in between finds a job "staging-in" when it is started again, without a
-// record of its buffer: it treats the job as one whose hooks run, and starts none. The same holds
-// for a job that waits for the teardown of its last run. And a slurmctld that is started again
-// begins the hooks of all jobs at once, of which slurmscriptd may hand one the pipe of another: it
-// notices the end of that one only when both have ended. Nothing but scancel ends the first case,
-// and Slurm reports none of them. A process that finds that no hook is at work for a job can cancel
-// it:
+// record of its buffer. It treats the job as one with running hooks, and starts none. The same
+// holds for a job that waits for the teardown of its last run. And a slurmctld that is started
+// again begins the hooks of all jobs at once, of which slurmscriptd may hand one the pipe of
+// another. It detects the end of that one only when both have ended. Nothing but scancel ends the
+// first case, and Slurm reports none of them. A process that finds that no hook is at work for a
+// job can cancel it:
 //
 //	folder/JOB.at    a lock that each hook holds while it works for the job. In it stands the
 //	                 key of the job's latest lifetime, from before setup opens that
@@ -59,14 +59,15 @@ func (h *Hooks) attend(job string) (leave func()) {
 
 func (h *Hooks) atFile(job string) string { return filepath.Join(h.Settings.Folder, job+atSuffix) }
 
-// rememberKey notes which is a job's latest lifetime.
+// rememberKey records a job's latest lifetime.
 func (h *Hooks) rememberKey(job, key string) error {
-	// Not another file: this one's lock is held.
+	// Not another file, since this one's lock is held.
 	err := os.WriteFile(h.atFile(job), []byte(key+"\n"), 0o644)
 	return bb.Wrap("setup", job, err)
 }
 
-// rememberedKey returns the key that rememberKey noted last for a job's id, or "" if there is none.
+// rememberedKey returns the key that rememberKey recorded last for a job's id, or "" if there is
+// none.
 func (h *Hooks) rememberedKey(job string) string {
 	text, _ := os.ReadFile(h.atFile(job))
 	key := strings.TrimSpace(string(text))
@@ -104,8 +105,8 @@ func waitsForHook(j *slurmctl.Job) bool {
 // abandonedNote is the note for the user of such a job.
 const abandonedNote = "Slurm has lost track of this job's buffer since slurmctld was started again, and may never go on with it: scancel the job, and submit it again"
 
-// abandoned returns the jobs that have waited for quiet for a hook that does not run, and the state for
-// the next check. since is the time at which each was first seen so, by id and time of
+// abandoned returns the jobs that have waited for quiet for a hook that does not run, and the state
+// for the next check. since is the time of the first such check of each, by id and time of
 // submission.
 func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*slurmctl.Job, next map[string]time.Time) {
 	next = map[string]time.Time{}
@@ -126,7 +127,7 @@ func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[st
 	return list, next
 }
 
-// dropFiles removes the files of jobs that Slurm has forgotten, if they are older.
+// dropFiles removes the files of jobs without a record in Slurm, if they are older.
 func (h *Hooks) dropFiles(known map[string]*slurmctl.Job, before time.Time) (err error) {
 	for _, suffix := range []string{envSuffix, atSuffix} {
 		files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+suffix))

@@ -18,7 +18,8 @@ type Controller interface {
 	Note(ctx context.Context, id, text string) error
 	// Figures shows FiguresLine's in the record of a job that runs, in front of its notes.
 	Figures(ctx context.Context, id, line string) error
-	// Finish has Slurm end the stage-out of a job that is over, whose data are out or given up.
+	// Finish makes Slurm end the stage-out of a job that is over, after its data are out or
+	// abandoned.
 	Finish(ctx context.Context, id string) error
 }
 

@@ -42,11 +42,11 @@ type Hooks struct {
 
 	reconciler Reconciler           // Reap's
 	abandoned  map[string]time.Time // since when no hook has been at work for jobs that wait for one
-	finished   map[string]bool      // lifetimes whose jobs Slurm was asked to end
+	finished   map[string]bool      // lifetimes of jobs that Slurm got a request to end
 	figured    map[string]time.Time // Figures's: when a lifetime's were written into its job's record
 }
 
-// Answer is the outcome of a verb. Message is one line with the reason in its first words:
+// Answer is the outcome of a verb. Message is one line with the reason in its first words, since
 // Slurm shows them as the job's reason.
 type Answer struct {
 	State   string `json:"state"` // done, busy, failed
@@ -70,8 +70,8 @@ const (
 	lastWords  = 5 * time.Second
 )
 
-// Bounds of attempts that hold up others: a job's nodes wait for pre-run, and
-// Slurm runs a bounded number of teardowns at a time. The daemons continue the latter.
+// Bounds of attempts that delay others. A job's nodes wait for pre-run, and Slurm runs a bounded
+// number of teardowns at a time. The daemons continue the latter.
 const (
 	preRunLimit   = 2 * time.Minute
 	teardownLimit = 30 * time.Second
@@ -135,8 +135,8 @@ func warningsOf(problems directive.Problems) string {
 	return strings.Join(lines, "; ")
 }
 
-// nextKey is that of the lifetime that a job has, or of the one that it is to get: a run
-// of a job that was held and released has another one.
+// nextKey is the key of the lifetime that a job has, or of the one that it is to get. A run of a
+// job that was held and released has another one.
 func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) (string, error) {
 	base := keyOf(j, h.Settings.Cluster)
 	l, err := LatestOf(ctx, c, base)
@@ -313,7 +313,7 @@ func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 // PostRun is the fence. It waits until nothing of the job runs anywhere. Slurm begins its hook
 // while tasks still write (those that ignore TERM, for as long as KillWait) and before any Epilog.
 // Its state COMPLETING ends when all Epilogs have, or their node is down. The job has left all
-// nodes whose prologs have recorded its arrival, or they are gone.
+// nodes with a recorded arrival by their prologs, or they are gone.
 func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 	defer h.attend(job)()
 	for {
@@ -331,8 +331,8 @@ func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 	}
 }
 
-// endOf is the outcome of a job that is over for Slurm. One without a record (ID "")
-// is not known to have failed.
+// endOf is the outcome of a job that is over for Slurm. A job without a record (ID "") does not
+// count as failed.
 func endOf(j *slurmctl.Job) admin.EndOptions {
 	return admin.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.Succeeded()}
 }
@@ -359,7 +359,7 @@ func (h *Hooks) Teardown(ctx context.Context, job string) Answer {
 	return h.teardown(ctx, job, admin.EndOptions{WhenLeft: true})
 }
 
-// TeardownNow is Teardown of a job whose data need not be kept: by its user's request (scancel
+// TeardownNow is Teardown of a job without keeping its data: by its user's request (scancel
 // --hurry), or since the job did not run.
 func (h *Hooks) TeardownNow(ctx context.Context, job string) Answer {
 	return h.teardown(ctx, job, admin.EndOptions{Hurry: true})
@@ -429,7 +429,7 @@ func (h *Hooks) log(format string, args ...any) {
 	}
 }
 
-// answer is the outcome of a verb, with the trouble that the job's user should see.
+// answer is the outcome of a verb, with the trouble to show to the job's user.
 func (h *Hooks) answer(ctx context.Context, job, verb, said string, err error) Answer {
 	switch {
 	case err != nil:
@@ -509,8 +509,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// failed puts the reason first: Slurm shows the beginning of a message. The subject
-// comes behind it.
+// failed puts the reason first, since Slurm shows the beginning of a message. The subject comes
+// behind it.
 func failed(err error) Answer {
 	var outer *bb.Error
 	if !errors.As(err, &outer) {

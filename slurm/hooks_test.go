@@ -42,8 +42,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestAbandoned shows that a job is abandoned that waits for a hook which nobody runs for
-// so long, and no other.
+// TestAbandoned shows that a job is abandoned that waits for a hook that has not run for so long,
+// and no other.
 func TestAbandoned(t *testing.T) {
 	h := &Hooks{Settings: Settings{Folder: t.TempDir()}}
 	attended := func(within time.Duration) bool { return h.attended("1", within) }
@@ -140,7 +140,7 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestFiguresInComments shows that figures replace figures alone, and nobody else's words.
+// TestFiguresInComments shows that figures replace figures alone, and no other words.
 func TestFiguresInComments(t *testing.T) {
 	l := admin.Lifetime{Nodes: []admin.LifetimeNode{{Figures: admin.Figures{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
 	line := FiguresLine(&l)

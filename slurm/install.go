@@ -129,7 +129,7 @@ func luaList(list []string) string {
 	return "{ " + strings.Join(quoted, ", ") + " }"
 }
 
-// luaString writes a string as Lua reads it: bytes that are not plain as \ddd.
+// luaString writes a string in the syntax of Lua, with bytes that are not plain as \ddd.
 func luaString(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

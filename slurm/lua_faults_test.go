@@ -13,7 +13,7 @@ import (
 	"forebay/internal/slurmtest"
 )
 
-// heldBbctl is a bbctl for hooks that stands still for a job at a verb as long as there is a file.
+// heldBbctl is a bbctl for hooks that blocks for a job at a verb as long as there is a file.
 const heldBbctl = `#!/bin/sh
 last= verb= job=
 for word; do
@@ -150,11 +150,11 @@ func (l *luaCluster) touched(name string) {
 	l.Until("a job has made "+name, func() bool { _, err := os.Stat(filepath.Join(l.Work, name)); return err == nil })
 }
 
-// restarts ends slurmctld twice while jobs are in each stage, and a daemon. It returns the
-// first job, whose store is dead: Slurm gives it up, and the daemons do not.
+// restarts ends slurmctld twice while jobs are in each stage, and a daemon. It returns the first
+// job, whose store is dead. Slurm abandons it, and the daemons do not.
 func restarts(c *luaCluster) (first string) {
-	// One after the other: of hooks that begin at once one may seem to last as long as another
-	// that is held (attend.go). First those that nothing happens to meanwhile.
+	// One after the other, since of hooks that begin at once one may seem to last as long as
+	// another that is held (attend.go). The first ones are those without an event meanwhile.
 	first = c.submit(strings.ReplaceAll(whole("first", ""), "STORE/first", "STORE/locked/first"))
 	c.stage(first, "staging-out")
 	running := c.submit(whole("running", "touch WORK/runs; while [ ! -e WORK/go ]; do sleep 0.1; done\n"))
@@ -165,8 +165,8 @@ func restarts(c *luaCluster) (first string) {
 		c.at(verb, jobs[verb])
 	}
 
-	// In order: finished stage-ins are torn down, and begun again after a minute, or on request.
-	// The others' stages are begun again at the same moment, so that Slurm may notice no end of one
+	// In order. Finished stage-ins are torn down, and begun again after a minute, or on request.
+	// The others' stages are begun again at the same moment, so that Slurm may detect no end of one
 	// before all have ended.
 	c.StopController(false)
 	c.StartController()
@@ -177,7 +177,7 @@ func restarts(c *luaCluster) (first string) {
 		c.release(verb, jobs[verb])
 	}
 
-	// At once: it has the jobs of the last half minute, and not their buffers.
+	// At once. It has the jobs of the last half minute, and not their buffers.
 	lost := map[string]string{}
 	for _, verb := range []string{"post-run", "data-out", "data-in"} {
 		lost[verb] = c.submitHeld(verb, whole("lost."+verb, ""))
@@ -190,8 +190,8 @@ func restarts(c *luaCluster) (first string) {
 		c.at(verb, jobs[verb])
 	}
 
-	// The hooks continue, and the daemon that they ask first is gone. The hook that does not go
-	// on is as one whose end Slurm does not notice.
+	// The hooks continue, and the daemon that they contact first is gone. The hook that does not go
+	// on acts as one with an end that Slurm does not detect.
 	c.Nodes[0].Daemon.Kill()
 	for _, verb := range []string{"pre-run", "teardown"} {
 		c.release(verb, jobs[verb])
@@ -227,8 +227,8 @@ func restarts(c *luaCluster) (first string) {
 	return first
 }
 
-// idsAgain has slurmctld lose its state. A job that runs is unknown to it, and the next has the id
-// of the first one, whose data are not saved yet.
+// idsAgain makes slurmctld lose its state. It has no record of a job that runs, and the next has
+// the id of the first one, whose data are not saved yet.
 func idsAgain(c *luaCluster, first string) {
 	c.Until("Slurm gives up the first job's stage-out", func() bool {
 		state := c.buffersOf(first)

@@ -58,7 +58,7 @@ func startLua(t *testing.T, o luaOptions) *luaCluster {
 		}
 		files[slurm.ConfigFile] = conf
 	}
-	// Slurm asks for the pools when it starts, and then every 30 seconds.
+	// Slurm requests the pools when it starts, and then every 30 seconds.
 	files["pools.json"] = `{"pools":[{"id":"memory","units":"bytes","granularity":1048576,"quantity":768,"free":768}]}`
 	conf := s.SlurmConf()
 	if o.both {
@@ -219,14 +219,16 @@ func (l *luaCluster) stage(job, state string) {
 	l.Until(fmt.Sprintf("the buffer of job %s is %s", job, state), func() bool { return l.buffersOf(job) == state })
 }
 
-// deadStore is one that does not answer: the site's, since users may name no other without TLS.
+// deadStore is a store that does not answer. It is the site's, since users may name no other
+// without TLS.
 const (
 	deadStore    = "s3://bucket/x?path_style=true"
 	deadEndpoint = "s3: {endpoint: \"http://127.0.0.1:1\"}\n"
 )
 
-// TestLuaJobs runs jobs of many kinds at the same time: each scenario submits its own, and is checked when all are under way. Those
-// whose hooks stay come alone, at the end. Prologs and epilogs are there too, and leave buffers of burst_buffer/lua alone.
+// TestLuaJobs runs jobs of many kinds at the same time. Each scenario submits its own, and is
+// checked when all are under way. Jobs with hooks that stay come alone, at the end. Prologs and
+// epilogs are there too, and leave buffers of burst_buffer/lua alone.
 func TestLuaJobs(t *testing.T) {
 	c := startLua(t, luaOptions{both: true})
 	scenarios := []func(*luaCluster) func(){
@@ -239,8 +241,8 @@ func TestLuaJobs(t *testing.T) {
 	for _, check := range checks {
 		check()
 	}
-	// The hooks of these stay until their jobs are ended. One that is forked together with
-	// others may have their pipes, and then Slurm does not notice the end of those (attend.go).
+	// The hooks of these stay until their jobs are ended. A hook that is forked together with
+	// others may have their pipes, and then Slurm does not detect the end of those (attend.go).
 	for _, s := range []func(*luaCluster) func(){cancelledStagingIn, hurried} {
 		s(c)()
 	}
@@ -296,7 +298,7 @@ func refused(l *luaCluster) func() {
 	return func() {}
 }
 
-// heldThenReleased fails to copy in, is held with the reason, and runs when it is mended.
+// heldThenReleased fails to copy in, is held with the reason, and runs when that is repaired.
 func heldThenReleased(l *luaCluster) func() {
 	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/late destination=$BB_JOB_STRIPED/late\nBBCTL cat $BB_JOB_STRIPED/late\n")
 	return func() {
@@ -337,7 +339,7 @@ func cancelledStagingIn(l *luaCluster) func() {
 	}
 }
 
-// ignoresTerm is cancelled, and writes until it is killed: all that it wrote is copied out.
+// ignoresTerm is cancelled, and writes until it is killed. All that it wrote is copied out.
 func ignoresTerm(l *luaCluster) func() {
 	job := l.submit(`#BB jobbb capacity=10MiB
 #BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/term
@@ -477,7 +479,7 @@ func draining(l *luaCluster) func() {
 	}
 }
 
-// hurried cannot be copied out, and is given up by its user.
+// hurried cannot be copied out, and is abandoned by its user.
 func hurried(l *luaCluster) func() {
 	l.Run("root", "mkdir", "-m", "700", l.store+"/locked")
 	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_out source=$BB_JOB_STRIPED/x destination=STORE/locked/x\nBBCTL put STORE/in/a $BB_JOB_STRIPED/x\n")

@@ -260,8 +260,8 @@ show(slurm_bb_paths("8", "x", "`+folder+`/path8"))
 	})
 }
 
-// TestLuaHookFails shows that nothing is taken for success that is not: an error, an end
-// by a signal, of bbctl or of the shell around it, and words that only look well.
+// TestLuaHookFails shows that no failure counts as success: an error, an end by a signal, of bbctl
+// or of the shell around it, and words that only look well.
 func TestLuaHookFails(t *testing.T) {
 	forLua(t, func(t *testing.T, lua string) {
 		for name, c := range map[string]struct{ bbctl, want string }{

@@ -18,7 +18,7 @@ type PlanInput struct {
 	Nodes []admin.Node // the daemons
 	Jobs  []admin.Job  // stage-ins, stage-outs and drains of the last day
 	Flows []Flow       // present flushes of buffers, with their targets
-	Sizes []int64      // of each stage-in in bytes; negative: not known
+	Sizes []int64      // of each stage-in in bytes; negative: unknown
 }
 
 // Flow is the store behind a buffer.
@@ -55,11 +55,11 @@ const (
 // PlannedCopy is one copy between a store and a buffer.
 type PlannedCopy struct {
 	URL     string   `json:"url"`
-	Bytes   *int64   `json:"bytes"`   // nil: not known before it is done
+	Bytes   *int64   `json:"bytes"`   // nil: unknown before it is done
 	AtMost  bool     `json:"at_most"` // of bytes, and so of seconds
 	Rate    *float64 `json:"rate"`    // bytes a second; nil: not measured
 	From    string   `json:"rate_from,omitempty"`
-	Seconds *float64 `json:"seconds"` // nil: bytes or rate are not known
+	Seconds *float64 `json:"seconds"` // nil: bytes or rate are unknown
 }
 
 // MakePlan compares a job's requests with the present state and measured rates.

@@ -8,8 +8,8 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Reconciler compares the lifetimes in the daemons' records with the jobs in Slurm's, and finds those
-// that are over for Slurm and not ended: a node was down, a teardown was given up or lost,
+// Reconciler compares the lifetimes in the daemons' records with the jobs in Slurm's, and finds
+// those that are over for Slurm and not ended: a node was down, a teardown was abandoned or lost,
 // slurmctld has lost its state. It is for one goroutine.
 type Reconciler struct {
 	Cluster  string
@@ -25,8 +25,8 @@ type Ending struct {
 }
 
 // Compare returns the lifetimes that were over for Slurm in each comparison of the last time quiet.
-// 0 means in this one. The lifetimes have to be read before the jobs: Slurm records a job before
-// its lifetime is opened.
+// 0 means in this one. The lifetimes have to be read before the jobs, since Slurm records a job
+// before its lifetime is opened.
 func (r *Reconciler) Compare(lives []admin.Lifetime, jobs []slurmctl.Job, now time.Time, quiet time.Duration) []Ending {
 	known, runs := jobsByID(jobs), Runs(r.Cluster, jobs)
 	var endings []Ending
@@ -80,13 +80,13 @@ func Runs(cluster string, jobs []slurmctl.Job) map[string]*slurmctl.Job {
 	return runs
 }
 
-// stayed bounds the wait for a job that is over for Slurm, and has not left
-// its nodes: an epilog that never ran reports nothing.
+// stayed bounds the wait for a job that is over for Slurm, and has not left its nodes, since an
+// epilog that never ran reports nothing.
 const stayed = 10 * time.Minute
 
-// governedEnd decides whether and how an open lifetime of burst_buffer/lua's ends, by the job
-// that has its id now (nil: none). It ends when it has left its nodes, and wherever it
-// still seems to be if it was over for long.
+// governedEnd decides whether and how an open lifetime of burst_buffer/lua's ends, by the job that
+// has its id now (nil: none). It ends when it has left its nodes. If it was over for long, it ends
+// even if it still seems to be on some.
 func governedEnd(l *admin.Lifetime, j *slurmctl.Job, cluster string, now time.Time) (o admin.EndOptions, is bool) {
 	its := j != nil && ofRun(l, j, cluster)
 	switch {

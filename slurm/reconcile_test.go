@@ -74,7 +74,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// TestQuiet: a lifetime ends when Slurm was done with it in each comparison for as long as is asked for.
+// TestQuiet: a lifetime ends when Slurm was done with it in each comparison for the required time.
 func TestQuiet(t *testing.T) {
 	now := time.Now()
 	running := []slurmctl.Job{{ID: "7", Submitted: "a", State: "RUNNING"}}

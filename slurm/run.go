@@ -10,10 +10,9 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// RunKey is the key of a run of a job, a name of a buffer. Slurm uses the ids of jobs
-// again when slurmctld has lost its state, and that of one that is requeued: the times of
-// submission and the number of starts distinguish its runs. All nodes of a run compute the
-// same key.
+// RunKey is the key of a run of a job, a name of a buffer. Slurm uses the ids of jobs again when
+// slurmctld has lost its state, and the id of a requeued one. The times of submission and the
+// number of starts distinguish its runs. All nodes of a run compute the same key.
 func RunKey(cluster, job string, restarts int, submitted string) string {
 	h := sha256.New()
 	for _, part := range []string{cluster, job, strconv.Itoa(restarts), submitted} {

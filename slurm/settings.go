@@ -17,18 +17,18 @@ import (
 // Settings are a site's choices for burst_buffer/lua. They lie in the folder, as
 // settings.json, beside the files of jobs.
 type Settings struct {
-	Folder   string            `json:"-"`                      // an absolute path; with two controllers, where both see it
+	Folder   string            `json:"-"`                      // an absolute path; with two controllers, where both can read it
 	Cluster  string            `json:"cluster"`                // ClusterName: two may share the daemons
 	Words    []string          `json:"words"`                  // BB, or DW
-	Pools    []string          `json:"pools"`                  // memory, disk: those that jobs may ask for
+	Pools    []string          `json:"pools"`                  // memory, disk: those that jobs may request
 	Default  string            `json:"default_pool,omitempty"` // that job_submit.lua adds; "": none
 	Profiles map[string]string `json:"profiles,omitempty"`     // options by name
 	Env      []string          `json:"env,omitempty"`          // NAME=value besides, for every job with a buffer
 	Bbctl    []string          `json:"bbctl"`                  // the command with its options: socket, key file
-	Poll     bool              `json:"poll"`                   // Slurm 24.05 and later ask how far a stage is
+	Poll     bool              `json:"poll"`                   // Slurm 24.05 and later request the progress of a stage
 	Granule  int64             `json:"granularity"`            // bytes: capacities are rounded up to it
-	// StageInLimit is how many seconds a stage-in is tried while its store or the daemons do not
-	// answer. 0 means an hour.
+	// StageInLimit is the number of seconds for which, without answers of its store or the daemons,
+	// a stage-in is tried. 0 means an hour.
 	StageInLimit int `json:"stage_in_limit,omitempty"`
 }
 

@@ -29,8 +29,8 @@ type Pool struct {
 const poolsFile = "pools.json"
 
 // Pools requests the capacity from the daemons, and writes it where slurm_bb_pools finds it. Bytes
-// promised to jobs count as used whether they have written yet or not. Others' bytes in memory
-// count too.
+// granted to jobs count as used whether they have written yet or not. Others' bytes in memory count
+// too.
 func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
@@ -55,7 +55,7 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 	return pools, writeWhole(filepath.Join(h.Settings.Folder, poolsFile), append(text, '\n'), 0o644)
 }
 
-// grantedOf counts by pool the bytes promised to jobs whose buffers are there.
+// grantedOf counts by pool the bytes granted to jobs with buffers.
 func grantedOf(lives []admin.Lifetime) map[string]int64 {
 	granted := map[string]int64{}
 	for i := range lives {
@@ -99,27 +99,28 @@ type Reaped struct {
 }
 
 // Quiet is how long Slurm must have had no record of a lifetime's job before the lifetime is ended.
-// Between a job's end and its hooks Slurm may take its time.
+// Slurm may start the hooks long after a job's end.
 const Quiet = 2 * time.Minute
 
-// Reap compares the daemons' records of jobs with Slurm's, and ends those that Slurm has forgotten.
-// Slurm gives up after three teardowns, loses one when a job is cancelled at the wrong moment, all
-// of them with its state, and those of the last half minute when slurmctld is killed. The daemons
-// save the data first, as ever. A job that Slurm had in any check within quiet is left alone.
+// Reap compares the daemons' records of jobs with Slurm's, and ends those without a record in
+// Slurm. Slurm stops after three teardowns, loses one if a job is cancelled at the wrong moment,
+// all of them with its state, and those of the last half minute when slurmctld is killed. The
+// daemons save the data first, as ever. A job that Slurm had in any check within quiet is left
+// alone.
 func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error) {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	// In this order: Slurm has a job's record before its setup runs.
+	// In this order, since Slurm has a job's record before its setup runs.
 	lives, err := admin.Lifetimes(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
 	jobs, err := h.Slurm.Jobs(ctx)
 	if err != nil {
-		return nil, err // without Slurm's list, all jobs would seem forgotten
+		return nil, err // without Slurm's list, all jobs would seem gone
 	}
 	now, done := time.Now(), []Reaped{}
 	h.reconciler.Cluster, h.reconciler.Governed = h.Settings.Cluster, true
@@ -152,8 +153,8 @@ func (h *Hooks) tellAbandoned(ctx context.Context, jobs []slurmctl.Job, now time
 	}
 }
 
-// finish has Slurm end the stage-outs of jobs with which there is nothing left to do, each
-// once. Of one whose buffer it has forgotten when it was killed, 22.05 takes no notice of that.
+// finish makes Slurm end the stage-outs of finished jobs, each once. If it has lost the record of
+// the buffer when it was killed, 22.05 ignores that.
 func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []admin.Lifetime, now time.Time, quiet time.Duration) (err error) {
 	attended := func(job string) bool { return h.attended(job, quiet) }
 	finished := map[string]bool{}
@@ -169,9 +170,9 @@ func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []admin.L
 	return err
 }
 
-// finishable are the jobs, by the keys of their lifetimes, that Slurm takes for staging out,
-// though all of that has been over for quiet and no hook is at work. Slurm has not noticed
-// that the hook has ended.
+// finishable are the jobs, by the keys of their lifetimes, that Slurm takes for staging out, though
+// all of that has been over for quiet and no hook is at work. Slurm has not detected that the hook
+// has ended.
 func finishable(jobs []slurmctl.Job, lives []admin.Lifetime, cluster string, attended func(job string) bool, now time.Time, quiet time.Duration) map[string]string {
 	staging := map[string]*slurmctl.Job{}
 	for i := range jobs {
@@ -194,9 +195,9 @@ func finishable(jobs []slurmctl.Job, lives []admin.Lifetime, cluster string, att
 	return found
 }
 
-// Figures writes the work of buffers so far into the records of running jobs,
-// where that was not done within every: at the first check with any figures,
-// and then every so often. Slurm accepts no change of the record of a job that is over.
+// Figures writes the work of buffers so far into the records of running jobs, where that was not
+// done within every, that is, at the first check with any figures, and then every so often. Slurm
+// accepts no change of the record of a job that is over.
 func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
@@ -226,10 +227,10 @@ func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 	return err
 }
 
-// FiguresLine formats the work of a buffer for its job in NAME=value words: bytes that it
-// absorbed, most bytes that were not on the store, seconds that writers were blocked, flushes
-// that failed, and seconds that it saved at least against writing straight to the store
-// ("unknown" until the store's speed is known).
+// FiguresLine formats the work of a buffer for its job in NAME=value words: bytes that it absorbed,
+// most bytes that were not on the store, seconds that writers were blocked, flushes that failed,
+// and seconds that it saved at least against writing straight to the store ("unknown" until the
+// store's speed was measured).
 func FiguresLine(l *admin.Lifetime) string {
 	f, saved := l.Total(), "unknown"
 	if s, measured := l.Saved(); measured {

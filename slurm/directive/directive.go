@@ -1,5 +1,6 @@
 // Package directive reads the directives of job scripts: the buffers of a job, and the copies to be
-// staged in and out. It must never depend on how Slurm is asked, or on how daemons carry out a directive.
+// staged in and out. It must never depend on the way of requests to Slurm, or on how daemons carry
+// out a directive.
 package directive
 
 import (
@@ -36,9 +37,9 @@ const (
 
 // Options are a site's rules for directives. The zero value reads lines that begin with #BB.
 type Options struct {
-	// Words are those after "#" that make a line a directive: BB, DW. None: BB.
+	// Words are those after "#" that make a line a directive: BB, DW. Without any, BB is.
 	Words []string
-	// NeedPool refuses a capacity without a pool: burst_buffer/lua does, without a word.
+	// NeedPool refuses a capacity without a pool, since burst_buffer/lua does, without a message.
 	NeedPool bool
 	// Pools are the names of those there are. nil allows any name.
 	Pools []string
@@ -68,7 +69,7 @@ func (r *Request) Empty() bool {
 // JobBuffer is a buffer that lives as long as its job.
 type JobBuffer struct {
 	Name string // the variable BB_JOB_<Name> has its address too; may be ""
-	Warn string // see ParseWarning; "": the job is not to be warned
+	Warn string // see ParseWarning; "": no warning
 	BufferOptions
 }
 
@@ -134,7 +135,7 @@ type parser struct {
 	problems Problems
 	line     int
 	count    int           // of directives
-	refs     []bufferRef   // to buffers, whose directives may come later
+	refs     []bufferRef   // to buffers with directives that may come later
 	creates  []declaration // of names, to find those that are declared twice
 	flawed   bool          // the line that is being read has an error
 }
@@ -159,7 +160,7 @@ func (p *parser) warn(column int, reason, remedy string) {
 	p.problems = append(p.problems, Problem{Line: p.line, Column: column, Reason: reason, Remedy: remedy, Warning: true})
 }
 
-// script reads the lines of a script: directives stand above the first that is no comment.
+// script reads the lines of a script. Directives stand above the first that is no comment.
 func (p *parser) script(text string) {
 	ended := 0 // the line where Slurm stops
 	continued := false
@@ -172,7 +173,7 @@ func (p *parser) script(text string) {
 		case ended > 0:
 			p.late(line, ended)
 		case line == "" || line == "\r":
-			// Slurm does not see empty lines.
+			// Slurm skips empty lines.
 		case line[0] != '#':
 			ended = p.line
 			p.late(line, ended)

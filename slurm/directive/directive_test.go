@@ -26,7 +26,7 @@ var testVars = &directive.Vars{
 	Buffer: "job-7-x", Job: "7", ArrayJob: "5", ArrayTask: "2", User: "ann", UID: 1000, GID: 100, Name: "my job", WorkDir: "/home/ann",
 }
 
-// describe prints a request as the daemons would be asked for it.
+// describe prints a request as the daemons would get it.
 func describe(r *directive.Request, problems directive.Problems) string {
 	var b strings.Builder
 	for _, p := range problems {

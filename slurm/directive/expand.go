@@ -6,8 +6,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// JobBufferPrefix begins the names of buffers that belong to jobs. Those that outlive jobs may not
-// have it.
+// JobBufferPrefix begins the names of buffers that belong to jobs. Buffers that outlive jobs may
+// not have it.
 const JobBufferPrefix = "job-"
 
 // Vars are the values of the symbols and variables of directives in one job.
@@ -65,7 +65,7 @@ func either(text, other string) string {
 	return other
 }
 
-// Work is a request whose names are those of one job.
+// Work is a request with the names of one job.
 type Work struct {
 	Job      *bb.Buffer // to create; nil: none
 	Creates  []bb.Buffer

@@ -310,7 +310,7 @@ func cutVariable(text string) (variable, path string) {
 	return variable, path
 }
 
-// refer notes which buffer the last stage of a list is about.
+// refer records which buffer the last stage of a list is about.
 func (p *parser) refer(s *said, key string, list *[]Stage) {
 	o, _ := s.get(key)
 	if !strings.HasPrefix(o.value, "$") {

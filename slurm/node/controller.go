@@ -11,14 +11,14 @@ import (
 )
 
 // The source of a job's directives for a prolog. In Slurm 22.05 its environment has neither the
-// script nor the burst buffer request, nor the time of submission, without which a job whose id was
-// used before cannot be distinguished from that one. There are three ways:
+// script nor the burst buffer request, nor the time of submission, without which a job with a used
+// id cannot be distinguished from the former job. There are three ways:
 //
 //   - PrologSlurmctld has the same gaps, runs as SlurmUser where no daemon need be, and must
 //     not be configured together with burst_buffer/lua, whose hooks it can hold up (slurmscriptd
 //     hands the ends of its pipes to all scripts that it starts at the same moment).
-//   - job_submit.lua could leave the directives where nodes see them. There is no such field:
-//     the comment is the user's, and a shared folder is one more thing to keep.
+//   - job_submit.lua could leave the directives where nodes can read them. There is no such field.
+//     The comment is the user's, and a shared folder is one more thing to keep.
 //   - A request to slurmctld from the node's prolog. It has just sent the node there and answers in
 //     milliseconds, needs nothing else, and has the current state.
 //
@@ -58,8 +58,8 @@ func askJob(ctx context.Context, job string) (slurmctl.Job, []byte, error) {
 	if bb.KindOf(err) == bb.Unsupported {
 		return j, []byte(j.Request), nil
 	}
-	// The text given with --bb comes besides. Where a plugin reads directives, it also has those
-	// of the script, but is not asked.
+	// The text given with --bb comes besides. Where a plugin reads directives, this text also has
+	// those of the script, but is not read.
 	return j, []byte(joined(j.Request, script)), err
 }
 

@@ -55,7 +55,7 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 		c.Log("%v", err)
 		return false
 	case n == nil:
-		return false // it asked for nothing
+		return false // it requested nothing
 	}
 	n.Failed = e.Failed
 	// First the note that survives this process, then the word.
@@ -73,13 +73,13 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 	return c.tell(ctx, d, n)
 }
 
-// tell reports to the daemon that a run has left. It returns true if it could not.
+// tell reports to the daemon that a run has left. If it could not, it returns true.
 func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later bool) {
 	_, err := admin.LeaveLifetime(ctx, d, n.Key, admin.LeaveOptions{Failed: n.Failed})
 	switch kind := bb.KindOf(err); {
 	case err == nil:
 		c.Log("detached: job %s (%s)", n.Job, n.Key)
-	case kind == bb.NotFound: // it was never opened, or is forgotten
+	case kind == bb.NotFound: // it was never opened, or was deleted
 	case kind == bb.Unavailable || kind == bb.Cancelled || kind == bb.Busy || kind == bb.Internal:
 		c.Log("job %s: its end will be reported to the daemon later: %v", n.Job, err)
 		return true

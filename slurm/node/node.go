@@ -25,7 +25,7 @@ type Config struct {
 	Socket  string   // in the environment of jobs; "": that of the node's daemon
 	Feature string   // of nodes (--constraint) that gives jobs a buffer; "": none does
 	Default string   // the options of the buffer that jobs with the feature get: "type=scratch capacity=…"
-	Hinted  bool     // slurmctld is asked only about jobs with the feature
+	Hinted  bool     // requests to slurmctld are only about jobs with the feature
 	Words   []string // that make lines directives: BB, DW
 
 	Ready  time.Duration // how long the daemon may take until it serves
@@ -52,9 +52,9 @@ type Env struct {
 	User     string
 	UID, GID uint32
 	Nodes    int
-	Features string // that the job asked for: an expression
+	Features string // that the job requests: an expression
 	Restarts int
-	Failed   bool // in an epilog: the job ended badly
+	Failed   bool // in an epilog: the job failed
 }
 
 // ReadEnv reads the environment.
@@ -86,7 +86,7 @@ func ReadEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// wants reports whether a job requests a feature. The expression may be of any shape: the feature's
+// wants reports whether a job requests a feature. The expression may be of any shape. The feature's
 // word in it counts.
 func (e *Env) wants(feature string) bool {
 	word := func(r rune) bool { return strings.ContainsRune("&|,[]()*:!", r) }

@@ -156,8 +156,8 @@ func testConfig(t *testing.T) *Config {
 	return &c
 }
 
-// TestNotes: a node's notes of runs survive, and a run that left without an epilog is put aside
-// when another one comes.
+// TestNotes: a node's notes of runs survive. When another run comes, a run that left without an
+// epilog is put aside.
 func TestNotes(t *testing.T) {
 	c := testConfig(t)
 	if err := c.makeDir(); err != nil {
@@ -235,8 +235,8 @@ func TestEpilogWithoutDaemon(t *testing.T) {
 	}
 }
 
-// TestEpilogOfRequeued: the epilog of a run that Slurm will start again lasts long enough for
-// slurmd to forget it. No other one waits.
+// TestEpilogOfRequeued: the epilog of a run that Slurm will start again lasts until slurmd has
+// dropped the run. No other one waits.
 func TestEpilogOfRequeued(t *testing.T) {
 	c := testConfig(t)
 	if err := c.makeDir(); err != nil {

@@ -71,8 +71,8 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 	return c.open(ctx, e, &j, r, dial)
 }
 
-// join records that a job has come to the node, with a buffer of burst_buffer/lua:
-// its writes here are waited for. All else the hooks beside slurmctld have done.
+// join records that a job has come to the node, with a buffer of burst_buffer/lua, so that its
+// writes here are waited for. The hooks beside slurmctld have done all else.
 func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error {
 	d, err := dial(ctx, c.Ready)
 	if err != nil {
@@ -141,8 +141,8 @@ func gone(ctx context.Context, d *client.Client, key string) bool {
 	return err == nil && l.State != admin.LifetimeOpen
 }
 
-// noteRun notes which run of a job has come. An older one, which left without an epilog, is
-// put aside.
+// noteRun records which run of a job has come. An older one, which left without an epilog, is put
+// aside.
 func (c *Config) noteRun(e *Env, key string) error {
 	file := c.file(e.Job, noteSuffix)
 	old, err := readNote(file)
@@ -180,9 +180,9 @@ func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *slurmctl.Job, r *
 	return c.leaveEnv(e, env)
 }
 
-// leaveEnv leaves the variables of a job's tasks, of which there may be none: TaskProlog
-// waits for them. Where a prolog leaves none, the job is held or cancelled, and none of its
-// tasks is to begin before the epilog.
+// leaveEnv leaves the variables of a job's tasks, of which there may be none, since TaskProlog
+// waits for them. Where a prolog leaves none, the job is held or cancelled, and none of its tasks
+// is to begin before the epilog.
 func (c *Config) leaveEnv(e *Env, env []string) error {
 	var text strings.Builder
 	for _, line := range env {
@@ -220,9 +220,9 @@ const prologBegins = 10 * time.Second
 
 // TaskProlog returns the lines that set the job's variables in slurmstepd. It runs as the job's user.
 //
-// It waits for the prolog, for which Slurm waits too before it starts a job for the first
-// time. One that was requeued it starts at once, with the prolog (seen in 22.05: the script
-// is launched 2 ms after the job was started again, and 140 ms before the prolog has ended).
+// It waits for the prolog, for which Slurm waits too before it starts a job for the first time. It
+// starts a requeued job at once, with the prolog (in 22.05 the script is launched 2 ms after the
+// job was started again, and 140 ms before the prolog has ended).
 func TaskProlog(ctx context.Context, c *Config, job string) (string, error) {
 	if n, err := strconv.ParseUint(job, 10, 32); err != nil || n == 0 {
 		return "", bb.E(bb.Invalid, "environment", "SLURM_JOB_ID", fmt.Sprintf("%q is no job's id", job)).WithRemedy("this is for Slurm's TaskProlog: see bbctl slurm install")

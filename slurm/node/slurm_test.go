@@ -180,7 +180,7 @@ func TestSlurm(t *testing.T) {
 			return
 		}
 	}
-	// The last: nodes stay lost, and empty.
+	// The last one, since nodes stay lost, and empty.
 	t.Run("node lost", func(t *testing.T) { nodeLost(t, s.at(t)) })
 	t.Run("node emptied", func(t *testing.T) { nodeEmptied(t, s.at(t)) })
 }
@@ -233,8 +233,8 @@ bbctl ls $BB_JOB_STRIPED/out
 	}
 }
 
-// figures: the work of a job's buffer is in its record, however short the job was, if TaskEpilog
-// had the time for it.
+// figures: if TaskEpilog had the time for it, the work of a job's buffer is in its record, even of
+// a short job.
 func figures(t *testing.T, s *site) {
 	s.Until("a job's record has figures", func() bool {
 		job := s.Submit(slurmtest.Bob, "#BB jobbb type=scratch\necho x | bbctl put - $BB_JOB_STRIPED/f\n")
@@ -267,7 +267,7 @@ echo $SLURM_ARRAY_TASK_ID | bbctl put - $BB_JOB_STRIPED/r
 	}
 }
 
-// users: neither sees the other's buffer, variables or token.
+// users: neither can access the other's buffer, variables or token.
 func users(t *testing.T, s *site) {
 	const script = `#BB jobbb type=scratch
 set -e
@@ -378,8 +378,8 @@ echo x | bbctl put - $BB_JOB_STRIPED/f
 	want(t, filepath.Join(out, "store", "f"), "x\n")
 }
 
-// late: a job whose buffer will not be on its slow store when its time is up is warned, once,
-// and is late no more when it gets more time.
+// late: if a job's buffer will not be on its slow store when its time is up, the job is warned,
+// once. With more time it is not late any more.
 func late(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	told := make(chan admin.Event, 1)
@@ -437,8 +437,8 @@ while :; do sleep 0.2; done
 	}
 }
 
-// steps: of a job whose buffer has a flush rule, every fifth step and the newest one reach the store. The others are
-// named, and are no loss.
+// steps: of a job with a flush rule, every fifth step and the newest one reach the store. The
+// others are named, and are no loss.
 func steps(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s flush=step-*/=every-5,complete-with-done
@@ -557,8 +557,8 @@ func persistent(t *testing.T, s *site) {
 	want(t, filepath.Join(store, "f"), "x\n")
 }
 
-// prologFails: a node whose daemon is down goes out of service with the reason, and its job is
-// held. When both are mended, it runs.
+// prologFails: when its daemon is down, a node goes out of service with the reason, and its job is
+// held. When both are repaired, the job runs.
 func prologFails(t *testing.T, s *site) {
 	prolog := filepath.Join(s.Dir, "etc", "prolog")
 	text, err := os.ReadFile(prolog)
@@ -594,8 +594,7 @@ func prologFails(t *testing.T, s *site) {
 	})
 }
 
-// killedInProlog: a daemon that does not answer, dies and comes back while a prolog waits
-// for it is waited for.
+// killedInProlog: while a daemon does not answer, dies and comes back, a prolog waits for it.
 func killedInProlog(t *testing.T, s *site) {
 	d := s.Nodes[1].Daemon
 	d.Pause()
@@ -632,8 +631,8 @@ echo after | bbctl put - $BB_JOB_STRIPED/after
 	want(t, filepath.Join(store, "after"), "after\n")
 }
 
-// killedInEpilog: an epilog does not wait for a daemon that is away, and the daemon gets its report
-// when it is back.
+// killedInEpilog: an epilog does not wait for an absent daemon, which gets its report when it is
+// back.
 func killedInEpilog(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
@@ -681,8 +680,8 @@ echo x | bbctl put - $BB_JOB_STRIPED/f
 	want(t, filepath.Join(out, "f"), "x\n")
 }
 
-// saved waits until slurmctld has saved its state as it is now, since killed before that, it would
-// start again a job that runs. It saves when something changes, and not again within 5 s.
+// saved waits until slurmctld has saved its present state. Killed before that, it would start again
+// a job that runs. It saves when something changes, and not again within 5 s.
 func (s *site) saved(job string) {
 	now := time.Now()
 	s.Until("slurmctld has saved its state", func() bool {
@@ -765,8 +764,8 @@ func heldInBoth(t *testing.T, s *site) {
 	})
 }
 
-// epilogLost: the files of a job whose epilog never ran are saved by the watch, which, as a sweep
-// by hand, leaves jobs alone that run.
+// epilogLost: if a job's epilog never ran, the watch saves its files. As a sweep by hand, it leaves
+// running jobs alone.
 func epilogLost(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	epilog := filepath.Join(s.Dir, "etc", "epilog")
@@ -796,8 +795,8 @@ func epilogLost(t *testing.T, s *site) {
 	s.over(t, runs, 1)
 }
 
-// idsAgain: a slurmctld that has lost its state gives ids again that were used. The jobs are
-// not taken for those that had them.
+// idsAgain: a slurmctld that has lost its state uses ids again. The jobs are not mistaken for the
+// former ones.
 func idsAgain(t *testing.T, s *site) {
 	used := map[string]int{}
 	for _, l := range s.runs(t, "") {
@@ -826,8 +825,8 @@ func idsAgain(t *testing.T, s *site) {
 	})
 }
 
-// nodeLost: dirty files of a node that is lost with a job are an orphan until the node is declared
-// gone. Then they are in the bill, and the rest is saved.
+// nodeLost: until a node that was lost with a job is declared gone, its dirty files are an orphan.
+// Then they are in the bill, and the rest is saved.
 func nodeLost(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%[1]s flush_limit=10KB
@@ -887,7 +886,7 @@ func nodeEmptied(t *testing.T, s *site) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >"+said+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// As SuspendProgram is called: by Slurm's user, where slurmctld is.
+	// As SuspendProgram is called, by Slurm's user, where slurmctld is.
 	out, err := s.Try("slurm", s.Bbctl, "--socket=tcp://127.0.0.11:7481", "--key-file="+key, "slurm", "empty", "--to=n1", "--then="+program, "n[2-3]")
 	if err == nil || !strings.Contains(out, "n3 is not to go yet") {
 		t.Errorf("a node that does not answer is taken for empty: %s (%v)", out, err)

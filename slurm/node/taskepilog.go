@@ -41,9 +41,9 @@ func TaskEnv(c *Config, job string) map[string]string {
 // for the task's standard error. Mostly there are none. It runs as the job's user.
 //
 // When the script of a job ends, or its first step (else job is ""), it also writes the work of its
-// buffer so far into the job's Comment, unless its user has written something there, who may not
-// write AdminComment. For slurmctld the job is not over yet. From then on, 22.05 accepts no change
-// of its record. The figures of other nodes are some seconds old.
+// buffer so far into the job's Comment, unless its user has written something there. The user may
+// not write AdminComment. For slurmctld the job is not over yet. From then on, 22.05 accepts no
+// change of its record. The figures of other nodes are some seconds old.
 func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskEpilogTime)
 	defer cancel()

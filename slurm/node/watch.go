@@ -14,10 +14,11 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Watch keeps the daemons' records of jobs in step with slurmctld until ctx ends. It reports the ends of
-// jobs whose time limit was changed, warns jobs whose buffer will not be on its store by then, and ends
-// the lifetimes of jobs without a record. It may run on any number of nodes: the one whose daemon is the
-// first that is ready does it, and queries slurmctld only while jobs have buffers.
+// Watch keeps the daemons' records of jobs in step with slurmctld until ctx ends. It reports the
+// ends of jobs whose time limit was changed, warns jobs whose buffer will not be on its store by
+// then, and ends the lifetimes of jobs without a record. It may run on any number of nodes. The
+// node with the first ready daemon does the work, and queries slurmctld only while jobs have
+// buffers.
 func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error {
 	w := watcher{c: c}
 	var failed error
@@ -37,14 +38,14 @@ func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error
 
 type watcher struct {
 	c          *Config
-	reconciler slurm.Reconciler // its Cluster is "" until slurmctld was asked
+	reconciler slurm.Reconciler // its Cluster is "" until the first answer of slurmctld
 }
 
 const (
 	// A run is ended when it was over for Slurm in so many checks. An epilog may be about to report
 	// it, or slurmctld be starting.
 	looksToEnd = 3
-	// slack bounds the apparent movement of a job's end: scontrol prints whole seconds.
+	// slack bounds the apparent movement of a job's end, since scontrol prints whole seconds.
 	slack = 3 * time.Second
 )
 
@@ -57,7 +58,7 @@ func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) erro
 	if mine, err := firstOfReady(ctx, d); err != nil || !mine {
 		return err
 	}
-	// In this order: Slurm has a job's record before its prolog runs.
+	// In this order, since Slurm has a job's record before its prolog runs.
 	lives, err := admin.Lifetimes(ctx, d, "")
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) erro
 	return w.compare(ctx, d, open, slurmctl.ParseJobs(jobs), (looksToEnd-1)*every)
 }
 
-// firstOfReady reports whether the daemon is the first by name of those that are ready.
+// firstOfReady reports whether the daemon is the first by name of the ready ones.
 func firstOfReady(ctx context.Context, d *client.Client) (bool, error) {
 	nodes, err := admin.Nodes(ctx, d)
 	if bb.KindOf(err) == bb.Unsupported {
@@ -114,7 +115,7 @@ func (w *watcher) compare(ctx context.Context, d *client.Client, open []admin.Li
 	return errors.Join(errs...)
 }
 
-// tell reports the end of a job to the daemons, and warns the job if that is too soon.
+// tell reports the end of a job to the daemons. If that is too soon, it warns the job.
 func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime, j *slurmctl.Job) error {
 	due := due(j, l.Warn, time.Now())
 	moved := due.IsZero() != l.Due.IsZero() || due.Sub(l.Due).Abs() > slack
@@ -123,7 +124,7 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime,
 	if !moved && !warn {
 		return nil
 	}
-	// First the note, then the signal: a job must not be warned twice.
+	// First the note, then the signal, since a job must not be warned twice.
 	set := admin.SetDue
 	if warn {
 		set = admin.WarnDue

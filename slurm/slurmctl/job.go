@@ -19,7 +19,7 @@ type Job struct {
 	UID, GID  uint32
 	WorkDir   string
 	State     string // RUNNING, COMPLETING, STAGE_OUT, …
-	Submitted string // as Slurm writes it: it changes when the job is requeued
+	Submitted string // in Slurm's form; it changes when the job is requeued
 	Restarts  int
 	Batch     bool          // it has a script
 	ExitCode  string        // "0:0" is status and signal
@@ -154,8 +154,8 @@ func parseTime(text string) time.Duration {
 	return time.Duration(((days*24+h)*60+m)*60+s) * time.Second
 }
 
-// Over reports whether Slurm is done with a job but for its buffer. A job that waits,
-// runs, or whose Epilogs do, is not.
+// Over reports whether Slurm is done with a job but for its buffer. A job that waits, runs, or has
+// running Epilogs is not.
 func (j *Job) Over() bool {
 	switch j.State {
 	case "STAGE_OUT", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED":
@@ -177,8 +177,8 @@ func (j *Job) Active() bool {
 	return false
 }
 
-// Succeeded reports whether a job that is over did its work: its script exited
-// with 0, and not because its time was up.
+// Succeeded reports whether a job that is over did its work. Its script exited with 0, and not
+// because its time was up.
 func (j *Job) Succeeded() bool {
 	return j.ExitCode == "0:0" && (j.TimeLimit == 0 || j.RunTime < j.TimeLimit)
 }

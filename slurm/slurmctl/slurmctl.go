@@ -80,7 +80,7 @@ func Retry(ctx context.Context, limit time.Duration, args ...string) (string, er
 	}
 }
 
-// Find returns the job with an id from the output of "scontrol show job ID": the id of an array
+// Find returns the job with an id from the output of "scontrol show job ID". The id of an array
 // stands for all of its tasks. It returns bb.NotFound if it is not there.
 func Find(text, id string) (Job, error) {
 	for _, j := range ParseJobs(text) {

@@ -108,7 +108,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRetry: a controller that is away for a moment is asked again, and no other failure is.
+// TestRetry: only the request to a controller that is away for a moment is repeated.
 func TestRetry(t *testing.T) {
 	counter := t.TempDir() + "/calls"
 	const twice = `echo x >>"$0"; [ "$(wc -l <"$0")" -gt 2 ] && echo there && exit; echo "connect failure" >&2; exit 1`
