@@ -199,7 +199,7 @@ var layers = []struct {
 	{"scripts/...", []string{"internal/..."}},
 }
 
-// testLayers replaces layers for tests and packages of test support: tests above internal run
+// testLayers replaces layers for tests and packages of test support. Tests above internal run
 // against real components, so they may start any of them. Packages that may never meet, even there,
 // are named.
 var testLayers = []struct {
@@ -263,8 +263,8 @@ var testLibraries = []string{
 	"github.com/rogpeppe/go-internal/...",
 }
 
-// without lists the parts of the standard library a package does without: pure packages do no I/O,
-// the store knows no network.
+// without lists the parts of the standard library that a package does not use. Pure packages do no
+// I/O, and the store does no networking.
 var without = []struct {
 	from string
 	std  []string
@@ -297,9 +297,9 @@ var unsafeFiles = []string{
 // cgoPackage is the only package that may import "C".
 const cgoPackage = "rdma/ofi/fi"
 
-// edge returns why the package from may not import to, or nil if it may. Packages of ours are given
-// relative to the module, others by their import path. ours is whether to is one of the module.
-// Test edges are those of _test.go files.
+// edge returns the reason why the package from may not import to, or nil if it may. Packages of
+// ours are given relative to the module, others by their import path. ours is whether to is one of
+// the module. Test edges are those of _test.go files.
 func edge(from, to string, ours, test bool) error {
 	test = test || testSupport(from)
 	switch {

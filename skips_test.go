@@ -14,8 +14,9 @@ import (
 	"testing"
 )
 
-// TestLongTests finds the tests that skip themselves or do less under -short, as make test and make race
-// run them, and holds that .ci/long-tests names each: make test-all runs those in full.
+// TestLongTests finds the tests that skip themselves or do less under -short, as make test and make
+// race run them, and asserts that .ci/long-tests names each, since make test-all runs those in
+// full.
 func TestLongTests(t *testing.T) {
 	listed := longTests(t)
 	var dirs []string

@@ -183,8 +183,8 @@ func runPlugin(ctx context.Context, req *pluginpb.CodeGeneratorRequest) (*plugin
 	return resp, nil
 }
 
-// compare returns an error naming each file whose content is not the wanted one
-// and each generated file that nothing generates any more.
+// compare returns an error that names each file with other content than wanted, and each generated
+// file that nothing generates any more.
 func compare(root string, want map[string]string, generated []string) error {
 	var problems []error
 	for _, name := range sortedKeys(want) {

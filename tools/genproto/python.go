@@ -95,7 +95,7 @@ func stubMessage(b *strings.Builder, m *descriptorpb.DescriptorProto) error {
 	fmt.Fprintf(b, "\nclass %s(Message):\n", m.GetName())
 	var init strings.Builder
 	for _, f := range m.Field {
-		if f.GetName() == "from" { // a keyword of Python: getattr and ** reach it
+		if f.GetName() == "from" { // a keyword of Python, which getattr and ** reach
 			init.WriteString(", **fields: str")
 			continue
 		}

@@ -3,14 +3,14 @@
 // when a test was skipped that the allow-list does not name. A test that quietly did not run proves
 // nothing.
 //
-// With -again N, tests that failed run once more, each by itself, if they are N or
-// fewer. One that passes then is listed as flaky and does not fail the run: it met a
-// machine too busy for it, or has a race that somebody has to find. A broken promise of
-// the durability oracle, a data race, and a program that ended early are never repeated.
+// With -again N, if N or fewer tests failed, they run once more, each by itself. A test that passes
+// then is listed as flaky and does not fail the run. The machine was too busy for it, or it has a
+// race that is still to be found. A violation that the durability oracle found, a data race, and a
+// program that ended early are never repeated.
 //
-// With -only FILE, the tests that the file names run and no others, of the packages that it names, in the
-// file's order. The longest test ends last, so it begins first. It fails when one of them did not pass: a
-// name that is gone is no test that passed.
+// With -only FILE, the tests that the file names run and no others, of the packages that it names,
+// in the file's order. The longest test ends last, so it begins first. It fails when one of them
+// did not pass, since a test that is gone did not pass.
 //
 //	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
 //	testrun -only FILE [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST…
@@ -252,8 +252,8 @@ func (r *result) end(e event, key, text string, out io.Writer) {
 	}
 }
 
-// unended prints the output of tests that never ended, because their program did first:
-// by a panic, or at its time limit, when the last of them has all goroutines' stacks.
+// unended prints the output of tests that never ended, because their program did first, by a panic
+// or at its time limit. In that case the last of them has all goroutines' stacks.
 func (r *result) unended(pkg string, out io.Writer) (found bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.output)) {
 		name, of := strings.CutPrefix(key, pkg+" ")
@@ -275,8 +275,8 @@ func isFinal(text string) bool {
 	return strings.Contains(text, "broken promise: ") || strings.Contains(text, "WARNING: DATA RACE")
 }
 
-// repeat runs the failed tests once more, one by one, if they are no more than most, and takes
-// those that pass out of the failures.
+// repeat runs the failed tests once more, one by one, if they are at most most, and removes those
+// that pass from the failures.
 func (r *result) repeat(most int, out io.Writer, run func(pkg, test string) (*result, error)) {
 	tests := r.failedTests()
 	if r.final || len(tests) == 0 || len(tests) > most {
