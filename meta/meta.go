@@ -1,5 +1,5 @@
 // Package meta keeps everything that the daemons agree on: buffers, the namespace of each, ids and
-// events, in the buckets of meta/kv. It must never know the place of a file's bytes, nor the way of
+// events, in the buckets of meta/kv. It must never depend on the place of a file's bytes, nor the way of
 // a flush.
 package meta
 

@@ -1,4 +1,4 @@
-// Command bbctl is Forebay's command line, for users and operators. It must never know a daemon's way of
+// Command bbctl is Forebay's command line, for users and operators. It must never depend on a daemon's way of
 // carrying out its requests.
 package main
 

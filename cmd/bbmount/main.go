@@ -1,5 +1,5 @@
 // Command bbmount mounts a Forebay buffer as a file system, for programs that link no library. It
-// is a process of its own, which outlives the daemon's restarts. It must never know a daemon's
+// is a process of its own, which outlives the daemon's restarts. It must never depend on a daemon's
 // storage.
 package main
 

@@ -1,6 +1,6 @@
 // Package codec compresses bytes on their way to a store and decompresses them on their
 // way back, in frames that ordinary tools read. It is the only importer of
-// klauspost/compress. It must never know files or stores.
+// klauspost/compress. It must never depend on files or stores.
 package codec
 
 import (

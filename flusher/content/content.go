@@ -1,4 +1,4 @@
-// Package content reads the content of files from their objects on a store, decompressed. It must never know
+// Package content reads the content of files from their objects on a store, decompressed. It must never depend on
 // the objects of a buffer.
 package content
 

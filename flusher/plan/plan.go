@@ -1,5 +1,5 @@
 // Package plan decides about the next flushes. It is pure. The same input gives the same output,
-// and time comes in as a value. It handles sizes and times. It must never know bytes, stores or
+// and time comes in as a value. It handles sizes and times. It must never depend on bytes, stores or
 // goroutines.
 package plan
 

@@ -1,5 +1,5 @@
 // Package receipt proves that files became durable. Its lines have the store's confirmations, and a store is
-// checked against them. It must never know a buffer, a queue, nor the way of a put.
+// checked against them. It must never depend on a buffer, a queue, nor the way of a put.
 package receipt
 
 import (

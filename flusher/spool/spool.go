@@ -1,4 +1,4 @@
-// Package spool compresses the bytes of a file before they are put. It must never know a store, nor
+// Package spool compresses the bytes of a file before they are put. It must never depend on a store, nor
 // the file of the bytes.
 package spool
 

@@ -1,6 +1,6 @@
 // Package stage copies between a store and a buffer: stage-in and stage-out of
 // files and trees, with several pieces at a time, skipping files that are already there.
-// It reaches the buffer through small interfaces, and must never know segments,
+// It reaches the buffer through small interfaces, and must never depend on segments,
 // leases or namespaces.
 package stage
 

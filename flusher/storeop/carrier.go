@@ -1,5 +1,5 @@
 // Package storeop is the store's share of renames and removals: the operations, their order, and their execution.
-// It must never know its callers, nor the flushes that wait for it.
+// It must never depend on its callers, nor the flushes that wait for it.
 package storeop
 
 import (

@@ -1,6 +1,6 @@
 // Package embedded runs a NATS server with JetStream in this process, which holds
 // the namespace when no other server is configured. It is the only importer of
-// nats-server, and must never know the content of streams.
+// nats-server, and must never depend on the content of streams.
 package embedded
 
 import (

@@ -1,4 +1,4 @@
-// Package events sends events to all present subscribers, and receives them. It must never know
+// Package events sends events to all present subscribers, and receives them. It must never depend on
 // what an event is about, and never hold up its publisher.
 package events
 

@@ -1,6 +1,6 @@
 // Package gossip spreads the members of the cluster, their addresses and their usage: hints for placement and
 // suspicion, never truth about data. It spreads one small record a daemon with memberlist, whose only
-// importer it is. It must never know buffers, files or leases.
+// importer it is. It must never depend on buffers, files or leases.
 package gossip
 
 import (

@@ -1,5 +1,5 @@
 // Package ids hands out numbers that are used nowhere else, ever: for files, directories,
-// generations and others. It must never know their purpose.
+// generations and others. It must never depend on their purpose.
 package ids
 
 import (

@@ -1,5 +1,5 @@
 // Package kv is the key-value store under everything that the daemons agree on: buckets of
-// records changed by compare-and-set, listed and watched, over NATS JetStream. It must never know
+// records changed by compare-and-set, listed and watched, over NATS JetStream. It must never depend on
 // the meaning of a record, no namespace, no operation, nor how the server is reached.
 //
 // When the answer to a change was lost, the change is read back and sent again until its outcome is

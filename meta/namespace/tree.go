@@ -1,5 +1,5 @@
 // Package namespace is the contract of a namespace of a buffer: the tree of its directories and files, and the
-// renames and removals that its backing store has yet to follow. It must never know how an engine keeps them
+// renames and removals that its backing store has yet to follow. It must never depend on how an engine keeps them
 // (meta/nsbucket, meta/nslog), nor buffers, transactions or the connection to the server.
 //
 // Tree is the interface for callers. namespacetest holds every engine to it.

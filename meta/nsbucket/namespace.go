@@ -1,5 +1,5 @@
 // Package nsbucket is the engine of namespaces that keeps a record for each directory and file in a bucket. It gets the
-// bucket and ids from its caller, and must never know buffers, transactions or the connection to the server.
+// bucket and ids from its caller, and must never depend on buffers, transactions or the connection to the server.
 package nsbucket
 
 import (

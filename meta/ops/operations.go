@@ -1,5 +1,5 @@
 // Package ops has the operations of a cluster (stage-ins, stage-outs, drains): their records, their
-// tasks, and the queue from which daemons lease tasks. It must never know the work of a task, which
+// tasks, and the queue from which daemons lease tasks. It must never depend on the work of a task, which
 // is between its planners and its workers.
 //
 // An operation is split into tasks, each of which one daemon does. Their records lie in a bucket of

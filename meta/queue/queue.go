@@ -1,5 +1,5 @@
 // Package queue is work queues over NATS JetStream: messages without data, each of which one worker gets at
-// a time, until it has been acknowledged. It must never know the work.
+// a time, until it has been acknowledged. It must never depend on the work.
 package queue
 
 import (

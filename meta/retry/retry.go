@@ -1,4 +1,4 @@
-// Package retry has the pauses before retries. It must never know the retried operation: no server, no
+// Package retry has the pauses before retries. It must never depend on the retried operation: no server, no
 // record.
 package retry
 

@@ -1,7 +1,7 @@
 // Package stream is append-only logs over NATS JetStream: messages under subjects, each appended
 // only if there was no other append meanwhile, read in their order, and purged from the front. A
 // log is no bucket (meta/kv). Its messages stay beside each other, and one fence covers several
-// subjects. It must never know the meaning of a message.
+// subjects. It must never depend on the meaning of a message.
 //
 // When the answer to an append was lost, the append is read back and sent again until its outcome
 // is certain. While the server is away, calls wait for it until their context ends. A message that

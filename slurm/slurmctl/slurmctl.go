@@ -1,5 +1,5 @@
 // Package slurmctl reads and changes jobs in slurmctld by Slurm's own commands. It runs them, reads
-// their output, and classifies their failures. It must never know the purpose of a job's buffers.
+// their output, and classifies their failures. It must never depend on the purpose of a job's buffers.
 package slurmctl
 
 import (

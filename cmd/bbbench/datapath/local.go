@@ -1,5 +1,5 @@
 // Package datapath measures rows 1 to 6, 15 and 18: bytes between the memory of applications and
-// regions of a daemon, on this machine and as from another. It must never know a store.
+// regions of a daemon, on this machine and as from another. It must never depend on a store.
 package datapath
 
 import (

@@ -1,5 +1,5 @@
 // Package process starts the processes of a measurement, daemons and workers, which end with it, and
-// sends orders to the workers. It must never know the purpose of an order.
+// sends orders to the workers. It must never depend on the purpose of an order.
 package process
 
 import (

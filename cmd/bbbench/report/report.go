@@ -1,4 +1,4 @@
-// Package report has the results of rows, their goals, and the table of them. It must never know
+// Package report has the results of rows, their goals, and the table of them. It must never depend on
 // the measurement of a row.
 package report
 

@@ -1,5 +1,5 @@
 // Package testbed has the common parts of all rows: a daemon of their own or a running one, a session,
-// buffers, folders, an object store, and memory to compare with. It must never know a row.
+// buffers, folders, an object store, and memory to compare with. It must never depend on a row.
 package testbed
 
 import (

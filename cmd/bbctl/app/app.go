@@ -1,5 +1,5 @@
 // Package app has the common parts of all commands of bbctl: the connection and its contexts, output and questions, errors
-// and exit codes. It must never know a command.
+// and exit codes. It must never depend on a command.
 package app
 
 import (

@@ -1,4 +1,4 @@
-// Package apptest compares the output of bbctl with the expectations of tests. It must never know a command.
+// Package apptest compares the output of bbctl with the expectations of tests. It must never depend on a command.
 package apptest
 
 import (

@@ -1,4 +1,4 @@
-// Package buffers has the commands that make, show, list and destroy buffers. It must never know the files of one.
+// Package buffers has the commands that make, show, list and destroy buffers. It must never depend on the files of one.
 package buffers
 
 import (

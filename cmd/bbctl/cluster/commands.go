@@ -1,4 +1,4 @@
-// Package cluster has the commands for nodes, keys, certificates and tokens. It must never know a buffer.
+// Package cluster has the commands for nodes, keys, certificates and tokens. It must never depend on a buffer.
 package cluster
 
 import (

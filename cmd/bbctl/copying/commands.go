@@ -1,5 +1,5 @@
 // Package copying has the commands that move bytes into buffers, out of them and between them: put, get, cp,
-// sync. It must never know a daemon's storage.
+// sync. It must never depend on a daemon's storage.
 package copying
 
 import (

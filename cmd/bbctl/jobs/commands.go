@@ -1,5 +1,5 @@
 // Package jobs has the commands that daemons carry out together, stage-ins, stage-outs and drains, and those that
-// show the fate of batch jobs and transactions. It must never know a daemon's division of the work.
+// show the fate of batch jobs and transactions. It must never depend on a daemon's division of the work.
 package jobs
 
 import (

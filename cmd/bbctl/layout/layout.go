@@ -1,4 +1,4 @@
-// Package layout fits text and tables to the width of a terminal. It must never know their subject,
+// Package layout fits text and tables to the width of a terminal. It must never depend on their subject,
 // nor the place of the output.
 package layout
 

@@ -1,4 +1,4 @@
-// Package mount has the commands that start bbmount and end it. It must never know the content of a
+// Package mount has the commands that start bbmount and end it. It must never depend on the content of a
 // mount.
 package mount
 

@@ -1,5 +1,5 @@
 // Package slurm has the commands that Slurm runs: the hooks of nodes, those of burst_buffer/lua, and plan. It
-// must never know the storage of a buffer. The meaning of directives is in forebay/slurm.
+// must never depend on the storage of a buffer. The meaning of directives is in forebay/slurm.
 package slurm
 
 import (

@@ -1,5 +1,5 @@
 // Package config is the daemon's configuration: its types, defaults, files, environment and flags,
-// and the faults in it. It must never know the packages that it configures, since cmd/bbd hands
+// and the faults in it. It must never depend on the packages that it configures, since cmd/bbd hands
 // each of them its own part.
 package config
 

@@ -1,6 +1,6 @@
 // Package notify reports the daemon's state to the service manager: the protocol of
 // systemd's sd_notify(3). Without a service manager every call does nothing.
-// It must never know the daemon's work.
+// It must never depend on the daemon's work.
 package notify
 
 import (

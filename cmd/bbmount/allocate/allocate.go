@@ -1,4 +1,4 @@
-// Package allocate decides the effect of a call of fallocate(2) on a file. It must never know the file.
+// Package allocate decides the effect of a call of fallocate(2) on a file. It must never depend on the file.
 package allocate
 
 import (

@@ -1,4 +1,4 @@
-// Package attr translates attributes between the kernel's requests and entries of a buffer. It must never know
+// Package attr translates attributes between the kernel's requests and entries of a buffer. It must never depend on
 // their file.
 package attr
 

@@ -1,5 +1,5 @@
 // Package bufferfs is a buffer as a file system of the kernel (FUSE): names, open files, directories, and files
-// whose name is gone. It must never know the way it is mounted.
+// whose name is gone. It must never depend on the way it is mounted.
 package bufferfs
 
 import (

@@ -1,4 +1,4 @@
-// Package errno translates errors of the client into the system's error numbers. It must never know the
+// Package errno translates errors of the client into the system's error numbers. It must never depend on the
 // failed operation.
 package errno
 

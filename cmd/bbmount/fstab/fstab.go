@@ -1,5 +1,5 @@
 // Package fstab translates the command line that mount(8) calls its helper mount.forebay with, for a line of
-// fstab(5), into that of bbmount. It must never know the work of bbmount.
+// fstab(5), into that of bbmount. It must never depend on the work of bbmount.
 package fstab
 
 import (

@@ -1,5 +1,5 @@
 // Package request has the lifetime of one request of the kernel, and repeats changes whose outcome
-// is not known. It must never know the subject of a request.
+// is not known. It must never depend on the subject of a request.
 package request
 
 import (

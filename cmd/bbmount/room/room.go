@@ -1,4 +1,4 @@
-// Package room computes how much a buffer holds and has free, from the daemon's status. It must never know
+// Package room computes how much a buffer holds and has free, from the daemon's status. It must never depend on
 // its callers.
 package room
 

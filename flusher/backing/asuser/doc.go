@@ -16,6 +16,6 @@
 // region and no user can end the daemon by making one shorter.
 //
 // This package is the daemon's side. The worker's is package serve, their messages package protocol, and a
-// worker's confinement package confine. It must never know a buffer. A worker's messages are bounded and
+// worker's confinement package confine. It must never depend on a buffer. A worker's messages are bounded and
 // checked. A user may get hold of its own.
 package asuser

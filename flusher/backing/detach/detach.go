@@ -1,6 +1,6 @@
 // Package detach wraps a store whose calls may hang in the kernel, as those of a network file
 // system whose server is away. Each call returns when its context ends, and continues by itself. It
-// bounds the calls that are left behind. It must never know why a call hangs.
+// bounds the calls that are left behind. It must never depend on why a call hangs.
 package detach
 
 import (

@@ -1,6 +1,6 @@
 // Package health watches the calls of a store, and reports whether the store answers, fails, or
 // leaves a call without an answer: since when, and why. It changes nothing about the calls.
-// It must never know the purpose of a call.
+// It must never depend on the purpose of a call.
 package health
 
 import (

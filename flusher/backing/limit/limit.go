@@ -1,6 +1,6 @@
 // Package limit wraps a store so that the bytes that are read from it and written
 // to it keep to a rate. Limiters may be shared: one for all buffers, one for
-// each. It must never know the reason of a rate.
+// each. It must never depend on the reason of a rate.
 package limit
 
 import (

@@ -1,5 +1,5 @@
 // Package posix keeps objects as files below a directory of any POSIX file system, and gives large
-// files a stripe layout where that is Lustre. It handles files. It must never know their content.
+// files a stripe layout where that is Lustre. It handles files. It must never depend on their content.
 package posix
 
 import (

@@ -1,5 +1,5 @@
 // Package retry wraps a store so that passing failures are tried again. backing.Passing decides
-// which may pass, and an observer is called with each failure. The package must never know why
+// which may pass, and an observer is called with each failure. The package must never depend on why
 // anything fails.
 package retry
 

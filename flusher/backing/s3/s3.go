@@ -1,5 +1,5 @@
 // Package s3 keeps objects below a prefix of a bucket of any S3 store. It is the only importer of
-// minio-go. It must never know the content of objects.
+// minio-go. It must never depend on the content of objects.
 package s3
 
 import (

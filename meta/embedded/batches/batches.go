@@ -1,5 +1,5 @@
 // Package batches keeps the batches that are on their way into the streams of a NATS server in
-// memory, or on the disk for as long as memory is full. It must never know what a batch holds.
+// memory, or on the disk for as long as memory is full. It must never depend on what a batch holds.
 //
 // A server (nats-server 2.15) keeps the messages of a batch in a store of its own until it has all
 // of them, and syncs that store before it carries the batch out. At its start it finishes from there

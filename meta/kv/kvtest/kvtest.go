@@ -1,5 +1,5 @@
 // Package kvtest has the common parts of tests of the packages over meta/kv: connections, buckets and
-// records of newer releases. It must never know the meaning of a record.
+// records of newer releases. It must never depend on the meaning of a record.
 package kvtest
 
 import (

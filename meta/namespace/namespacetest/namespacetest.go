@@ -1,5 +1,5 @@
 // Package namespacetest is the conformance suite of namespaces: the promises of every engine under
-// namespace.Tree, alone and with several processes at it. It must never know how an engine stores
+// namespace.Tree, alone and with several processes at it. It must never depend on how an engine stores
 // anything.
 package namespacetest
 

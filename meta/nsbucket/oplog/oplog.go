@@ -1,5 +1,5 @@
 // Package oplog keeps, in the bucket of a namespace, the renames and removals that the backing store has yet to
-// follow. It must never know the change of an operation, nor the store.
+// follow. It must never depend on the change of an operation, nor the store.
 package oplog
 
 import (

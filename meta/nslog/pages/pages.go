@@ -1,6 +1,6 @@
 // Package pages is a map from keys to values in memory, compact and outside of the garbage
 // collector's heap, cut into pages of about a thousand items that can be written out and read
-// back one by one. It must never know what an item means, and does no I/O.
+// back one by one. It must never depend on what an item means, and does no I/O.
 //
 //	          index: hash of a key → slot
 //	                    │

@@ -1,4 +1,4 @@
-// Package salvage reads the intact parts of a damaged log, and begins another one with them. It must never know the
+// Package salvage reads the intact parts of a damaged log, and begins another one with them. It must never depend on the
 // fate of the missing names.
 package salvage
 

@@ -1,7 +1,7 @@
 // Package shared is the namespace of a buffer as one of several daemons has it. The Tree of each
 // carries calls to the daemon that owns the namespace's log, which may be itself, and waits for the
 // next owner while there is none. It decides when its daemon claims the log. The log decides its
-// owner. It must never know how calls travel, nor what gossip is.
+// owner. It must never depend on the transport of calls, nor on gossip.
 //
 //	caller ──▶ Tree ──▶ Caller ──▶ Tree.Handle of the owner ──▶ nslog.Engine ──▶ log
 //	             ▲                          │

@@ -1,6 +1,6 @@
 // Package tail holds the newest records of a log in a daemon's memory, which a server may lose with
 // its power. Before the owner of a log answers, another daemon holds each record, so that the next
-// owner can store lost records again. It does no I/O, and must never know the content of a record.
+// owner can store lost records again. It does no I/O, and must never depend on the content of a record.
 package tail
 
 import (

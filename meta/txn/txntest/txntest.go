@@ -1,5 +1,5 @@
 // Package txntest is the conformance suite of the parts of an engine that transactions need
-// (txn.Namespace and txn.Records), besides namespacetest. It must never know how an engine stores
+// (txn.Namespace and txn.Records), besides namespacetest. It must never depend on how an engine stores
 // anything.
 package txntest
 

@@ -1,5 +1,5 @@
 // Package confine gives up, for good, the system calls, capabilities and folders that a store worker does not
-// need. It must never know a store, nor the worker's requests.
+// need. It must never depend on a store, nor the worker's requests.
 package confine
 
 import (

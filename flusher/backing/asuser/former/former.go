@@ -1,5 +1,5 @@
 // Package former finds store workers of a daemon's earlier runs that have not ended, and keeps new
-// ones from the files that they may still change. It must never know a store, nor the work of a
+// ones from the files that they may still change. It must never depend on a store, nor the work of a
 // worker.
 package former
 

@@ -1,5 +1,5 @@
 // Package serve is a store worker: the process that carries out its daemon's requests on the files of one root, with
-// the rights of one user. It must never know a buffer, nor other users and roots.
+// the rights of one user. It must never depend on a buffer, nor other users and roots.
 package serve
 
 import (

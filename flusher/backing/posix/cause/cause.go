@@ -1,5 +1,5 @@
 // Package cause translates errors of the kernel for calls to a file system into kinds of errors here, with remedies.
-// It must never know a store.
+// It must never depend on a store.
 package cause
 
 import (

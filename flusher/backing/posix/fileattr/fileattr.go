@@ -1,5 +1,5 @@
 // Package fileattr sets owners and extended attributes of open files, as far as the process may and the file system keeps
-// them. It must never know names of files.
+// them. It must never depend on names of files.
 package fileattr
 
 import (

@@ -1,4 +1,4 @@
-// Package link makes and reads symbolic links below a root, and follows none. It must never know a store, nor the
+// Package link makes and reads symbolic links below a root, and follows none. It must never depend on a store, nor the
 // purpose of a link.
 package link
 

@@ -1,5 +1,5 @@
 // Package lustre has the parts of the adaptor of file systems for Lustre alone: stripe layouts, targets that are
-// full or do not answer, projects. It must never know a store, nor whose files it works on.
+// full or do not answer, projects. It must never depend on a store, nor on the owners of its files.
 package lustre
 
 import (

@@ -1,5 +1,5 @@
 // Package opendir keeps directories open while files are put into them. Those put at about the same time share one
-// descriptor, and the checks of it. It must never know the files' content, nor their names.
+// descriptor, and the checks of it. It must never depend on the files' content, nor their names.
 package opendir
 
 import (

@@ -1,4 +1,4 @@
-// Package session numbers the changes that a daemon sends to the owner of a namespace. It must never know
+// Package session numbers the changes that a daemon sends to the owner of a namespace. It must never depend on
 // the subject of a change.
 package session
 
