@@ -50,14 +50,14 @@ func Quick[M any, P Message[M]](run func(context.Context, *Request, P)) Handler 
 	}
 }
 
-// Waiting makes a handler of a function that may wait and has a goroutine of its own. Its result is the
+// Waiting makes a handler of a function that may wait and has a worker of its own. Its result is the
 // answer, as with Request.Answer.
 func Waiting[M any, P Message[M]](run func(context.Context, *Request, P) (proto.Message, error)) Handler {
 	return Handler{
 		message: func() proto.Message { return P(new(M)) },
 		start: func(r *Request, m proto.Message) {
 			ctx, finish := r.track()
-			r.session.wg.Go(func() {
+			r.session.work(func() {
 				defer finish()
 				if err := r.inTurn(ctx, m); err != nil {
 					r.Fail(err)

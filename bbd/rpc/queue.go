@@ -10,7 +10,7 @@ import (
 type Queue struct {
 	mu struct {
 		sync.Mutex
-		busy    bool // a goroutine is carrying requests out
+		busy    bool // a worker is carrying requests out
 		waiting []func()
 	}
 }
@@ -33,7 +33,7 @@ func (q *Queue) enqueue(r *Request, quick func() bool, run func(context.Context)
 	q.mu.waiting = append(q.mu.waiting, func() { run(ctx); finish() })
 	if !q.mu.busy {
 		q.mu.busy = true
-		r.session.wg.Go(q.work)
+		r.session.work(q.work)
 	}
 }
 

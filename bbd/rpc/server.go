@@ -101,7 +101,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) {
 }
 
 func (s *Server) welcome(ctx context.Context, conn net.Conn) {
-	n := &Session{server: s, conn: conn, out: wire.NewWriter(conn), since: time.Now(), ended: make(chan struct{}), inline: semaphore.NewWeighted(maxInline)}
+	n := &Session{server: s, conn: conn, out: wire.NewWriter(conn), since: time.Now(), ended: make(chan struct{}), inline: semaphore.NewWeighted(maxInline), workers: newWorkers()}
 	n.mu.running = make(map[uint64]context.CancelCauseFunc)
 	n.mu.resources = make(map[Key]Resource)
 	n.mu.held = make(map[Kind]int)

@@ -24,8 +24,8 @@ import (
 // Session is one client's connection: its credentials and resources, which are
 // released when it ends.
 //
-// One goroutine reads requests and starts them. Each request that may wait runs in a goroutine of
-// its own, all of which end before the session does.
+// One goroutine reads requests and starts them. Each request that may wait runs on a worker, a goroutine
+// that has no other meanwhile. All workers end before the session does.
 type Session struct {
 	server *Server
 	id     uint64
@@ -36,10 +36,11 @@ type Session struct {
 	since time.Time
 	state Resource // of Options.Welcome; nil: none
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	ended  chan struct{} // closed when everything is released
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	workers *workers
+	ended   chan struct{} // closed when everything is released
 
 	requests atomic.Int64        // in flight
 	inline   *semaphore.Weighted // bytes that came with them
@@ -169,6 +170,7 @@ func (s *Session) end() {
 	defer close(s.ended)
 	s.cancel()
 	s.conn.Close()
+	s.workers.end()
 	s.wg.Wait()
 	s.releaseAll()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -127,8 +128,11 @@ func TestSuccession(t *testing.T) {
 	e.want(t, "opened read", "opened stranger", "opened a", "released a", "opened c")
 	c.conn.Close()
 	stranger.conn.Close()
-	if !s.Shutdown(context.Background()) || s.Unfinished() != 0 {
-		t.Errorf("%d connections are remembered", s.Unfinished())
+	if !s.Shutdown(context.Background()) {
+		t.Error("sessions did not end")
+	}
+	for s.Unfinished() != 0 { // the server forgets a connection right after its session
+		runtime.Gosched()
 	}
 }
 
