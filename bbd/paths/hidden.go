@@ -23,6 +23,9 @@ const (
 
 // hiddenNames splits a path. It returns nil if it does not lead into the hidden tree.
 func hiddenNames(path string) []string {
+	if !strings.Contains(path, bb.HiddenDir) {
+		return nil // few paths lead there, and the others need not be split
+	}
 	names, err := bb.SplitPath(path)
 	if err != nil || len(names) == 0 || names[0] != bb.HiddenDir {
 		return nil

@@ -47,7 +47,7 @@ func SplitPath(p string) ([]string, error) {
 	if len(p) > MaxPath {
 		return nil, E(Invalid, "path", p[:64]+"…", fmt.Sprintf("has %d bytes, at most %d are allowed", len(p), MaxPath))
 	}
-	var names []string
+	names := make([]string, 0, min(strings.Count(p, "/")+1, MaxDepth))
 	for name := range strings.SplitSeq(p, "/") {
 		if name == "" || name == "." {
 			continue
@@ -81,6 +81,13 @@ func CleanPath(p string) (string, error) {
 	names, err := SplitPath(p)
 	if err != nil {
 		return "", err
+	}
+	length := len(names) - 1
+	for _, name := range names {
+		length += len(name)
+	}
+	if length == len(p) {
+		return p, nil // most paths are clean, and need no copy
 	}
 	return strings.Join(names, "/"), nil
 }
