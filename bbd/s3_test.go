@@ -363,6 +363,9 @@ func TestS3KeepsAttributes(t *testing.T) {
 		if _, err := b.SetAttr(ctx, name+".tmp", client.Attr{Mode: &mode, ModTime: &when}); err != nil {
 			t.Fatal(err)
 		}
+		if err := b.SetXattr(ctx, name+".tmp", "user.origin", []byte(name)); err != nil {
+			t.Fatal(err)
+		}
 		if err := b.Rename(ctx, name+".tmp", name); err != nil {
 			t.Fatal(err)
 		}
@@ -370,16 +373,20 @@ func TestS3KeepsAttributes(t *testing.T) {
 	if _, err := b.SetAttr(ctx, "dir/none", client.Attr{Mode: &dirMode, ModTime: &when}); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(b.SetXattr(ctx, "dir/none", "user.origin", []byte("dir/none")), b.Symlink(ctx, "../small", "dir/link")); err != nil {
+		t.Fatal(err)
+	}
 	drain(t, c, "s3")
 	into, _ := n.buffer(c, admin.BufferSpec{Name: "into"})
 	stageIn := func(url string, skipped int64) {
 		t.Helper()
 		r, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: url}, nil)
-		if err != nil || r.FailedTotal != 0 || r.FilesDone != 3 || r.FilesSkipped != skipped {
+		if err != nil || r.FailedTotal != 0 || r.FilesDone != 4 || r.FilesSkipped != skipped {
 			t.Fatalf("stage-in: %+v (%v)", r, err)
 		}
 		for name, bytes := range content {
 			wantFile(t, into, "x/"+name, bytes)
+			wantXattrs(t, into, "x/"+name, map[string]string{"user.origin": name})
 			if e, err := into.Stat(ctx, "x/"+name); err != nil || e.Mode.Perm() != mode || !e.ModTime.Equal(when) {
 				t.Errorf("%s: %v of %v (%v)", name, e.Mode, e.ModTime, err)
 			}
@@ -387,19 +394,23 @@ func TestS3KeepsAttributes(t *testing.T) {
 		if e, err := into.Stat(ctx, "x/dir/none"); err != nil || !e.IsDir() || e.Mode.Perm() != dirMode || !e.ModTime.Equal(when) {
 			t.Errorf("the empty directory: %v of %v (%v)", e.Mode, e.ModTime, err)
 		}
+		wantXattrs(t, into, "x/dir/none", map[string]string{"user.origin": "dir/none"})
+		if target, err := into.Readlink(ctx, "x/dir/link"); err != nil || target != "../small" {
+			t.Errorf("the link leads to %q (%v)", target, err)
+		}
 	}
 	stageIn(from, 0)
 	other := fs.FileMode(0o600)
 	if _, err := into.SetAttr(ctx, "x/small", client.Attr{Mode: &other}); err != nil {
 		t.Fatal(err)
 	}
-	stageIn(from, 3)
+	stageIn(from, 4)
 	write(t, into, "x/small", random(11)) // another content in its place
-	stageIn(from, 2)
+	stageIn(from, 3)
 
 	// Staged out again, to another place. An empty directory that goes takes its marker along.
 	out := server.URL(bucket, "copy")
-	if r, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: out}, nil); err != nil || r.FilesDone != 3 {
+	if r, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: out}, nil); err != nil || r.FilesDone != 4 {
 		t.Fatalf("stage-out: %+v (%v)", r, err)
 	}
 	if err := into.RemoveAll(ctx, "x"); err != nil {

@@ -15,6 +15,7 @@ import (
 	"forebay/bbd/walk"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/namespace"
 )
 
@@ -44,6 +45,19 @@ func (b *Buffer) SetAttr(ctx context.Context, c access.Caller, op, path string, 
 		return err
 	}
 	_, err = b.ns.SetAttr(ctx, dir.ID, name, attr)
+	return bb.Wrap(op, b.address(path), err)
+}
+
+// AddXattrs adds extended attributes to those of an entry that is the caller's.
+func (b *Buffer) AddXattrs(ctx context.Context, c access.Caller, op, path string, xattrs xattr.List) error {
+	dir, name, err := b.paths.Parent(ctx, c, op, path)
+	if err != nil {
+		return err
+	}
+	_, err = b.ns.Update(ctx, dir.ID, name, func(e *bb.Entry) error {
+		e.Xattrs = string(xattr.List(e.Xattrs).With(xattrs))
+		return nil
+	})
 	return bb.Wrap(op, b.address(path), err)
 }
 

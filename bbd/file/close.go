@@ -7,6 +7,7 @@ import (
 	"forebay/bbd/dedup"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 )
 
 // Close commits extents and takes one writer away. The last one closes the generation. A close that fails may be
@@ -121,13 +122,15 @@ func (f *File) finish(ctx context.Context, writers int) error {
 	if f.state.whole(writers) && len(f.in.p.Spec().Flush) > 0 {
 		e.Closed.Generation = f.generation
 	}
-	if f.flushed != nil {
-		e.SetFlushed(*f.flushed)
+	stored := f.stored()
+	if stored != nil {
+		e.SetFlushed(*stored)
 	}
+	f.addXattrs(&e)
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)
 	}
-	if f.flushed == nil {
+	if stored == nil {
 		f.identify()
 	}
 	f.published.Store(true)
@@ -137,7 +140,7 @@ func (f *File) finish(ctx context.Context, writers int) error {
 	if f.old != 0 {
 		f.dropOld()
 	}
-	if f.flushed != nil {
+	if stored != nil {
 		f.retire()
 		return f.in.o.Store.MarkClean(f.file, f.generation)
 	}
@@ -207,7 +210,43 @@ func (f *File) SetFlushed(flushed bb.Flushed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	flushed.Generation = f.generation
-	f.flushed = &flushed
+	f.staging().flushed = &flushed
+}
+
+// AddXattrs adds extended attributes to those of the file when it is closed.
+func (f *File) AddXattrs(xattrs xattr.List) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.staging().xattrs = xattrs
+}
+
+func (f *File) staging() *staged {
+	if f.staged == nil {
+		f.staged = new(staged)
+	}
+	return f.staged
+}
+
+// stored returns the store's content of this generation, or nil if it has nothing.
+func (f *File) stored() *bb.Flushed {
+	if f.staged == nil {
+		return nil
+	}
+	return f.staged.flushed
+}
+
+// addXattrs adds the extended attributes that came with the generation to those of an entry. A store that has the
+// generation has them, and no others.
+func (f *File) addXattrs(e *bb.Entry) {
+	if f.staged == nil {
+		return
+	}
+	stored := f.staged.flushed != nil
+	there := xattr.List(e.Xattrs)
+	if stored {
+		there = there.Marked(nil)
+	}
+	e.Xattrs = string(there.With(f.staged.xattrs.Marked(func(xattr.Attr) bool { return stored })))
 }
 
 // Cancel abandons a generation that was staged and not published.

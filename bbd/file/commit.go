@@ -46,7 +46,7 @@ func (f *File) recordOnce(ctx context.Context, id dedup.ID, extents []store.NewE
 // that, before anything is acknowledged.
 func (f *File) record(ctx context.Context, extents []store.NewExtent) error {
 	if f.state.committed && len(extents) == 0 {
-		if f.flushed != nil || f.second == nil || f.second.Settled(f.size(), f.near) {
+		if f.stored() != nil || f.second == nil || f.second.Settled(f.size(), f.near) {
 			return nil
 		}
 		return f.replicate(ctx, nil)
@@ -139,7 +139,7 @@ func (f *File) put(ctx context.Context, e bb.Entry) error {
 		}
 	}
 	if f.state.exists {
-		e, err = f.in.update(ctx, e, f.old, f.published.Load())
+		e, err = f.update(ctx, e)
 	}
 	if bb.KindOf(err) == bb.NotFound && !f.in.o.Owners.Alone {
 		if err = f.taken(ctx, err); bb.KindOf(err) == bb.NotFound {
@@ -180,10 +180,11 @@ func (s *Files) made(ctx context.Context, e *bb.Entry) bool {
 }
 
 // update puts an entry whose other attributes may have been changed meanwhile. The writer's
-// attributes are taken from e, the rest from the namespace. Old is the generation that e's takes
-// the place of, unless it is published already. Another one there is ErrSuperseded, or has taken
+// attributes are taken from e, the rest from the namespace. The generation takes the place of the
+// old one, unless it is published already. Another one there is ErrSuperseded, or has taken
 // the place of a published one, since its node was declared dead.
-func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
+func (f *File) update(ctx context.Context, e bb.Entry) (bb.Entry, error) {
+	s, old, published := f.in, f.old, f.published.Load()
 	return s.p.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		switch {
 		case now.File != e.File:
@@ -203,6 +204,7 @@ func (s *Files) update(ctx context.Context, e bb.Entry, old bb.Generation, publi
 		if e.Flushed.Generation == e.Generation {
 			now.SetFlushed(e.Flushed)
 		}
+		f.addXattrs(now)
 		return nil
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
+	"forebay/internal/xattr"
 )
 
 // File is a file that is being written: one generation of it, shared by all of
@@ -43,10 +44,16 @@ type File struct {
 	path    string    // for messages and events
 	entry   bb.Entry  // as the namespace has it, or as it will be created
 	clients map[Client]int
-	flushed *bb.Flushed   // the store's content of this generation; nil: nothing
+	staged  *staged       // of a generation that comes from a store
 	ended   chan struct{} // closed when the file is retired
 
 	finishing bool // finishLater closes it
+}
+
+// staged is the part of a generation from a store that is no content.
+type staged struct {
+	flushed *bb.Flushed // the content under the file's name on its own store; nil: it is not from there
+	xattrs  xattr.List
 }
 
 // beginning is the start of a generation. It does not change once the namespace or the store has the generation.

@@ -312,19 +312,24 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 			At: time.Now(), By: f.s.of.o.Node,
 		})
 	}
+	f.f.AddXattrs(f.object.Xattrs)
 	return f.s.b.Change(ctx, "stage-in", func() error {
 		err := f.f.Close(ctx, f.object.MTime)
 		f.ended = err == nil
 		if err == nil && (f.there || f.described) {
-			err = f.s.Keep(ctx, f.target, f.object)
+			err = f.s.keepMode(ctx, f.target, f.object)
 		}
 		return err
 	})
 }
 
-// Describe sets the mode and the time that were missing in a listing.
+// Describe sets the attributes that were missing in a listing.
 func (f *stagedFile) Describe(o backing.Object) {
-	if f.object.HasMode || o.ETag != f.object.ETag {
+	if o.ETag != f.object.ETag {
+		return
+	}
+	f.object.Xattrs = o.Xattrs
+	if f.object.HasMode {
 		return
 	}
 	f.object.Mode, f.object.HasMode, f.object.MTime = o.Mode, o.HasMode, o.MTime

@@ -12,6 +12,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/namespace"
 	"forebay/meta/ops"
 )
@@ -69,7 +70,7 @@ func (s *job) begin(ctx context.Context, name, target string, dry bool) (dirs in
 				return nil
 			}
 			if err == nil && s.cred.Owns(e.UID) {
-				err = s.keep(ctx, at, e.Mode|ownerMay, e.MTime)
+				err = s.keep(ctx, at, e.Mode|ownerMay, e.MTime, "")
 			}
 		}
 		if err == nil {
@@ -97,30 +98,42 @@ func (s *job) end(ctx context.Context, name, target string) error {
 		if err != nil {
 			return err
 		}
-		return s.keep(ctx, at, o.Mode, o.MTime)
+		return s.keep(ctx, at, o.Mode, o.MTime, o.Xattrs)
 	}, func(stage.Failure) error { return nil })
 }
 
-// Keep sets a file's mode and time to the object's, for stores that have such things.
+// Keep sets a file's mode and time to the object's, for stores that have such things, and adds its extended attributes.
 func (s *job) Keep(ctx context.Context, target string, o backing.Object) error {
 	if !o.HasMode {
 		return nil
 	}
-	return s.keep(ctx, target, o.Mode, o.MTime)
+	return s.keep(ctx, target, o.Mode, o.MTime, o.Xattrs)
 }
 
-// keep sets a mode and a time, if they are others.
-func (s *job) keep(ctx context.Context, at string, mode fs.FileMode, when time.Time) error {
+// keepMode is Keep of a file that has the extended attributes.
+func (s *job) keepMode(ctx context.Context, target string, o backing.Object) error {
+	o.Xattrs = ""
+	return s.Keep(ctx, target, o)
+}
+
+// keep sets a mode and a time, if they are others, and adds extended attributes.
+func (s *job) keep(ctx context.Context, at string, mode fs.FileMode, when time.Time, xattrs xattr.List) error {
 	e, err := s.b.Lookup(ctx, s.cred, "stage-in", at)
 	if err != nil {
 		return err
 	}
-	mode = mode.Perm()
-	if e.Mode.Perm() == mode && (when.IsZero() || e.MTime.Equal(when)) {
+	mode, xattrs = mode.Perm(), xattrs.Without(xattr.List(e.Xattrs))
+	same := e.Mode.Perm() == mode && (when.IsZero() || e.MTime.Equal(when))
+	if same && xattrs == "" {
 		return nil
 	}
 	if !s.cred.Owns(e.UID) {
-		return access.Denied("stage-in", s.address(at), "change the mode of another user's file")
+		return access.Denied("stage-in", s.address(at), "change the attributes of another user's file")
+	}
+	if xattrs != "" {
+		if err := s.b.AddXattrs(ctx, s.cred, "stage-in", at, xattrs); err != nil || same {
+			return err
+		}
 	}
 	attr := namespace.Attr{Mode: &mode}
 	if !when.IsZero() {

@@ -17,6 +17,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
+	"forebay/internal/xattr"
 	"forebay/meta/namespace"
 	"forebay/meta/ops"
 )
@@ -29,6 +30,8 @@ type Buffer interface {
 	Walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error
 	MakeDir(ctx context.Context, c access.Caller, path string, mode uint32) error
 	SetAttr(ctx context.Context, c access.Caller, op, path string, attr namespace.Attr) error
+	// AddXattrs adds extended attributes to those of a file or directory.
+	AddXattrs(ctx context.Context, c access.Caller, op, path string, xattrs xattr.List) error
 	// Create begins a generation that replaces the file at a path. The error has a NotOwner
 	// if only another node may do that.
 	Create(ctx context.Context, c access.Caller, path string, mode fs.FileMode) (File, error)
@@ -66,6 +69,9 @@ type File interface {
 	StagedSize() int64
 	// SetFlushed makes the generation clean from the start.
 	SetFlushed(bb.Flushed)
+	// AddXattrs adds extended attributes to those of the file when it is closed. A store has them of a generation that
+	// is clean.
+	AddXattrs(xattr.List)
 	Close(ctx context.Context, mtime time.Time) error
 	// Cancel drops the generation instead of Close.
 	Cancel()

@@ -75,6 +75,8 @@ type Other struct {
 	Mode  fs.FileMode // type and permission bits
 	MTime time.Time
 	Bare  bool // of a directory: the store keeps neither its mode nor its time
+	// Xattrs are the extended attributes of a directory.
+	Xattrs xattr.List
 }
 
 // Writer changes a root. Its changes are durable when it returns nil.
@@ -184,9 +186,9 @@ type Attrs struct {
 	UID   uint32      // set only by a daemon that may
 	GID   uint32
 	MTime time.Time // zero: now
-	// Xattrs are the extended attributes, of a file. Attributes that the store cannot keep are no
-	// failure of a Put. Object.Xattrs has the others.
-	Xattrs xattr.List
+	// Xattrs are the extended attributes, of a file or directory. Attributes that the store cannot keep are no
+	// failure of a Put. Object.Xattrs has the others. MakeDir leaves the directory's other attributes as they are.
+	Xattrs xattr.List `json:"-"` // bytes, which do not survive JSON
 }
 
 // Object describes the object under a name of a store.
@@ -207,8 +209,9 @@ type Object struct {
 	// words (on Lustre the options of lfs setstripe). Only Put returns it. It is "" if it is
 	// unknown, or if there is no such thing.
 	Layout string
-	// Xattrs are, of a Put, those of Attrs.Xattrs that the object has now.
-	Xattrs xattr.List
+	// Xattrs are, of a Put, those of Attrs.Xattrs that the object has now. Described returns all that an entry can have,
+	// as does Stat of S3.
+	Xattrs xattr.List `json:"-"` // bytes, which do not survive JSON
 }
 
 // Version distinguishes the objects that have been under a name, by the results of Put, Stat and

@@ -20,7 +20,7 @@ type Sink interface {
 	// the entity tag it was staged from. It adds fields to the object that it has requested from
 	// the store.
 	Same(ctx context.Context, path string, o *backing.Object, codecName string) (bool, error)
-	// Keep gives a file that is the Same the object's mode and time, where it has them.
+	// Keep gives a file that is the Same the object's mode, time and extended attributes, where it has them.
 	Keep(ctx context.Context, path string, o backing.Object) error
 	// Create begins a file. It is not visible before Publish. Directories are made.
 	Create(ctx context.Context, path string, o backing.Object) (File, error)
@@ -172,7 +172,7 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		err = errDry
 	}
 	if same && err == errSame && !in.opts.DryRun {
-		if kept := in.to.Keep(ctx, target, o); kept != nil {
+		if kept := in.keep(ctx, o, target); kept != nil {
 			err = kept
 		}
 	}
@@ -190,8 +190,11 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		return 0, err
 	}
 	defer f.Abort()
-	if o.Size == 0 && !o.HasMode { // of which nothing is read
-		if now, err := in.from.Stat(ctx, o.Name); err == nil {
+	if o.Size == 0 { // of which nothing is read
+		if now, ok, err := in.described(ctx, o.Name); err != nil {
+			in.free()
+			return 0, err
+		} else if ok {
 			f.Describe(now)
 		}
 	}
@@ -205,6 +208,33 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		return counted, err
 	}
 	return counted, f.Publish(ctx, size)
+}
+
+// described returns the store's description of an object, which may have more than a listing.
+func (in *stageIn) described(ctx context.Context, name string) (o backing.Object, ok bool, err error) {
+	r, err := in.from.Get(ctx, name, 0, 0)
+	if err != nil {
+		return o, false, err
+	}
+	defer r.Close()
+	o, ok = backing.Described(r)
+	_, err = io.Copy(io.Discard, r)
+	return o, ok, err
+}
+
+// keep brings the attributes of a file that is there up to date. A listing of a store with modes has all of them but the
+// extended ones.
+func (in *stageIn) keep(ctx context.Context, o backing.Object, target string) error {
+	if o.HasMode && !o.IsLink() && o.Xattrs == "" {
+		now, ok, err := in.described(ctx, o.Name)
+		if err != nil && bb.KindOf(err) != bb.Permission { // only the content needs the right to read
+			return err
+		}
+		if ok && now.ETag == o.ETag {
+			o.Xattrs = now.Xattrs
+		}
+	}
+	return in.to.Keep(ctx, target, o)
 }
 
 // mayBeLink reports whether an object may be a symbolic link by its listing.

@@ -91,6 +91,32 @@ func Make(all ...Attr) List {
 	return List(b)
 }
 
+// Fit is Make without the attributes with which there would be more than MaxTotal.
+func Fit(all ...Attr) List { return List("").With(Make(all...)) }
+
+// With returns the attributes with those of other, whose values count where both have one. Those with which there would
+// be more than MaxTotal are left out.
+func (x List) With(other List) List {
+	for a := range other.All() {
+		all := slices.DeleteFunc(slices.Collect(x.All()), func(there Attr) bool { return there.Name == a.Name })
+		if now := Make(append(all, a)...); len(now) <= MaxTotal {
+			x = now
+		}
+	}
+	return x
+}
+
+// Without returns the attributes whose values other ones do not have.
+func (x List) Without(other List) List {
+	var all []Attr
+	for a := range x.All() {
+		if value, ok := other.Get(a.Name); !ok || value != a.Value {
+			all = append(all, a)
+		}
+	}
+	return Make(all...)
+}
+
 // Get returns the value of an attribute, and whether there is one of that name.
 func (x List) Get(name string) (value string, ok bool) {
 	for a := range x.All() {

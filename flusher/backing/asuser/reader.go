@@ -30,6 +30,8 @@ type reader struct {
 	ended   bool // the object ends behind now
 	missing bool // and bytes are missing
 	closed  bool
+
+	object *backing.Object // nil: the worker has not described it
 }
 
 // piece is a requested or received part of an object.
@@ -80,12 +82,42 @@ func (r *reader) open(store uint64) error {
 		r.give(m.Slot)
 		return bb.E(bb.Internal, "get", r.name, "the store worker returned no handle")
 	}
+	if err := r.describe(reply); err != nil {
+		r.give(m.Slot)
+		r.w.close(r.handle)
+		return err
+	}
 	if err := r.take(&piece{m: m}, reply); err != nil {
 		r.w.close(r.handle)
 		return err
 	}
 	r.w.use()
 	return nil
+}
+
+// describe reads the description of the object, if the reply has one. Workers are not trusted.
+func (r *reader) describe(reply *protocol.Message) error {
+	if len(reply.Items) == 0 {
+		return nil
+	}
+	item, err := reply.One()
+	if err != nil {
+		return bb.Wrap("get", r.name, err)
+	}
+	o := item.Object()
+	if o.Name != r.name || o.Xattrs.Check() != nil {
+		return bb.E(bb.Internal, "get", r.name, "the store worker described another object")
+	}
+	r.object = &o
+	return nil
+}
+
+// Object is for backing.Described.
+func (r *reader) Object() (backing.Object, bool) {
+	if r.object == nil {
+		return backing.Object{}, false
+	}
+	return *r.object, true
 }
 
 // request returns the request for the next piece.

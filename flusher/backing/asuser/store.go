@@ -303,7 +303,13 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 		}
 	}
 	belongs := func(name string) bool { return name == dir || dir == "" && name == "." || below(dir, name) }
-	return s.list(ctx, protocol.Message{Op: protocol.OpOthers, Name: dir}, belongs, func(i *protocol.Item) error { return fn(i.Other()) })
+	return s.list(ctx, protocol.Message{Op: protocol.OpOthers, Name: dir}, belongs, func(i *protocol.Item) error {
+		o := i.Other()
+		if err := o.Xattrs.Check(); err != nil {
+			return bb.Wrap(protocol.OpOthers.String(), o.Name, err)
+		}
+		return fn(o)
+	})
 }
 
 // list calls fn with each item of a listing, of which it requests one page after the other. An item

@@ -57,6 +57,7 @@ func Suite(t *testing.T, h Harness) {
 		{"remove a version", removeIf},
 		{"rename a version", renameIf},
 		{"symbolic links", links},
+		{"extended attributes", xattrs},
 		{"remove tree", removeTree},
 		{"remove directory", removeDir},
 		{"concurrent puts to one name", concurrentPuts},

@@ -13,6 +13,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
 	"forebay/flusher/backing/posix/link"
+	"forebay/flusher/backing/posix/object"
 	"forebay/flusher/backing/posix/opendir"
 	"forebay/internal/bb"
 )
@@ -30,7 +31,7 @@ func checkExisting(root *os.Root, name string, opts *backing.PutOptions) error {
 		return err
 	case info.IsDir(): // an exchange would take it for a file
 		return bb.E(bb.Exists, "put", name, "the store has a directory there").WithRemedy("rename the file, or the directory on the store")
-	case link.OrFile(info.Mode()) && opts.MayReplace(object(name, info).ETag):
+	case link.OrFile(info.Mode()) && opts.MayReplace(object.Of(name, info).ETag):
 		return nil
 	}
 	return backing.Foreign("put", name)
@@ -121,7 +122,7 @@ func versionAt(root *os.Root, name string) (backing.Version, error) {
 	if !link.OrFile(info.Mode()) {
 		return backing.Version{ETag: "not a file", Size: -1}, nil
 	}
-	o := object(name, info)
+	o := object.Of(name, info)
 	return o.Version(), nil
 }
 

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"unicode/utf8"
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix/cause"
+	"forebay/flusher/backing/posix/fileattr"
 	"forebay/flusher/backing/posix/link"
+	"forebay/internal/xattr"
 )
 
 // unlisted makes a walk skip entries below directories without UTF-8 names, as fs opens none.
@@ -54,8 +57,11 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 				info, err = root.Stat(name) // the directory may be named by a link
 			}
 			if err == nil {
-				stopped = fn(backing.Other{Name: name, Mode: info.Mode(), MTime: info.ModTime()})
-				return cmp.Or(stopped, unlisted(name, d))
+				o := backing.Other{Name: name, Mode: info.Mode(), MTime: info.ModTime()}
+				if o.Xattrs, err = dirXattrs(root, &o); err == nil {
+					stopped = fn(o)
+					return cmp.Or(stopped, unlisted(name, d))
+				}
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -67,4 +73,17 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 		return stopped
 	}
 	return cause.Wrap("list", dir, err)
+}
+
+// dirXattrs returns the extended attributes of a directory. One that this process may not read is not listed either.
+func dirXattrs(root *os.Root, o *backing.Other) (xattr.List, error) {
+	if !o.Mode.IsDir() {
+		return "", nil
+	}
+	f, err := openDir(root, o.Name)
+	if err != nil {
+		return "", nil // the walk reports it
+	}
+	defer f.Close()
+	return fileattr.Xattrs(f)
 }

@@ -15,6 +15,7 @@ import (
 	"forebay/flusher/backing/posix/fileio"
 	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
+	"forebay/flusher/backing/posix/object"
 	"forebay/flusher/backing/posix/opendir"
 	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
@@ -198,7 +199,7 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 	if fewer := lustre.Fewer(p.asked, p.layout); fewer != "" && p.s.told.First(fewer) {
 		p.s.opts.Logger.Warn(fewer, "directory", p.s.dir)
 	}
-	o := object(p.name, p.info)
+	o := object.Of(p.name, p.info)
 	o.Layout, o.Xattrs = p.layout.String(), p.kept
 	return o, nil
 }

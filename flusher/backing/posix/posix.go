@@ -21,6 +21,7 @@ import (
 	"forebay/flusher/backing/posix/identity"
 	"forebay/flusher/backing/posix/link"
 	"forebay/flusher/backing/posix/lustre"
+	"forebay/flusher/backing/posix/object"
 	"forebay/flusher/backing/posix/opendir"
 	"forebay/flusher/backing/posix/syncgroup"
 	"forebay/internal/bb"
@@ -216,11 +217,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	if err != nil {
 		return nil, err
 	}
-	if n < 0 {
-		n = bb.MaxFileSize
-		return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n)}, nil
-	}
-	return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n), left: n}, nil
+	return object.NewReader(ctx, name, f, off, n), nil
 }
 
 // Object opens a file for reading. All but files are refused. The open of a pipe would wait for its
@@ -263,30 +260,6 @@ func openDir(root *os.Root, dir string) (*os.File, error) {
 	return root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 }
 
-type fileReader struct {
-	ctx  context.Context
-	f    *os.File
-	r    *io.SectionReader
-	left int64 // bytes that must still come
-}
-
-func (r *fileReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, bb.Wrap("get", r.f.Name(), err)
-	}
-	n, err := r.r.Read(p)
-	r.left -= int64(n)
-	switch {
-	case err == io.EOF && r.left > 0:
-		return n, io.ErrUnexpectedEOF
-	case err != nil && err != io.EOF:
-		return n, cause.Wrap("get", r.f.Name(), err)
-	}
-	return n, err
-}
-
-func (r *fileReader) Close() error { return cause.Wrap("get", r.f.Name(), r.f.Close()) }
-
 // Stat describes a file.
 func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	if err := backing.CheckName("stat", name); err != nil {
@@ -304,17 +277,7 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 	if info.IsDir() {
 		return backing.Object{}, bb.E(bb.NotFound, "stat", name, "is a directory, not an object")
 	}
-	return object(name, info), nil
-}
-
-// object describes a file. A POSIX file system's name for a content is the inode together with the
-// time of its last change, which Put never makes in place.
-func object(name string, info fs.FileInfo) backing.Object {
-	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime(), Mode: info.Mode() & (fs.ModePerm | fs.ModeSymlink), HasMode: true}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		o.ETag = fmt.Sprintf("%x:%x", st.Ino, info.ModTime().UnixNano())
-	}
-	return o
+	return object.Of(name, info), nil
 }
 
 // List walks the directory in which the prefix ends.
@@ -345,7 +308,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 		if err == nil && strings.HasPrefix(name, prefix) && !backing.IsTemp(name) {
 			info, infoErr := root.Lstat(name)
 			if infoErr == nil && link.OrFile(info.Mode()) {
-				stopped = fn(object(name, info))
+				stopped = fn(object.Of(name, info))
 				return stopped
 			}
 			err = infoErr
@@ -401,6 +364,3 @@ func (s *Store) probe(root *os.Root, name string) error {
 	}
 	return err
 }
-
-// WrapRead returns an error of reading a file of Object in the form of Get's reader.
-func WrapRead(f *os.File, err error) error { return cause.Wrap("get", f.Name(), err) }

@@ -93,7 +93,7 @@ func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs, grou
 	if attrs.MTime.IsZero() {
 		return nil
 	}
-	return setTime(root, temp, f, attrs.MTime)
+	return fileattr.SetTime(root, temp, f, attrs.MTime)
 }
 
 // writePart writes a range straight from the source's memory, or past the page cache.

@@ -48,9 +48,26 @@ func addMetadata(to map[string]string, attrs *backing.Attrs, kind uint64) {
 	if when := attrs.MTime; !when.IsZero() && when.Unix() >= 0 {
 		to[keyTime] = fmt.Sprintf("%d.%09d", when.Unix(), when.Nanosecond())
 	}
-	for a := range fitting(attrs).All() {
+	addXattrs(to, fitting(attrs))
+}
+
+// addXattrs adds extended attributes that fit to an object's metadata.
+func addXattrs(to map[string]string, fit xattr.List) {
+	for a := range fit.All() {
 		to[strings.TrimPrefix(a.Name, xattr.Prefix)] = a.Value
 	}
+}
+
+// parseXattrs reads the extended attributes in an object's metadata, also those that another program put there in this
+// form.
+func parseXattrs(metadata map[string]string) xattr.List {
+	var all []xattr.Attr
+	for name, value := range metadata {
+		if name = strings.ToLower(name); isMetadataName(name) && isMetadataValue(value) {
+			all = append(all, xattr.Attr{Name: xattr.Prefix + name, Value: value})
+		}
+	}
+	return xattr.Fit(all...)
 }
 
 // maxXattrs bounds the names and values of extended attributes, since S3 has 2 KiB for all metadata

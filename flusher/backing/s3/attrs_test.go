@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +144,55 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("an object without attributes: %+v (%v)", o, err)
 	}
 }
+
+// TestForms compares the metadata of objects, as the server returns them, with the forms that rclone and s3fs write and
+// read. An object in these forms by another program is read the same.
+func TestForms(t *testing.T) {
+	server := start(t)
+	s := open(t, server.URL(server.Bucket(t, "forms"), "p"), options())
+	when := time.Unix(1_500_000_000, 123_456_789)
+	attrs := backing.Attrs{Mode: 0o641, MTime: when, Xattrs: xattr.Make(xattr.Attr{Name: "user.origin", Value: "site A"}, xattr.Attr{Name: "user.bytes", Value: "\x00"})}
+	link := backing.Attrs{Mode: fs.ModePerm | fs.ModeSymlink, MTime: when}
+	for name, put := range map[string]func() error{
+		"file": func() error {
+			return second(s.Put(t.Context(), "file", backing.NewBytes([]byte("x")), backing.PutOptions{Attrs: &attrs}))
+		},
+		"large": func() error {
+			return second(s.Put(t.Context(), "large", backing.NewBytes(backingtest.Data(large, 1)), backing.PutOptions{Attrs: &attrs}))
+		},
+		"link": func() error {
+			return second(s.Put(t.Context(), "link", backing.NewBytes([]byte("file")), backing.PutOptions{Attrs: &link}))
+		},
+		"dir/": func() error { return s.MakeDir(t.Context(), "dir", backing.DirOptions{Attrs: attrs}) },
+	} {
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"Mode": "0100641", "Mtime": "1500000000.123456789", "Origin": "site A"}
+		switch name {
+		case "link":
+			want["Mode"] = "0120777"
+			delete(want, "Origin")
+		case "dir/":
+			want["Mode"], want["Forebay-Directory"] = "0040641", "1"
+		}
+		info, err := s.client.StatObject(t.Context(), s.bucket, "p/"+name, minio.StatObjectOptions{})
+		if err != nil || !maps.Equal(map[string]string(info.UserMetadata), want) {
+			t.Errorf("%s has the metadata %q (%v), want %q", name, info.UserMetadata, err, want)
+		}
+	}
+	foreign := minio.PutObjectOptions{UserMetadata: map[string]string{"mode": "33184", "mtime": "1400000000", "origin": "elsewhere", "Forebay-Other": "1", "uid": "7"}, DisableContentSha256: true}
+	if _, err := s.client.PutObject(t.Context(), s.bucket, "p/foreign", strings.NewReader("x"), 1, "", "", foreign); err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Stat(t.Context(), "foreign")
+	if want := xattr.Make(xattr.Attr{Name: "user.origin", Value: "elsewhere"}); err != nil || o.Xattrs != want || o.Mode != 0o640 || o.MTime.Unix() != 1_400_000_000 {
+		t.Errorf("%+v (%v), want the attributes %q", o, err, want)
+	}
+}
+
+// second returns the error of a Put.
+func second(_ backing.Object, err error) error { return err }
 
 // TestForeignLinks reads symbolic links as other programs put them.
 func TestForeignLinks(t *testing.T) {

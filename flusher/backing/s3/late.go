@@ -164,7 +164,8 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 			c = condition{absent: true}
 		case err != nil:
 			return minio.UploadInfo{}, err
-		case there.HasChecksum && there.Checksum == src.Checksum() && there.Size == src.Size():
+		case there.HasChecksum && there.Checksum == src.Checksum() && there.Size == src.Size() &&
+			(there.Xattrs.Equal(fitting(opts.Attrs)) || !s.mayReplace(name, &there, opts)):
 			// Put by an earlier attempt whose answer was lost.
 			return minio.UploadInfo{ETag: there.ETag, ChecksumCRC64NVME: encodeChecksum(there.Checksum), LastModified: there.MTime}, nil
 		case !s.mayReplace(name, &there, opts):

@@ -64,14 +64,19 @@ func (s *Store) marker(ctx context.Context, name string) (marker, error) {
 	}
 	o := s.object(info)
 	mark, ours := info.UserMetadata[keyOurs]
-	m := marker{backing.Other{Name: name, Mode: fs.ModeDir | o.Mode, MTime: o.MTime, Bare: !o.HasMode}, ours, mark}
+	m := marker{backing.Other{Name: name, Mode: fs.ModeDir | o.Mode, MTime: o.MTime, Bare: !o.HasMode, Xattrs: o.Xattrs}, ours, mark}
 	if m.Bare {
 		m.Mode |= 0o755
 	}
 	return m, nil
 }
 
-// MakeDir puts a marker for a directory that holds nothing. If its mode or time is another, it puts
+// has reports whether the marker has attributes.
+func (m *marker) has(attrs *backing.Attrs) bool {
+	return m.Mode.Perm() == attrs.Mode.Perm() && sameTime(m.MTime, attrs.MTime) && m.Xattrs.Equal(fitting(attrs))
+}
+
+// MakeDir puts a marker for a directory that holds nothing. If it has other attributes, it puts
 // the marker anew. A marker that another program put stays.
 func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
 	const op = "make directory"
@@ -88,7 +93,8 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	if err != nil && !missing {
 		return err
 	}
-	if !missing && (!there.ours || opts.Keep && (s.opts.Mark == "" || there.mark != s.opts.Mark) || there.Mode.Perm() == opts.Attrs.Mode.Perm() && sameTime(there.MTime, opts.Attrs.MTime)) {
+	opts.Attrs.Xattrs = there.Xattrs.With(fitting(&opts.Attrs))
+	if !missing && (!there.ours || opts.Keep && (s.opts.Mark == "" || there.mark != s.opts.Mark) || there.has(&opts.Attrs)) {
 		return nil
 	}
 	ctx, done := s.call(ctx)

@@ -102,8 +102,11 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 		return nil, err
 	}
 	if n == 0 {
-		_, err := s.Stat(ctx, name)
-		return io.NopCloser(strings.NewReader("")), err
+		o, err := s.Stat(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return &reader{body: io.NopCloser(strings.NewReader("")), done: func() {}, name: name, object: o}, nil
 	}
 	ctx, done := s.call(ctx)
 	var opts minio.GetObjectOptions
@@ -209,6 +212,9 @@ func (s *Store) object(info minio.ObjectInfo) backing.Object {
 	}
 	if when, ok := parseTime(info.UserMetadata[keyTime]); ok {
 		o.MTime = when
+	}
+	if !o.IsLink() {
+		o.Xattrs = parseXattrs(info.UserMetadata)
 	}
 	return o
 }

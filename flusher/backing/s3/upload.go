@@ -221,6 +221,7 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 	if from.HasMode {
 		addMetadata(opts.UserMetadata, &backing.Attrs{Mode: from.Mode, MTime: from.MTime}, fileType)
 	}
+	addXattrs(opts.UserMetadata, from.Xattrs)
 	up, err := s.begin(ctx, key, opts)
 	if err != nil {
 		return answer.Wrap("rename", newName, err)

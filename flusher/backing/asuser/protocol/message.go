@@ -409,7 +409,7 @@ func (i *Item) Version() backing.Version { return backing.Version{ETag: i.ETag, 
 
 // ItemOfOther returns the line of an item that is no object.
 func ItemOfOther(o *backing.Other) Item {
-	i := Item{Name: o.Name, mtime: o.MTime, Mode: o.Mode}
+	i := Item{Name: o.Name, mtime: o.MTime, Mode: o.Mode, Xattrs: string(o.Xattrs)}
 	if o.Bare {
 		i.Flags = itemBare
 	}
@@ -418,7 +418,7 @@ func ItemOfOther(o *backing.Other) Item {
 
 // Other returns the item of a line that is no object.
 func (i *Item) Other() backing.Other {
-	return backing.Other{Name: i.Name, Mode: i.Mode, MTime: i.mtime, Bare: i.Flags&itemBare != 0}
+	return backing.Other{Name: i.Name, Mode: i.Mode, MTime: i.mtime, Bare: i.Flags&itemBare != 0, Xattrs: xattr.List(i.Xattrs)}
 }
 
 // One returns the only item of a reply.

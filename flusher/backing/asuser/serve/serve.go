@@ -19,6 +19,7 @@ import (
 	"forebay/flusher/backing/asuser/confine"
 	"forebay/flusher/backing/asuser/protocol"
 	"forebay/flusher/backing/posix"
+	"forebay/flusher/backing/posix/object"
 	"forebay/internal/bb"
 )
 
@@ -377,6 +378,14 @@ func (s *server) get(ctx context.Context, store *posix.Store, m, reply *protocol
 	if err != nil {
 		return err
 	}
+	if m.Off == 0 { // a reader of the whole object may be asked for its description
+		o, err := object.Describe(m.Name, f)
+		if err != nil {
+			f.Close()
+			return err
+		}
+		reply.Items = []protocol.Item{protocol.ItemOf(&o)}
+	}
 	if err := s.read(f, m, reply); err != nil || reply.Has(protocol.FlagEOF) {
 		f.Close()
 		return err
@@ -403,7 +412,7 @@ func (s *server) read(f *os.File, m, reply *protocol.Message) error {
 		reply.Flags |= protocol.FlagEOF
 		err = nil
 	}
-	return posix.WrapRead(f, err)
+	return object.WrapRead(f, err)
 }
 
 // listing is a walk whose items are sent page by page. The walk waits for the request for the page.
@@ -438,7 +447,7 @@ func (s *server) list(ctx context.Context, reply *protocol.Message, walk func(co
 }
 
 func (l *listing) add(ctx context.Context, i protocol.Item) error {
-	l.size += len(i.Name) + len(i.ETag) + 40
+	l.size += len(i.Name) + len(i.ETag) + len(i.Xattrs) + 40
 	l.now.Items = append(l.now.Items, i)
 	if l.size < protocol.MaxPage {
 		return nil
