@@ -20,22 +20,23 @@ import (
 // contents, which change it.
 
 // saveDirs makes the directories at the path and below it on the buffer's store, with
-// their modes and times. It returns those that could not be made. Where foreign files are kept,
+// their modes, times and extended attributes. It returns those that could not be made. Where foreign files are kept,
 // present directories stay as they are.
-func (c scope) saveDirs(ctx context.Context) ([]*wire.Failure, error) {
+func (c scope) saveDirs(ctx context.Context) (*savedDirs, error) {
 	for try := 1; ; try++ {
 		d := &savedDirs{c: c, steps: c.Rules().Look()}
 		err := c.Walk(ctx, access.Daemon(), "drain", c.below, walk.Visitor{
 			Enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
 			Leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
+			File:  d.count,
 		})
 		switch {
 		case errors.Is(err, errEnough):
-			return d.failed, nil
+			return d, nil
 		case bb.KindOf(err) != bb.NotFound:
-			return d.failed, err
+			return d, err
 		case try == walkTries: // directories went while their names were read, or all did
-			return d.failed, nil
+			return d, nil
 		}
 	}
 }
@@ -49,6 +50,16 @@ type savedDirs struct {
 	steps  *flushrule.Look // a series is as large as the buffer, so it is not read for each directory
 	to     backing.Store   // nil until there is a directory
 	failed []*wire.Failure
+
+	nodeLocal int64 // FIFOs and sockets
+}
+
+// count counts an entry that is never flushed.
+func (d *savedDirs) count(_ string, e *bb.Entry) error {
+	if e.Type == bb.TypeFIFO || e.Type == bb.TypeSocket {
+		d.nodeLocal++
+	}
+	return nil
 }
 
 // make makes a directory before those below it, which would make it as one of theirs.
@@ -98,12 +109,14 @@ func (d *savedDirs) note(ctx context.Context, p string, err error) error {
 	return nil
 }
 
-// addDirs makes a drain save directories too, and adds those that it could not.
+// addDirs makes a drain save directories too, and adds those that it could not, and how many entries no drain saves.
 func (c scope) addDirs(ctx context.Context, answer *wire.Progress) error {
-	failed, err := c.saveDirs(ctx)
+	dirs, err := c.saveDirs(ctx)
 	if err != nil {
 		return err
 	}
+	failed := dirs.failed
+	answer.NodeLocalTotal = dirs.nodeLocal
 	answer.FailedTotal += int64(len(failed))
 	answer.Failed = append(answer.Failed, failed[:min(len(failed), max(0, transfer.MaxNamed-len(answer.Failed)))]...)
 	return nil

@@ -162,8 +162,8 @@ func (s *Service) Finish(ctx context.Context, b Buffer, patience time.Duration) 
 		return bb.E(bb.Busy, "drain", c.address(path), "it went from node to node meanwhile")
 	}
 	// A directory without files is no data. That the store refuses it does not hold up the end.
-	if failed, err := c.saveDirs(ctx); err != nil || len(failed) > 0 {
-		s.o.Log.Warn("not all directories are on the store", "buffer", c.name, "failed", len(failed), "err", err)
+	if dirs, err := c.saveDirs(ctx); err != nil || len(dirs.failed) > 0 {
+		s.o.Log.Warn("not all directories are on the store", "buffer", c.name, "failed", len(dirs.failed), "err", err)
 	}
 	brief, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

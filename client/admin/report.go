@@ -39,7 +39,8 @@ type Report struct {
 	// flush rule is complete. They are no failures.
 	Superseded      []string
 	SupersededTotal int64
-	TimedOut        bool // of a drain: its timeout passed before all was saved
+	NodeLocalTotal  int64 // of a drain: FIFOs and sockets, which are names in the buffer alone. They are no failures
+	TimedOut        bool  // of a drain: its timeout passed before all was saved
 }
 
 // Conflicts returns the failures of a drain for which the store has a file that the buffer did not
@@ -101,7 +102,7 @@ func (r *Report) update(p *wire.Progress) {
 		return
 	}
 	r.Held, r.HeldTotal, r.Open, r.OpenTotal = p.Held, p.HeldTotal, p.Open, p.OpenTotal
-	r.Superseded, r.SupersededTotal = p.Superseded, p.SupersededTotal
+	r.Superseded, r.SupersededTotal, r.NodeLocalTotal = p.Superseded, p.SupersededTotal, p.NodeLocalTotal
 	r.FailedTotal, r.TimedOut = max(r.FailedTotal, p.FailedTotal), p.TimedOut
 	for _, f := range p.Failed {
 		r.Failed = append(r.Failed, Failure{Path: f.Path, Kind: bb.Kind(f.Kind), Reason: f.Reason, Bytes: f.Bytes})

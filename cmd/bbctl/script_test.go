@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -36,7 +37,7 @@ func runScripts(t *testing.T, folder string) {
 	d := bbdtest.Start(t, "--memory", "256MiB")
 	testscript.Run(t, testscript.Params{
 		Dir:  folder,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith, "xattr": setsXattr, "fifo": makesFIFO},
 		Setup: func(e *testscript.Env) error {
 			dir := filepath.Join(store, filepath.Base(e.WorkDir))
 			e.Setenv("STORE", dir)
@@ -61,6 +62,35 @@ func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %s, want %s (%v)", got, want, err)
 	}
+}
+
+// setsXattr is the command "xattr BUFFER PATH NAME VALUE". The value is as in a Go string.
+func setsXattr(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 4 {
+		ts.Fatalf("usage: xattr BUFFER PATH NAME VALUE")
+	}
+	value, err := strconv.Unquote(`"` + args[3] + `"`)
+	ts.Check(err)
+	inBuffer(ts, args[0], func(b *client.Buffer) error {
+		return b.SetXattr(context.Background(), args[1], args[2], []byte(value))
+	})
+}
+
+// makesFIFO is the command "fifo BUFFER PATH".
+func makesFIFO(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: fifo BUFFER PATH")
+	}
+	inBuffer(ts, args[0], func(b *client.Buffer) error {
+		return b.Mknod(context.Background(), args[1], client.TypeFIFO, 0o600)
+	})
+}
+
+func inBuffer(ts *testscript.TestScript, name string, do func(*client.Buffer) error) {
+	c, err := client.Dial(context.Background(), client.Options{Address: "unix://" + ts.Getenv("FOREBAY_SOCKET")})
+	ts.Check(err)
+	defer c.Close()
+	ts.Check(do(c.Buffer(name)))
 }
 
 func TestParseSize(t *testing.T) {

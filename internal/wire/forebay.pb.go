@@ -4236,6 +4236,7 @@ type Progress struct {
 	BytesNotCopied  int64                  `protobuf:"varint,17,opt,name=bytes_not_copied,json=bytesNotCopied,proto3" json:"bytes_not_copied,omitempty"` // of bytes_done: of files that were skipped or have failed
 	Superseded      []string               `protobuf:"bytes,18,rep,name=superseded,proto3" json:"superseded,omitempty"`                                  // of a drain: steps that a flush rule never flushes, since a newer one is complete, at most 1,000
 	SupersededTotal int64                  `protobuf:"varint,19,opt,name=superseded_total,json=supersededTotal,proto3" json:"superseded_total,omitempty"`
+	NodeLocalTotal  int64                  `protobuf:"varint,20,opt,name=node_local_total,json=nodeLocalTotal,proto3" json:"node_local_total,omitempty"` // of a drain: FIFOs and sockets, which are never flushed
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -4399,6 +4400,13 @@ func (x *Progress) GetSuperseded() []string {
 func (x *Progress) GetSupersededTotal() int64 {
 	if x != nil {
 		return x.SupersededTotal
+	}
+	return 0
+}
+
+func (x *Progress) GetNodeLocalTotal() int64 {
+	if x != nil {
+		return x.NodeLocalTotal
 	}
 	return 0
 }
@@ -7177,7 +7185,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03key\x18\x06 \x01(\tR\x03key\".\n" +
 	"\x06Verify\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
-	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xd2\x04\n" +
+	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xfc\x04\n" +
 	"\bProgress\x12\x1f\n" +
 	"\vfiles_total\x18\x01 \x01(\x03R\n" +
 	"filesTotal\x12\x1d\n" +
@@ -7207,7 +7215,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"superseded\x18\x12 \x03(\tR\n" +
 	"superseded\x12)\n" +
-	"\x10superseded_total\x18\x13 \x01(\x03R\x0fsupersededTotal\"_\n" +
+	"\x10superseded_total\x18\x13 \x01(\x03R\x0fsupersededTotal\x12(\n" +
+	"\x10node_local_total\x18\x14 \x01(\x03R\x0enodeLocalTotal\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +

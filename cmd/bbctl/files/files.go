@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -160,44 +158,6 @@ func (l *lister) print(a *app.App, e *client.Entry, name string) error {
 			fmt.Fprintf(a.Out, "  (%s)", e.Reason)
 		}
 		fmt.Fprint(a.Out, end)
-	})
-}
-
-func newStatCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "stat bb://BUFFER/PATH…", Short: "Show everything about files and directories", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.EachMatch(cmd.Context(), "stat", args, func(at app.Found, _ bool) error {
-				e, err := at.Stat(cmd.Context(), at.At.Path)
-				if err != nil {
-					return err
-				}
-				return printStat(a, at.At, &e)
-			})
-		},
-	}
-}
-
-func printStat(a *app.App, at client.Address, e *client.Entry) error {
-	j := DescribeEntry(e)
-	return a.Print(j, func() {
-		rows := [][]string{
-			{"path", bb.Printable(at.String())},
-			{"type", j.Type},
-			{"target", bb.Printable(j.Target)},
-			{"size", strconv.FormatInt(j.Size, 10)},
-			{"state", strings.TrimSpace(j.State + " " + j.Reason)},
-			{"mode", j.Mode},
-			{"owner", fmt.Sprintf("%d:%d", j.UID, j.GID)},
-			{"modified", j.MTime.Format(time.RFC3339Nano)},
-			{"crc64nvme", j.Checksum},
-			{"generation", strconv.FormatUint(j.Generation, 10)},
-			{"etag", j.ETag},
-		}
-		if j.Layout != "" {
-			rows = append(rows, []string{"layout", bb.Printable(j.Layout)})
-		}
-		a.Table(rows)
 	})
 }
 

@@ -39,6 +39,7 @@ type reportJSON struct {
 
 	Superseded      []string `json:"superseded,omitempty"`
 	SupersededTotal int64    `json:"superseded_total,omitempty"`
+	NodeLocalTotal  int64    `json:"node_local_total,omitempty"` // FIFOs and sockets
 }
 
 type failureJSON struct {
@@ -65,7 +66,7 @@ func Report(a *app.App, what string, work func(func(admin.Progress)) (admin.Repo
 		Files: r.FilesTotal, FilesDone: r.FilesDone, Skipped: r.FilesSkipped, Bytes: r.BytesTotal, BytesDone: r.BytesDone, BytesCopied: r.BytesDone - r.BytesNotCopied,
 		Seconds: time.Since(began).Seconds(), Names: r.Names, FailedTotal: r.FailedTotal,
 		Held: r.Held, HeldTotal: r.HeldTotal, Open: r.Open, OpenTotal: r.OpenTotal,
-		Superseded: r.Superseded, SupersededTotal: r.SupersededTotal,
+		Superseded: r.Superseded, SupersededTotal: r.SupersededTotal, NodeLocalTotal: r.NodeLocalTotal,
 	}
 	for _, f := range r.Failed {
 		j.Failed = append(j.Failed, failureJSON{f.Path, f.Kind.String(), f.Reason, f.Bytes})
@@ -122,6 +123,9 @@ func reportText(a *app.App, what string, j *reportJSON) {
 	}
 	if more := j.SupersededTotal - int64(len(j.Superseded)); more > 0 {
 		fmt.Fprintln(a.Out, "not flushed, for the same reason:", bb.Count(more, "other step"))
+	}
+	if n := j.NodeLocalTotal; n > 0 {
+		fmt.Fprintln(a.Out, "not flushed, since it is a name in the buffer alone:", bb.Count(n, "FIFO or socket", "FIFOs and sockets"))
 	}
 	fmt.Fprintf(a.Out, "%s: %s, %s in %s", what, bb.Count(j.FilesDone, "file"), app.Size(j.BytesCopied), app.Age(j.Seconds))
 	if j.Skipped > 0 {

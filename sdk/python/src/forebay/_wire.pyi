@@ -523,7 +523,8 @@ class Progress(Message):
     @property
     def superseded(self) -> RepeatedScalarFieldContainer[str]: ...
     superseded_total: int
-    def __init__(self, *, files_total: int | None = ..., files_done: int | None = ..., bytes_total: int | None = ..., bytes_done: int | None = ..., files_skipped: int | None = ..., done: bool | None = ..., failed: Iterable[Failure] | None = ..., held: Iterable[str] | None = ..., open: Iterable[str] | None = ..., held_total: int | None = ..., open_total: int | None = ..., failed_total: int | None = ..., last_error: str | None = ..., names: Iterable[str] | None = ..., job: str | None = ..., timed_out: bool | None = ..., bytes_not_copied: int | None = ..., superseded: Iterable[str] | None = ..., superseded_total: int | None = ...) -> None: ...
+    node_local_total: int
+    def __init__(self, *, files_total: int | None = ..., files_done: int | None = ..., bytes_total: int | None = ..., bytes_done: int | None = ..., files_skipped: int | None = ..., done: bool | None = ..., failed: Iterable[Failure] | None = ..., held: Iterable[str] | None = ..., open: Iterable[str] | None = ..., held_total: int | None = ..., open_total: int | None = ..., failed_total: int | None = ..., last_error: str | None = ..., names: Iterable[str] | None = ..., job: str | None = ..., timed_out: bool | None = ..., bytes_not_copied: int | None = ..., superseded: Iterable[str] | None = ..., superseded_total: int | None = ..., node_local_total: int | None = ...) -> None: ...
 
 class Failure(Message):
     path: str
