@@ -57,8 +57,8 @@ const FromNow From = 0
 // may block. The server sends no faster than it returns. It may be called once more after Stop has returned. The
 // error is ErrNoStream if there is no such stream.
 func (c *Conn) Feed(ctx context.Context, stream, subject string, from From, handle func(Fed)) (*Feed, error) {
-	for {
-		f, err := c.feedOnce(ctx, stream, subject, from, handle)
+	for try := 0; ; try++ {
+		f, err := c.feedOnce(ctx, attemptTime(try), stream, subject, from, handle)
 		switch {
 		case err == nil:
 			return f, nil
@@ -73,7 +73,7 @@ func (c *Conn) Feed(ctx context.Context, stream, subject string, from From, hand
 	}
 }
 
-func (c *Conn) feedOnce(ctx context.Context, stream, subject string, from From, handle func(Fed)) (*Feed, error) {
+func (c *Conn) feedOnce(ctx context.Context, within time.Duration, stream, subject string, from From, handle func(Fed)) (*Feed, error) {
 	f := &Feed{c: c, stream: stream, handle: handle, lose: c.lose, next: 1}
 	f.hear()
 	inbox := c.nc.NewInbox()
@@ -89,7 +89,7 @@ func (c *Conn) feedOnce(ctx context.Context, stream, subject string, from From, 
 	if from != FromNow {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, uint64(from)
 	}
-	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	attempt, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	consumer, err := c.js.CreatePushConsumer(attempt, stream, cfg)
 	if err != nil {

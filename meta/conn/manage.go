@@ -22,16 +22,24 @@ func (c *Conn) JetStream() jetstream.JetStream { return c.js }
 // Replicas returns how many copies a new stream gets.
 func (c *Conn) Replicas() int { return c.opts.Replicas }
 
-// manageTimeout bounds the wait for the first answer of the stream API, and twice as long the next
-// one, up to AttemptTimeout. A request before the servers have elected a leader is never answered,
-// and a daemon that starts with them sends one then.
-const manageTimeout = time.Second
+// manageTimeout bounds the wait for an answer of the stream API. After every manageTries the bound is twice as long, up
+// to AttemptTimeout. A request before the servers have elected a leader is never answered, and a daemon that starts
+// with them, or uses them while one is elected, sends one then.
+const (
+	manageTimeout = time.Second
+	manageTries   = 3
+)
+
+// attemptTime returns the bound of a try.
+func attemptTime(try int) time.Duration {
+	return min(manageTimeout<<min(try/manageTries, 8), AttemptTimeout)
+}
 
 // Manage calls an idempotent function of the stream API until the server answers. Its
 // subject is a bucket, a queue or a log of a name.
 func (c *Conn) Manage(ctx context.Context, what, name string, do func(context.Context, jetstream.JetStream) error) error {
 	for try := 0; ; try++ {
-		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), AttemptTimeout))
+		attempt, cancel := context.WithTimeout(ctx, attemptTime(try))
 		err := do(attempt, c.js)
 		cancel()
 		var api jetstream.JetStreamError

@@ -239,7 +239,7 @@ func (b *Bucket) retry(ctx context.Context, err error) error {
 		// Either the bucket is gone or the server is not ready. A request while a server
 		// drops the bucket is not answered, and may keep its subscription for good.
 		b.suspected(err)
-		switch found, ferr := b.Exists(ctx); {
+		switch found, ferr := b.there(ctx); {
 		case ferr != nil:
 			return ferr
 		case !found && (b.gone == nil || b.absent):
@@ -262,6 +262,25 @@ func (b *Bucket) retry(ctx context.Context, err error) error {
 		return b.c.Unavailable(ctx, "namespace server", err)
 	}
 	return b.c.Again(ctx)
+}
+
+// existsWithin bounds the question whether a bucket without a leader is there, since nothing answers it while a leader
+// is elected.
+const existsWithin = 500 * time.Millisecond
+
+// there is Exists of a bucket that does not serve a request. With copies, no answer soon counts as yes. The next try
+// finds the next leader.
+func (b *Bucket) there(ctx context.Context) (bool, error) {
+	if !b.Replicated() {
+		return b.Exists(ctx)
+	}
+	once, cancel := context.WithTimeout(ctx, existsWithin)
+	defer cancel()
+	found, err := b.Exists(once)
+	if err != nil && once.Err() != nil && ctx.Err() == nil {
+		return true, nil
+	}
+	return found, err
 }
 
 func (b *Bucket) getDirect(ctx context.Context, key string) (Record, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -53,9 +54,9 @@ func (b *Bucket) Replicated() bool { return b.replicas > 1 || b.copies.Load() > 
 
 // barrier returns the sequence of a barrier that was put after it was called.
 func (b *Bucket) barrier(ctx context.Context) (uint64, error) {
-	for {
+	for try := 0; ; try++ {
 		seq, err := b.barriers.Do(ctx, func(ctx context.Context) (uint64, error) {
-			return b.tryBarrier(ctx, "x."+barrierToken)
+			return b.tryBarrier(ctx, try, "x."+barrierToken)
 		})
 		if err == nil {
 			return seq, nil
@@ -69,8 +70,17 @@ func (b *Bucket) barrier(ctx context.Context) (uint64, error) {
 	}
 }
 
-func (b *Bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
-	ack, err := b.c.Request(ctx, &nats.Msg{Subject: b.subject + key, Data: []byte("-")})
+// barrierPatience bounds the wait for a barrier, and twice as long for the next one, up to conn.AttemptTimeout. One
+// that was on its way to a leader that died is never answered.
+const barrierPatience = time.Second
+
+func (b *Bucket) tryBarrier(ctx context.Context, try int, key string) (uint64, error) {
+	once, cancel := context.WithTimeout(ctx, min(barrierPatience<<min(try, 8), conn.AttemptTimeout))
+	defer cancel()
+	ack, err := b.c.Request(once, &nats.Msg{Subject: b.subject + key, Data: []byte("-")})
+	if err != nil && once.Err() != nil && ctx.Err() == nil {
+		err = ErrUncertain
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -79,8 +89,8 @@ func (b *Bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
 
 // putBarrier puts a barrier under a key of its own.
 func (b *Bucket) putBarrier(ctx context.Context, key string) (uint64, error) {
-	for {
-		seq, err := b.tryBarrier(ctx, key)
+	for try := 0; ; try++ {
+		seq, err := b.tryBarrier(ctx, try, key)
 		if err == nil {
 			return seq, nil
 		}

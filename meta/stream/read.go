@@ -31,7 +31,7 @@ func (s *Stream) unreadable(what string) error {
 
 // At returns the message of a sequence, if it is there and the server can read it.
 func (s *Stream) At(ctx context.Context, seq uint64) (Message, error) {
-	return s.ask(ctx, func() (Message, error) { return s.direct(ctx, map[string]any{"seq": seq}) })
+	return s.ask(ctx, func(ctx context.Context) (Message, error) { return s.direct(ctx, map[string]any{"seq": seq}) })
 }
 
 // Read calls fn with the messages under a subject, from a sequence on up to another, which
@@ -149,7 +149,7 @@ func (s *Stream) following(ctx context.Context, subject string, from uint64) (m 
 // after returns the first message under a subject from a sequence on, if there is one and the
 // server can read it.
 func (s *Stream) after(ctx context.Context, subject string, from uint64) (Message, error) {
-	return s.ask(ctx, func() (Message, error) {
+	return s.ask(ctx, func(ctx context.Context) (Message, error) {
 		return s.direct(ctx, map[string]any{"seq": from, "next_by_subj": s.prefix + subject})
 	})
 }

@@ -31,6 +31,13 @@ const (
 	hdrExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	barrierSubject     = "barrier" // messages without meaning (see Stream.Last)
 	refusals           = 8         // of an append by a server without copies, with its newest message at the fence
+	// patience bounds the wait of a request to copies, and twice as long the next one, up to conn.AttemptTimeout. One
+	// that was on its way to a server that died is never answered. It may be sent again at any time.
+	patience = time.Second
+	// existsWithin bounds the question whether a stream without a leader is there, since nothing answers it while a
+	// leader is elected. After the first try it is asked with every existsEvery-th.
+	existsWithin = 300 * time.Millisecond
+	existsEvery  = 16
 )
 
 // ErrGone: the stream does not exist.
@@ -110,7 +117,7 @@ func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fenc
 	}
 	lost := false
 	for try := 0; ; try++ {
-		seq, err := s.publish(ctx, subject, data, header)
+		seq, err := s.attempt(ctx, try, subject, data, header)
 		switch {
 		case err == nil:
 			return seq, nil
@@ -140,6 +147,30 @@ func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fenc
 			return 0, err
 		}
 	}
+}
+
+// attempt is publish that does not wait for long for an answer of a leader.
+func (s *Stream) attempt(ctx context.Context, try int, subject string, data []byte, h nats.Header) (uint64, error) {
+	once, cancel := s.once(ctx, try)
+	defer cancel()
+	seq, err := s.publish(once, subject, data, h)
+	return seq, unanswered(ctx, once, err)
+}
+
+// once returns the context of a request, which may be sent again.
+func (s *Stream) once(ctx context.Context, try int) (context.Context, context.CancelFunc) {
+	if s.copies <= 1 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, min(patience<<min(try, 8), conn.AttemptTimeout))
+}
+
+// unanswered returns the error of a request whose own context may have ended.
+func unanswered(ctx, once context.Context, err error) error {
+	if err != nil && once.Err() != nil && ctx.Err() == nil {
+		return conn.ErrUncertain
+	}
+	return err
 }
 
 func (s *Stream) publish(ctx context.Context, subject string, data []byte, h nats.Header) (uint64, error) {
@@ -178,7 +209,7 @@ func (s *Stream) retry(ctx context.Context, try int, err error) error {
 	case bb.KindOf(err) == bb.NoSpace: // no try has an answer until room is freed
 		return err
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, conn.ErrUncertain):
-		if found, ferr := s.Exists(ctx); ferr != nil {
+		if found, ferr := s.there(ctx, try); ferr != nil {
 			return ferr
 		} else if !found {
 			return ErrGone
@@ -189,6 +220,31 @@ func (s *Stream) retry(ctx context.Context, try int, err error) error {
 	}
 	retry.Pause(ctx, min(try, 5))
 	return s.c.Wait(ctx)
+}
+
+// there is Exists of a stream that does not serve a request. If copies have no leader, nothing may answer. The next
+// try finds the next leader soon, so the wait for this answer is short, and no answer counts as yes.
+func (s *Stream) there(ctx context.Context, try int) (bool, error) {
+	if s.copies <= 1 {
+		return s.Exists(ctx)
+	}
+	if try%existsEvery != 0 {
+		return true, nil
+	}
+	once, cancel := context.WithTimeout(ctx, existsWithin)
+	defer cancel()
+	found, err := s.Exists(once)
+	if err != nil && once.Err() != nil && ctx.Err() == nil {
+		s.c.Suspect("stream "+s.name, err, func(ctx context.Context) error {
+			_, err := s.c.JetStream().Stream(ctx, s.name)
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				return nil
+			}
+			return err
+		})
+		return true, nil
+	}
+	return found, err
 }
 
 // Exists reports whether the server has the stream.
@@ -254,7 +310,7 @@ func Names(ctx context.Context, c *conn.Conn, prefix string) (found []string, er
 // its answer is confirmed by a message without meaning, fenced by its sequence, which only a leader
 // stores that a majority of the copies follows.
 func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
-	return s.ask(ctx, func() (Message, error) {
+	return s.ask(ctx, func(ctx context.Context) (Message, error) {
 		m, err := s.direct(ctx, map[string]any{"last_by_subj": s.prefix + subject})
 		if err != nil || s.copies <= 1 {
 			return m, err
@@ -267,9 +323,12 @@ func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
 }
 
 // ask repeats a request until a copy that lacks nothing answers it.
-func (s *Stream) ask(ctx context.Context, question func() (Message, error)) (Message, error) {
+func (s *Stream) ask(ctx context.Context, question func(context.Context) (Message, error)) (Message, error) {
 	for try := 0; ; try++ {
-		m, err := question()
+		once, cancel := s.once(ctx, try)
+		m, err := question(once)
+		err = unanswered(ctx, once, err)
+		cancel()
 		switch {
 		case err == nil:
 			return m, nil

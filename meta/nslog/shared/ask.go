@@ -48,7 +48,9 @@ func (t *Tree) ask(ctx context.Context, c *calls.Call) (*calls.Answer, error) {
 				return nil, err
 			default:
 				sent = true
-				_, away = t.find(ctx, to)
+				if _, away = t.find(ctx, to); away != nil && ctx.Err() == nil {
+					t.heard(to, true) // the owner waits for the log as well, and another one could not claim it
+				}
 			}
 		}
 		if try >= inVain {
