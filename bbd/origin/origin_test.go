@@ -40,7 +40,9 @@ type node struct {
 	down     error
 	broken   int // sessions up to this number
 
-	dials, opens, closed, asked, pins int
+	fabricErr, transferErr error // of its one-sided connections
+
+	dials, opens, closed, asked, pins, lost int
 }
 
 func (p *places) sources(t *testing.T) *Sources {
@@ -100,7 +102,11 @@ func (p *places) Transfer(_ context.Context, _ rdma.Conn, ops []rdma.Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, op := range ops {
-		copy(op.Local, p.regions[op.Remote.Key].content[op.Remote.Offset:])
+		n := p.regions[op.Remote.Key]
+		if n.transferErr != nil {
+			return n.transferErr
+		}
+		copy(op.Local, n.content[op.Remote.Offset:])
 	}
 	return nil
 }
@@ -121,8 +127,13 @@ func (s *session) Broken() bool {
 }
 
 func (s *session) NewHandle() uint64                         { return uint64(s.id) }
-func (s *session) Fabric(context.Context) (rdma.Conn, error) { return nil, nil }
-func (s *session) LoseFabric(rdma.Conn)                      {}
+func (s *session) Fabric(context.Context) (rdma.Conn, error) { return nil, s.n.fabricErr }
+
+func (s *session) LoseFabric(rdma.Conn) {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.n.lost++
+}
 
 func (s *session) CloseHandle(uint64) {
 	s.p.mu.Lock()

@@ -290,6 +290,11 @@ func (w inline) fill(ctx context.Context, p []byte, off int64) error {
 	if err != nil {
 		return err
 	}
+	return w.ask(ctx, from, p, off)
+}
+
+// ask fills p with bytes that come with a node's answers.
+func (w *Owner) ask(ctx context.Context, from remote, p []byte, off int64) error {
 	for len(p) > 0 {
 		var m wire.Extents
 		ask := &wire.ExtentsRequest{Handle: from.handle, Offset: off, Length: int64(len(p)), Inline: true}

@@ -1,12 +1,14 @@
 package origin
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/rdma"
 )
 
 // TestAtOnce cuts runs into windows.
@@ -62,6 +64,49 @@ func TestSecondCopyFails(t *testing.T) {
 			fail(p.nodes["n2"])
 			if err := w.Read(t.Context(), runs, verified(p.objects["f"])); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFabricFails: while a node answers, a read succeeds although no one-sided connection to it does.
+func TestFabricFails(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(n *node)
+		lost int
+		kind bb.Kind // of the failure
+	}{
+		{"it cannot be dialled", func(n *node) { n.fabricErr = rdma.ErrPeerGone }, 0, 0},
+		{"it ends in a transfer", func(n *node) { n.transferErr = rdma.ErrPeerGone }, 1, 0},
+		{"the node is gone, too", func(n *node) { n.transferErr, n.down = rdma.ErrPeerGone, bb.Unavailable }, 1, bb.Unavailable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, e := file(3 * perAnswer)
+			e.Holders = e.Holders[:1]
+			w := p.owner(t, e)
+			defer w.Close()
+			of, err := w.reach(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := &source{w: w, of: of, to: e.Size}
+			defer at.release()
+			got := make([]byte, e.Size-5)
+			if err := at.fill(t.Context(), got, 5); err != nil {
+				t.Fatal(err)
+			}
+			clear(got)
+			c.fail(p.nodes["n1"])
+			if err := at.fill(t.Context(), got, 5); c.kind != 0 {
+				if bb.KindOf(err) != c.kind {
+					t.Error(err)
+				}
+			} else if err != nil || !bytes.Equal(got, p.objects["f"][5:]) {
+				t.Errorf("other bytes were read: %v", err)
+			}
+			if n := p.nodes["n1"]; n.lost != c.lost {
+				t.Errorf("%d connections were closed", n.lost)
 			}
 		})
 	}

@@ -43,6 +43,14 @@ func (at *source) fill(ctx context.Context, p []byte, off int64) error {
 	if err != nil || len(ops) == 0 {
 		return err
 	}
+	if err := at.transfer(ctx, ops); err == nil || ctx.Err() != nil || at.of.session.Broken() {
+		return err
+	}
+	// The node answers, and may merely be slow to connect. The bytes come with its answers instead.
+	return at.w.ask(ctx, at.of, p, off)
+}
+
+func (at *source) transfer(ctx context.Context, ops []rdma.Op) error {
 	fabric, err := at.of.session.Fabric(ctx)
 	if err != nil {
 		return err
