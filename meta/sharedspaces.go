@@ -6,6 +6,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/leaders"
 	"forebay/meta/nslog/shared"
 	"forebay/meta/nslog/shared/calls"
 	"forebay/meta/nslog/shared/turn"
@@ -154,9 +155,17 @@ func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
 			return err == nil && (kept != in || now.State == bb.BufferDestroying), err
 		}})
 	}()
+	apart := make(chan struct{})
+	go func() {
+		defer close(apart)
+		if server, ok := m.opts.InProcess.(leaders.Local); ok && m.opts.Replicas > 1 {
+			leaders.Apart(ctx, m.conn, server, logPrefix+bucketName(b.Name, in.id), tree.Owns)
+		}
+	}()
 	end := func() {
 		cancel()
 		<-ended
+		<-apart
 		tree.End()
 	}
 	return &space{

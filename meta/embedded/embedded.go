@@ -353,6 +353,11 @@ func (e *Server) InProcessConn() (net.Conn, error) { return e.server().InProcess
 // Leads reports whether it leads its cluster.
 func (e *Server) Leads() bool { return e.server().JetStreamIsLeader() }
 
+// LeadsStream reports whether it leads a stream.
+func (e *Server) LeadsStream(name string) bool {
+	return e.server().JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, name)
+}
+
 // Settle returns the time after which the server's stored messages survive a loss of power.
 func (e *Server) Settle() time.Duration { return e.settle }
 

@@ -66,13 +66,7 @@ func Even(ctx context.Context, c *conn.Conn, ours func(stream string) bool) (mov
 		if s.Cluster == nil || !ours(s.Config.Name) {
 			continue
 		}
-		led := plan.Stream{Name: s.Config.Name, Leader: s.Cluster.Leader}
-		for _, p := range s.Cluster.Replicas {
-			if p.Current && !p.Offline {
-				led.Able = append(led.Able, p.Name)
-			}
-		}
-		streams = append(streams, led)
+		streams = append(streams, plan.Stream{Name: s.Config.Name, Leader: s.Cluster.Leader, Able: ableOf(s.Cluster)})
 	}
 	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
 		return 0, conn.Wrap("list streams", "", err)
@@ -84,6 +78,16 @@ func Even(ctx context.Context, c *conn.Conn, ours func(stream string) bool) (mov
 		moved++
 	}
 	return moved, nil
+}
+
+// ableOf returns the servers with copies that lack nothing.
+func ableOf(c *jetstream.ClusterInfo) (able []string) {
+	for _, p := range c.Replicas {
+		if p.Current && !p.Offline {
+			able = append(able, p.Name)
+		}
+	}
+	return able
 }
 
 func handOver(ctx context.Context, c *conn.Conn, h plan.HandOver) error {

@@ -1,0 +1,64 @@
+package leaders
+
+import (
+	"context"
+	"hash/fnv"
+	"time"
+
+	"forebay/meta/conn"
+	"forebay/meta/leaders/plan"
+)
+
+// The owner of a namespace's log has it in memory, and the leader of the log's stream orders its appends. If both are
+// on one machine, its death costs the election of a leader first (4 to 9 s), and then the claim of an owner. If they are
+// on two, a death costs one of these. So an owner with a server in its process makes that hand the stream over.
+
+// apartEvery is how often an owner checks which server leads its stream. The check sends nothing.
+const apartEvery = 2 * time.Second
+
+// Local has the calls of a server in this process about the streams that it leads.
+type Local interface {
+	// LeadsStream reports whether it leads a stream.
+	LeadsStream(name string) bool
+}
+
+// Apart makes the server in this process hand a stream over while owned reports true, until the context ends.
+func Apart(ctx context.Context, c *conn.Conn, server Local, stream string, owned func() bool) {
+	tick := time.NewTicker(apartEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !server.LeadsStream(stream) || !owned() {
+			continue
+		}
+		if err := pass(ctx, c, stream); err != nil && ctx.Err() == nil {
+			c.Logger().Debug("the leader of a log stays beside its owner", "stream", stream, "err", err)
+		}
+	}
+}
+
+// pass makes the leader of a stream hand it over to another server with a copy that lacks nothing. Each stream
+// prefers another one of them.
+func pass(ctx context.Context, c *conn.Conn, stream string) error {
+	ctx, cancel := context.WithTimeout(ctx, apartEvery)
+	defer cancel()
+	s, err := c.JetStream().Stream(ctx, stream)
+	if err != nil {
+		return conn.Wrap("hand over", stream, err)
+	}
+	led := s.CachedInfo().Cluster
+	if led == nil {
+		return nil
+	}
+	able := ableOf(led)
+	if len(able) == 0 || led.Leader == "" {
+		return nil
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(stream))
+	return handOver(ctx, c, plan.HandOver{Stream: stream, From: led.Leader, To: able[int(h.Sum32()%uint32(len(able)))]})
+}
