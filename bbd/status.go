@@ -3,6 +3,7 @@ package bbd
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"forebay/bbd/access"
@@ -64,6 +65,7 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 			s.Buffers = append(s.Buffers, d.bufferStatus(b, spec, stats.Buffers[spec.Name]))
 		}
 	}
+	s.NATS.Logs = d.logStatus(s.Buffers)
 	for _, b := range d.aside.Buffers() {
 		if (only == "" || only == b.Spec.Name) && c.Permits(b.Spec.UID, b.Spec.GID, b.Spec.Mode, access.Execute) {
 			s.SetAside = append(s.SetAside, status.OfAside(&b))
@@ -78,6 +80,19 @@ func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
 	}
 	s.Sessions, s.StoreWorkers = d.sessionStatus(c), d.workerStatus(c)
 	return s
+}
+
+// logStatus describes the namespaces that are logs which daemons share, of the buffers that a user may see.
+func (d *Daemon) logStatus(visible []status.Buffer) (all []status.Log) {
+	if d.meta == nil {
+		return nil
+	}
+	for _, l := range d.meta.Logs() {
+		if slices.ContainsFunc(visible, func(b status.Buffer) bool { return b.Name == l.Buffer }) {
+			all = append(all, status.Log{Buffer: l.Buffer, Owner: l.Owner, HeldBy: l.Holders, Unheld: l.Unheld, Lost: l.Lost})
+		}
+	}
+	return all
 }
 
 // statusOfStart is the status of a daemon that is starting. Parts that it has not opened yet are

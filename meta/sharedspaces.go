@@ -3,6 +3,9 @@ package meta
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
@@ -28,6 +31,28 @@ type Peers interface {
 
 // sharesLogs reports whether other daemons use the namespaces that are logs as well.
 func (m *Meta) sharesLogs() bool { return !m.opts.SoleWriter && m.opts.Peers != nil }
+
+// LogState is the state of a log that daemons share, as this one has it.
+type LogState struct {
+	Buffer  string
+	Owner   bb.NodeID   // the daemon that owned it when this one was last answered; "": it is unknown
+	Holders []bb.NodeID // of a log that this daemon owns: the others that hold its end
+	Unheld  bool        // this daemon owns it, no other one holds its end, and a server may lose that
+	Lost    *time.Time  // when this daemon found that acknowledged changes are lost; nil: it found none
+}
+
+// Logs returns the logs in use that daemons share, by the names of their buffers.
+func (m *Meta) Logs() (all []LogState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, buffer := range slices.Sorted(maps.Keys(m.mu.spaces)) {
+		if tree := m.mu.spaces[buffer].shared; tree != nil {
+			holders, _ := tree.Holders()
+			all = append(all, LogState{Buffer: buffer, Owner: tree.Owner(), Holders: holders, Unheld: tree.Unheld(), Lost: tree.Lost()})
+		}
+	}
+	return all
+}
 
 // carrier carries the calls of one buffer.
 type carrier struct {

@@ -75,6 +75,16 @@ type Namespace struct {
 	URL       string   `json:"url"`
 	LastError string   `json:"last_error,omitempty"`
 	Trouble   *Trouble `json:"trouble,omitempty"` // nil: the namespace answers
+	Logs      []Log    `json:"logs,omitempty"`    // that daemons share
+}
+
+// Log is the namespace of a buffer that is a log which daemons share, as one of them has it.
+type Log struct {
+	Buffer string      `json:"buffer"`
+	Owner  bb.NodeID   `json:"owner,omitempty"`   // the daemon that answers all calls; left out: it is unknown
+	HeldBy []bb.NodeID `json:"held_by,omitempty"` // at the owner: other daemons that hold the end of the log in memory
+	Unheld bool        `json:"unheld,omitempty"`  // at the owner: none does, and a server may lose it with its power
+	Lost   *time.Time  `json:"lost,omitempty"`    // when this daemon found, since its start, that acknowledged changes were lost
 }
 
 // Trouble is the reason why the namespace does not answer.

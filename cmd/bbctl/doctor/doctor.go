@@ -200,6 +200,12 @@ func statusFindings(s *status.Daemon) []finding {
 	default: // as an older daemon has it
 		all = append(all, finding{"namespace", isFailed, s.NATS.URL + " cannot be reached", "start the daemons that nats.servers names, or correct nats.url"})
 	}
+	for _, line := range s.LostChanges() {
+		all = append(all, finding{"namespace", isFailed, line, "compare the names with those that the jobs expect; files in memory come back; the next start of the daemon forgets this message"})
+	}
+	for _, line := range s.Unheld() {
+		all = append(all, finding{"namespace", isWarning, line, "see bbctl nodes: start the daemons that are down, or accept it: names are then as safe as the namespace's servers"})
+	}
 	for _, d := range s.Damaged {
 		all = append(all, finding{"memory", isFailed, "damaged: " + d, "see docs/operations.md"})
 	}

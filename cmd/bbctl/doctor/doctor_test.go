@@ -48,6 +48,11 @@ func TestDoctorStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStates(t, "bytes that no entry explains", statusFindings(&forgotten), 2, 0, 1)
+	var alone status.Daemon
+	if err := json.Unmarshal([]byte(`{"node": "n1", "state": "ready", "nats": {"connected": true, "logs": [{"buffer": "b", "owner": "n1", "unheld": true, "lost": "2026-01-02T03:04:05Z"}]}}`), &alone); err != nil {
+		t.Fatal(err)
+	}
+	wantStates(t, "a log that no other daemon holds, and that has lost changes", statusFindings(&alone), 2, 1, 1)
 	var odd status.Daemon
 	if err := json.Unmarshal([]byte(`{"node": "n1", "state": "ready", "nats": {"connected": true},
 		"buffers": [{"name": "b", "backing": "file:///s", "stalled": 2, "stalled_for": 60}],

@@ -53,6 +53,12 @@ type Daemon struct {
 		Connected bool              `json:"connected"`
 		URL       string            `json:"url"`
 		Trouble   *namespaceTrouble `json:"trouble"` // older daemons do not report it
+		Logs      []struct {
+			Buffer string `json:"buffer"`
+			Unheld bool   `json:"unheld"`
+
+			Lost *time.Time `json:"lost"`
+		} `json:"logs"` // nor these
 	} `json:"nats"`
 	StoreWorkers struct { // older daemons do not report them
 		Hanging []hungWorker `json:"hanging"`
@@ -423,6 +429,26 @@ func (s *status) inConflict(buffer string) (list []files.EntryJSON, n int) {
 		}
 	}
 	return list, n
+}
+
+// LostChanges has a line for each log that has lost acknowledged changes.
+func (s *Daemon) LostChanges() (lines []string) {
+	for _, l := range s.NATS.Logs {
+		if l.Lost != nil {
+			lines = append(lines, fmt.Sprintf("%s: since %s, changes of names that were acknowledged before are lost: what was renamed or removed then may be as it was before", l.Buffer, l.Lost.Local().Format(time.DateTime)))
+		}
+	}
+	return lines
+}
+
+// Unheld has a line for each log that this daemon owns and no other one holds.
+func (s *Daemon) Unheld() (lines []string) {
+	for _, l := range s.NATS.Logs {
+		if l.Unheld {
+			lines = append(lines, fmt.Sprintf("%s: no other daemon holds the last changes of the namespace: they are lost if the namespace's servers lose power and this daemon ends", l.Buffer))
+		}
+	}
+	return lines
 }
 
 // Unexplained counts the files with dirty bytes that no entry explains.

@@ -130,7 +130,8 @@ func TestStatusFits(t *testing.T) {
 
 // Bytes that nothing explains, and a store that does not answer, are named with a remedy.
 func TestStatusOfTrouble(t *testing.T) {
-	const text = `{"node": "n1", "state": "ready", "nats": {"connected": true}, "buffers": [{"name": "b", "backing": "file:///s",
+	const text = `{"node": "n1", "state": "ready", "nats": {"connected": true, "logs": [{"buffer": "b", "owner": "n1", "unheld": true},
+		{"buffer": "held", "owner": "n1", "held_by": ["n2"], "lost": "2026-01-02T03:04:05Z"}]}, "buffers": [{"name": "b", "backing": "file:///s",
 		"stalled": 2, "stalled_for": 60, "unexplained": [{"file": "7", "path": "f", "bytes": 9, "reason": "why"}]}],
 		"set_aside": [{"buffer": "torn", "files": 2, "bytes": 4096, "dirty": 1024, "reason": "a page is missing", "remedy": "put it back"}],
 		"without_buffer": [{"buffer": "gone", "files": 3, "bytes": 2048, "remedy": "start it"}]}`
@@ -143,8 +144,12 @@ func TestStatusOfTrouble(t *testing.T) {
 		"b: file 7 (f) has 9 B of dirty bytes that no entry explains: why",
 		"torn: a page is missing; memory holds 2 files of 4.0 KiB, 1.0 KiB of them dirty; put it back",
 		"b: 2 flushes wait for the store, which has not answered for", "gone: memory holds 3 files of 2.0 KiB", "start it",
+		"held: since ", "b: no other daemon holds the last changes of the namespace",
 	} {
 		apptest.WantLine(t, out, want)
+	}
+	if lines := s.Unheld(); len(lines) != 1 {
+		t.Errorf("logs without a holder: %q", lines)
 	}
 	if n := s.Unexplained(); n != 4 {
 		t.Errorf("%d files without an entry", n)

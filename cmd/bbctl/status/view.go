@@ -88,6 +88,12 @@ func (s *Daemon) messages() (all []layout.Message) {
 	} else if !s.NATS.Connected {
 		add(layout.Bad, "the namespace's server %s cannot be reached", s.NATS.URL)
 	}
+	for _, line := range s.LostChanges() {
+		add(layout.Bad, "%s", line)
+	}
+	for _, line := range s.Unheld() {
+		add(layout.Warning, "%s", line)
+	}
 	if hung := s.StoreWorkers.Hanging; len(hung) > 0 {
 		longest := slices.MaxFunc(hung, func(a, b hungWorker) int { return cmp.Compare(a.For, b.For) })
 		add(layout.Warning, "%s, the longest for %s: of uid %d in %s", bb.Count(len(hung), "store worker hangs", "store workers hang"), app.Age(longest.For), longest.UID, bb.Printable(longest.Root))

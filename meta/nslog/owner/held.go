@@ -94,10 +94,18 @@ func (w *Owner) feed(ctx context.Context, before Holder) error {
 			"buffer", w.o.Buffer, "records", fed, "from", had, "to", w.table.Next())
 	}
 	if held.Seen = max(held.Seen, apart); held.Seen != 0 && held.Seen >= w.table.Next() {
+		w.short()
 		w.o.Logger.Error("the log of a namespace ends before what was acknowledged, and no daemon holds the rest: files that were made since come back; what was renamed or removed since may be as it was before",
 			"buffer", w.o.Buffer, "ends", w.table.Next(), "acknowledged", held.Seen)
 	}
 	return nil
+}
+
+// short reports a loss of acknowledged changes.
+func (w *Owner) short() {
+	if w.o.Short != nil {
+		w.o.Short()
+	}
 }
 
 // again stores the changes of a record that the log has lost, with their revisions.

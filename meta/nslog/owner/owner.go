@@ -143,6 +143,8 @@ type Options struct {
 	// Keep is called with each record that was stored, before a change in it is answered. It returns when another
 	// daemon holds the record, or none can. It keeps the message. nil means that none holds any.
 	Keep func(context.Context, tail.Record)
+	// Short is called if the log ends before what was acknowledged, and no daemon holds the rest. It may be nil.
+	Short func()
 	// Floor returns the highest revision of the namespace that is recorded outside of its log. An
 	// owner gives out higher ones. nil: none is.
 	Floor func() uint64
@@ -290,6 +292,7 @@ func (w *Owner) checkRemembered() error {
 	case !prepared:
 		return lost("all that it had")
 	default:
+		w.short()
 		w.o.Logger.Error("the log of a namespace ends before revisions that are on record. Files that were made since come back. Names that were renamed or removed since may be as they were before",
 			"buffer", w.o.Buffer, "ends", w.table.Next(), "remembered", w.at.remembered)
 	}

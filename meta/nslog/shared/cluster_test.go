@@ -91,6 +91,9 @@ func (n *network) Call(ctx context.Context, to bb.NodeID, c *calls.Call) (*calls
 	if err != nil {
 		return a, err
 	}
+	if ctx.Err() != nil { // nobody waits for the answer any more
+		return nil, context.Cause(ctx)
+	}
 	return answerCopy(a), nil
 }
 
@@ -311,6 +314,7 @@ type cluster struct {
 	t       *testing.T
 	net     *network
 	connect func(node int) *conn.Conn
+	log     owner.Log // nil: a stream of the server
 	o       shared.Options
 	fault   fault
 	ids     *ids
@@ -327,11 +331,15 @@ func (i *ids) Next(context.Context) (uint64, error) { return i.last.Add(1) + 1<<
 // start starts a daemon, on a connection of its own. It ends with the test, if it is not killed.
 func (c *cluster) start(node bb.NodeID, i int) *daemon {
 	c.t.Helper()
-	s := stream.New(c.connect(i), "NS_buf")
-	if err := s.Ensure(metatest.Context(c.t)); err != nil {
-		c.t.Fatal(err)
+	log := c.log
+	if log == nil {
+		s := stream.New(c.connect(i), "NS_buf")
+		if err := s.Ensure(metatest.Context(c.t)); err != nil {
+			c.t.Fatal(err)
+		}
+		log = s
 	}
-	d := &daemon{node: node, log: &faulty{Log: s, fault: c.fault}, dead: make(chan struct{})}
+	d := &daemon{node: node, log: &faulty{Log: log, fault: c.fault}, dead: make(chan struct{})}
 	o := c.o
 	o.Buffer, o.Node, o.Logger = "buf", node, nil
 	o.Log, o.Members, o.Hold = "NS_buf", c.members, time.Minute

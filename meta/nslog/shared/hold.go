@@ -19,6 +19,9 @@ import (
 )
 
 const (
+	// wanted is how many other daemons hold each record, if there are so many. So the owner and one of them may end
+	// together while the log's servers lose the record.
+	wanted = 2
 	// holdPatience is the time that the owner waits for the daemon that holds the log's end, before
 	// it sends to another one.
 	holdPatience = 500 * time.Millisecond
@@ -30,62 +33,108 @@ const (
 	asked = 64
 )
 
-// holder is the daemon that holds the log's end for the owner. It is used by one engine at a time.
-type holder struct {
-	node     bb.NodeID // "" where there is none
-	tail     [16]byte  // of that daemon
-	later    map[bb.NodeID]time.Time
+// holders are the daemons that hold the log's end for the owner. They are used by one engine at a time.
+type holders struct {
+	now      []holding
+	later    map[bb.NodeID]time.Time // of those that have failed: when to try again
 	failures int
 	warned   bool
 }
 
-// keep makes another daemon hold a record, unless there is none. While there is none, or it does
-// not answer, changes are answered without it. Their names are as safe as the log is.
+// holding is a daemon that holds all records of the owner's tail.
+type holding struct {
+	node bb.NodeID
+	tail [16]byte // of that daemon
+}
+
+// keep makes other daemons hold a record, wanted of them if there are so many. While fewer are there, or answer, changes
+// are answered with those that do. Without any, their names are as safe as the log is.
 func (t *Tree) keep(ctx context.Context, r tail.Record) {
 	now := time.Now()
 	t.tail.Add(now, r)
-	h := &t.holder
-	if !t.tail.Holds() || now.UnixNano() < t.unheld.Load() {
+	if !t.tail.Holds() {
 		return
 	}
-	if h.node != "" {
-		at, err := t.hold(ctx, h.node, []tail.Record{r})
-		if err == nil && at == h.tail {
-			return
+	h := &t.holders
+	t.holdNow(ctx, r)
+	if len(h.now) < wanted && now.UnixNano() >= t.unheld.Load() {
+		t.addHolders(ctx, now)
+	}
+	t.publishHolders()
+}
+
+// holdNow sends a record to the daemons that hold those before it, and drops those that do not hold it.
+func (t *Tree) holdNow(ctx context.Context, r tail.Record) {
+	h := &t.holders
+	errs := make([]error, len(h.now))
+	var all sync.WaitGroup
+	for i, one := range h.now {
+		hold := func() {
+			at, err := t.hold(ctx, one.node, []tail.Record{r})
+			if err == nil && at != one.tail {
+				err = errRestarted
+			}
+			errs[i] = err
 		}
-		if err != nil {
-			h.failed(h.node, err)
+		if i == len(h.now)-1 {
+			hold()
+		} else {
+			all.Go(hold)
 		}
 	}
-	for ctx.Err() == nil {
+	all.Wait()
+	hold := h.now[:0]
+	for i, one := range h.now {
+		if errs[i] == nil {
+			hold = append(hold, one)
+			continue
+		}
+		if !errors.Is(errs[i], errRestarted) {
+			h.failed(one.node, errs[i])
+		}
+		t.unheld.Store(1) // another one is searched at once
+	}
+	h.now = hold
+}
+
+// errRestarted: a daemon has a tail with none of the records before.
+var errRestarted = errors.New("the daemon holds no record from before")
+
+// addHolders makes further daemons hold all that this one holds.
+func (t *Tree) addHolders(ctx context.Context, now time.Time) {
+	h := &t.holders
+	for len(h.now) < wanted && ctx.Err() == nil {
 		to := t.nextHolder(now)
 		if to == "" {
 			break
 		}
 		at, err := t.holdAll(ctx, to)
-		if err == nil {
-			*h = holder{node: to, tail: at}
-			t.unheld.Store(0)
-			return
+		if err != nil {
+			h.failed(to, err)
+			t.o.Logger.Debug("a daemon does not hold the end of the namespace's log", "buffer", t.o.Buffer, "node", to, "err", err)
+			continue
 		}
-		h.failed(to, err)
-		t.o.Logger.Debug("a daemon does not hold the end of the namespace's log", "buffer", t.o.Buffer, "node", to, "err", err)
+		h.now = append(h.now, holding{to, at})
 	}
-	h.node = ""
-	if len(t.members()) > 1 {
+	if len(h.now) == wanted {
+		*h = holders{now: h.now}
+		t.unheld.Store(0)
+		return
+	}
+	if len(t.members()) > 1+len(h.now) {
 		h.failures++
 	}
 	t.unheld.Store(now.Add(h.pause()).UnixNano())
-	if !h.warned && h.failures > 3 {
+	if len(h.now) == 0 && !h.warned && h.failures > 3 {
 		h.warned = true
 		t.o.Logger.Warn("no other daemon holds the end of the namespace's log. If this one ends while the namespace server forgets changes, they are lost", "buffer", t.o.Buffer)
 	}
 }
 
-func (h *holder) pause() time.Duration { return min(holdSoon<<min(h.failures, 10), holdAgain) }
+func (h *holders) pause() time.Duration { return min(holdSoon<<min(h.failures, 10), holdAgain) }
 
 // failed records that a daemon does not hold records.
-func (h *holder) failed(node bb.NodeID, err error) {
+func (h *holders) failed(node bb.NodeID, err error) {
 	pause := h.pause()
 	if errors.Is(err, context.DeadlineExceeded) {
 		pause = holdAgain
@@ -93,15 +142,59 @@ func (h *holder) failed(node bb.NodeID, err error) {
 	if h.later == nil {
 		h.later = map[bb.NodeID]time.Time{}
 	}
-	h.node = ""
 	h.later[node] = time.Now().Add(pause)
 	h.failures++
 }
 
+// holds reports whether a daemon holds the end of the log.
+func (h *holders) holds(node bb.NodeID) bool {
+	return slices.ContainsFunc(h.now, func(one holding) bool { return one.node == node })
+}
+
+// publishHolders makes the present holders visible to other goroutines.
+func (t *Tree) publishHolders() {
+	nodes := make([]bb.NodeID, 0, wanted)
+	for _, one := range t.holders.now {
+		nodes = append(nodes, one.node)
+	}
+	if old := t.heldAt.Load(); old == nil || !slices.Equal(*old, nodes) {
+		t.heldAt.Store(&nodes)
+	}
+}
+
+// Holders returns the other daemons that hold the end of the log, if this one owns it; owns: it does.
+func (t *Tree) Holders() (nodes []bb.NodeID, owns bool) {
+	if t.serving() == nil {
+		return nil, false
+	}
+	if now := t.heldAt.Load(); now != nil {
+		nodes = *now
+	}
+	return nodes, true
+}
+
+// Unheld reports whether this daemon owns the log, and no other one holds its end, which a server may lose.
+func (t *Tree) Unheld() bool {
+	holders, owns := t.Holders()
+	return owns && t.tail.Holds() && len(holders) == 0
+}
+
+// short records that the log has lost acknowledged changes which no daemon holds.
+func (t *Tree) short() {
+	now := time.Now()
+	t.lost.Store(&now)
+}
+
+// Lost returns when this daemon found that the log had lost acknowledged changes, or nil if it found none lost.
+func (t *Tree) Lost() *time.Time { return t.lost.Load() }
+
 // findHolder makes another daemon hold the records that none holds, if there is one.
 func (t *Tree) findHolder(ctx context.Context, members []turn.Member) {
 	e, at := t.serving(), t.unheld.Load()
-	others := slices.ContainsFunc(members, func(m turn.Member) bool { return m.Node != t.o.Node && !m.Away })
+	holders, _ := t.Holders()
+	others := slices.ContainsFunc(members, func(m turn.Member) bool {
+		return m.Node != t.o.Node && !m.Away && !slices.Contains(holders, m.Node)
+	})
 	if e == nil || at == 0 || time.Now().UnixNano() < at || !others {
 		return
 	}
@@ -116,7 +209,7 @@ func (t *Tree) findHolder(ctx context.Context, members []turn.Member) {
 func (t *Tree) nextHolder(now time.Time) bb.NodeID {
 	v := turn.View{Self: t.o.Node, Owner: t.o.Node, Members: t.members()}
 	for _, m := range v.Line(t.o.Buffer) {
-		if m.Node != t.o.Node && !now.Before(t.holder.later[m.Node]) {
+		if m.Node != t.o.Node && !t.holders.holds(m.Node) && !now.Before(t.holders.later[m.Node]) {
 			return m.Node
 		}
 	}

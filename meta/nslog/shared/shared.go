@@ -34,12 +34,12 @@
 //
 // # A server that loses records
 //
-// Before the owner answers, the next daemon in line holds each record in memory (hold.go), for as
+// Before the owner answers, the next two daemons in line hold each record in memory (hold.go), for as
 // long as a server may lose it with its power (Options.Hold). A daemon that claims the log requests
 // the records of all others, and stores those again that the log has lost. So names are lost only
-// with the server's memory, the owner and that daemon, all within that time. Then the next owner
-// logs it if any daemon was answered with a later revision. While no other daemon answers the
-// owner, it continues without, and logs that.
+// with the server's memory, the owner and both of these daemons, all within that time. Then the next owner
+// logs it if any daemon was answered with a later revision. While fewer daemons answer the
+// owner, it continues with those that do. Without any it logs that, and Holders shows it.
 //
 // # State
 //
@@ -111,8 +111,10 @@ type Tree struct {
 	vain     chan struct{} // has an element when calls wait in vain
 	tail     *tail.Tail    // of the log, for the next owner
 	seen     atomic.Uint64 // the highest revision that an owner has answered with
-	holder   holder        // of this daemon's engine
-	unheld   atomic.Int64  // when to look for a daemon to hold the end of the log, in nanoseconds; 0 while one does
+	holders  holders       // of this daemon's engine
+	heldAt   atomic.Pointer[[]bb.NodeID]
+	lost     atomic.Pointer[time.Time]
+	unheld   atomic.Int64 // when to look for more holders, in nanoseconds; 0 while there are as many as are wanted
 
 	mu struct {
 		sync.Mutex
@@ -177,6 +179,14 @@ func (t *Tree) serving() *nslog.Engine {
 // Owns reports whether this daemon owns the log. It may be wrong for a moment.
 func (t *Tree) Owns() bool { return t.serving() != nil }
 
+// Owner returns the daemon that owned the log when this one was last answered; "": it is unknown.
+func (t *Tree) Owner() bb.NodeID {
+	if t.Owns() {
+		return t.o.Node
+	}
+	return t.route().node
+}
+
 // Claim makes this daemon the owner of the log, in place of any present one, and returns when it
 // serves.
 func (t *Tree) Claim(ctx context.Context) error {
@@ -193,8 +203,10 @@ func (t *Tree) Claim(ctx context.Context) error {
 	if err := t.replace(nil); err != nil {
 		return err
 	}
+	t.holders = holders{} // what they held for an engine before may have gaps
+	t.unheld.Store(0)
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
-		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep,
+		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep, Short: t.short,
 		Floor: t.o.Floor, Settle: t.o.Settle, Unreadable: t.o.Unreadable,
 	})
 	if err != nil {
