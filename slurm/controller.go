@@ -16,8 +16,8 @@ type Controller interface {
 	Jobs(ctx context.Context) ([]slurmctl.Job, error)
 	// Note shows a line in the job's record, where its user reads it. A missing job is no error.
 	Note(ctx context.Context, id, text string) error
-	// Figures shows FiguresLine's in the record of a job that runs, in front of its notes.
-	Figures(ctx context.Context, id, line string) error
+	// RecordUsage writes the line of UsageLine in the record of a job that runs, in front of its notes.
+	RecordUsage(ctx context.Context, id, line string) error
 	// Finish makes Slurm end the stage-out of a job that is over, after its data are out or
 	// abandoned.
 	Finish(ctx context.Context, id string) error
@@ -60,14 +60,14 @@ func (c Commands) Note(ctx context.Context, id, text string) error {
 	return err
 }
 
-// Figures writes them into the job's AdminComment, unless it has one of other origin.
-func (c Commands) Figures(ctx context.Context, id, line string) error {
+// RecordUsage writes the line into the job's AdminComment, unless it has one of other origin.
+func (c Commands) RecordUsage(ctx context.Context, id, line string) error {
 	j, err := c.Job(ctx, id)
 	if bb.KindOf(err) == bb.NotFound || err == nil && j.State != "RUNNING" {
 		return nil
 	}
 	if err == nil {
-		if text, ours := WithFigures(j.AdminComment, line); ours && text != j.AdminComment {
+		if text, ours := WithUsage(j.AdminComment, line); ours && text != j.AdminComment {
 			_, err = slurmctl.Run(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+text)
 		}
 	}
@@ -86,14 +86,14 @@ func (Commands) Finish(ctx context.Context, id string) error {
 	return err
 }
 
-// WithFigures returns a comment with the figures in front of its notes. It returns false if the
+// WithUsage returns a comment with the figures in front of its notes. It returns false if the
 // comment is of other origin.
-func WithFigures(comment, line string) (string, bool) {
+func WithUsage(comment, line string) (string, bool) {
 	notes, ours := strings.CutPrefix(comment, notePrefix)
 	if !ours && comment != "" {
 		return comment, false
 	}
-	if strings.HasPrefix(notes, figuresPrefix) {
+	if strings.HasPrefix(notes, usagePrefix) {
 		_, notes, _ = strings.Cut(notes, "; ")
 	}
 	if notes != "" {

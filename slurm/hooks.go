@@ -40,10 +40,10 @@ type Hooks struct {
 	// Log is called with one line for each further event. If it is nil, they are dropped.
 	Log func(string)
 
-	reconciler Reconciler           // Reap's
+	reconciler Reconciler           // of Reconcile
 	abandoned  map[string]time.Time // since when no hook has been at work for jobs that wait for one
 	finished   map[string]bool      // lifetimes of jobs that Slurm got a request to end
-	figured    map[string]time.Time // Figures's: when a lifetime's were written into its job's record
+	recorded   map[string]time.Time // of RecordUsage: when a lifetime's usage was written into its job's record
 }
 
 // Answer is the outcome of a verb. Message is one line with the reason in its first words, since
@@ -89,7 +89,7 @@ type SetupRequest struct {
 
 // Setup reads a job's directives and opens its lifetime, which makes its buffers.
 func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
-	defer h.attend(q.Job)()
+	defer h.lockHook(q.Job)()
 	info, err := h.Slurm.Job(ctx, q.Job)
 	if err != nil {
 		return failed(err)
@@ -217,7 +217,7 @@ func (h *Hooks) governs(l *admin.Lifetime) bool {
 // DataIn waits until the input that the job needs is copied in. Wait bounds the time. The answer is
 // "busy" then, and the daemons continue.
 func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answer {
-	defer h.attend(job)()
+	defer h.lockHook(job)()
 	return h.waiting(ctx, wait, func(limited context.Context) Answer {
 		var l admin.Lifetime
 		limit := h.Settings.stageInLimit()
@@ -254,7 +254,7 @@ func aboutStage(l *admin.Lifetime, err error) error {
 
 // RealSize is the number of bytes of the pool that Slurm has counted for the job.
 func (h *Hooks) RealSize(ctx context.Context, job string) Answer {
-	defer h.attend(job)()
+	defer h.lockHook(job)()
 	var l admin.Lifetime
 	err := h.persist(ctx, job, "real-size", within(preRunLimit), func(c *client.Client) (err error) {
 		l, err = h.present(ctx, c, job)
@@ -315,7 +315,7 @@ func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 // Its state COMPLETING ends when all Epilogs have, or their node is down. The job has left all
 // nodes with a recorded arrival by their prologs, or they are gone.
 func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
-	defer h.attend(job)()
+	defer h.lockHook(job)()
 	for {
 		info, err := h.Slurm.Job(ctx, job)
 		switch {
@@ -340,7 +340,7 @@ func endOf(j *slurmctl.Job) admin.EndOptions {
 // DataOut waits until the job's stage-outs are copied, and its buffer is drained and gone. It
 // repeats without end. After a failure, Slurm would drop the job.
 func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Answer {
-	defer h.attend(job)()
+	defer h.lockHook(job)()
 	return h.waiting(ctx, wait, func(ctx context.Context) Answer {
 		// Its end was recorded by post-run, with the outcome.
 		said := ""
@@ -366,7 +366,7 @@ func (h *Hooks) TeardownNow(ctx context.Context, job string) Answer {
 }
 
 func (h *Hooks) teardown(ctx context.Context, job string, how admin.EndOptions) Answer {
-	defer h.attend(job)()
+	defer h.lockHook(job)()
 	limited, cancel := context.WithTimeout(ctx, teardownLimit)
 	defer cancel()
 	said, told := "", false

@@ -46,11 +46,11 @@ func TestKeys(t *testing.T) {
 // and no other.
 func TestAbandoned(t *testing.T) {
 	h := &Hooks{Settings: Settings{Folder: t.TempDir()}}
-	attended := func(within time.Duration) bool { return h.attended("1", within) }
-	if attended(time.Hour) {
-		t.Error("a job that no hook was ever at work for is attended")
+	hookRuns := func(within time.Duration) bool { return h.hookRuns("1", within) }
+	if hookRuns(time.Hour) {
+		t.Error("a job that no hook was ever at work for counts as one with a hook")
 	}
-	leave, again := h.attend("1"), h.attend("1")
+	leave, again := h.lockHook("1"), h.lockHook("1")
 	if key := h.rememberedKey("1"); key != "" {
 		t.Errorf("a job that was not set up has key %s", key)
 	}
@@ -60,12 +60,12 @@ func TestAbandoned(t *testing.T) {
 		}
 	}
 	leave()
-	if !attended(0) {
-		t.Error("a job is not attended while a second hook is at work")
+	if !hookRuns(0) {
+		t.Error("no hook runs for a job whose second hook is at work")
 	}
 	again()
-	if attended(0) || !attended(time.Hour) {
-		t.Error("a job is attended for ever, or not between two hooks")
+	if hookRuns(0) || !hookRuns(time.Hour) {
+		t.Error("a hook runs for a job for ever, or not between two hooks")
 	}
 	jobs := []slurmctl.Job{
 		{ID: "1", State: "PENDING", Buffers: "staging-in"},
@@ -90,7 +90,7 @@ func TestAbandoned(t *testing.T) {
 	if err := h.dropFiles(map[string]*slurmctl.Job{"1": nil}, now.Add(time.Hour)); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(h.atFile("1")); err == nil {
+	if _, err := os.Stat(h.lockFile("1")); err == nil {
 		t.Error("the lock of a job that Slurm does not know is kept")
 	}
 }
@@ -109,7 +109,7 @@ func TestFinishable(t *testing.T) {
 	for name, c := range map[string]struct {
 		job      slurmctl.Job
 		lives    []admin.Lifetime
-		attended bool
+		hookRuns bool
 		quiet    time.Duration
 		want     int
 	}{
@@ -121,7 +121,7 @@ func TestFinishable(t *testing.T) {
 		"that of another run":  {job, []admin.Lifetime{other}, false, time.Minute, 0},
 		"nothing is known yet": {job, nil, false, time.Minute, 0},
 	} {
-		if got := finishable([]slurmctl.Job{c.job}, c.lives, "c", at(c.attended), now, c.quiet); len(got) != c.want || c.want == 1 && got[key] != "7" {
+		if got := finishable([]slurmctl.Job{c.job}, c.lives, "c", at(c.hookRuns), now, c.quiet); len(got) != c.want || c.want == 1 && got[key] != "7" {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -140,15 +140,15 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestFiguresInComments shows that figures replace figures alone, and no other words.
-func TestFiguresInComments(t *testing.T) {
+// TestUsageInComments shows that figures replace figures alone, and no other words.
+func TestUsageInComments(t *testing.T) {
 	l := admin.Lifetime{Nodes: []admin.LifetimeNode{{Figures: admin.Figures{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
-	line := FiguresLine(&l)
+	line := UsageLine(&l)
 	if want := "absorbed=4194304 peak_dirty=3 blocked_seconds=0.2 flush_failures=2 saved_seconds=unknown"; line != want {
 		t.Errorf("%s", line)
 	}
 	l.Nodes[0].Figures.Flushed, l.Nodes[0].Figures.Flushing = 1<<20, 1
-	if got := FiguresLine(&l); !strings.HasSuffix(got, " saved_seconds=3.8") {
+	if got := UsageLine(&l); !strings.HasSuffix(got, " saved_seconds=3.8") {
 		t.Errorf("%s", got)
 	}
 	for comment, want := range map[string]string{
@@ -158,7 +158,7 @@ func TestFiguresInComments(t *testing.T) {
 		"forebay: absorbed=1; setup: x":          "forebay: " + line + "; setup: x",
 		"the site's own":                         "",
 	} {
-		if got, ours := WithFigures(comment, line); ours != (want != "") || ours && got != want {
+		if got, ours := WithUsage(comment, line); ours != (want != "") || ours && got != want {
 			t.Errorf("%q became %q", comment, got)
 		}
 	}

@@ -154,7 +154,7 @@ func (l *luaCluster) touched(name string) {
 // job, whose store is dead. Slurm abandons it, and the daemons do not.
 func restarts(c *luaCluster) (first string) {
 	// One after the other, since of hooks that begin at once one may seem to last as long as
-	// another that is held (attend.go). The first ones are those without an event meanwhile.
+	// another that is held (hooklock.go). The first ones are those without an event meanwhile.
 	first = c.submit(strings.ReplaceAll(whole("first", ""), "STORE/first", "STORE/locked/first"))
 	c.stage(first, "staging-out")
 	running := c.submit(whole("running", "touch WORK/runs; while [ ! -e WORK/go ]; do sleep 0.1; done\n"))

@@ -242,7 +242,7 @@ func TestLuaJobs(t *testing.T) {
 		check()
 	}
 	// The hooks of these stay until their jobs are ended. A hook that is forked together with
-	// others may have their pipes, and then Slurm does not detect the end of those (attend.go).
+	// others may have their pipes, and then Slurm does not detect the end of those (hooklock.go).
 	for _, s := range []func(*luaCluster) func(){cancelledStagingIn, hurried} {
 		s(c)()
 	}

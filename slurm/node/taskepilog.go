@@ -58,18 +58,18 @@ func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, e
 	}
 	lost, err := d.Buffer(buffer).Lost(ctx)
 	if job != "" && l.Total() != (admin.Figures{}) {
-		err = errors.Join(err, noteFigures(ctx, job, slurm.FiguresLine(&l)))
+		err = errors.Join(err, noteUsage(ctx, job, slurm.UsageLine(&l)))
 	}
 	return troubles(&l, len(lost)), err
 }
 
-// noteFigures writes them into a job's Comment, unless there is another one.
-func noteFigures(ctx context.Context, job, line string) error {
+// noteUsage writes them into a job's Comment, unless there is another one.
+func noteUsage(ctx context.Context, job, line string) error {
 	j, err := showJob(ctx, job)
 	if err != nil {
 		return err
 	}
-	comment, ours := slurm.WithFigures(j.Comment, line)
+	comment, ours := slurm.WithUsage(j.Comment, line)
 	if !ours || comment == j.Comment {
 		return nil
 	}

@@ -252,7 +252,7 @@ func (l *luaApp) newReap() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := h.Reap(cmd.Context(), 0)
+			done, err := h.Reconcile(cmd.Context(), 0)
 			return errors.Join(l.Print(done, func() {
 				for _, r := range done {
 					fmt.Fprintf(l.Out, "job %s, buffer %s: %s %s\n", r.Job, r.Buffer, r.State, r.Message)
@@ -262,8 +262,8 @@ func (l *luaApp) newReap() *cobra.Command {
 	}
 }
 
-// firstFigures is the pause of tend between searches of jobs that have no figures in their records yet.
-const firstFigures = 10 * time.Second
+// firstUsage is the pause of tend between searches of jobs that have no figures in their records yet.
+const firstUsage = 10 * time.Second
 
 func (l *luaApp) newTend() *cobra.Command {
 	var pools, reap, quiet, figures time.Duration
@@ -290,13 +290,13 @@ as. Failures are printed, and retried.`,
 			})
 			all.Go(func() {
 				l.again(ctx, "reap", reap, func() error {
-					_, err := h.Reap(ctx, quiet)
+					_, err := h.Reconcile(ctx, quiet)
 					return err
 				})
 			})
 			if figures > 0 {
 				all.Go(func() {
-					l.again(ctx, "figures", min(figures, firstFigures), func() error { return h.Figures(ctx, figures) })
+					l.again(ctx, "figures", min(figures, firstUsage), func() error { return h.RecordUsage(ctx, figures) })
 				})
 			}
 			all.Wait()

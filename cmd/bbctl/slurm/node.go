@@ -176,7 +176,7 @@ over without the report of an epilog: a node was down, or slurmctld has lost its
 Their files are drained then, as after any job. For root, on one node, from time
 to time.`,
 		RunE: a.WithDaemon(func(ctx context.Context, d *client.Client, _ []string) error {
-			ended, err := node.Sweep(ctx, &n.c, d)
+			ended, err := node.Reconcile(ctx, &n.c, d)
 			if err != nil {
 				return err
 			}

@@ -25,16 +25,16 @@ import (
 //	folder/JOB.at    a lock that each hook holds while it works for the job. In it stands the
 //	                 key of the job's latest lifetime, from before setup opens that
 
-// atSuffix ends the names of these files.
-const atSuffix = ".at"
+// lockSuffix ends the names of these files.
+const lockSuffix = ".at"
 
-// attend marks that a hook is at work for a job, until it ends or calls leave. A lock that
+// lockHook marks that a hook is at work for a job, until it ends or calls leave. A lock that
 // cannot be acquired is no reason to fail.
-func (h *Hooks) attend(job string) (leave func()) {
+func (h *Hooks) lockHook(job string) (leave func()) {
 	if slurmctl.CheckID(job) != nil {
 		return func() {}
 	}
-	f, err := os.OpenFile(h.atFile(job), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(h.lockFile(job), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		h.log("job %s: %v", job, err)
 		return func() {}
@@ -57,19 +57,19 @@ func (h *Hooks) attend(job string) (leave func()) {
 	}
 }
 
-func (h *Hooks) atFile(job string) string { return filepath.Join(h.Settings.Folder, job+atSuffix) }
+func (h *Hooks) lockFile(job string) string { return filepath.Join(h.Settings.Folder, job+lockSuffix) }
 
 // rememberKey records a job's latest lifetime.
 func (h *Hooks) rememberKey(job, key string) error {
 	// Not another file, since this one's lock is held.
-	err := os.WriteFile(h.atFile(job), []byte(key+"\n"), 0o644)
+	err := os.WriteFile(h.lockFile(job), []byte(key+"\n"), 0o644)
 	return bb.Wrap("setup", job, err)
 }
 
 // rememberedKey returns the key that rememberKey recorded last for a job's id, or "" if there is
 // none.
 func (h *Hooks) rememberedKey(job string) string {
-	text, _ := os.ReadFile(h.atFile(job))
+	text, _ := os.ReadFile(h.lockFile(job))
 	key := strings.TrimSpace(string(text))
 	if bb.CheckBufferName(key) != nil {
 		return ""
@@ -77,11 +77,11 @@ func (h *Hooks) rememberedKey(job string) string {
 	return key
 }
 
-// attended reports whether a hook is at work for a job, or has been within a time, since newer
+// hookRuns reports whether a hook is at work for a job, or has been within a time, since newer
 // releases of Slurm ask for its progress every few seconds. If that is unknown, it counts as at
 // work.
-func (h *Hooks) attended(job string, within time.Duration) bool {
-	f, err := os.Open(h.atFile(job))
+func (h *Hooks) hookRuns(job string, within time.Duration) bool {
+	f, err := os.Open(h.lockFile(job))
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
@@ -108,11 +108,11 @@ const abandonedNote = "Slurm has lost track of this job's buffer since slurmctld
 // abandoned returns the jobs that have waited for quiet for a hook that does not run, and the state
 // for the next check. since is the time of the first such check of each, by id and time of
 // submission.
-func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*slurmctl.Job, next map[string]time.Time) {
+func abandoned(jobs []slurmctl.Job, hookRuns func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*slurmctl.Job, next map[string]time.Time) {
 	next = map[string]time.Time{}
 	for i := range jobs {
 		j := &jobs[i]
-		if !waitsForHook(j) || attended(j.ID) {
+		if !waitsForHook(j) || hookRuns(j.ID) {
 			continue
 		}
 		run := j.ID + " " + j.Submitted + " " + j.Buffers
@@ -129,7 +129,7 @@ func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[st
 
 // dropFiles removes the files of jobs without a record in Slurm, if they are older.
 func (h *Hooks) dropFiles(known map[string]*slurmctl.Job, before time.Time) (err error) {
-	for _, suffix := range []string{envSuffix, atSuffix} {
+	for _, suffix := range []string{envSuffix, lockSuffix} {
 		files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+suffix))
 		for _, file := range files {
 			job := strings.TrimSuffix(filepath.Base(file), suffix)

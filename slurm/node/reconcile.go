@@ -11,10 +11,10 @@ import (
 	"forebay/slurm/slurmctl"
 )
 
-// Sweep ends the lifetimes of jobs whose epilog never reported and of which Slurm has no record any
+// Reconcile ends the lifetimes of jobs whose epilog never reported and of which Slurm has no record any
 // more, or one of another run. Then a node was down, or slurmctld has lost its state. It returns
 // their keys. Unsaved files are drained then, as after any job.
-func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, err error) {
+func Reconcile(ctx context.Context, c *Config, d *client.Client) (ended []string, err error) {
 	// In this order, since Slurm has a job's record before its prolog runs.
 	lives, err := admin.Lifetimes(ctx, d, "")
 	if err != nil {
