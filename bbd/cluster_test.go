@@ -95,6 +95,16 @@ var clusterOFI fabric.OFI
 // startClusterWith is startCluster with a change to each daemon's configuration.
 func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node {
 	t.Helper()
+	nodes := newCluster(t, count, change)
+	for _, n := range nodes {
+		n.start()
+	}
+	return nodes
+}
+
+// newCluster is startClusterWith that starts the server alone.
+func newCluster(t *testing.T, count int, change func(*bbd.Config)) []*node {
+	t.Helper()
 	server, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +132,6 @@ func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node
 			os.RemoveAll(dir)
 			os.RemoveAll(n.shm())
 		})
-		n.start()
 		nodes[i] = n
 	}
 	return nodes

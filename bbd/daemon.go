@@ -159,7 +159,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &conn.Health{}, outflow: outflow{names: &nss.Names{Log: cfg.Log}}}
 	d.cfg.Meta.Health = d.health
 	d.cfg.Meta.Revision = func(of *bb.Buffer) uint64 { return reassert.NewestRevision(d.store, of) }
-	if d.cfg.Members != nil && d.cfg.Meta.Engine == meta.EngineLog {
+	if d.cfg.Members != nil { // others may have made buffers with a log, whichever engine new ones get here
 		d.cfg.Meta.Peers = peers{d}
 	}
 	d.observe = observe.New(metrics.New(cfg.Version, d.measure))

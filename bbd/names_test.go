@@ -70,3 +70,75 @@ func TestClusterLog(t *testing.T) {
 	nodes[0] = stopped
 	all(2)
 }
+
+// A daemon starts alone, with logs of its own or in the configuration of a cluster, and others join it later. All of them
+// have its names, and when it stops, the others own its log, whichever engine they have for new buffers.
+func TestLogIsJoined(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		t.Run(fmt.Sprintf("alone=%v", alone), func(t *testing.T) {
+			t.Parallel()
+			engine := meta.EngineLog
+			nodes := newCluster(t, 3, func(c *bbd.Config) { c.Meta.Engine = engine })
+			joined := nodes[0].change
+			if alone {
+				nodes[0].change = func(c *bbd.Config) {
+					joined(c)
+					c.Members, c.TCP, c.Fabric, c.Insecure, c.Meta.SoleWriter = nil, "", "", false, true
+				}
+				nodes[0].members = nil
+			}
+			nodes[0].start()
+			c := nodes[0].dial()
+			b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
+			contents := map[string][]byte{"f": random(70_000), "d/g": random(10)}
+			if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range contents {
+				write(t, b, name, content)
+			}
+			write(t, b, "removed", random(10))
+			if err := b.Remove(t.Context(), "removed"); err != nil {
+				t.Fatal(err)
+			}
+			if logs := nodes[0].status().NATS.Logs; !alone && (len(logs) != 1 || logs[0].Owner != "n1" || !logs[0].Unheld) {
+				t.Errorf("the state of the log while no other daemon is there: %+v", logs)
+			}
+			if alone {
+				c.Close()
+				nodes[0].stop()
+				nodes[0].change, nodes[0].members = joined, nodes[1].members
+				nodes[0].start()
+			}
+			engine = meta.EngineBuckets
+			nodes[1].start()
+			nodes[2].start()
+			for i, n := range nodes {
+				there := n.dial().Buffer("shared")
+				for name, content := range contents {
+					wantFile(t, there, name, content)
+				}
+				if _, err := there.Stat(t.Context(), "removed"); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("a removed file: %v", err)
+				}
+				name := fmt.Sprintf("d/of-%d", i)
+				contents[name] = random(1000)
+				write(t, there, name, contents[name])
+			}
+			eventually(t, "another daemon holds the end of the log", func() bool {
+				logs := nodes[0].status().NATS.Logs
+				return len(logs) == 1 && logs[0].Owner == "n1" && !logs[0].Unheld
+			})
+			drain(t, nodes[0].dial(), "shared")
+			nodes[0].stop()
+			for name := range contents {
+				there := nodes[1].dial().Buffer("shared")
+				if _, err := there.Stat(t.Context(), name); err != nil {
+					t.Errorf("without the first daemon: %v", err)
+				}
+			}
+			write(t, nodes[2].dial().Buffer("shared"), "d/last", random(10))
+		})
+	}
+}
