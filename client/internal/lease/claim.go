@@ -41,8 +41,8 @@ func (m *Memory) Leased() bool { return m.lease != nil }
 // than its own.
 func (m *Memory) Of(s *session.Session) bool { return m.lease == nil || m.lease.session == s }
 
-// Far reports whether bytes have to be transferred to the daemon's memory before they are committed.
-func (m *Memory) Far() bool { return m.lease != nil && m.lease.region == nil }
+// Remote reports whether bytes have to be transferred to the daemon's memory before they are committed.
+func (m *Memory) Remote() bool { return m.lease != nil && m.lease.region == nil }
 
 // Void reports whether the memory belongs to a session that broke.
 func (m *Memory) Void() bool { return m.lease != nil && m.lease.session.Broken() }
@@ -57,7 +57,7 @@ func (m *Memory) Place(off int64) (lease uint64, at int64) {
 }
 
 // Store begins to transfer n bytes from off on, at most transferSize, to where they belong. The
-// memory is far.
+// memory is remote.
 func (m *Memory) Store(ctx context.Context, t *remote.Transfers, off, n int64) error {
 	l := m.lease
 	return t.Post(ctx, l.session.Remote, rdma.OpWrite, l.Bytes[off:off+n], l.key, l.at+off)

@@ -26,7 +26,7 @@ func (r *Reader) Map(ctx context.Context, off, n int64) (*Mapping, error) {
 			m.Release()
 			return nil, err
 		}
-		if w.far {
+		if w.remote {
 			n, err := m.fetch(ctx, w, off, min(end, w.end))
 			elsewhere := r.elsewhere(w, err)
 			r.done(w)
@@ -70,7 +70,7 @@ func (m *Mapping) add(w *window, off, end int64) int64 {
 // fetch adds a copy of a window's part of [off, end), from memory that cannot be mapped.
 func (m *Mapping) fetch(ctx context.Context, w *window, off, end int64) (int64, error) {
 	p := make([]byte, end-off)
-	n, err := m.r.pull(ctx, w, p, off)
+	n, err := m.r.fetchRemote(ctx, w, p, off)
 	if err != nil {
 		return 0, err
 	}

@@ -16,11 +16,11 @@ func (r *Reader) WriteTo(ctx context.Context, dst io.Writer, off int64) (total i
 			return total, err
 		}
 		if w.end < r.Size {
-			r.ahead(ctx, w.end)
+			r.requestWindow(ctx, w.end)
 		}
 		var n int64
-		if w.far {
-			n, err = r.pullOut(ctx, w, dst, off)
+		if w.remote {
+			n, err = r.fetchTo(ctx, w, dst, off)
 		} else {
 			n, err = w.writeTo(dst, off)
 		}

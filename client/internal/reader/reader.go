@@ -33,26 +33,26 @@ type Reader struct {
 	Entry *wire.Entry // as it was opened
 	Size  int64
 
-	last    atomic.Int64  // end of the last read; a read that begins there is sequential
-	turn    chan struct{} // holds one token; its holder may open the file again
-	mu      sync.Mutex    // guards the next fields
-	closed  bool
-	session *session.Session
-	handle  uint64
-	windows []*window // oldest first
-	used    int       // windows with users, dropped ones too; the handle holds their pins, so it outlives them
-	flights []*flight
-	short   bool // the last answer was shorter than requested
+	last     atomic.Int64  // end of the last read; a read that begins there is sequential
+	turn     chan struct{} // holds one token; its holder may open the file again
+	mu       sync.Mutex    // guards the next fields
+	closed   bool
+	session  *session.Session
+	handle   uint64
+	windows  []*window // oldest first
+	used     int       // windows with users, dropped ones too; the handle holds their pins, so it outlives them
+	requests []*request
+	short    bool // the last answer was shorter than requested
 
-	held      []*place // extents that are kept of memory that is far, oldest first
+	held      []*place // extents that are kept of memory that is remote, oldest first
 	heldBytes int64
 
 	fetching chan struct{} // holds one token; its holder may use coming
-	coming   ahead
+	coming   readahead
 }
 
-// flight is a window that was requested. Several may wait for it.
-type flight struct {
+// request is the request of a window. Several may wait for it.
+type request struct {
 	span
 	session *session.Session
 
@@ -176,17 +176,17 @@ func (r *Reader) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 		}
 		var k int
 		switch {
-		case !w.far:
+		case !w.remote:
 			k, err = w.copyTo(p, off, check)
-		case goesOn && off > 0 && len(p) < maxAhead && r.tryAhead():
+		case goesOn && off > 0 && len(p) < maxAhead && r.tryReadahead():
 			k, err = r.readAhead(ctx, w, p, off)
-			r.doneAhead()
+			r.doneReadahead()
 		default:
-			k, err = r.pull(ctx, w, p, off)
+			k, err = r.fetchRemote(ctx, w, p, off)
 		}
 		lost := w.pin != 0 && !w.session.Alive() || r.elsewhere(w, err)
 		if !lost && err == nil && check && off+int64(k) > w.off+w.len()/2 && w.end < r.Size {
-			r.ahead(ctx, w.end)
+			r.requestWindow(ctx, w.end)
 		}
 		r.done(w)
 		if lost {
@@ -268,7 +268,7 @@ func (r *Reader) fetch(ctx context.Context, s *session.Session, off int64) (*win
 		if w := r.find(off); w != nil {
 			return w, nil
 		}
-		f, err := r.flight(s, off)
+		f, err := r.requestFor(s, off)
 		if err != nil {
 			return nil, err
 		}
@@ -278,7 +278,7 @@ func (r *Reader) fetch(ctx context.Context, s *session.Session, off int64) (*win
 				return nil, err // this reader's context ended. Others may go on waiting
 			}
 		}
-		f.taken.Do(func() { r.land(f, err) })
+		f.taken.Do(func() { r.received(f, err) })
 		if err == nil {
 			err = f.failed
 		}
@@ -288,8 +288,8 @@ func (r *Reader) fetch(ctx context.Context, s *session.Session, off int64) (*win
 	}
 }
 
-// flight finds or makes the flight for the window that holds off.
-func (r *Reader) flight(s *session.Session, off int64) (*flight, error) {
+// requestFor finds or makes the request of the window that holds off.
+func (r *Reader) requestFor(s *session.Session, off int64) (*request, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -298,14 +298,14 @@ func (r *Reader) flight(s *session.Session, off int64) (*flight, error) {
 	case r.session != s:
 		return nil, &session.BrokenError{Reason: errors.New("another session took over")}
 	}
-	for _, f := range r.flights {
+	for _, f := range r.requests {
 		if f.off <= off && off < f.end {
 			return f, nil
 		}
 	}
 	size := windowSize(s)
 	start := off &^ (size - 1)
-	f := &flight{span: span{start, start + size}, session: s}
+	f := &request{span: span{start, start + size}, session: s}
 	for _, w := range r.windows {
 		if w.off == start || w.end == off {
 			f.off = off // the answer for all of it was short
@@ -314,12 +314,12 @@ func (r *Reader) flight(s *session.Session, off int64) (*flight, error) {
 	if r.short {
 		f.off = off // and this one may be, too
 	}
-	r.flights = append(r.flights, f)
+	r.requests = append(r.requests, f)
 	return f, nil
 }
 
 // ask sends the request, once.
-func (r *Reader) ask(ctx context.Context, f *flight) {
+func (r *Reader) ask(ctx context.Context, f *request) {
 	f.asked.Do(func() {
 		r.mu.Lock()
 		handle := r.handle
@@ -329,8 +329,8 @@ func (r *Reader) ask(ctx context.Context, f *flight) {
 	})
 }
 
-// land makes a window of a flight's answer.
-func (r *Reader) land(f *flight, err error) {
+// received makes a window of a request's answer.
+func (r *Reader) received(f *request, err error) {
 	var w *window
 	if err == nil {
 		w, f.failed = newWindow(r.Regions, f.session, f.off, &f.reply, f.call.Data)
@@ -340,7 +340,7 @@ func (r *Reader) land(f *flight, err error) {
 	}
 	var unused []*window
 	r.mu.Lock()
-	r.flights = slices.DeleteFunc(r.flights, func(other *flight) bool { return other == f })
+	r.requests = slices.DeleteFunc(r.requests, func(other *request) bool { return other == f })
 	switch {
 	case w == nil:
 	case f.failed != nil || r.closed || r.session != f.session:
@@ -384,20 +384,20 @@ func (r *Reader) forgetAll() (release func()) {
 	for _, w := range r.windows {
 		unused = drop(w, unused)
 	}
-	flights := r.flights
-	r.windows, r.flights = nil, nil
+	requests := r.requests
+	r.windows, r.requests = nil, nil
 	return func() {
 		for _, w := range unused {
 			w.release()
 		}
-		for _, f := range flights {
+		for _, f := range requests {
 			f.abandon()
 		}
 	}
 }
 
-// abandon marks a flight whose answer is not needed any more.
-func (f *flight) abandon() {
+// abandon marks a request whose answer is not needed any more.
+func (f *request) abandon() {
 	f.asked.Do(func() { f.unsent = bb.Cancelled })
 	if f.call == nil {
 		return
@@ -412,10 +412,10 @@ func (f *flight) abandon() {
 	})
 }
 
-// ahead requests the window that holds off before it is needed.
-func (r *Reader) ahead(ctx context.Context, off int64) {
+// requestWindow requests the window that holds off before it is needed.
+func (r *Reader) requestWindow(ctx context.Context, off int64) {
 	r.mu.Lock()
-	s, known := r.session, r.closed || len(r.flights) > 0
+	s, known := r.session, r.closed || len(r.requests) > 0
 	for _, w := range r.windows {
 		known = known || w.off <= off && off < w.end
 	}
@@ -423,7 +423,7 @@ func (r *Reader) ahead(ctx context.Context, off int64) {
 	if known || s.Broken() {
 		return
 	}
-	if f, err := r.flight(s, off); err == nil {
+	if f, err := r.requestFor(s, off); err == nil {
 		r.ask(ctx, f)
 	}
 }
@@ -440,7 +440,7 @@ func (r *Reader) Close() {
 	if closed {
 		return
 	}
-	r.dropAhead()
+	r.dropReadahead()
 	release()
 	if end {
 		r.closeHandle()

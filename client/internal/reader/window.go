@@ -24,7 +24,7 @@ type window struct {
 	pin     uint64 // 0: the bytes came with the answer
 	parts   []part // ascending, without gaps
 	regions []*region.Region
-	far     bool // all but holes is in the daemon's memory only (see fetch)
+	remote  bool // all but holes is in the daemon's memory only (see fetch)
 
 	users   int  // guarded by the reader
 	dropped bool // guarded by the reader; released when the last user is done
@@ -34,13 +34,13 @@ type window struct {
 // part of an extent.
 type part struct {
 	span
-	mem      []byte // nil: a hole, or far
+	mem      []byte // nil: a hole, or remote
 	whole    []byte // the extent as it was written, which the checksum is of
 	sum      uint64
 	region   uint64
 	verified atomic.Bool // or nothing to verify
 
-	far *place // of the extent, where it cannot be mapped
+	remote *place // of the extent, where it cannot be mapped
 }
 
 // newWindow checks an answer to the question for the bytes from off on, and maps its extents.
@@ -54,7 +54,7 @@ func newWindow(a *region.Map, s *session.Session, off int64, m *wire.Extents, da
 		return w, nil
 	}
 	if s != nil && s.Remote != nil {
-		if err := w.setFar(m); err != nil {
+		if err := w.setRemote(m); err != nil {
 			w.release()
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func FuzzWindow(f *testing.F) {
 		}
 		for i := range w.parts {
 			p := &w.parts[i]
-			if f := p.far; f != nil && (f.off < 0 || f.length <= 0 || f.off+f.length > 4096 || f.cut < 0 || f.cut+p.len() > f.length) {
+			if f := p.remote; f != nil && (f.off < 0 || f.length <= 0 || f.off+f.length > 4096 || f.cut < 0 || f.cut+p.len() > f.length) {
 				t.Errorf("an extent leaves its region: %+v of %v", f, p.span)
 			}
 		}

@@ -38,9 +38,9 @@ type Session struct {
 	src  *resumable
 	in   *wire.Reader
 
-	pulse  pulse
-	handle atomic.Uint64 // the last one chosen
-	ending sync.Mutex    // guards how calls end
+	liveness liveness
+	handle   atomic.Uint64 // the last one chosen
+	ending   sync.Mutex    // guards how calls end
 }
 
 // Call is one request in flight. Reply, data and err may be read when done is closed.
@@ -80,7 +80,7 @@ func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.We
 	s.calls = mux.New[*Call](wire.NewWriter(conn), welcome, s.fail)
 	s.limit = max(int(welcome.MaxInFlight)-SpareRequests, 1)
 	s.turn <- struct{}{}
-	s.pulse.init(conn)
+	s.liveness.init(conn)
 	return s
 }
 

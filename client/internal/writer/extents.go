@@ -15,7 +15,7 @@ type extent struct {
 	off    int64 // in the file
 	length int64
 	sum    uint64
-	sent   int64 // bytes from the front that are on their way to a segment that is far
+	sent   int64 // bytes from the front that are on their way to a segment that is remote
 }
 
 func (e *extent) bytes() []byte { return e.mem.Bytes[e.seg : e.seg+e.length : e.seg+e.length] }

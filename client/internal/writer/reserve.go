@@ -87,7 +87,7 @@ func (w *Writer) Publish(ctx context.Context, n, off int64) error {
 		e.sum = checksum.Update(e.sum, p)
 		w.grew(off, k)
 		n, off = n-k, off+k
-		if err := w.push(ctx, e, true); err != nil {
+		if err := w.store(ctx, e, true); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ import (
 const (
 	MaxPending = 8000    // extents; a commit of them fits into a message
 	maxSlack   = 1 << 20 // bytes
-	// MaxStaged is the number of bytes that a file with far segments keeps in this process's memory
+	// MaxStaged is the number of bytes that a file with remote segments keeps in this process's memory
 	// until they are committed, besides one lease more.
 	MaxStaged = 32 << 20
 )
@@ -75,7 +75,7 @@ type Writer struct {
 	opening openRequest
 	file    fileState
 	commits commitState
-	moving  *remote.Transfers // to segments that are far; nil: none so far
+	moving  *remote.Transfers // to segments that are remote; nil: none so far
 	staged  int64             // bytes written and not committed
 
 	committed bool  // something of this generation was acknowledged
@@ -235,7 +235,7 @@ func (w *Writer) Write(ctx context.Context, p []byte, off int64) (n int, err err
 		k := len(dst)
 		e.sum = checksum.Copy(dst, p[:k], e.sum)
 		n, off, p = n+k, off+int64(k), p[k:]
-		if err := w.push(ctx, e, false); err != nil {
+		if err := w.store(ctx, e, false); err != nil {
 			return n, err
 		}
 	}
@@ -259,7 +259,7 @@ func (w *Writer) WriteString(ctx context.Context, p string, off int64) (n int, e
 		k := copy(dst, p)
 		e.sum = checksum.Update(e.sum, dst)
 		n, off, p = n+k, off+int64(k), p[k:]
-		if err := w.push(ctx, e, false); err != nil {
+		if err := w.store(ctx, e, false); err != nil {
 			return n, err
 		}
 	}
@@ -283,7 +283,7 @@ func (w *Writer) ReadFrom(ctx context.Context, r io.Reader, off, step int64) (in
 		e := w.add(&w.claim, off, int64(n))
 		e.sum = checksum.Update(e.sum, room[:n])
 		w.grew(off, int64(n))
-		if perr := w.push(ctx, e, false); perr != nil {
+		if perr := w.store(ctx, e, false); perr != nil {
 			return int64(n), perr
 		}
 	}
@@ -463,7 +463,7 @@ func (w *Writer) again(ctx context.Context, a *aside, p []byte, off int64) error
 		k := len(dst)
 		e.sum = checksum.Copy(dst, p[:k], e.sum)
 		off, p = off+int64(k), p[k:]
-		if err := w.push(ctx, e, false); err != nil {
+		if err := w.store(ctx, e, false); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // much at once gets it straight into its own memory.
 const maxAhead = 4 << 20
 
-// ahead is the readahead of far memory, while a file is read from front
+// readahead is the readahead of remote memory, while a file is read from front
 // to back. It has extents of one window, in order, in flight or here.
-type ahead struct {
+type readahead struct {
 	moving *remote.Transfers // nil: nothing is fetched
 	w      *window           // in use meanwhile
 	next   int64             // where in the file fetching goes on
@@ -31,11 +31,11 @@ type fetched struct {
 	checked bool   // it is verified
 }
 
-// IsAhead reports whether anything is fetched ahead. Nothing may be read meanwhile.
-func (r *Reader) IsAhead() bool { return r.coming.moving != nil }
+// ReadsAhead reports whether anything is fetched ahead. Nothing may be read meanwhile.
+func (r *Reader) ReadsAhead() bool { return r.coming.moving != nil }
 
-// tryAhead acquires the right to use the readahead, if it is free.
-func (r *Reader) tryAhead() bool {
+// tryReadahead acquires the right to use the readahead, if it is free.
+func (r *Reader) tryReadahead() bool {
 	select {
 	case <-r.fetching:
 		return true
@@ -44,28 +44,28 @@ func (r *Reader) tryAhead() bool {
 	}
 }
 
-// doneAhead returns the right. If the reader was closed meanwhile, its fetched extents
+// doneReadahead returns the right. If the reader was closed meanwhile, its fetched extents
 // are freed here.
-func (r *Reader) doneAhead() {
+func (r *Reader) doneReadahead() {
 	r.fetching <- struct{}{}
 	r.mu.Lock()
 	closed := r.closed
 	r.mu.Unlock()
 	if closed {
-		r.dropAhead()
+		r.dropReadahead()
 	}
 }
 
-// dropAhead frees the readahead. If it is in use, its user frees it.
-func (r *Reader) dropAhead() {
-	if r.tryAhead() {
-		r.stopAhead()
+// dropReadahead frees the readahead. If it is in use, its user frees it.
+func (r *Reader) dropReadahead() {
+	if r.tryReadahead() {
+		r.stopReadahead()
 		r.fetching <- struct{}{}
 	}
 }
 
-// stopAhead frees the readahead. The caller has the right.
-func (r *Reader) stopAhead() {
+// stopReadahead frees the readahead. The caller has the right.
+func (r *Reader) stopReadahead() {
 	a := &r.coming
 	if a.moving == nil {
 		return
@@ -76,7 +76,7 @@ func (r *Reader) stopAhead() {
 		r.putBack(&a.queue[i])
 	}
 	r.done(a.w)
-	*a = ahead{queue: a.queue[:0]}
+	*a = readahead{queue: a.queue[:0]}
 }
 
 func (r *Reader) putBack(f *fetched) {
@@ -86,26 +86,26 @@ func (r *Reader) putBack(f *fetched) {
 	*f = fetched{}
 }
 
-// readAhead is copyTo of a window that is far, for a read that begins where the last one
+// readAhead is copyTo of a window that is remote, for a read that begins where the last one
 // ended. The caller has the right.
 func (r *Reader) readAhead(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
 	a := &r.coming
 	if a.w != w || a.at() != w.at(off).off {
-		r.stopAhead()
+		r.stopReadahead()
 		r.mu.Lock()
 		r.use(w)
 		r.mu.Unlock()
 		a.moving, a.w, a.next = remote.NewTransfers(), w, w.at(off).off
 	}
 	for n < len(dst) && off < w.end {
-		if err := r.fetchAhead(ctx); err != nil {
-			r.stopAhead()
+		if err := r.fetchNext(ctx); err != nil {
+			r.stopReadahead()
 			return n, err
 		}
 		f := &a.queue[0]
 		k := min(f.end-off, int64(len(dst)-n))
 		if err := a.copyTo(ctx, f, dst[n:n+int(k)], off); err != nil {
-			r.stopAhead()
+			r.stopReadahead()
 			return n, err
 		}
 		n, off = n+int(k), off+k
@@ -115,22 +115,22 @@ func (r *Reader) readAhead(ctx context.Context, w *window, dst []byte, off int64
 			a.queue = append(a.queue[:0], a.queue[1:]...)
 		}
 	}
-	if err := r.fetchAhead(ctx); err != nil {
-		r.stopAhead() // the next read determines why
+	if err := r.fetchNext(ctx); err != nil {
+		r.stopReadahead() // the next read determines why
 	}
 	return n, nil
 }
 
 // at is the offset in the file at which the readahead begins.
-func (a *ahead) at() int64 {
+func (a *readahead) at() int64 {
 	if len(a.queue) > 0 {
 		return a.queue[0].off
 	}
 	return a.next
 }
 
-// fetchAhead begins to fetch the next extents, within maxAhead.
-func (r *Reader) fetchAhead(ctx context.Context) error {
+// fetchNext begins to fetch the next extents, within maxAhead.
+func (r *Reader) fetchNext(ctx context.Context) error {
 	a := &r.coming
 	for a.next < a.w.end {
 		p := a.w.at(a.next)
@@ -138,19 +138,19 @@ func (r *Reader) fetchAhead(ctx context.Context) error {
 			break
 		}
 		f := fetched{part: p}
-		if p.far != nil {
-			f.p = r.Staged.Get(p.far.length)
+		if p.remote != nil {
+			f.p = r.Staged.Get(p.remote.length)
 		}
 		a.queue = append(a.queue, f)
 		a.bytes += p.len()
 		a.next = p.end
-		if p.far == nil {
+		if p.remote == nil {
 			continue
 		}
-		for at := int64(0); at < p.far.length; at += remote.MaxTransfer {
-			piece := f.p[at:min(at+remote.MaxTransfer, p.far.length)]
+		for at := int64(0); at < p.remote.length; at += remote.MaxTransfer {
+			piece := f.p[at:min(at+remote.MaxTransfer, p.remote.length)]
 			a.queue[len(a.queue)-1].last = a.moving.Next
-			if err := a.moving.Post(ctx, a.w.session.Remote, rdma.OpRead, piece, p.far.key, p.far.off+at); err != nil {
+			if err := a.moving.Post(ctx, a.w.session.Remote, rdma.OpRead, piece, p.remote.key, p.remote.off+at); err != nil {
 				return err
 			}
 		}
@@ -159,15 +159,15 @@ func (r *Reader) fetchAhead(ctx context.Context) error {
 }
 
 // copyTo copies an extent's bytes from off on, verified, when it has come.
-func (a *ahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) error {
-	if f.far == nil {
+func (a *readahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) error {
+	if f.remote == nil {
 		clear(dst)
 		return nil
 	}
 	if err := a.moving.Await(ctx, f.last); err != nil {
 		return err
 	}
-	whole := f.p[:f.far.length]
+	whole := f.p[:f.remote.length]
 	switch {
 	case f.checked:
 	case len(dst) == len(whole):
@@ -183,6 +183,6 @@ func (a *ahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) e
 		f.checked = true
 		a.w.session.Remote.Worked()
 	}
-	copy(dst, whole[f.far.cut+off-f.off:])
+	copy(dst, whole[f.remote.cut+off-f.off:])
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 // committed, and freed, before more come.
 func (w *Writer) isLaden() bool { return w.session.Remote != nil && w.staged >= MaxStaged }
 
-// push sends an extent's bytes to its segment, if that is far. It sends them when nothing can be
+// store sends an extent's bytes to its segment, if that is remote. It sends them when nothing can be
 // added to the extent any more, or all of it. A connection that breaks is no error here. The bytes
 // are written again elsewhere when the file is resumed.
-func (w *Writer) push(ctx context.Context, e *extent, all bool) error {
-	if !e.mem.Far() {
+func (w *Writer) store(ctx context.Context, e *extent, all bool) error {
+	if !e.mem.Remote() {
 		return nil
 	}
 	for n := e.length - e.sent; n > 0 && (all || (e.off+e.length)%segment.ExtentSize == 0); n = e.length - e.sent {
@@ -45,7 +45,7 @@ func (w *Writer) transferred(ctx context.Context) error {
 		return nil
 	}
 	for i := range w.pending {
-		if err := w.push(ctx, &w.pending[i], true); err != nil {
+		if err := w.store(ctx, &w.pending[i], true); err != nil {
 			return err
 		}
 	}

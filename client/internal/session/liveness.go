@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pulseEvery is the time for which the result of a check of a connection is used. A daemon that dies and
+// livenessEvery is the time for which the result of a check of a connection is used. A daemon that dies and
 // restarts needs longer than this to lease memory again, so that a client with such a recent result
 // never touches memory that belongs to another user by now.
-const pulseEvery = 5 * time.Millisecond
+const livenessEvery = 5 * time.Millisecond
 
-// pulse reports whether a connection's other end is still there, without reading from it.
-type pulse struct {
+// liveness reports whether a connection's other end is still there, without reading from it.
+type liveness struct {
 	began time.Time
 	seen  atomic.Int64 // since began; time of the last check that found it alive
 
@@ -27,7 +27,7 @@ type pulse struct {
 	gone bool
 }
 
-func (p *pulse) init(conn net.Conn) {
+func (p *liveness) init(conn net.Conn) {
 	p.began = time.Now()
 	if c, ok := conn.(syscall.Conn); ok {
 		p.raw, _ = c.SyscallConn() // without it, only reads and writes detect that
@@ -39,14 +39,14 @@ func (p *pulse) init(conn net.Conn) {
 	}
 }
 
-// isAlive reports whether the other end is there, or was within pulseEvery.
-func (p *pulse) isAlive() bool {
+// isAlive reports whether the other end is there, or was within livenessEvery.
+func (p *liveness) isAlive() bool {
 	now := int64(time.Since(p.began))
-	return now-p.seen.Load() < int64(pulseEvery) || p.isAliveNow()
+	return now-p.seen.Load() < int64(livenessEvery) || p.isAliveNow()
 }
 
 // isAliveNow reports whether the other end is there at this moment.
-func (p *pulse) isAliveNow() bool {
+func (p *liveness) isAliveNow() bool {
 	now := int64(time.Since(p.began))
 	if p.raw == nil {
 		return true
@@ -66,7 +66,7 @@ func (s *Session) Alive() bool {
 	if s.Broken() {
 		return false
 	}
-	if s.pulse.isAlive() {
+	if s.liveness.isAlive() {
 		return true
 	}
 	s.fail(net.ErrClosed)
@@ -74,4 +74,4 @@ func (s *Session) Alive() bool {
 }
 
 // AliveNow is Alive without the recent result.
-func (s *Session) AliveNow() bool { return s.pulse.isAliveNow() && s.Alive() }
+func (s *Session) AliveNow() bool { return s.liveness.isAliveNow() && s.Alive() }

@@ -74,11 +74,11 @@ type lease struct {
 	space   *Pool
 	session *session.Session
 	id      uint64
-	region  *region.Region // nil: it is far
+	region  *region.Region // nil: it is remote
 	at      int64          // in the region; of bytes
 	locked  bool           // in the region's file, until release
 
-	// Of a segment that is far. The memory is this process's own, and holds the segment's bytes
+	// Of a segment that is remote. The memory is this process's own, and holds the segment's bytes
 	// from base on until they are transferred and committed.
 	key  rdma.RemoteKey
 	base int64  // in the segment
@@ -93,7 +93,7 @@ type grant struct {
 	session *session.Session
 	bytes   int64
 	fits    int64 // the size that a waiter needs, records included; 0: there is no waiter
-	ahead   bool  // there is no waiter yet
+	early   bool  // there is no waiter yet
 	files   int   // that cannot continue without it, as sent to the daemon; 0: not sent
 	commits bool  // some of them can commit, and request again, at the daemon's request
 
@@ -305,7 +305,7 @@ func (sp *Pool) used(s *session.Session, n int64) (next *grant) {
 	if sp.mu.next != nil || sp.room() >= sp.nextSize(s, 0)/2 {
 		return nil
 	}
-	sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, 0), ahead: true}
+	sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, 0), early: true}
 	return sp.mu.next
 }
 
@@ -378,7 +378,7 @@ func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error 
 	if err == nil {
 		err = g.failed
 	}
-	if g.ahead && !session.IsBroken(err) || bb.KindOf(err) == bb.Cancelled && ctx.Err() == nil {
+	if g.early && !session.IsBroken(err) || bb.KindOf(err) == bb.Cancelled && ctx.Err() == nil {
 		return nil // an answer of another time, or for another; request again
 	}
 	return err
@@ -485,7 +485,7 @@ func (sp *Pool) newLease(g *grant) (*lease, error) {
 	}
 	sp.tiered.Store(m.Tiered)
 	if !g.session.Welcome.MapRegions {
-		return sp.newFarLease(g)
+		return sp.newRemoteLease(g)
 	}
 	r, err := sp.regions.Acquire(m.Region)
 	if err != nil {
@@ -517,9 +517,9 @@ func (l *lease) lock() error {
 	return &session.BrokenError{Reason: net.ErrClosed}
 }
 
-// newFarLease makes a lease of a granted segment that cannot be mapped. It has memory of
+// newRemoteLease makes a lease of a granted segment that cannot be mapped. It has memory of
 // its own for the part that may be filled.
-func (sp *Pool) newFarLease(g *grant) (*lease, error) {
+func (sp *Pool) newRemoteLease(g *grant) (*lease, error) {
 	m := &g.reply
 	key, err := rdma.DecodeRemoteKey(m.Region.Key)
 	if err != nil {

@@ -469,7 +469,7 @@ func TestFarReadAhead(t *testing.T) {
 	}
 	wg.Wait()
 	check(t, shared.Close())
-	if shared.Reader().IsAhead() {
+	if shared.Reader().ReadsAhead() {
 		t.Error("the reader still fetches")
 	}
 	wantFar(t, c)

@@ -32,8 +32,8 @@ type place struct {
 // is larger is kept until the next one comes.
 const MaxKept = 4 << 20
 
-// setFar fills a window from an answer about memory that cannot be mapped.
-func (w *window) setFar(m *wire.Extents) error {
+// setRemote fills a window from an answer about memory that cannot be mapped.
+func (w *window) setRemote(m *wire.Extents) error {
 	type region struct {
 		key    rdma.RemoteKey
 		length int64
@@ -46,7 +46,7 @@ func (w *window) setFar(m *wire.Extents) error {
 		}
 		regions[g.Id] = region{key, g.Length}
 	}
-	w.far = true
+	w.remote = true
 	w.parts = make([]part, len(m.Extents))
 	places := make([]place, len(m.Extents))
 	for i, e := range m.Extents {
@@ -59,19 +59,19 @@ func (w *window) setFar(m *wire.Extents) error {
 			return err
 		}
 		if !hole {
-			p.far = &places[i]
-			p.far.off, p.far.length, p.far.cut = e.CheckOffset, e.CheckLength, e.Offset-e.CheckOffset
+			p.remote = &places[i]
+			p.remote.off, p.remote.length, p.remote.cut = e.CheckOffset, e.CheckLength, e.Offset-e.CheckOffset
 		}
 		w.end = p.end
 	}
 	return nil
 }
 
-// pull is one read of memory that is far: transfers, and the checksums of their bytes, in their
+// fetch is one read of memory that is remote: transfers, and the checksums of their bytes, in their
 // order.
-type pull struct {
+type fetch struct {
 	*remote.Transfers
-	far     *session.Remote
+	remote  *session.Remote
 	checked uint64 // transfers before this one have been verified
 	sum     uint64 // of the verified bytes of the extent that they are in the middle of
 	pieces  [remote.Depth]piece
@@ -83,39 +83,39 @@ type piece struct {
 	last *part
 }
 
-var pullPool = sync.Pool{New: func() any { return new(pull) }}
+var fetchPool = sync.Pool{New: func() any { return new(fetch) }}
 
-func newPull(f *session.Remote) *pull {
-	g := pullPool.Get().(*pull)
-	g.Transfers, g.far, g.sum = remote.NewTransfers(), f, 0
+func newFetch(f *session.Remote) *fetch {
+	g := fetchPool.Get().(*fetch)
+	g.Transfers, g.remote, g.sum = remote.NewTransfers(), f, 0
 	g.checked = g.Next
 	return g
 }
 
-// end waits until nothing is in flight and returns the pull.
-func (g *pull) end() {
+// end waits until nothing is in flight and returns the fetch.
+func (g *fetch) end() {
 	_ = g.Drain() // its errors were returned already
 	clear(g.pieces[:])
 	g.Transfers.Free()
-	g.Transfers, g.far = nil, nil
-	pullPool.Put(g)
+	g.Transfers, g.remote = nil, nil
+	fetchPool.Put(g)
 }
 
 // extent begins to fetch all of an extent into p, and verifies arrived extents meanwhile.
-func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
-	for at := int64(0); at < of.far.length; at += remote.MaxTransfer {
-		end := min(at+remote.MaxTransfer, of.far.length)
+func (g *fetch) extent(ctx context.Context, of *part, p []byte) error {
+	for at := int64(0); at < of.remote.length; at += remote.MaxTransfer {
+		end := min(at+remote.MaxTransfer, of.remote.length)
 		if g.Next-g.checked == remote.Depth {
 			if err := g.settle(ctx, g.checked); err != nil {
 				return err
 			}
 		}
 		c := piece{p: p[at:end:end]}
-		if end == of.far.length {
+		if end == of.remote.length {
 			c.last = of
 		}
 		number := g.Next
-		if err := g.Post(ctx, g.far, rdma.OpRead, c.p, of.far.key, of.far.off+at); err != nil {
+		if err := g.Post(ctx, g.remote, rdma.OpRead, c.p, of.remote.key, of.remote.off+at); err != nil {
 			return err
 		}
 		g.pieces[number%remote.Depth] = c
@@ -128,7 +128,7 @@ func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
 }
 
 // settle waits until a transfer and all before it have come, and verifies them.
-func (g *pull) settle(ctx context.Context, number uint64) error {
+func (g *fetch) settle(ctx context.Context, number uint64) error {
 	for g.checked <= number {
 		if err := g.Await(ctx, g.checked); err != nil {
 			return err
@@ -141,19 +141,19 @@ func (g *pull) settle(ctx context.Context, number uint64) error {
 }
 
 // finish is settle of everything.
-func (g *pull) finish(ctx context.Context) error {
+func (g *fetch) finish(ctx context.Context) error {
 	if g.Next == g.checked {
 		return nil
 	}
 	err := g.settle(ctx, g.Next-1)
 	if err == nil {
-		g.far.Worked()
+		g.remote.Worked()
 	}
 	return err
 }
 
 // verify verifies the arrived extents.
-func (g *pull) verify() error {
+func (g *fetch) verify() error {
 	if g.Err != nil {
 		return g.Err
 	}
@@ -171,15 +171,15 @@ func (g *pull) verify() error {
 	return nil
 }
 
-// pull is copyTo of a window that is far. Whole extents go straight into dst. It returns
+// fetchRemote is copyTo of a window that is remote. Whole extents go straight into dst. It returns
 // the number of verified bytes in dst, which is all that the window has, or 0.
-func (r *Reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
-	g := newPull(w.session.Remote)
+func (r *Reader) fetchRemote(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
+	g := newFetch(w.session.Remote)
 	defer g.end()
 	for len(dst) > 0 && off < w.end {
 		p := w.at(off)
 		k := min(p.end-off, int64(len(dst)))
-		if err := r.pullPart(ctx, g, p, dst[:k], off); err != nil {
+		if err := r.fetchPart(ctx, g, p, dst[:k], off); err != nil {
 			return 0, err
 		}
 		n += int(k)
@@ -192,19 +192,19 @@ func (r *Reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n 
 	return n, nil
 }
 
-func (r *Reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off int64) error {
-	if p.far == nil {
+func (r *Reader) fetchPart(ctx context.Context, g *fetch, p *part, dst []byte, off int64) error {
+	if p.remote == nil {
 		clear(dst)
 		return nil
 	}
-	if held := p.far.held.Load(); held != nil {
-		copy(dst, (*held)[p.far.cut+off-p.off:])
+	if held := p.remote.held.Load(); held != nil {
+		copy(dst, (*held)[p.remote.cut+off-p.off:])
 		return nil
 	}
-	if int64(len(dst)) == p.far.length {
+	if int64(len(dst)) == p.remote.length {
 		return g.extent(ctx, p, dst)
 	}
-	whole := make([]byte, p.far.length)
+	whole := make([]byte, p.remote.length)
 	if err := g.extent(ctx, p, whole); err != nil {
 		return err
 	}
@@ -212,17 +212,17 @@ func (r *Reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off
 		return err
 	}
 	r.hold(p, whole)
-	copy(dst, whole[p.far.cut+off-p.off:])
+	copy(dst, whole[p.remote.cut+off-p.off:])
 	return nil
 }
 
 // hold keeps an extent, and frees the oldest ones if there are too many.
 func (r *Reader) hold(p *part, whole []byte) {
-	p.far.held.Store(&whole)
+	p.remote.held.Store(&whole)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = append(r.held, p.far)
-	for r.heldBytes += p.far.length; r.heldBytes > MaxKept && len(r.held) > 1; {
+	r.held = append(r.held, p.remote)
+	for r.heldBytes += p.remote.length; r.heldBytes > MaxKept && len(r.held) > 1; {
 		r.releaseOldest(1)
 	}
 }
@@ -243,7 +243,7 @@ func (r *Reader) releaseOldest(n int) {
 	r.held = append(r.held[:0], r.held[n:]...)
 }
 
-// elsewhere reports whether the error of a window of far memory means that the bytes have to be
+// elsewhere reports whether the error of a window of remote memory means that the bytes have to be
 // requested again, since its session broke, or they have to come in messages.
 func (r *Reader) elsewhere(w *window, err error) bool {
 	if err == nil {
@@ -262,11 +262,11 @@ func (r *Reader) elsewhere(w *window, err error) bool {
 	return session.IsBroken(err)
 }
 
-// pullOut is writeTo of a window that is far. It fetches the next extent while the consumer has
+// fetchTo is writeTo of a window that is remote. It fetches the next extent while the consumer has
 // one.
-func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int64) (total int64, err error) {
+func (r *Reader) fetchTo(ctx context.Context, w *window, dst io.Writer, off int64) (total int64, err error) {
 	staged := r.Staged
-	g := newPull(w.session.Remote)
+	g := newFetch(w.session.Remote)
 	var now, next []byte
 	ahead := off // up to where it was fetched
 	defer func() {
@@ -278,10 +278,10 @@ func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 		}
 	}()
 	fetch := func(p *part) (into []byte, err error) {
-		if p.far == nil {
+		if p.remote == nil {
 			return nil, nil
 		}
-		into = staged.Get(p.far.length)
+		into = staged.Get(p.remote.length)
 		return into, g.extent(ctx, p, into)
 	}
 	if off < w.end {
@@ -299,11 +299,11 @@ func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 			}
 		}
 		chunk := zeros[:min(p.end-off, segment.ExtentSize)]
-		if p.far != nil {
+		if p.remote != nil {
 			if err := g.settle(ctx, number-1); err != nil {
 				return total, err
 			}
-			chunk = now[p.far.cut+off-p.off:][:p.end-off]
+			chunk = now[p.remote.cut+off-p.off:][:p.end-off]
 		}
 		n, err := dst.Write(chunk)
 		off, total = off+int64(n), total+int64(n)
@@ -320,7 +320,7 @@ func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 			now, next = next, nil
 		}
 	}
-	g.far.Worked()
+	g.remote.Worked()
 	return total, nil
 }
 
@@ -333,8 +333,8 @@ func (r *Reader) Place(ctx context.Context, off int64) (rdma.Remote, error) {
 	}
 	defer r.done(w)
 	p := w.at(off)
-	if p.far == nil {
+	if p.remote == nil {
 		return rdma.Remote{}, nil
 	}
-	return rdma.Remote{Key: p.far.key, Offset: uint64(p.far.off + p.far.cut + off - p.off)}, nil
+	return rdma.Remote{Key: p.remote.key, Offset: uint64(p.remote.off + p.remote.cut + off - p.off)}, nil
 }

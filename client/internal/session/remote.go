@@ -22,7 +22,7 @@ import (
 // does the session. Its transfers may arrive until the daemon has closed its end, which it does
 // before it leases the memory to others.
 //
-// A nil far, or one that cannot be dialled, means that bytes travel in messages.
+// A nil Remote, or one that cannot be dialled, means that bytes travel in messages.
 type Remote struct {
 	session *Session
 	secure  *clustercert.Credentials
