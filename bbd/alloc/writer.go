@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -37,8 +39,8 @@ type Writer struct {
 	NoWait bool
 	// Patience is how long it waits for memory, before ErrNoRoom. 0 means as long as it takes. It
 	// is set likewise.
-	Patience time.Duration
-	turn     chan struct{} // holds one token, with which a caller may request the next lease
+	Patience  time.Duration
+	reserving *semaphore.Weighted // of one: the caller that may request the next lease
 
 	mu lockorder.Mutex[lockrank.SegmentWriter] // never held while waiting
 	// now is the segment that is being filled, or nil if there is none.
@@ -83,20 +85,16 @@ func (p *Piece) guard(op, path string, f func() error) error {
 
 // NewWriter returns a writer for a user of a buffer, and for bytes that belong in a tier.
 func NewWriter(a *Allocator, b Buffer, uid uint32, tier bb.Tier) *Writer {
-	w := &Writer{a: a, b: b, uid: uid, tier: tier, turn: make(chan struct{}, 1)}
-	w.turn <- struct{}{}
-	return w
+	return &Writer{a: a, b: b, uid: uid, tier: tier, reserving: semaphore.NewWeighted(1)}
 }
 
 // Reserve returns memory for n bytes, at most MaxExtent, waiting for it as any writer
 // does. The caller fills it, commits it and calls Done.
 func (w *Writer) Reserve(ctx context.Context, n int64) (Piece, error) {
-	select {
-	case <-w.turn:
-		defer func() { w.turn <- struct{}{} }()
-	case <-ctx.Done():
+	if w.reserving.Acquire(ctx, 1) != nil {
 		return Piece{}, context.Cause(ctx)
 	}
+	defer w.reserving.Release(1)
 	for {
 		if p, ok := w.take(n); ok {
 			return p, nil
@@ -151,7 +149,7 @@ func (w *Writer) Done(p Piece) {
 	}
 }
 
-// renew gets the next segment. Its caller has the turn.
+// renew gets the next segment. The caller holds w.reserving.
 func (w *Writer) renew(ctx context.Context, n int64) error {
 	w.mu.Lock()
 	last := w.last

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"forebay/bbd/alloc"
 	"forebay/bbd/cluster"
 	"forebay/bbd/lockrank"
@@ -22,10 +24,10 @@ import (
 // filled with one-sided writes by all writers for one user of a buffer. When it is full the next one
 // is leased. An idle one is released after a while, as a client's is.
 type segment struct {
-	b       *Buffer
-	session *peer.Session
-	tier    bb.Tier       // where the bytes belong
-	turn    chan struct{} // holds one token, with which a caller may request the next lease
+	b         *Buffer
+	session   *peer.Session
+	tier      bb.Tier             // where the bytes belong
+	reserving *semaphore.Weighted // of one: the caller that may request the next lease
 
 	mu   lockorder.Mutex[lockrank.RemoteSpace] // never held while waiting
 	now  *lease
@@ -81,8 +83,7 @@ func (r *Buffer) in(s *peer.Session, tier bb.Tier) *segment {
 	key := segmentKey{s, tier}
 	space := r.mu.by[key]
 	if space == nil {
-		space = &segment{b: r, session: s, tier: tier, turn: make(chan struct{}, 1)}
-		space.turn <- struct{}{}
+		space = &segment{b: r, session: s, tier: tier, reserving: semaphore.NewWeighted(1)}
 		r.mu.by[key] = space
 	}
 	return space
@@ -152,12 +153,10 @@ func pieceSum(path string, p []byte) (sum uint64, err error) {
 // reserve returns memory for n bytes, or for a good part of them, in a lease that has one
 // more user.
 func (r *segment) reserve(ctx context.Context, n int64) (l *lease, at, length int64, err error) {
-	select {
-	case <-r.turn:
-		defer func() { r.turn <- struct{}{} }()
-	case <-ctx.Done():
+	if r.reserving.Acquire(ctx, 1) != nil {
 		return nil, 0, 0, context.Cause(ctx)
 	}
+	defer r.reserving.Release(1)
 	for {
 		if l, at, length := r.take(n); l != nil {
 			return l, at, length, nil

@@ -35,19 +35,12 @@ type fetched struct {
 func (r *Reader) ReadsAhead() bool { return r.coming.moving != nil }
 
 // tryReadahead acquires the right to use the readahead, if it is free.
-func (r *Reader) tryReadahead() bool {
-	select {
-	case <-r.fetching:
-		return true
-	default:
-		return false
-	}
-}
+func (r *Reader) tryReadahead() bool { return r.ahead.TryAcquire(1) }
 
 // doneReadahead returns the right. If the reader was closed meanwhile, its fetched extents
 // are freed here.
 func (r *Reader) doneReadahead() {
-	r.fetching <- struct{}{}
+	r.ahead.Release(1)
 	r.mu.Lock()
 	closed := r.closed
 	r.mu.Unlock()
@@ -60,7 +53,7 @@ func (r *Reader) doneReadahead() {
 func (r *Reader) dropReadahead() {
 	if r.tryReadahead() {
 		r.stopReadahead()
-		r.fetching <- struct{}{}
+		r.ahead.Release(1)
 	}
 }
 

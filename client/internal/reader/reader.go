@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -33,9 +35,9 @@ type Reader struct {
 	Entry *wire.Entry // as it was opened
 	Size  int64
 
-	last     atomic.Int64  // end of the last read; a read that begins there is sequential
-	turn     chan struct{} // holds one token; its holder may open the file again
-	mu       sync.Mutex    // guards the next fields
+	last     atomic.Int64        // end of the last read; a read that begins there is sequential
+	opening  *semaphore.Weighted // of one: the caller that may open the file again
+	mu       sync.Mutex          // guards the next fields
 	closed   bool
 	session  *session.Session
 	handle   uint64
@@ -47,8 +49,8 @@ type Reader struct {
 	held      []*place // extents that are kept of memory that is remote, oldest first
 	heldBytes int64
 
-	fetching chan struct{} // holds one token; its holder may use coming
-	coming   readahead
+	ahead  *semaphore.Weighted // of one: the user of coming
+	coming readahead
 }
 
 // request is the request of a window. Several may wait for it.
@@ -67,9 +69,7 @@ type request struct {
 
 // Open opens a file's committed content.
 func Open(ctx context.Context, from Source, path string) (*Reader, error) {
-	r := &Reader{Source: from, path: path, turn: make(chan struct{}, 1), fetching: make(chan struct{}, 1)}
-	r.turn <- struct{}{}
-	r.fetching <- struct{}{}
+	r := &Reader{Source: from, path: path, opening: semaphore.NewWeighted(1), ahead: semaphore.NewWeighted(1)}
 	err := r.Conn.Retry(ctx, func(s *session.Session) error { return r.bind(ctx, s) })
 	if err != nil {
 		return nil, bb.Wrap("open", r.Address(path), err)
@@ -79,12 +79,10 @@ func Open(ctx context.Context, from Source, path string) (*Reader, error) {
 
 // bind makes sure that the file is open in a session.
 func (r *Reader) bind(ctx context.Context, s *session.Session) error {
-	select {
-	case <-r.turn:
-		defer func() { r.turn <- struct{}{} }()
-	case <-ctx.Done():
+	if r.opening.Acquire(ctx, 1) != nil {
 		return session.Cancelled(ctx)
 	}
+	defer r.opening.Release(1)
 	r.mu.Lock()
 	bound := r.session == s
 	first := r.session == nil

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
@@ -24,8 +25,8 @@ type Connection struct {
 	changed  func() // called after the session was replaced
 
 	current  atomic.Pointer[Session]
-	dialing  chan struct{} // holds one token; its holder may replace current
-	sessions *succession   // the same holder's
+	dialling *semaphore.Weighted // of one: the caller that may replace current
+	sessions *succession         // the same holder's
 
 	mu struct {
 		sync.Mutex
@@ -40,7 +41,7 @@ func Connect(ctx context.Context, o *Options, changed func()) (*Connection, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Connection{dialer: d, retryFor: o.RetryFor, changed: changed, dialing: make(chan struct{}, 1), sessions: newSuccession()}
+	c := &Connection{dialer: d, retryFor: o.RetryFor, changed: changed, dialling: semaphore.NewWeighted(1), sessions: newSuccession()}
 	if c.retryFor == 0 {
 		c.retryFor = defaultRetry
 	}
@@ -50,7 +51,6 @@ func Connect(ctx context.Context, o *Options, changed func()) (*Connection, erro
 	}
 	c.mu.address = address
 	c.current.Store(s)
-	c.dialing <- struct{}{}
 	return c, nil
 }
 
@@ -79,12 +79,10 @@ func (c *Connection) Session(ctx context.Context) (*Session, error) {
 	if s := c.current.Load(); !s.Broken() {
 		return s, nil
 	}
-	select {
-	case <-c.dialing:
-		defer func() { c.dialing <- struct{}{} }()
-	case <-ctx.Done():
+	if c.dialling.Acquire(ctx, 1) != nil {
 		return nil, Cancelled(ctx)
 	}
+	defer c.dialling.Release(1)
 	old := c.current.Load()
 	if !old.Broken() {
 		return old, nil

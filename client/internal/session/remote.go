@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
@@ -31,13 +33,13 @@ type Remote struct {
 	health  *health
 	log     *slog.Logger
 
-	turn   chan struct{} // holds one token; its holder may dial
-	conn   atomic.Pointer[rdma.Conn]
-	failed atomic.Bool // it cannot be dialled
+	dialling *semaphore.Weighted // of one: the caller that may dial
+	conn     atomic.Pointer[rdma.Conn]
+	failed   atomic.Bool // it cannot be dialled
 }
 
-// farTimeout is how long a silent daemon is waited for on the fabric.
-const farTimeout = 30 * time.Second
+// remoteTimeout is how long a silent daemon is waited for on the fabric.
+const remoteTimeout = 30 * time.Second
 
 // errNoFabric is the error of a session in which the daemon's memory cannot be reached.
 var errNoFabric = bb.E(bb.Unavailable, "dial", "", "one-sided transfers cannot be used")
@@ -48,8 +50,7 @@ func newRemote(s *Session, secure *clustercert.Credentials, h *health, log *slog
 	if w.MapRegions || w.DataAddress == "" || !h.good() {
 		return nil
 	}
-	f := &Remote{session: s, secure: secure, address: w.DataAddress, health: h, log: log, turn: make(chan struct{}, 1)}
-	f.turn <- struct{}{}
+	f := &Remote{session: s, secure: secure, address: w.DataAddress, health: h, log: log, dialling: semaphore.NewWeighted(1)}
 	f.Route = f.NewRoute(w.OfiAddress)
 	return f
 }
@@ -61,7 +62,7 @@ func (f *Remote) NewRoute(ofi string) *route.Route {
 		TCP: w.DataAddress, OFI: ofi, Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
 	}
 	return route.New(offer, route.Options{
-		PeerTimeout: farTimeout, TLS: f.secure.Client(), Log: f.log,
+		PeerTimeout: remoteTimeout, TLS: f.secure.Client(), Log: f.log,
 		Authenticate: func(_ context.Context, stream net.Conn) error {
 			return wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},
@@ -76,12 +77,10 @@ func (f *Remote) Dial(ctx context.Context) (rdma.Conn, error) {
 	if c := f.conn.Load(); c != nil {
 		return *c, nil
 	}
-	select {
-	case <-f.turn:
-		defer func() { f.turn <- struct{}{} }()
-	case <-ctx.Done():
+	if f.dialling.Acquire(ctx, 1) != nil {
 		return nil, Cancelled(ctx)
 	}
+	defer f.dialling.Release(1)
 	if c := f.conn.Load(); c != nil {
 		return *c, nil
 	}

@@ -34,9 +34,9 @@ type Session struct {
 	limit   int     // of requests in flight
 	Remote  *Remote // nil: regions are mapped, or bytes travel in messages
 
-	turn chan struct{} // holds one token; its holder may use the fields below
-	src  *resumable
-	in   *wire.Reader
+	reading chan struct{} // holds one token; its holder may use the fields below. A caller selects between it and its own answer
+	src     *resumable
+	in      *wire.Reader
 
 	liveness liveness
 	handle   atomic.Uint64 // the last one chosen
@@ -76,10 +76,10 @@ const SpareRequests = 64
 
 // newSession makes a session of a connection on which the handshake is done.
 func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.Welcome) *Session {
-	s := &Session{conn: conn, Welcome: welcome, turn: make(chan struct{}, 1), src: src, in: in}
+	s := &Session{conn: conn, Welcome: welcome, reading: make(chan struct{}, 1), src: src, in: in}
 	s.calls = mux.New[*Call](wire.NewWriter(conn), welcome, s.fail)
 	s.limit = max(int(welcome.MaxInFlight)-SpareRequests, 1)
-	s.turn <- struct{}{}
+	s.reading <- struct{}{}
 	s.liveness.init(conn)
 	return s
 }
@@ -195,9 +195,9 @@ func (s *Session) Await(ctx context.Context, c *Call) error {
 		select {
 		case <-c.done:
 			return c.Err
-		case <-s.turn:
+		case <-s.reading:
 			err := s.read(ctx, func() bool { return c.Finished() })
-			s.turn <- struct{}{}
+			s.reading <- struct{}{}
 			if err != nil {
 				return err
 			}
@@ -220,16 +220,16 @@ func (c *Call) Finished() bool {
 func (s *Session) readOne(ctx context.Context) error {
 	s.calls.Flush()
 	select {
-	case <-s.turn:
+	case <-s.reading:
 	case <-ctx.Done():
 		return Cancelled(ctx)
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer func() { s.reading <- struct{}{} }()
 	before := s.calls.InFlight()
 	return s.read(ctx, func() bool { return s.Broken() || s.calls.InFlight() < before })
 }
 
-// read reads replies until enough reports true. The caller has the turn. A session that breaks is
+// read reads replies until enough reports true. The caller has the token. A session that breaks is
 // no error. All calls are finished then.
 func (s *Session) read(ctx context.Context, enough func() bool) error {
 	defer s.interrupt(ctx)()
