@@ -113,7 +113,7 @@ var fields = []field{
 	{"s3.ca", "File with the certificates that sign the store's. Empty: the system's.", func(c *Config) any { return &c.S3.CA }},
 	{"s3.credentials_file", "Shared credentials file. Empty: AWS_* in the environment, ~/.aws/credentials, instance role, in that order.", func(c *Config) any { return &c.S3.CredentialsFile }},
 
-	{"lustre.stripes", "Layouts of files on Lustre from 1 MiB on, by file size, smallest first; none: each file has the layout of its directory. Each has below (bytes; absent in the last: any size), count of targets (-1: all) and size (bytes to a target before the next), or in place of both layout (options of lfs setstripe: -E, -c, -S, -p). A buffer overrides it by its backing's layout.", func(c *Config) any { return &c.Lustre.Stripes }},
+	{"lustre.stripes", "Layouts of files on Lustre from 1 MiB on, by file size, smallest first; none: each file has the layout of its directory. Each has below (bytes; absent in the last: any size), count of targets (-1: all) and size (bytes to a target before the next), or in place of both layout (options of lfs setstripe: -E, -L mdt, -c, -S, -p). A buffer overrides it by its backing's layout.", func(c *Config) any { return &c.Lustre.Stripes }},
 
 	{"limits.sessions", "Sessions of users at the same time. A user has as many of them as are left for all others: alone half, of two each a third. Root, the daemon's user and other daemons always get in.", func(c *Config) any { return &c.Limits.Sessions }},
 	{"limits.unproven", "Connections over TCP that are not authenticated yet. One more takes the place of the oldest.", func(c *Config) any { return &c.Limits.Unproven }},

@@ -110,7 +110,7 @@ func TestLayouts(t *testing.T) {
 	l.has(s, "small", 1<<20-1, "-c 1 -S 1M")
 	l.has(s, "medium", 1<<20, "-c 1 -S 1M")
 	l.has(s, "d/large", 3<<20, "-c 6 -S 4M")
-	l.has(s, "d/progressive", 5<<20, "-E 1M -c 1 -S 1M -E 4M -c 2 -S 1M -p flash -E -1 -c 4 -S 2M")
+	l.has(s, "d/progressive", 5<<20, "-E 1M -c 1 -S 1M -E 4M -c 2 -S 1M -p flash -E -1 -c 4 -S 2M -p none")
 	if calls := l.during(func() { l.has(s, "small", 1<<20-1, "-c 1 -S 1M") }); slices.Contains(calls, "setxattr 0") {
 		t.Error("a layout was set of a small file")
 	}

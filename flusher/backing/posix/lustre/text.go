@@ -1,6 +1,7 @@
 package lustre
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -8,9 +9,11 @@ import (
 )
 
 // String returns the layout in the options of lfs setstripe, which Parse reads: -E (end of a component), -L mdt, -c, -S
-// and -p. Defaults of the file system are left out.
+// and -p. Defaults of the file system are left out, but for those of a component that follows one with others, as it
+// would inherit these: -S 0, -p none.
 func (l Layout) String() string {
 	var words []string
+	var before Component
 	for _, c := range l {
 		if len(l) > 1 || c.End != 0 {
 			end := "-1"
@@ -26,15 +29,18 @@ func (l Layout) String() string {
 		if c.Count != 0 {
 			words = append(words, "-c", strconv.Itoa(c.Count))
 		}
-		if c.StripeSize != 0 {
+		if c.StripeSize != 0 || before.StripeSize != 0 {
 			words = append(words, "-S", bytesText(c.StripeSize))
 		}
-		if c.Pool != "" {
-			words = append(words, "-p", c.Pool)
+		if c.Pool != "" || before.Pool != "" {
+			words = append(words, "-p", cmp.Or(c.Pool, noPool))
 		}
+		before = c
 	}
 	return strings.Join(words, " ")
 }
+
+const noPool = "none"
 
 // maxText bounds the result of String, in bytes.
 const maxText = 4096
@@ -45,9 +51,9 @@ func IsText(s string) bool {
 }
 
 // Parse reads a layout as lfs setstripe does: -c COUNT, -S SIZE and -p POOL, and before those of each component of a
-// progressive layout -E END. The first may have -L mdt in their place. As there, a component that names no size or pool has
-// those of the one before, and one that names no count one target. Unlike there, one that follows -L mdt and names no size
-// has the file system's, and not that of the component before.
+// progressive layout -E END. The first may have -L mdt in their place. As there, a component that names no count, size or
+// pool has those of the one before (setstripe_args_init_inherit in lustre/utils/lfs.c). Where none names a count, that is
+// one target. Unlike there, one that follows -L mdt and names no size has the file system's.
 func Parse(text string) (Layout, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words)%2 != 0 {
@@ -77,7 +83,7 @@ func (l Layout) option(n int, name, value string) (_ Layout, err error) {
 			if c.End == 0 {
 				return nil, fmt.Errorf("something follows the component that ends with the file, or -E is not the first option")
 			}
-			l = append(l, Component{StripeSize: c.StripeSize, Pool: c.Pool})
+			l = append(l, Component{Count: c.Count, StripeSize: c.StripeSize, Pool: c.Pool})
 			c = &l[len(l)-1]
 		}
 		if value != "-1" && !strings.EqualFold(value, "eof") {
@@ -93,7 +99,7 @@ func (l Layout) option(n int, name, value string) (_ Layout, err error) {
 	case "-S", "--stripe-size":
 		c.StripeSize, err = parseBytes(value)
 	case "-p", "--pool":
-		if c.Pool = value; value == "none" {
+		if c.Pool = value; value == noPool {
 			c.Pool = ""
 		}
 	case "-L", "--layout":
