@@ -4,6 +4,7 @@
 set -euo pipefail
 
 site=${FOREBAY_LUSTRE_DIR:?set it to a directory of yours on Lustre, such as /lustre/scratch/me}
+site=$(cd -- "$site" && pwd) # tests run in the folders of their packages
 kind=$(stat -f -c %T "$site")
 client=$(lfs --version 2>/dev/null || echo 'no lfs here')
 echo "$site is on $kind; $client"
