@@ -401,12 +401,12 @@ func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	sv := fate.NewSurvey(reassert.HeldFiles(d.store)[name])
-	if err := b.Reassertion().Scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
+	inv := fate.NewInventory(reassert.HeldFiles(d.store)[name])
+	if err := b.Reassertion().Scan(ctx, inv, func(*bb.Entry, bool) {}); err != nil {
 		return err
 	}
 	for range 2 {
-		if _, err := b.Reassertion().Recover(ctx, sv); err != nil {
+		if _, err := b.Reassertion().Recover(ctx, inv); err != nil {
 			return err
 		}
 	}

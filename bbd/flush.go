@@ -33,7 +33,7 @@ func (d *Daemon) startFlusher() error {
 		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
 	}
 	if d.cluster != nil {
-		options.Mine, options.Stray = catalog.StillOwner, catalog.OrphanObject
+		options.Mine, options.Orphan = catalog.StillOwner, catalog.OrphanObject
 	}
 	d.flusher = flusher.New(options)
 	return nil

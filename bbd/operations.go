@@ -90,7 +90,7 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),
 		wire.Type_TYPE_HOLD:      rpc.Waiting(late(&d.work.changes, (*change.Service).Hold)),
 		wire.Type_TYPE_DISCARD:   rpc.Waiting(d.discard),
-		wire.Type_TYPE_RECHECK:   rpc.Waiting(d.recheckFiles),
+		wire.Type_TYPE_RECHECK:   rpc.Waiting(d.reconcileFiles),
 		wire.Type_TYPE_NAMES:     rpc.Waiting(d.namesCall),
 
 		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(late(&d.work.changes, (*change.Service).RenamePlace)),

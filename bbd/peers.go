@@ -65,9 +65,9 @@ func (d *Daemon) discard(ctx context.Context, r *rpc.Request, m *wire.Discard) (
 	return &wire.Empty{}, err
 }
 
-// recheckFiles compares files of this node with the store, after another daemon has flushed them late.
-func (d *Daemon) recheckFiles(ctx context.Context, r *rpc.Request, m *wire.Recheck) (proto.Message, error) {
-	b, err := d.daemonsBuffer(ctx, r, "recheck", m.Buffer)
+// reconcileFiles compares files of this node with the store, after another daemon has flushed them late.
+func (d *Daemon) reconcileFiles(ctx context.Context, r *rpc.Request, m *wire.Recheck) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "reconcile", m.Buffer)
 	if err == nil {
 		_, err = bb.CleanPath(m.Path)
 	}

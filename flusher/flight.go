@@ -311,11 +311,11 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	switch {
 	case out.verdict == durable:
 		q.clearSuspect(e)
-		delete(q.strays, out.Object)
+		delete(q.orphans, out.Object)
 		e.touched = ""
 	case out.recorded:
 		q.clearSuspect(e)
-		delete(q.strays, q.objectName(e.path))
+		delete(q.orphans, q.objectName(e.path))
 	case out.Foreign != "":
 		delete(q.unrecorded, out.Foreign)
 		if e.suspect == out.Foreign {

@@ -112,12 +112,12 @@ type Options struct {
 	// Mine is called before each attempt at a StoreOp and reports whether it is still this node's
 	// to carry out. If not, it is dropped. Nil: always.
 	Mine func(ctx context.Context, buffer string, op storeop.Op) (bool, error)
-	// Stray is called before an object is removed that a Put may have left under a path and that no
+	// Orphan is called before an object is removed that a Put may have left under a path and that no
 	// entry should name. Nil: no other program writes to the store, and this flusher's order is
 	// enough. False: another writer's object lies there now. It is also called for an object that a
 	// Put may have replaced before it turned out that the file is another node's. The object's name
 	// is the path with the suffix of the codec.
-	Stray func(ctx context.Context, buffer, path, codec string) (remove bool, err error)
+	Orphan func(ctx context.Context, buffer, path, codec string) (remove bool, err error)
 	// Ours returns the objects below a renamed directory that may be this buffer's, and the contents
 	// it has flushed under their names. No other one is moved. Nil: all are.
 	Ours func(ctx context.Context, buffer string, op storeop.Op, objects []string) (ours []storeop.Owned, err error)
@@ -127,7 +127,7 @@ type Options struct {
 	// can be removed. After an error both are repeated.
 	Applied func(ctx context.Context, buffer string, op storeop.Op) error
 
-	shared bool // others write to the stores too, as Stray was given
+	shared bool // others write to the stores too, as Orphan was given
 
 	Node     bb.NodeID
 	SpoolDir string // where large compressed contents lie until they are stored; it must exist; "": os.TempDir
@@ -161,8 +161,8 @@ func (o Options) withDefaults() Options {
 	if o.Mine == nil {
 		o.Mine = func(context.Context, string, storeop.Op) (bool, error) { return true, nil }
 	}
-	if o.shared = o.Stray != nil; !o.shared {
-		o.Stray = func(context.Context, string, string, string) (bool, error) { return true, nil }
+	if o.shared = o.Orphan != nil; !o.shared {
+		o.Orphan = func(context.Context, string, string, string) (bool, error) { return true, nil }
 	}
 	if o.OurDirs == nil {
 		o.OurDirs = func(context.Context, string, storeop.Op, []string) ([]string, error) { return nil, nil }

@@ -989,7 +989,7 @@ func TestReceipts(t *testing.T) {
 }
 
 // TestRenamedAfterAnUncertainRecord renames a file after its flush was recorded without an answer.
-// The object is not a stray one, the rename takes it along.
+// The object is not an orphan, the rename takes it along.
 func TestRenamedAfterAnUncertainRecord(t *testing.T) {
 	t.Parallel()
 	w, store := newWorld(t), memStore()

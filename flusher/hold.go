@@ -53,7 +53,7 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 		return nil, err
 	}
 	held := &Held{f: f, q: q, h: h}
-	stray, err := f.outwait(ctx, flights)
+	orphan, err := f.outwait(ctx, flights)
 	if err != nil {
 		held.Release()
 		return nil, bb.Wrap("hold", buffer, err)
@@ -67,12 +67,12 @@ func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, erro
 	// A removal that is queued still, of any hold, is lost with this process, and operations before
 	// it may have given its object another name. The change is noted as if it were under the held
 	// names.
-	held.Stray = q.removeSuspects(h) || stray || q.ops.Any(func(op *storeop.Op) bool { return op.Stray })
+	held.Orphan = q.removeSuspects(h) || orphan || q.ops.Any(func(op *storeop.Op) bool { return op.Orphan })
 	return held, nil
 }
 
 // clearRecorded checks objects under held names that a flush without an answer may have recorded. A
-// recorded one is not a stray object. The hold's change concerns it as it does every other. Nothing
+// recorded one is not an orphan object. The hold's change concerns it as it does every other. Nothing
 // of the held names is in flight.
 func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 	recorder, ok := f.opts.Catalog.(Recorder)
@@ -105,7 +105,7 @@ func (h *hold) concernsSuspect(e *entry) bool { return h.concerns(e.suspect) || 
 
 // outwait waits until flights have ended or are overtaken. It reports whether one of the
 // latter may still make an object without a record.
-func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, err error) {
+func (f *Flusher) outwait(ctx context.Context, flights []*flight) (orphan bool, err error) {
 	timer := time.NewTimer(f.opts.Patience)
 	defer timer.Stop()
 	impatient := timer.C
@@ -121,21 +121,21 @@ func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, e
 		}
 		f.mu.Lock()
 		for _, fl := range flights[i:] {
-			stray = fl.overtake() && fl.named && fl.wasNew || stray
+			orphan = fl.overtake() && fl.named && fl.wasNew || orphan
 		}
 		flights = slices.DeleteFunc(flights[i:], func(fl *flight) bool { return fl.overtaken })
 		f.mu.Unlock()
 		i, impatient = 0, nil
 	}
-	return stray, nil
+	return orphan, nil
 }
 
 // Held is the result of Hold.
 type Held struct {
-	// Stray: objects may be in the store under the held names without a record in the namespace.
+	// Orphan: objects may be in the store under the held names without a record in the namespace.
 	// Their removal is queued. Noted with the hold's change, it also survives the end of this
 	// process.
-	Stray bool
+	Orphan bool
 
 	f    *Flusher
 	q    *queue
@@ -150,8 +150,8 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed, flushes string) {
 	defer h.f.mu.Unlock()
 	q := h.q
 	object := q.objectName(h.h.newName)
-	_, left := q.strays[object]
-	delete(q.strays, object)
+	_, left := q.orphans[object]
+	delete(q.orphans, object)
 	for e := range q.suspect {
 		if e.suspect == object {
 			q.clearSuspect(e)
@@ -165,7 +165,7 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed, flushes string) {
 	case named && flushed.Generation == 0 && moved != nil && moved.suspect == "": // the file's flush replaces it
 		q.setSuspect(moved, object)
 	case named && flushed.Generation == 0: // likewise, of a file that is open for writing
-		q.strays[object] = struct{}{}
+		q.orphans[object] = struct{}{}
 	default:
 		q.removeObject(object)
 	}
@@ -180,7 +180,7 @@ func (h *Held) Quiet(ctx context.Context) error {
 // Swept waits until objects that cancelled flushes may have left under the held names are gone from
 // the store. The error is that of ctx.
 func (h *Held) Swept(ctx context.Context) error {
-	return h.until(ctx, func(op *storeop.Op) bool { return !op.Stray })
+	return h.until(ctx, func(op *storeop.Op) bool { return !op.Orphan })
 }
 
 // until waits until none but some operations concern the held names.
@@ -259,10 +259,10 @@ func (q *queue) removeSuspects(h *hold) (some bool) {
 			some = true
 		}
 	}
-	for object := range q.strays {
+	for object := range q.orphans {
 		if h.concerns(q.removal(object).Old) && (h.newName == "" || object != q.objectName(h.newName)) {
 			q.removeObject(object)
-			delete(q.strays, object)
+			delete(q.orphans, object)
 			some = true
 		}
 	}

@@ -65,7 +65,7 @@ type queue struct {
 	cancel context.CancelFunc
 
 	indexes
-	strays     map[string]struct{} // objects that a Put of ours may have made, without a record, of files that are not queued
+	orphans    map[string]struct{} // objects that a Put of ours may have made, without a record, of files that are not queued
 	unrecorded owned.Ledger        // contents that may be under names without a record
 
 	holds    map[*hold]struct{}
@@ -95,7 +95,7 @@ func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
 		f: f, buffer: buffer,
 		indexes: indexes{entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{}, suspect: map[*entry]struct{}{}},
-		strays:  map[string]struct{}{}, unrecorded: owned.Ledger{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+		orphans: map[string]struct{}{}, unrecorded: owned.Ledger{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
@@ -231,7 +231,7 @@ func (q *queue) clearSuspect(e *entry) {
 // does not if the catalog may have the object. A rename takes that along.
 func (q *queue) leaveSuspect(e *entry) {
 	if e.suspect != "" && !e.unsure {
-		q.strays[e.suspect] = struct{}{}
+		q.orphans[e.suspect] = struct{}{}
 	}
 	q.clearSuspect(e)
 }
@@ -245,7 +245,7 @@ func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 	defer f.mu.Unlock()
 	if !f.mu.closed {
 		q := f.queue(buffer)
-		q.strays[q.objectName(path)] = struct{}{}
+		q.orphans[q.objectName(path)] = struct{}{}
 		q.unrecorded.Note(q.objectName(path), owned.Unrecorded{Attempts: attempts})
 	}
 }

@@ -453,7 +453,7 @@ func (s *sim) rename(b, from, to string) {
 	if tree {
 		s.record(b, storeop.Op{Kind: storeop.Rename, Old: from, New: to, Tree: true})
 	} else {
-		s.replace(moved[0], there, to, held.Stray)
+		s.replace(moved[0], there, to, held.Orphan)
 	}
 	for _, f := range moved {
 		delete(s.files, b+"/"+f.path)
@@ -469,7 +469,7 @@ func (s *sim) rename(b, from, to string) {
 
 // replace returns the store's operation for the rename of a file. A flushed object that it replaces
 // stays until the renamed file has its name on the store. mu is held.
-func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
+func (s *sim) replace(f *simFile, there []*simFile, to string, orphan bool) {
 	var left bb.Flushed
 	var attempts []bb.Content
 	for _, r := range there {
@@ -492,7 +492,7 @@ func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
 		})
 		f.attempts = bb.AddContents(f.attempts, attempts...)
 		return
-	case stray || f.concerned():
+	case orphan || f.concerned():
 		s.record(f.buffer, f.removal())
 		if len(there) == 0 {
 			f.durable = map[string]bool{}
@@ -530,7 +530,7 @@ func (s *sim) remove(b, name string) {
 		delete(s.files, b+"/"+f.path)
 		delete(s.byID, f.id)
 		s.f.Forget(f.key())
-		if held.Stray || f.concerned() {
+		if held.Orphan || f.concerned() {
 			s.record(b, f.removal())
 		}
 	}

@@ -53,12 +53,12 @@ func (q *queue) removal(object string) storeop.Op {
 			plain, name = p, of
 		}
 	}
-	return storeop.Op{Kind: storeop.Remove, Old: plain, Codec: name, Internal: true, Stray: true}
+	return storeop.Op{Kind: storeop.Remove, Old: plain, Codec: name, Internal: true, Orphan: true}
 }
 
-// RemoveStray queues the removal of an object that this node may have left under a path and that
-// has no entry, as Options.Stray decides.
-func (f *Flusher) RemoveStray(buffer, path string) {
+// RemoveOrphan queues the removal of an object that this node may have left under a path and that
+// has no entry, as Options.Orphan decides.
+func (f *Flusher) RemoveOrphan(buffer, path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.mu.closed {
@@ -120,8 +120,8 @@ func (q *queue) carryOut(op storeop.Op) error {
 	}
 	// Its owner is checked right before, since it may have waited for long.
 	mine := true
-	if op.Stray {
-		mine, err = q.f.opts.Stray(q.ctx, q.buffer, op.Old, op.Codec)
+	if op.Orphan {
+		mine, err = q.f.opts.Orphan(q.ctx, q.buffer, op.Old, op.Codec)
 	} else if !op.Internal {
 		mine, err = q.f.opts.Mine(q.ctx, q.buffer, op)
 	}

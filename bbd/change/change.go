@@ -117,7 +117,7 @@ func (b *Buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	ctx = b.ctx
-	concerned := b.p.Spec().Backing != "" && (held.Stray || b.p.Follows(&e, from))
+	concerned := b.p.Spec().Backing != "" && (held.Orphan || b.p.Follows(&e, from))
 	renamed, err := b.p.Names.Rename(ctx, at.Dir, at.Name, target.Dir, target.Name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -264,7 +264,7 @@ func (b *Buffer) removeHere(ctx context.Context, path string, at bb.Place, want 
 		return bb.Wrap(op, b.address(path), err)
 	}
 	ctx = b.ctx
-	concerned := b.p.Spec().Backing != "" && (held.Stray || b.p.Follows(&e, p))
+	concerned := b.p.Spec().Backing != "" && (held.Orphan || b.p.Follows(&e, p))
 	o := namespace.RemoveOptions{StoreOp: concerned}
 	if want.id != 0 {
 		o.Revision = e.Revision

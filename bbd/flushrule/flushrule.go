@@ -28,7 +28,7 @@ import (
 // alike, and a restart or another owner changes nothing. Each daemon decides for the series of which it holds
 // back files:
 //
-//	flusher ──a file is held back──▶ Note ──▶ pass: survey the series, judge ──▶ Steps ──▶ flusher
+//	flusher ──a file is held back──▶ Note ──▶ pass: read the series, judge ──▶ Steps ──▶ flusher
 //	                                           │
 //	                                           └─ memory is short: drop the oldest superseded step
 //
@@ -86,8 +86,8 @@ type Buffer struct {
 		series map[string]series // of the directories with files that are held back
 		drains map[string]int    // paths that are drained, and how often
 		pins   map[string]int    // steps that drains have begun to flush, and how many
-		// superseded are surveys of superseded steps without a noted file since.
-		superseded map[string]surveyed
+		// superseded are the steps last read as superseded, without a noted file since.
+		superseded map[string]cachedStep
 		noted      map[string]bool // steps with a noted file, or a pin, since the pass began
 		looks      map[string]look // the last readings of directories
 		heard      uint64          // how many files were noted in all
@@ -116,7 +116,7 @@ func New(o Options, spec bb.Buffer, dirty *dirty.Files, paths Paths, names Names
 		return b
 	}
 	b.o.DirtyAge = cmp.Or(spec.DirtyAge, o.DirtyAge, defaultDirtyAge)
-	b.mu.series, b.mu.superseded, b.mu.looks = map[string]series{}, map[string]surveyed{}, map[string]look{}
+	b.mu.series, b.mu.superseded, b.mu.looks = map[string]series{}, map[string]cachedStep{}, map[string]look{}
 	b.mu.drains, b.mu.pins, b.mu.noted = map[string]int{}, map[string]int{}, map[string]bool{}
 	b.steps.Store(&plan.Steps{Rules: b.rules})
 	return b

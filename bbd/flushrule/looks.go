@@ -17,7 +17,7 @@ const (
 	lookAge = time.Second
 	// maxLooks bounds the directories whose readings are kept.
 	maxLooks = 64
-	// knownAge is the time for which a survey of a superseded step counts, if no file of it is noted. A file of it
+	// knownAge is the time for which a superseded step counts as read, if no file of it is noted. A file of it
 	// may be written again by another daemon.
 	knownAge = 30 * time.Second
 	// knownAgain bounds such steps that are read again at a time.
@@ -31,8 +31,8 @@ type look struct {
 	by map[string]string
 }
 
-// surveyed is a survey of a superseded step, which is not read again for a while.
-type surveyed struct {
+// cachedStep is a superseded step as it was read, which is not read again for a while.
+type cachedStep struct {
 	plan.Step
 	at time.Time // when it was read
 }
@@ -114,9 +114,9 @@ func (b *Buffer) MarkEntries(ctx context.Context, dir string, entries ...*wire.E
 	}
 }
 
-// knownSteps returns the surveys of superseded steps that need not be read again, except one. A few of the old ones
+// knownSteps returns the superseded steps that need not be read again, except one. A few of the old ones
 // are left out, the oldest first.
-func (b *Buffer) knownSteps(but string) map[string]surveyed {
+func (b *Buffer) knownSteps(but string) map[string]cachedStep {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, now := maps.Clone(b.mu.superseded), time.Now()

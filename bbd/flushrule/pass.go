@@ -247,7 +247,7 @@ func (b *Buffer) publish(all []judged) {
 		case s.StepState == plan.StepSuperseded:
 			known := s.Step
 			known.Marked = 0 // a step that is not read supersedes none
-			b.mu.superseded[s.Path] = surveyed{known, s.at}
+			b.mu.superseded[s.Path] = cachedStep{known, s.at}
 		case s.StepState == plan.StepFlushed && s.Files > 0:
 			flushed = append(flushed, s.Path)
 		}

@@ -105,13 +105,13 @@ func New(o Options, name string, files Files, names Names, log Log, closed *dirt
 
 func (b *Buffer) address(path string) string { return bb.Address{Buffer: b.name, Path: path}.String() }
 
-// Scan reads the namespace for a survey. It calls fn with each entry, and whether the entry is older than the
+// Scan reads the namespace for an inventory. It calls fn with each entry, and whether the entry is older than the
 // file's content in memory.
-func (b *Buffer) Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error {
-	if err := b.names.ScanMarks(ctx, func(e bb.Entry) error { fn(&e, sv.See(&e)); return nil }, sv.Gone); err != nil || b.log == nil {
+func (b *Buffer) Scan(ctx context.Context, inv *fate.Inventory, fn func(e *bb.Entry, behind bool)) error {
+	if err := b.names.ScanMarks(ctx, func(e bb.Entry) error { fn(&e, inv.Add(&e)); return nil }, inv.Gone); err != nil || b.log == nil {
 		return err
 	}
-	for _, h := range sv.Missing() {
+	for _, h := range inv.Missing() {
 		if h.Identity == nil || h.Identity.Revision == 0 {
 			continue
 		}
@@ -120,15 +120,15 @@ func (b *Buffer) Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry,
 			return err
 		}
 		if removed {
-			sv.Gone(h.File)
+			inv.Gone(h.File)
 		}
 	}
 	return nil
 }
 
 // known returns the facts about a file that fate.Decide uses.
-func (b *Buffer) known(sv *fate.Survey, h *fate.Held) fate.Known {
-	return sv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.Foreign(e) || owner.Adoptable(e) })
+func (b *Buffer) known(inv *fate.Inventory, h *fate.Held) fate.Known {
+	return inv.Known(h, func(e *bb.Entry) bool { return !b.o.Owners.Foreign(e) || owner.Adoptable(e) })
 }
 
 // Reassert compares a buffer's files in memory with the namespace, read from its server rather than
@@ -157,16 +157,16 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 			delete(files, file) // it is being written and was never acknowledged, or the store has it
 		}
 	}
-	sv := fate.NewSurvey(files)
-	if err := b.Scan(ctx, sv, func(*bb.Entry, bool) {}); err != nil {
+	inv := fate.NewInventory(files)
+	if err := b.Scan(ctx, inv, func(*bb.Entry, bool) {}); err != nil {
 		return err
 	}
 	var busy error
 	distrusted := false
 	for _, h := range files {
-		becomes := fate.Decide(*h, b.known(sv, h))
+		becomes := fate.Decide(*h, b.known(inv, h))
 		if becomes == fate.Adopt {
-			if err := b.requeueStray(ctx, sv, h); err != nil {
+			if err := b.requeueMissed(ctx, inv, h); err != nil {
 				return err
 			}
 			continue
@@ -179,7 +179,7 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 			}
 			distrusted = true
 		}
-		err := b.reassertFile(ctx, sv, h, becomes, r)
+		err := b.reassertFile(ctx, inv, h, becomes, r)
 		switch {
 		case bb.KindOf(err) == bb.Busy:
 			busy = err
@@ -191,15 +191,15 @@ func (b *Buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 }
 
 // If the namespace has a dirty file's entry, and the file is neither in a queue nor being written,
-// requeueStray queues it. An earlier attempt has made the entry, and its answer was lost.
-func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held) error {
-	e, ok := sv.Entry(h.File)
-	if !ok || h.Dirty == 0 || !b.stray(&e, h) {
+// requeueMissed queues it. An earlier attempt has made the entry, and its answer was lost.
+func (b *Buffer) requeueMissed(ctx context.Context, inv *fate.Inventory, h *fate.Held) error {
+	e, ok := inv.Entry(h.File)
+	if !ok || h.Dirty == 0 || !b.isUnqueued(&e, h) {
 		return nil
 	}
 	unlock := b.files.Lock(e.Place())
 	now, err := b.names.Lookup(ctx, e.Parent, e.Name)
-	if err != nil || now.File != h.File || !b.stray(&now, h) {
+	if err != nil || now.File != h.File || !b.isUnqueued(&now, h) {
 		unlock()
 		if bb.KindOf(err) == bb.NotFound {
 			return nil
@@ -209,8 +209,8 @@ func (b *Buffer) requeueStray(ctx context.Context, sv *fate.Survey, h *fate.Held
 	return b.resume(ctx, &now, unlock)
 }
 
-// stray reports whether the flush of an entry's generation, or its close, is due here but not queued.
-func (b *Buffer) stray(e *bb.Entry, h *fate.Held) bool {
+// isUnqueued reports whether the flush of an entry's generation, or its close, is due here but not queued.
+func (b *Buffer) isUnqueued(e *bb.Entry, h *fate.Held) bool {
 	due := e.State() == bb.StateDirty || e.State() == bb.StateOpen
 	return due && e.Generation == h.Acked && !b.o.Owners.Foreign(e) && b.files.Spec().Backing != "" &&
 		b.files.Open(h.File) == nil && !b.files.Queued(h.File)
@@ -234,7 +234,7 @@ func (b *Buffer) resume(ctx context.Context, e *bb.Entry, unlock func()) error {
 }
 
 // reassertFile settles one file, unless it was changed or removed since the reading.
-func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
+func (b *Buffer) reassertFile(ctx context.Context, inv *fate.Inventory, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
 	id := h.Identity
 	if f := b.files.Open(h.File); f != nil {
 		if becomes == fate.Remake {
@@ -255,7 +255,7 @@ func (b *Buffer) reassertFile(ctx context.Context, sv *fate.Survey, h *fate.Held
 			becomes = fate.Keep
 		}
 	}
-	e, err := b.settle(ctx, sv, h, becomes, r)
+	e, err := b.settle(ctx, inv, h, becomes, r)
 	if err != nil || e == nil {
 		unlock()
 		return err

@@ -379,14 +379,14 @@ func TestHistories(t *testing.T) {
 				return r.Left, err
 			},
 			"at a start": func(w *world, b *Buffer) ([]fate.Unexplained, error) {
-				sv := fate.NewSurvey(HeldFiles(b.o.Store)["b"])
-				err := b.Scan(t.Context(), sv, func(e *bb.Entry, behind bool) {
+				inv := fate.NewInventory(HeldFiles(b.o.Store)["b"])
+				err := b.Scan(t.Context(), inv, func(e *bb.Entry, behind bool) {
 					if !behind && e.Holders != nil && e.Holders[0] == "n1" {
 						w.queued[e.File] = true
 					}
 				})
 				if err == nil {
-					_, err = b.Recover(t.Context(), sv)
+					_, err = b.Recover(t.Context(), inv)
 				}
 				return b.Unexplained(), err
 			},

@@ -13,7 +13,7 @@ import (
 
 // settle carries a decision out. It returns the entry that the file has now, if it was
 // made.
-func (b *Buffer) settle(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
+func (b *Buffer) settle(ctx context.Context, inv *fate.Inventory, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
 	left := func(reason string) (*bb.Entry, error) {
 		u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: reason}
 		if h.Identity != nil {
@@ -30,7 +30,7 @@ func (b *Buffer) settle(ctx context.Context, sv *fate.Survey, h *fate.Held, beco
 	case fate.Keep:
 		return left("only the store has a part of it, or its entry is another node's")
 	case fate.Remake:
-		e, path, err := b.remakeEntry(ctx, sv, h)
+		e, path, err := b.remakeEntry(ctx, inv, h)
 		if err == nil {
 			b.publishFound(&e, path, "the namespace had lost its entry")
 			r.Remade = append(r.Remade, path)
@@ -69,16 +69,16 @@ func (b *Buffer) entryOf(h *fate.Held) bb.Entry {
 // remakeEntry restores an entry, or changes it to the generation in memory. A lost
 // directory is made again from the path. Exists,
 // NotDirectory, NotFound: it cannot have its name.
-func (b *Buffer) remakeEntry(ctx context.Context, sv *fate.Survey, h *fate.Held) (e bb.Entry, path string, err error) {
+func (b *Buffer) remakeEntry(ctx context.Context, inv *fate.Inventory, h *fate.Held) (e bb.Entry, path string, err error) {
 	e, path = b.entryOf(h), h.Identity.Path
-	if old, ok := sv.Entry(h.File); ok {
+	if old, ok := inv.Entry(h.File); ok {
 		e, err = b.names.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error { return remake(now, &e) })
 		if now, err := b.pathAt(ctx, old.Place()); err == nil {
 			path = now
 		}
 		return e, path, err
 	}
-	if !sv.HasDir(e.Parent) {
+	if !inv.HasDir(e.Parent) {
 		if e.Parent, err = b.restoreParent(ctx, path); err != nil {
 			return e, path, err
 		}

@@ -31,12 +31,12 @@ type Recovered struct {
 // of an acknowledged file absent, or could make another file of that name, neither with an error
 // (contract 9a). A file's directories are made by its own repair, before its entry. One that
 // another repair has made meanwhile is used.
-func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error) {
+func (b *Buffer) Recover(ctx context.Context, inv *fate.Inventory) (Recovered, error) {
 	var all recovery
 	older := 0
 	var forgotten []settling
-	for _, h := range sv.Held() {
-		k := b.known(sv, h)
+	for _, h := range inv.Held() {
+		k := b.known(inv, h)
 		becomes := fate.Decide(*h, k)
 		switch {
 		case becomes == fate.Adopt:
@@ -57,7 +57,7 @@ func (b *Buffer) Recover(ctx context.Context, sv *fate.Survey) (Recovered, error
 		repairs, repairing := errgroup.WithContext(ctx)
 		repairs.SetLimit(repairsAtOnce)
 		for _, f := range some {
-			repairs.Go(func() error { return b.recoverFile(repairing, sv, f.Held, f.becomes, &all) })
+			repairs.Go(func() error { return b.recoverFile(repairing, inv, f.Held, f.becomes, &all) })
 		}
 		if err := repairs.Wait(); err != nil {
 			return all.Recovered, err
@@ -115,9 +115,9 @@ func onStore(h *fate.Held) fate.Unexplained {
 }
 
 // recoverFile settles one file, and recovers it if it gets an entry.
-func (b *Buffer) recoverFile(ctx context.Context, sv *fate.Survey, h *fate.Held, becomes fate.Fate, all *recovery) error {
+func (b *Buffer) recoverFile(ctx context.Context, inv *fate.Inventory, h *fate.Held, becomes fate.Fate, all *recovery) error {
 	var r fate.Reassertion
-	e, err := b.settle(ctx, sv, h, becomes, &r)
+	e, err := b.settle(ctx, inv, h, becomes, &r)
 	if bb.KindOf(err) == bb.Busy {
 		// No reason to end the start. The bytes are kept, and the next drain looks again.
 		b.o.Log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.Identity.Path, "file", h.File)

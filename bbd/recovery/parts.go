@@ -52,9 +52,9 @@ type Replicas interface {
 // are called once each at a start, by one goroutine.
 type Entries interface {
 	// Scan calls fn with each entry, and whether it is older than the file's content in memory.
-	Scan(ctx context.Context, sv *fate.Survey, fn func(e *bb.Entry, behind bool)) error
+	Scan(ctx context.Context, inv *fate.Inventory, fn func(e *bb.Entry, behind bool)) error
 	// Recover settles the files without an entry in Scan.
-	Recover(ctx context.Context, sv *fate.Survey) (reassert.Recovered, error)
+	Recover(ctx context.Context, inv *fate.Inventory) (reassert.Recovered, error)
 }
 
 // Names is the part of a buffer's namespace that recovery uses.

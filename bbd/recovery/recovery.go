@@ -67,8 +67,8 @@ const reportsAtOnce = 16
 // second copy, that node becomes the owner.
 func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, start *Start) error {
 	var gone, elsewhere []bb.Entry
-	sv := fate.NewSurvey(files)
-	err := b.p.Entries.Scan(ctx, sv, func(e *bb.Entry, behind bool) {
+	inv := fate.NewInventory(files)
+	err := b.p.Entries.Scan(ctx, inv, func(e *bb.Entry, behind bool) {
 		if e.Type == bb.TypeSymlink && e.State() == bb.StateDirty && !b.o.Owners.Foreign(e) {
 			b.Requeue(ctx, e)
 		}
@@ -92,7 +92,7 @@ func (b *Buffer) Recover(ctx context.Context, files map[bb.FileID]*fate.Held, st
 	if err != nil {
 		return err
 	}
-	restored, err := b.p.Entries.Recover(ctx, sv)
+	restored, err := b.p.Entries.Recover(ctx, inv)
 	for _, file := range restored.Kept {
 		start.Keep(file)
 	}

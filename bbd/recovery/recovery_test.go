@@ -90,14 +90,14 @@ func (w *world) Put(_ context.Context, e bb.Entry) (uint64, error) {
 	return 1, w.puts
 }
 
-func (w *world) Scan(_ context.Context, _ *fate.Survey, fn func(*bb.Entry, bool)) error {
+func (w *world) Scan(_ context.Context, _ *fate.Inventory, fn func(*bb.Entry, bool)) error {
 	for _, e := range w.entries {
 		fn(&e, e.File == w.behind)
 	}
 	return w.scanned
 }
 
-func (w *world) Recover(context.Context, *fate.Survey) (reassert.Recovered, error) {
+func (w *world) Recover(context.Context, *fate.Inventory) (reassert.Recovered, error) {
 	return w.found, nil
 }
 

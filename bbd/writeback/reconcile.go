@@ -150,7 +150,7 @@ func (b *Buffer) reconcileNow(ctx context.Context, what Doubt, removed bool) err
 	switch kind := bb.KindOf(err); {
 	case kind == bb.NotFound || kind == bb.NotDirectory:
 		if !removed {
-			b.o.Flusher.RemoveStray(b.name, what.Path)
+			b.o.Flusher.RemoveOrphan(b.name, what.Path)
 		}
 		return nil
 	case err != nil:
@@ -242,7 +242,7 @@ func (b *Buffer) ReconcileHere(ctx context.Context, what Doubt) error {
 			return err
 		}
 		if b.o.Owners.Foreign(&e) {
-			return owner.Changed("recheck", b.address(what.Path))
+			return owner.Changed("reconcile", b.address(what.Path))
 		}
 		return b.reconcileFile(ctx, &e, what.Path)
 	}
@@ -385,7 +385,7 @@ func (b *Buffer) updateFlushed(ctx context.Context, e *bb.Entry, change func(*bb
 // asCompared returns an error if an entry is not as it was compared with the store.
 func (b *Buffer) asCompared(now, e *bb.Entry) error {
 	if now.File != e.File || now.Generation != e.Generation || now.State() != bb.StateClean || b.o.Owners.Foreign(now) || now.Flushed.ETag != e.Flushed.ETag {
-		return owner.Changed("recheck", b.address(e.Name))
+		return owner.Changed("reconcile", b.address(e.Name))
 	}
 	return nil
 }

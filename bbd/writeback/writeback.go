@@ -65,7 +65,7 @@ type Flusher interface {
 	Enqueue(flusher.Item)
 	Hold(ctx context.Context, buffer string, paths ...string) (*flusher.Held, error)
 	Apply(buffer string, op storeop.Op)
-	RemoveStray(buffer, path string)
+	RemoveOrphan(buffer, path string)
 	Read(ctx context.Context, buffer, path, codec string, offset int64) (io.ReadCloser, error)
 }
 

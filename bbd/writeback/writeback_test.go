@@ -188,7 +188,7 @@ func (q queue) Apply(_ string, op storeop.Op) {
 	q.w.did("apply %v %s %s", op.Kind, op.Old, op.New)
 }
 
-func (q queue) RemoveStray(_, path string) { q.w.did("remove stray %s", path) }
+func (q queue) RemoveOrphan(_, path string) { q.w.did("remove orphan %s", path) }
 
 // background runs the functions started in the background.
 func (w *world) background() {
@@ -390,7 +390,7 @@ func TestReconcileFails(t *testing.T) {
 	}
 }
 
-// TestReconcileRename: a rename waits for the place of a file whose entry a recheck changes. The file is queued, and
+// TestReconcileRename: a rename waits for the place of a file whose entry a reconciliation changes. The file is queued, and
 // waits under its new name.
 func TestReconcileRename(t *testing.T) {
 	t.Parallel()
@@ -466,7 +466,7 @@ func TestReconcileRemoved(t *testing.T) {
 	}
 }
 
-// TestReconcileClosed: a file that a recheck has made dirty is closed with a newer generation before it is among the
+// TestReconcileClosed: a file that a reconciliation has made dirty is closed with a newer generation before it is among the
 // dirty files. The newer one stays there.
 func TestReconcileClosed(t *testing.T) {
 	t.Parallel()
@@ -551,7 +551,7 @@ func TestReconcileRetried(t *testing.T) {
 		b.doubts.running = true // by the test
 		b.reconcile(Doubt{Path: "f"}, true)
 		b.reconcileAll()
-		if want := []string{"remove stray f"}; !slices.Equal(w.calls, want) {
+		if want := []string{"remove orphan f"}; !slices.Equal(w.calls, want) {
 			t.Errorf("%q, want %q", w.calls, want)
 		}
 	})

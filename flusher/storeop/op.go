@@ -46,7 +46,7 @@ type Op struct {
 
 	Overwrite bool // any object under New may be replaced
 	Internal  bool // the flusher's own, which is not recorded
-	Stray     bool // a removal of an object without an entry: see flusher.Options.Stray
+	Orphan    bool // a removal of an object without an entry: see flusher.Options.Orphan
 }
 
 // Concerns reports whether a flush under the path must wait for the operation.

@@ -7,8 +7,8 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestSurvey: the facts about files in memory, with any other entries in the namespace.
-func TestSurvey(t *testing.T) {
+// TestInventory: the facts about files in memory, with any other entries in the namespace.
+func TestInventory(t *testing.T) {
 	t.Parallel()
 	held := map[bb.FileID]*Held{}
 	for file, id := range map[bb.FileID]store.Identity{
@@ -22,7 +22,7 @@ func TestSurvey(t *testing.T) {
 	} {
 		held[file] = &Held{File: file, Identity: &id, Acked: 5}
 	}
-	sv := NewSurvey(held)
+	inv := NewInventory(held)
 	behind := map[string]bool{}
 	for _, e := range []bb.Entry{
 		{Parent: bb.RootDir, Name: "there", Type: bb.TypeFile, File: 1, Generation: 5},
@@ -31,10 +31,10 @@ func TestSurvey(t *testing.T) {
 		{Parent: bb.RootDir, Name: "new", Type: bb.TypeFile, File: 7, Generation: 6},
 		{Parent: bb.RootDir, Name: "other", Type: bb.TypeFile, File: 100, Generation: 1},
 	} {
-		behind[e.Name] = sv.See(&e)
+		behind[e.Name] = inv.Add(&e)
 	}
-	sv.Gone(6)
-	sv.Gone(200)
+	inv.Gone(6)
+	inv.Gone(200)
 	for name, is := range behind {
 		if is != (name == "behind") {
 			t.Errorf("%s is behind memory: %v", name, is)
@@ -45,15 +45,15 @@ func TestSurvey(t *testing.T) {
 	}{
 		1: {entry: true}, 2: {entry: true}, 3: {taken: true}, 4: {}, 5: {taken: true}, 6: {removed: true}, 7: {entry: true},
 	} {
-		k := sv.Known(held[file], func(e *bb.Entry) bool { return e.File == 1 })
+		k := inv.Known(held[file], func(e *bb.Entry) bool { return e.File == 1 })
 		if (k.Entry != nil) != want.entry || k.Removed != want.removed || k.Taken != want.taken || k.Here != (file == 1) {
 			t.Errorf("file %d: %+v, want %+v", file, k, want)
 		}
 	}
-	if missing := sv.Missing(); len(missing) != 4 {
+	if missing := inv.Missing(); len(missing) != 4 {
 		t.Errorf("%d files without an entry, want 4", len(missing))
 	}
-	if !sv.HasDir(8) || sv.HasDir(9) || !sv.HasDir(bb.RootDir) {
+	if !inv.HasDir(8) || inv.HasDir(9) || !inv.HasDir(bb.RootDir) {
 		t.Error("directories are there that are not, or the other way round")
 	}
 }

@@ -23,13 +23,13 @@ type judged struct {
 // page is how many entries of a directory are read at a time.
 const page = 2000
 
-// judge surveys and evaluates the steps in a directory. Steps in known are not read, and supersede
+// judge reads and evaluates the steps in a directory. Steps in known are not read, and supersede
 // none.
-func (b *Buffer) judge(ctx context.Context, dir string, known map[string]surveyed, c plan.Circumstances) (all []judged, err error) {
+func (b *Buffer) judge(ctx context.Context, dir string, known map[string]cachedStep, c plan.Circumstances) (all []judged, err error) {
 	now := time.Now()
 	series, err := b.series(ctx, dir)
 	for i := 0; i < len(series) && err == nil; i++ {
-		if series[i], err = b.survey(ctx, series[i], known); err != nil {
+		if series[i], err = b.readSteps(ctx, series[i], known); err != nil {
 			break
 		}
 		for at, j := range plan.JudgeSteps(series[i], c) {
@@ -87,9 +87,9 @@ func (b *Buffer) series(ctx context.Context, dir string) (series [][]plan.Step, 
 	return series, nil
 }
 
-// survey reads the steps of a series. It leaves out steps without a file, and steps whose number is due
+// readSteps reads the steps of a series. It leaves out steps without a file, and steps whose number is due
 // behind a complete one, since their files are flushed, and they are not needed to supersede others.
-func (b *Buffer) survey(ctx context.Context, steps []plan.Step, known map[string]surveyed) (read []plan.Step, err error) {
+func (b *Buffer) readSteps(ctx context.Context, steps []plan.Step, known map[string]cachedStep) (read []plan.Step, err error) {
 	complete := false
 	for i := range steps {
 		s := &steps[i]
@@ -158,7 +158,7 @@ func (b *Buffer) contents(ctx context.Context, s *plan.Step) (c contents, err er
 	return c, err
 }
 
-// add adds a file to the survey of its step.
+// add adds a file to its step.
 func (b *Buffer) add(s *plan.Step, p string, e *bb.Entry) {
 	if e.Type.Special() && e.Generation == 0 {
 		return // a FIFO or a socket, which is never flushed
