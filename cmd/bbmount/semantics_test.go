@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 // TestSemantics is the table of docs/mount.md: guarantees to programs, and refused operations.
@@ -638,6 +639,7 @@ func names(t *testing.T, m *mounted, dir string) {
 	}
 	check(t, os.MkdirAll(deep, 0o755))
 	write(t, filepath.Join(deep, "f"), "deep")
+	refused(t, "a directory too deep", os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", bb.MaxDepth)), 0o755), syscall.ENAMETOOLONG)
 }
 
 // closeToOpen: later openers see another client's closed files, despite the kernel's caches.

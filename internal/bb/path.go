@@ -5,6 +5,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 )
@@ -31,7 +32,7 @@ func CheckName(name string) error {
 	case name == "." || name == "..":
 		return E(Invalid, "name", name, `"." and ".." are not names`)
 	case len(name) > MaxName:
-		return E(Invalid, "name", name[:32]+"…", fmt.Sprintf("has %d bytes, at most %d are allowed", len(name), MaxName))
+		return refuseLength("name", name[:32], "%d bytes", len(name), MaxName)
 	case strings.ContainsAny(name, "/\x00"):
 		return E(Invalid, "name", fmt.Sprintf("%q", name), "holds a slash or a NUL byte")
 	case !utf8.ValidString(name):
@@ -40,12 +41,24 @@ func CheckName(name string) error {
 	return nil
 }
 
+// tooLong is why a name or a path is refused that the system's calls refuse as ENAMETOOLONG.
+type tooLong string
+
+func (t tooLong) Error() string { return string(t) }
+
+// Unwrap returns the number of the system, for a mount.
+func (tooLong) Unwrap() error { return syscall.ENAMETOOLONG }
+
+func refuseLength(op, begin, what string, has, most int) error {
+	return &Error{Kind: Invalid, Op: op, Path: begin + "…", Err: tooLong(fmt.Sprintf("has "+what+", at most %d are allowed", has, most))}
+}
+
 // SplitPath checks a path within a buffer and returns its names from the root down. The root itself
 // has none. Leading, trailing and doubled slashes and "." are allowed and ignored. ".." is refused,
 // since a path must never name something outside the buffer.
 func SplitPath(p string) ([]string, error) {
 	if len(p) > MaxPath {
-		return nil, E(Invalid, "path", p[:64]+"…", fmt.Sprintf("has %d bytes, at most %d are allowed", len(p), MaxPath))
+		return nil, refuseLength("path", p[:64], "%d bytes", len(p), MaxPath)
 	}
 	names := make([]string, 0, min(strings.Count(p, "/")+1, MaxDepth))
 	for name := range strings.SplitSeq(p, "/") {
@@ -58,7 +71,7 @@ func SplitPath(p string) ([]string, error) {
 		names = append(names, name)
 	}
 	if len(names) > MaxDepth {
-		return nil, E(Invalid, "path", p[:min(64, len(p))]+"…", fmt.Sprintf("has a depth of %d, at most %d are allowed", len(names), MaxDepth))
+		return nil, refuseLength("path", p[:min(64, len(p))], "a depth of %d", len(names), MaxDepth)
 	}
 	return names, nil
 }
