@@ -146,6 +146,12 @@ test-apps: ## Run programs of others on bb://, from their own artefacts (part of
 test-with-apps: build-go
 	@scripts/maven.sh -Papps package
 
+.PHONY: test-mount
+test-mount: ## Run suites of file systems on a mount: fsx, pjdfstest, fio, dbench, stress-ng, rsync, as root (part of soak)
+	@if suites=$$(scripts/mount-suites.sh); then \
+		PATH="$$suites:$$PATH" go test -tags $(TAGS),suites -count 1 -timeout $(TIMEOUT) -v -run 'TestFsx|TestFio|TestDbench|TestRsync|TestStress|TestPjdfstest' ./cmd/bbmount; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: no suites are run on a mount."; fi
+
 .PHONY: test-spark
 test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of test-all)
 	@if scripts/java-tools.sh && home=$$(scripts/spark.sh); then $(MAKE) --no-print-directory test-with-spark SPARK="$$home"; \
@@ -266,11 +272,12 @@ bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
 .PHONY: soak
-soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
+soak: test-tools ## Run the tests that are too long for test: many kills, also of the namespace's server, namespaces that are damaged, race-all, fuzz, test-mount, test-torch, test-python-apps and test-snakemake (FOREBAY_KILLS, FOREBAY_SEEDS)
 	go test -tags $(TAGS),soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 	@$(MAKE) --no-print-directory race-all RACE_TIMEOUT=4h
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1m
 	@$(MAKE) --no-print-directory soak-commit
+	@$(MAKE) --no-print-directory test-mount
 	@$(MAKE) --no-print-directory test-torch
 	@$(MAKE) --no-print-directory test-python-apps
 	@$(MAKE) --no-print-directory test-snakemake
