@@ -2,7 +2,10 @@ package asuser
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -138,6 +142,55 @@ func TestWorkerOnLustre(t *testing.T) {
 	if bb.KindOf(err) != bb.NoSpace || !backing.Passing(err) || !strings.Contains(err.Error(), "project 4711") {
 		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
 	}
+}
+
+// The daemon logs once which parts of a layout files do not get, although each worker that has been idle ends.
+func TestFewerTargetsToldOnce(t *testing.T) {
+	_, dir := mountLustre(t, 2)
+	var log lockedBuffer
+	w, err := New(Options{Env: []string{fuseIsLustre + "=1"}, Idle: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	o := options()
+	o.Layouts = []lustre.Rule{{Layout: lustre.Layout{{Count: 5}}}}
+	s, err := Open(t.Context(), w, User{alice, alice}, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := backing.PutOptions{Last: func(context.Context) error { return nil }}
+	for i, opts := range []backing.PutOptions{{}, last, {}, last} {
+		eventually(t, "the worker has ended", func() bool { return len(w.Status()) == 0 })
+		size := int64(1 << 20)
+		if i > 1 {
+			size = large
+		}
+		if _, err := s.Put(t.Context(), fmt.Sprint("f", i), backing.NewBytes(backingtest.Data(size, 1)), opts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "requests 5 targets, and files are put on 2") != 1 || !strings.Contains(text, "directory="+dir) {
+		t.Errorf("the log has\n%s", text)
+	}
+}
+
+// lockedBuffer is a buffer for concurrent writers.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
 }
 
 // noted is a source that records the offsets of its reads.

@@ -29,6 +29,7 @@ type Store struct {
 	owner   backing.Owner
 	layouts []lustre.Rule
 	mark    string
+	told    lustre.Told // of all its workers, which end when they are idle
 
 	mu   sync.Mutex
 	root string // its identity
@@ -433,6 +434,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		p := put{w: w, name: name, src: src, opts: &opts}
 		o, err = p.run(ctx, store)
 		p.end()
+		if s.told.First(p.fewer) {
+			s.w.o.Logger.Warn(p.fewer, "uid", s.key.uid, "directory", s.key.dir)
+		}
 		return err
 	})
 	if err != nil {
@@ -449,6 +453,7 @@ type put struct {
 	src    backing.Source
 	opts   *backing.PutOptions
 	handle atomic.Uint64 // of the file, as long as it has no name; 0: none
+	fewer  string        // see posix.Pending
 }
 
 // end removes a file that did not get its name.
@@ -546,6 +551,9 @@ func (p *put) object(reply *protocol.Message) (backing.Object, error) {
 	o := i.Object()
 	if !lustre.IsText(o.Layout) {
 		o.Layout = ""
+	}
+	if lustre.IsText(reply.Text) {
+		p.fewer = reply.Text
 	}
 	return o, nil
 }

@@ -196,13 +196,13 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 	if err := p.dir.Sync(func() error { return p.s.syncOpen(p.dir.File, path.Dir(p.name), p.dir.Opened) }); err != nil {
 		return backing.Object{}, p.failed(err)
 	}
-	if fewer := lustre.Fewer(p.asked, p.layout); fewer != "" && p.s.told.First(fewer) {
-		p.s.opts.Logger.Warn(fewer, "directory", p.s.dir)
-	}
 	o := object.Of(p.name, p.info)
 	o.Layout, o.Xattrs = p.layout.String(), p.kept
 	return o, nil
 }
+
+// Fewer describes, after Commit, the parts of the requested layout that the file did not get. "": there are none.
+func (p *Pending) Fewer() string { return lustre.Fewer(p.asked, p.layout) }
 
 // Abort removes the uncommitted file, and closes. A second call does nothing. A file that stays
 // after a failure here is found by Sweep.

@@ -46,6 +46,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	o, err := p.Commit(ctx)
 	if err == nil {
 		o.Checksum, o.HasChecksum = src.Checksum(), true
+		if fewer := p.Fewer(); s.told.First(fewer) {
+			s.opts.Logger.Warn(fewer, "directory", s.dir)
+		}
 	}
 	return o, err
 }

@@ -36,7 +36,7 @@ const (
 	OpPut                  // begin a file, and if a slot or no byte is given, write and finish it; n in the reply: bytes of the largest write
 	OpWrite                // write into a file that was begun: handle
 	OpFinish               // handle
-	OpCommit               // handle
+	OpCommit               // handle; text in the reply, as in that of any request that commits: posix.Pending.Fewer
 	OpRename               //
 	OpRemove               //
 	OpRemoveIf             // items: the version, and nothing

@@ -327,7 +327,7 @@ func (s *server) onPending(ctx context.Context, p *pending, m, reply *protocol.M
 	if err == nil {
 		s.release(m.Handle)
 		p.Abort()
-		reply.Items = []protocol.Item{protocol.ItemOf(&o)}
+		reply.Items, reply.Text = []protocol.Item{protocol.ItemOf(&o)}, p.Fewer()
 	}
 	return err
 }
@@ -368,7 +368,7 @@ func (s *server) putWhole(ctx context.Context, p *posix.Pending, m, reply *proto
 		return err
 	}
 	o, err := p.Commit(ctx)
-	reply.Items = []protocol.Item{protocol.ItemOf(&o)}
+	reply.Items, reply.Text = []protocol.Item{protocol.ItemOf(&o)}, p.Fewer()
 	return err
 }
 

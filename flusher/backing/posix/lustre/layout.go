@@ -184,11 +184,11 @@ type Told struct {
 
 const maxTold = 64
 
-// First reports whether a text is new.
+// First reports whether a text is new, and not "".
 func (t *Told) First(text string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.texts[text] || len(t.texts) >= maxTold {
+	if text == "" || t.texts[text] || len(t.texts) >= maxTold {
 		return false
 	}
 	if t.texts == nil {
