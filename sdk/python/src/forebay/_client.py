@@ -29,7 +29,7 @@ from ._errors import (
     unknown,
 )
 from ._leases import Leases
-from ._regions import Atlas
+from ._regions import RegionMap
 from ._repeat import may_repeat
 from ._session import Session
 from ._token import Secrets, Token
@@ -110,7 +110,7 @@ class Client:
         )
         self._retry_for = retry_for
         self.verify = verify
-        self.atlas = Atlas()
+        self.region_map = RegionMap()
         self._leases: dict[str, Leases] = {}
         self._files: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._closed = False
@@ -127,7 +127,7 @@ class Client:
         self._new_locks()
         self._sessions = Succession()  # the child's sessions end none of the parent's
         self._files = weakref.WeakSet()
-        self.atlas.after_fork()
+        self.region_map.after_fork()
         for leases in self._leases.values():
             leases.after_fork()
 
@@ -298,7 +298,7 @@ class Client:
         """Return where the files of a buffer get memory from."""
         with self._lock:
             self._check()
-            return self._leases.setdefault(buffer, Leases(buffer, self.atlas))
+            return self._leases.setdefault(buffer, Leases(buffer, self.region_map))
 
     def opened(self, file: _Open) -> None:
         """Register a file that close aborts."""
@@ -340,7 +340,7 @@ class Client:
                     s.fail("the client is closed")
                     raise self._closed_error()
                 self._current = s
-            self.atlas.sweep()
+            self.region_map.sweep()
             return s
         finally:
             self._dialing.release()
@@ -446,7 +446,7 @@ class Client:
             f.abort()
         for some in leases:
             some.close()
-        self.atlas.close()
+        self.region_map.close()
 
 
 def _job(m: _wire.JobReply) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections import deque
 
 from . import _wire
 from ._errors import Broken, Error, InternalError, NoSpace
-from ._regions import Atlas, Bytes, Region
+from ._regions import Bytes, Region, RegionMap
 from ._session import Call, Session
 
 _MIN = 1 << 20
@@ -170,9 +170,9 @@ class Leases:
     share a segment. It may be used concurrently.
     """
 
-    def __init__(self, buffer: str, atlas: Atlas) -> None:
+    def __init__(self, buffer: str, region_map: RegionMap) -> None:
         self._buffer = buffer
-        self._atlas = atlas
+        self._region_map = region_map
         self.after_fork()
         self._closed = False
 
@@ -297,7 +297,7 @@ class Leases:
         ):
             reason = "the daemon granted a segment that is not within its region"
             raise InternalError("lease", f"bb://{self._buffer}/", reason)
-        return Lease(session, m, tier, self._atlas.acquire(m.region))
+        return Lease(session, m, tier, self._region_map.acquire(m.region))
 
     def put(self, lease: Lease) -> None:
         """Take back a lease in which nothing waits."""

@@ -155,7 +155,7 @@ class Reader:
         window: Window | None = None
         if m.HasField("extents") and self.entry.size > 0:
             try:
-                window = Window(self._client.atlas, handle, 0, m.extents, data)
+                window = Window(self._client.region_map, handle, 0, m.extents, data)
             except Error:
                 window = None  # the read sends a request, in another way or for the reason
         with self._lock:
@@ -280,7 +280,7 @@ class Reader:
         except BaseException:
             s.abandon(call, late)
             raise
-        return Window(self._client.atlas, handle, offset, got, call.data)
+        return Window(self._client.region_map, handle, offset, got, call.data)
 
     def close(self) -> None:
         """Let go of the file. Mappings stay. It may be called twice."""

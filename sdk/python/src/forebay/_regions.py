@@ -184,7 +184,7 @@ def _array(m: mmap.mmap) -> Bytes:
     return np.frombuffer(m, dtype=np.uint8)
 
 
-class Atlas:
+class RegionMap:
     """The regions that are mapped, by their ids. It may be used concurrently."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from . import _wire
 from ._crc import crc64
 from ._errors import ChecksumMismatch, InternalError
-from ._regions import Atlas, Bytes, Held, Region
+from ._regions import Bytes, Held, Region, RegionMap
 from ._session import Session
 
 _MAX_FILE = 1 << 50
@@ -92,7 +92,7 @@ class Window:
     """
 
     def __init__(
-        self, atlas: Atlas, handle: Handle, offset: int, m: _wire.Extents, data: bytearray | None
+        self, region_map: RegionMap, handle: Handle, offset: int, m: _wire.Extents, data: bytearray | None
     ) -> None:
         self.start = offset
         self.session = handle.session
@@ -105,7 +105,7 @@ class Window:
             self.end = offset + len(data)
             self.parts = [Part(offset, self.end, np.frombuffer(data, dtype=np.uint8))]
         else:
-            self._regions = {r.id: atlas.acquire(r) for r in m.regions}
+            self._regions = {r.id: region_map.acquire(r) for r in m.regions}
             self.parts = []
             at = offset
             for e in m.extents:

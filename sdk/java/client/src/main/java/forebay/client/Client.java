@@ -30,7 +30,7 @@ public final class Client implements Closeable {
   private final Dialer dialer;
   private final Duration retryFor;
   private final boolean verifyAll;
-  private final Atlas atlas = new Atlas();
+  private final RegionMap regionMap = new RegionMap();
   private final ScheduledThreadPoolExecutor timer;
   private final ReentrantLock dialing = new ReentrantLock(); // held by who may replace current
   private final Map<String, Leases> leases = new HashMap<>(); // guards itself and closed
@@ -182,8 +182,8 @@ public final class Client implements Closeable {
     }
   }
 
-  Atlas atlas() {
-    return atlas;
+  RegionMap regionMap() {
+    return regionMap;
   }
 
   boolean verifiesAll() {
@@ -196,7 +196,7 @@ public final class Client implements Closeable {
       if (closed) {
         throw closedClient();
       }
-      return leases.computeIfAbsent(buffer, b -> new Leases(b, atlas, timer));
+      return leases.computeIfAbsent(buffer, b -> new Leases(b, regionMap, timer));
     }
   }
 
@@ -251,7 +251,7 @@ public final class Client implements Closeable {
         s.close(closedClient());
         throw closedClient();
       }
-      atlas.sweep();
+      regionMap.sweep();
       return s;
     } finally {
       dialing.unlock();
@@ -329,6 +329,6 @@ public final class Client implements Closeable {
     timer.shutdownNow();
     open.forEach(Runnable::run);
     all.forEach(Leases::close);
-    atlas.close();
+    regionMap.close();
   }
 }

@@ -125,7 +125,7 @@ public final class Input implements Closeable {
     Window w = null;
     if (m.hasExtents() && size() > 0) {
       try {
-        w = new Window(client.atlas(), s, 0, m.getExtents(), data);
+        w = new Window(client.regionMap(), s, 0, m.getExtents(), data);
       } catch (IOException e) {
         // Reading repeats the request, in another way or for the reason.
       }
@@ -342,7 +342,7 @@ public final class Input implements Closeable {
     Session.Call c = s.start(Type.TYPE_EXTENTS, m, null, Forebay.Extents.parser());
     try {
       Forebay.Extents got = c.await(Forebay.Extents.class);
-      return new Window(client.atlas(), s, offset, got, c.data());
+      return new Window(client.regionMap(), s, offset, got, c.data());
     } catch (InterruptedIOException e) {
       c.abandon(late -> unpin(s, late));
       throw e;

@@ -13,11 +13,11 @@ final class Lease extends Memory {
   final long id;
   final int length;
   final int tier; // of the bytes that are put into it
-  private final Atlas.Region region;
+  private final RegionMap.Region region;
   private final FileLock lock; // null: there is none
   private boolean released;
 
-  Lease(Session session, Forebay.Lease m, int tier, Atlas.Region region) {
+  Lease(Session session, Forebay.Lease m, int tier, RegionMap.Region region) {
     super(
         region.bytes,
         (int) m.getOffset(),

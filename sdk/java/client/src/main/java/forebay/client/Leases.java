@@ -30,7 +30,7 @@ final class Leases {
   private static final int MAX_IDLE = 8;
 
   private final String buffer;
-  private final Atlas atlas;
+  private final RegionMap regionMap;
   private final ScheduledExecutorService timer;
 
   // Guarded by this.
@@ -39,9 +39,9 @@ final class Leases {
   private long bursts; // counts the begins of writing after a pause
   private boolean closed;
 
-  Leases(String buffer, Atlas atlas, ScheduledExecutorService timer) {
+  Leases(String buffer, RegionMap regionMap, ScheduledExecutorService timer) {
     this.buffer = buffer;
-    this.atlas = atlas;
+    this.regionMap = regionMap;
     this.timer = timer;
   }
 
@@ -153,7 +153,7 @@ final class Leases {
     }
     Lease l;
     try {
-      l = new Lease(s, got, tier, atlas.acquire(r));
+      l = new Lease(s, got, tier, regionMap.acquire(r));
     } catch (IOException e) {
       giveBack(s, got.getId());
       throw e;

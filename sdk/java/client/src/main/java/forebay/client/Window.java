@@ -26,7 +26,7 @@ final class Window {
   boolean dropped; // released when the last user is done
 
   private final long pin; // 0: the bytes came with the answer
-  private final List<Atlas.Region> regions = new ArrayList<>();
+  private final List<RegionMap.Region> regions = new ArrayList<>();
 
   /** One run of a window: a hole, bytes that came with the answer, or the visible part of an extent. */
   static final class Part {
@@ -112,7 +112,7 @@ final class Window {
   }
 
   /** Checks an answer to the question for the bytes from an offset on, and maps its extents. */
-  Window(Atlas atlas, Session session, long offset, Forebay.Extents m, byte[] data)
+  Window(RegionMap regionMap, Session session, long offset, Forebay.Extents m, byte[] data)
       throws IOException {
     this.session = session;
     this.start = offset;
@@ -124,9 +124,9 @@ final class Window {
     }
     boolean done = false;
     try {
-      Map<Long, Atlas.Region> byId = new HashMap<>();
+      Map<Long, RegionMap.Region> byId = new HashMap<>();
       for (Forebay.Region r : m.getRegionsList()) {
-        Atlas.Region region = atlas.acquire(r);
+        RegionMap.Region region = regionMap.acquire(r);
         regions.add(region);
         byId.put(r.getId(), region);
       }
@@ -146,7 +146,7 @@ final class Window {
     }
   }
 
-  private static Part part(Forebay.Extent e, long offset, Atlas.Region r) throws IOException {
+  private static Part part(Forebay.Extent e, long offset, RegionMap.Region r) throws IOException {
     long length = e.getLength();
     if (e.getFileOffset() != offset || length <= 0 || length > Long.MAX_VALUE - offset) {
       throw wrong("an extent of " + length + " bytes at " + e.getFileOffset());
@@ -203,7 +203,7 @@ final class Window {
 
   /** Releases the window's pin after its last use. */
   void release() {
-    regions.forEach(Atlas.Region::release);
+    regions.forEach(RegionMap.Region::release);
     regions.clear();
     if (pin != 0 && session.alive()) {
       session.post(

@@ -17,7 +17,7 @@ import java.util.List;
 import java.util.Map;
 
 /** The region files that a client has mapped, each once. It may be used concurrently. */
-final class Atlas {
+final class RegionMap {
   private final Map<Long, Region> maps = new HashMap<>(); // guards itself, and each region's users
 
   /**
