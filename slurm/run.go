@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"forebay/slurm/directive"
 	"forebay/slurm/slurmctl"
@@ -20,6 +21,9 @@ func RunKey(cluster, job string, restarts int, submitted string) string {
 	}
 	return directive.JobBufferPrefix + job + "-" + hex.EncodeToString(h.Sum(nil)[:5])
 }
+
+// IsRunKey reports whether a name may be that of a run, which no other buffer has.
+func IsRunKey(name string) bool { return strings.HasPrefix(name, directive.JobBufferPrefix) }
 
 // keyOf is the key of the run of a job that Slurm describes.
 func keyOf(j *slurmctl.Job, cluster string) string {

@@ -104,6 +104,9 @@ func Start(tb testing.TB, o Options) *Cluster {
 		tb.Fatal(err)
 	}
 	c := &Cluster{Dir: dir, Work: filepath.Join(dir, "work"), Bbctl: filepath.Join(dir, "bbctl"), tb: tb}
+	if err := copyProgram(bbdtest.Bbmount(tb), filepath.Join(dir, "bbmount")); err != nil {
+		tb.Fatal(err)
+	}
 	if err := copyProgram(bbdtest.Bbctl(tb), c.Bbctl); err != nil {
 		tb.Fatal(err)
 	}

@@ -58,6 +58,7 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 		return false // it requested nothing
 	}
 	n.Failed = e.Failed
+	c.unmount(n) // its programs have ended, so all files are closed
 	// First the note that survives this process, then the word.
 	if err := c.putAside(n); err != nil {
 		c.Log("%v", err)

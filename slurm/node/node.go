@@ -4,6 +4,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,10 @@ type Config struct {
 	Default string   // the options of the buffer that jobs with the feature get: "type=scratch capacity=…"
 	Hinted  bool     // requests to slurmctld are only about jobs with the feature
 	Words   []string // that make lines directives: BB, DW
+
+	Mounts string // below which each job's buffer is mounted, root's; "": none is
+	// Mount mounts a buffer on a directory, and returns when the mount serves.
+	Mount func(ctx context.Context, buffer, dir string) error
 
 	Ready  time.Duration // how long the daemon may take until it serves
 	Epilog time.Duration // how long an epilog may take

@@ -28,6 +28,7 @@ type note struct {
 	Job    string    `json:"job"`
 	Failed bool      `json:"failed,omitempty"`
 	Since  time.Time `json:"since"`
+	Dir    string    `json:"dir,omitempty"` // on which the run's buffer is mounted
 }
 
 const (

@@ -33,6 +33,7 @@ func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
 	if err := writeFile(c.file(e.Job, runSuffix), fmt.Appendln(nil, e.Restarts), os.Geteuid(), os.Getegid()); err != nil {
 		return err
 	}
+	c.unmountLost()
 	return c.prolog(ctx, e, dial)
 }
 
@@ -91,10 +92,16 @@ func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error 
 		return err
 	}
 	_, err = admin.OpenLifetime(ctx, d, l, admin.LifetimeOptions{Attach: true, Begin: true})
-	if err == nil || bb.KindOf(err) == bb.Busy && gone(ctx, d, l.Key) {
-		return c.leaveEnv(e, nil)
+	if err != nil && (bb.KindOf(err) != bb.Busy || !gone(ctx, d, l.Key)) {
+		return bb.Wrap("prolog", e.Job, err)
 	}
-	return bb.Wrap("prolog", e.Job, err)
+	var env []string
+	if err == nil && l.Buffer != "" {
+		if env, err = c.mount(ctx, l.Key, l.Buffer); err != nil {
+			return err
+		}
+	}
+	return c.leaveEnv(e, env)
 }
 
 // open makes the daemon open a job's buffers.
@@ -149,11 +156,12 @@ func (c *Config) noteRun(e *Env, key string) error {
 	if err != nil {
 		c.Log("%v", err) // of a crash; it is replaced
 	} else if old != nil && old.Key != key {
+		c.unmount(old)
 		if err := c.putAside(old); err != nil {
 			return err
 		}
 	}
-	return writeNote(file, &note{Key: key, Job: e.Job, Since: time.Now()})
+	return writeNote(file, &note{Key: key, Job: e.Job, Since: time.Now(), Dir: c.mountOf(key)})
 }
 
 // leaveForTasks leaves the job's variables and token, readable by its user alone.
@@ -176,6 +184,11 @@ func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *slurmctl.Job, r *
 		case bb.KindOf(err) != bb.Unsupported: // a daemon without a key makes none
 			return bb.Wrap("prolog", e.Job, err)
 		}
+		dir, err := c.mount(ctx, v.Buffer, v.Buffer)
+		if err != nil {
+			return err
+		}
+		env = append(env, dir...)
 	}
 	return c.leaveEnv(e, env)
 }

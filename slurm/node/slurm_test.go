@@ -27,9 +27,12 @@ type site struct {
 // server of the namespace to lead.
 const ready = 20 * time.Second
 
+// mountedBelow is the folder of each node in which jobs find their buffers mounted.
+const mountedBelow = "/run/forebay/bb"
+
 func newSite(t *testing.T) *site {
 	t.Helper()
-	wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", []string{"--ready=" + ready.String()}, nil)
+	wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", []string{"--ready=" + ready.String(), "--mount=" + mountedBelow}, nil)
 	o := slurmtest.Options{Conf: node.SlurmConf("@DIR@/etc", wrappers, "forebay"), Files: map[string]string{}}
 	for _, w := range wrappers {
 		o.Files[w.Name] = w.Text
@@ -152,7 +155,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("jobs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *site){
 			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "figures": figures, "late": late, "stuck": stuck,
-			"cancelled": cancelled, "steps": steps, "wrong": wrong, "interactive": interactive, "persistent": persistent,
+			"cancelled": cancelled, "steps": steps, "wrong": wrong, "interactive": interactive, "persistent": persistent, "mount": mountedJob,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -196,6 +199,9 @@ func (s *site) sound(t *testing.T) {
 		if out != "" {
 			t.Errorf("%s keeps %s", n.Name, out)
 		}
+		if out = n.Run("root", "sh", "-c", "ls "+mountedBelow+" 2>/dev/null || true"); out != "" {
+			t.Errorf("%s keeps mounts: %s", n.Name, out)
+		}
 	}
 	out, err := s.Nodes[0].Bbctl("root", "orphans")
 	if err != nil || strings.Contains(out, "job-") {
@@ -230,6 +236,46 @@ bbctl ls $BB_JOB_STRIPED/out
 	}
 	if text := s.Run(slurmtest.Alice, "stat", "-c", "%U", filepath.Join(out, job), filepath.Join(out, job, "n1")); text != "alice\nalice\n" {
 		t.Errorf("what was staged out is %s's", text)
+	}
+}
+
+// mountedJob: programs without the library find the job's buffer in a directory of each node, other users do not enter
+// it, and the epilog takes it away.
+func mountedJob(t *testing.T, s *site) {
+	out := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch
+#BB stage_out type=directory source=$BB_JOB_STRIPED/out destination=%s/%%j
+set -e
+mkdir "$FOREBAY_DIR/out"
+srun sh -c 'hostname >/dev/null; echo $SLURMD_NODENAME >"$FOREBAY_DIR/out/$SLURMD_NODENAME"; chmod 640 "$FOREBAY_DIR/out/$SLURMD_NODENAME"'
+until [ "$(ls "$FOREBAY_DIR/out" | wc -l)" = 3 ]; do sleep 0.1; done
+[ "$(bbctl ls bb://$FOREBAY_BUFFER/out | wc -l)" = 3 ]
+stat -f -c %%T "$FOREBAY_DIR" >>"$FOREBAY_DIR/out/n1"
+stat -c %%U "$FOREBAY_DIR" >>"$FOREBAY_DIR/out/n1"
+echo "$FOREBAY_DIR" >%[1]s/dir
+until [ -e %[1]s/seen ]; do sleep 0.1; done
+`, out), "-N3")
+	s.Until("the job has its directory", func() bool {
+		_, err := os.Stat(filepath.Join(out, "dir"))
+		return err == nil
+	})
+	dir, err := os.ReadFile(filepath.Join(out, "dir"))
+	if err != nil || !strings.HasPrefix(string(dir), mountedBelow+"/") {
+		t.Errorf("FOREBAY_DIR is %q (%v)", dir, err)
+	}
+	if text, err := s.Nodes[0].Try(slurmtest.Bob, "ls", strings.TrimSpace(string(dir))); err == nil {
+		t.Errorf("another user lists the job's directory: %s", text)
+	}
+	s.Run(slurmtest.Alice, "touch", filepath.Join(out, "seen"))
+	s.completed(t, job)
+	s.over(t, job, 1)
+	want(t, filepath.Join(out, job, "n1"), "n1\nfuseblk\nalice\n")
+	for _, n := range s.Nodes[1:] {
+		want(t, filepath.Join(out, job, n.Name), n.Name+"\n")
+	}
+	info, err := os.Stat(filepath.Join(out, job, "n1"))
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("the mode of a file from the mount: %v (%v)", info, err)
 	}
 }
 
@@ -781,7 +827,7 @@ func epilogLost(t *testing.T, s *site) {
 	if err := os.Rename(epilog+".away", epilog); err != nil {
 		t.Fatal(err)
 	}
-	runs := s.Submit(slurmtest.Bob, fmt.Sprintf("#BB jobbb type=scratch\ntouch %[1]s/runs\nwhile [ ! -e %[1]s/go ]; do sleep 0.1; done\nbbctl ls $BB_JOB_STRIPED\n", s.folder(t, slurmtest.Bob, nil)))
+	runs := s.Submit(slurmtest.Bob, fmt.Sprintf("#BB jobbb type=scratch\ntouch %[1]s/runs\nwhile [ ! -e %[1]s/go ]; do sleep 0.1; done\nbbctl ls $BB_JOB_STRIPED\n", s.folder(t, slurmtest.Bob, nil)), "-w", s.Job(lost)["BatchHost"])
 	s.Until("it runs", func() bool { list := s.runs(t, runs); return len(list) == 1 && s.Job(runs)["Reason"] == "None" })
 	s.Until("nothing is left of job "+lost, func() bool { return s.runs(t, lost)[0].State == admin.LifetimeGone })
 	want(t, filepath.Join(store, "f"), "x\n")

@@ -47,6 +47,14 @@ them; run by another user, it needs fusermount3, and that user alone may enter.`
 	return cmd
 }
 
+// Run mounts a buffer in the background, and returns when the mount serves.
+func Run(ctx context.Context, a *app.App, buffer, dir string) error {
+	if err := a.UseContext(); err != nil {
+		return err
+	}
+	return runMount(ctx, a, false, []string{"--socket=" + a.SocketAddress(), "--", client.Address{Buffer: buffer}.String(), dir})
+}
+
 // runMount runs bbmount.
 func runMount(ctx context.Context, a *app.App, foreground bool, line []string) error {
 	program, err := Program()

@@ -17,6 +17,7 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbctl/app"
+	"forebay/cmd/bbctl/mount"
 	"forebay/internal/bb"
 	"forebay/slurm/node"
 )
@@ -35,6 +36,7 @@ func newSlurmNodeCommands(a *app.App) []*cobra.Command {
 
 func newNodeApp(a *app.App) *nodeApp {
 	n := &nodeApp{App: a, c: node.DefaultConfig()}
+	n.c.Mount = func(ctx context.Context, buffer, dir string) error { return mount.Run(ctx, a, buffer, dir) }
 	n.c.Log = func(format string, args ...any) { fmt.Fprintf(a.Err, "bbctl slurm: "+format+"\n", args...) }
 	return n
 }
@@ -47,6 +49,7 @@ func (n *nodeApp) flags(f *pflag.FlagSet) {
 	f.StringVar(&n.c.Default, "default", n.c.Default, "options of that buffer, as in #BB jobbb")
 	f.BoolVar(&n.c.Hinted, "hinted", false, "query slurmctld only for jobs with that feature, which job_submit.lua may add")
 	f.StringVar(&n.directive, "directive", "BB", "lines that begin with # and this are directives: BB, DW or BB,DW")
+	f.StringVar(&n.c.Mounts, "mount", "", `folder, root's, below which each job's buffer is mounted; "": none is`)
 	f.DurationVar(&n.c.Ready, "ready", n.c.Ready, "how long the daemon may take until it serves")
 	f.DurationVar(&n.c.Epilog, "epilog-limit", n.c.Epilog, "how long an epilog may take")
 }
@@ -57,6 +60,9 @@ func (n *nodeApp) config() (*node.Config, error) {
 		if w != "BB" && w != "DW" {
 			return nil, app.Usage("--directive " + n.directive + " is not BB, DW or BB,DW")
 		}
+	}
+	if n.c.Mounts != "" && !filepath.IsAbs(n.c.Mounts) {
+		return nil, app.Usage("--mount must be an absolute path")
 	}
 	if !filepath.IsAbs(n.c.Dir) || n.c.Ready <= 0 || n.c.Epilog <= 0 {
 		return nil, app.Usage("--dir must be an absolute path, --ready and --epilog-limit longer than nothing")
@@ -257,7 +263,7 @@ func newTaskPrologCommand(a *app.App) *cobra.Command {
 		Use: "task-prolog", Short: "Print the variables of the job's tasks (Slurm's TaskProlog)", Args: cobra.NoArgs,
 		Long: `Runs as the job's user before each task. Prints "export NAME=value" lines for the
 variables from the prolog: BB_JOB_STRIPED and the other addresses of the job's buffers,
-FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
+FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE, and FOREBAY_DIR if the prolog has --mount.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := node.TaskProlog(cmd.Context(), &n.c, os.Getenv("SLURM_JOB_ID"))
 			fmt.Fprint(a.Out, text)
