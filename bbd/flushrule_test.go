@@ -429,8 +429,8 @@ func TestFlushRuleJob(t *testing.T) {
 	}
 	leave(t, nodes, l.Key)
 	done := wantState(t, c, l.Key, admin.LifetimeGone)
-	if done.Bill.Total != 0 {
-		t.Errorf("the job has lost %+v", done.Bill)
+	if done.Losses.Total != 0 {
+		t.Errorf("the job has lost %+v", done.Losses)
 	}
 	want := []bb.SupersededSteps{{Buffer: l.Key, Total: 2, Files: 6, Bytes: 3012, Steps: []bb.SupersededStep{
 		{Step: "step-4", By: "step-7", Files: 3, Bytes: 1506}, {Step: "step-6", By: "step-7", Files: 3, Bytes: 1506},

@@ -28,7 +28,7 @@ func aJob(key, store string) (admin.Lifetime, admin.LifetimeOptions) {
 // comeTo has a job come to all nodes at once.
 func comeTo(t *testing.T, nodes []*node, l admin.Lifetime, o admin.LifetimeOptions) {
 	t.Helper()
-	l.Expect = len(nodes)
+	l.ExpectedNodes = len(nodes)
 	var all sync.WaitGroup
 	for _, n := range nodes {
 		c := n.dial()
@@ -112,7 +112,7 @@ func TestLifetime(t *testing.T) {
 	if now.Succeeded || now.Total().Absorbed < 101_000 || now.Total().PeakDirty < 100_000 {
 		t.Errorf("what is known of it: %+v", now)
 	}
-	if b := now.Bill; b.Total != 1 || b.Bytes != 1000 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-12/passing.tmp" || !strings.Contains(b.Files[0].Reason, "*.tmp") {
+	if b := now.Losses; b.Total != 1 || b.Bytes != 1000 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-12/passing.tmp" || !strings.Contains(b.Files[0].Reason, "*.tmp") {
 		t.Errorf("its bill: %+v", b)
 	}
 	if _, err := admin.OpenLifetime(t.Context(), c, l, o); !errors.Is(err, client.ErrBusy) {
@@ -160,7 +160,7 @@ func TestLifetimeOrphan(t *testing.T) {
 	}
 	now = wantState(t, nodes[0].dial(), l.Key, admin.LifetimeGone)
 	wantInStore(t, store, "f", content)
-	if now.Bill.Total != 0 || now.Reason != "" {
+	if now.Losses.Total != 0 || now.Reason != "" {
 		t.Errorf("the bill of what was saved: %+v", now)
 	}
 }
@@ -182,7 +182,7 @@ func TestLifetimeWithLostFile(t *testing.T) {
 	}
 	leave(t, nodes[:1], l.Key)
 	now := wantState(t, c, l.Key, admin.LifetimeGone)
-	if b := now.Bill; b.Total != 1 || b.Bytes != 1234 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-15/lost" || !strings.Contains(b.Files[0].Reason, "n2") {
+	if b := now.Losses; b.Total != 1 || b.Bytes != 1234 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-15/lost" || !strings.Contains(b.Files[0].Reason, "n2") {
 		t.Errorf("the bill: %+v", b)
 	}
 	wantInStore(t, store, "saved", []byte("saved"))
@@ -207,8 +207,8 @@ func TestLifetimeHurry(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := wantState(t, c, l.Key, admin.LifetimeGone)
-	if now.Bill.Total != 1 || now.Bill.Bytes != 1234 || !strings.Contains(now.Bill.Files[0].Reason, "buffer was destroyed") {
-		t.Errorf("the bill: %+v", now.Bill)
+	if now.Losses.Total != 1 || now.Losses.Bytes != 1234 || !strings.Contains(now.Losses.Files[0].Reason, "buffer was destroyed") {
+		t.Errorf("the bill: %+v", now.Losses)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestLifetimeGoverned(t *testing.T) {
 	nodes := startCluster(t, 2)
 	store, to := t.TempDir(), t.TempDir()
 	l, o := aJob("job-20", store)
-	l.Governed, l.Pool, l.Granted = true, "memory", 1<<20
+	l.SchedulerManaged, l.Pool, l.Granted = true, "memory", 1<<20
 	l.Out = []admin.LifetimeStage{
 		{Buffer: l.Key, Path: "never", URL: "file://" + to + "/never"},
 		{Buffer: l.Key, Path: "f", URL: "file://" + to + "/f"},
@@ -337,7 +337,7 @@ func TestLifetimeGoverned(t *testing.T) {
 	now := wantState(t, c, l.Key, admin.LifetimeGone)
 	wantInStore(t, store, "g", second)
 	wantInStore(t, to, "f", first)
-	if now.Succeeded || !now.Ran || now.Granted != 1<<20 || now.Bill.Total != 0 {
+	if now.Succeeded || !now.Ran || now.Granted != 1<<20 || now.Losses.Total != 0 {
 		t.Errorf("%+v", now)
 	}
 	eventually(t, "what was flushed is known", func() bool {
@@ -358,7 +358,7 @@ func TestLifetimeNotRun(t *testing.T) {
 	c, to := nodes[0].dial(), t.TempDir()
 	nodes[0].buffer(c, admin.BufferSpec{Name: "kept"})
 	l, o := aJob("job-21", "")
-	l.Governed, l.Destroys = true, []admin.LifetimeEnd{{Buffer: "kept", Discard: true}}
+	l.SchedulerManaged, l.Destroys = true, []admin.LifetimeEnd{{Buffer: "kept", Discard: true}}
 	l.Out = []admin.LifetimeStage{{Buffer: l.Key, Path: "", URL: "file://" + to + "/out"}}
 	o.Attach = false
 	if _, err := admin.OpenLifetime(t.Context(), c, l, o); err != nil {

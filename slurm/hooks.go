@@ -112,7 +112,7 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 		v := varsOf(&info, key)
 		l := admin.Lifetime{
 			Key: key, Cluster: h.Settings.Cluster, Job: info.ID, User: info.User, UID: q.UID, GID: q.GID,
-			Governed: true, Pool: q.Pool, Granted: q.Bytes,
+			SchedulerManaged: true, Pool: q.Pool, Granted: q.Bytes,
 		}
 		create, err := req.Fill(&l, v)
 		if err != nil {
@@ -211,7 +211,7 @@ func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (admi
 }
 
 func (h *Hooks) governs(l *admin.Lifetime) bool {
-	return l.Governed && l.Cluster == h.Settings.Cluster
+	return l.SchedulerManaged && l.Cluster == h.Settings.Cluster
 }
 
 // DataIn waits until the input that the job needs is copied in. Wait bounds the time. The answer is
@@ -345,8 +345,8 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 		// Its end was recorded by post-run, with the outcome.
 		said := ""
 		err := h.follow(ctx, job, "data-out", admin.EndOptions{WhenLeft: true}, func(l *admin.Lifetime) bool {
-			if l.Bill.Total > 0 {
-				said = fmt.Sprintf("%s not saved, of %s: see bbctl status --job %s", bb.Count(l.Bill.Total, "file was", "files were"), bb.Count(l.Bill.Bytes, "byte"), job)
+			if l.Losses.Total > 0 {
+				said = fmt.Sprintf("%s not saved, of %s: see bbctl status --job %s", bb.Count(l.Losses.Total, "file was", "files were"), bb.Count(l.Losses.Bytes, "byte"), job)
 			}
 			return l.State == admin.LifetimeGone
 		})

@@ -99,7 +99,7 @@ func TestFinishable(t *testing.T) {
 	now := time.Now()
 	job := slurmctl.Job{ID: "7", Submitted: "a", State: "STAGE_OUT"}
 	key := keyOf(&job, "c")
-	gone := admin.Lifetime{Key: key, Job: "7", Cluster: "c", Governed: true, State: admin.LifetimeGone, Gone: now.Add(-time.Minute)}
+	gone := admin.Lifetime{Key: key, Job: "7", Cluster: "c", SchedulerManaged: true, State: admin.LifetimeGone, Gone: now.Add(-time.Minute)}
 	open, other := gone, gone
 	open.Key, open.State = key+"-2", admin.LifetimeOpen
 	other.Key = "job-7-0badcafe"
@@ -129,10 +129,10 @@ func TestFinishable(t *testing.T) {
 
 func TestGranted(t *testing.T) {
 	got := grantedOf([]admin.Lifetime{
-		{Governed: true, Pool: "memory", Granted: 5, State: admin.LifetimeOpen},
-		{Governed: true, Pool: "memory", Granted: 7, State: admin.LifetimeOrphan},
-		{Governed: true, Pool: "disk", Granted: 1, State: admin.LifetimeDraining},
-		{Governed: true, Pool: "disk", Granted: 100, State: admin.LifetimeGone},
+		{SchedulerManaged: true, Pool: "memory", Granted: 5, State: admin.LifetimeOpen},
+		{SchedulerManaged: true, Pool: "memory", Granted: 7, State: admin.LifetimeOrphan},
+		{SchedulerManaged: true, Pool: "disk", Granted: 1, State: admin.LifetimeDraining},
+		{SchedulerManaged: true, Pool: "disk", Granted: 100, State: admin.LifetimeGone},
 		{Pool: "disk", Granted: 100, State: admin.LifetimeOpen},
 	})
 	if want := map[string]int64{"memory": 12, "disk": 1}; !reflect.DeepEqual(got, want) {
@@ -142,12 +142,12 @@ func TestGranted(t *testing.T) {
 
 // TestUsageInComments shows that figures replace figures alone, and no other words.
 func TestUsageInComments(t *testing.T) {
-	l := admin.Lifetime{Nodes: []admin.LifetimeNode{{Figures: admin.Figures{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
+	l := admin.Lifetime{Nodes: []admin.Attachment{{Usage: admin.Usage{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
 	line := UsageLine(&l)
 	if want := "absorbed=4194304 peak_dirty=3 blocked_seconds=0.2 flush_failures=2 saved_seconds=unknown"; line != want {
 		t.Errorf("%s", line)
 	}
-	l.Nodes[0].Figures.Flushed, l.Nodes[0].Figures.Flushing = 1<<20, 1
+	l.Nodes[0].Usage.Flushed, l.Nodes[0].Usage.Flushing = 1<<20, 1
 	if got := UsageLine(&l); !strings.HasSuffix(got, " saved_seconds=3.8") {
 		t.Errorf("%s", got)
 	}

@@ -295,7 +295,7 @@ sleep 600
 	}
 	c.ended(job, "NODE_FAIL")
 	l := c.lives(job)[0]
-	if l.Bill.Total != 1 || l.Bill.Bytes != 1000000 || !strings.HasSuffix(l.Bill.Files[0].Path, "/there") {
+	if l.Losses.Total != 1 || l.Losses.Bytes != 1000000 || !strings.HasSuffix(l.Losses.Files[0].Path, "/there") {
 		text, _ := json.Marshal(l)
 		c.t.Errorf("what is known of it: %s", text)
 	}

@@ -518,7 +518,7 @@ func reaped(t *testing.T, l *luaCluster) {
 	}
 	defer c.Close()
 	_, err = admin.OpenLifetime(t.Context(), c, admin.Lifetime{
-		Key: key, Cluster: "test", Job: "4000000", UID: slurmtest.AliceUID, GID: slurmtest.AliceUID, Buffer: key, Governed: true,
+		Key: key, Cluster: "test", Job: "4000000", UID: slurmtest.AliceUID, GID: slurmtest.AliceUID, Buffer: key, SchedulerManaged: true,
 		Out: []admin.LifetimeStage{{Buffer: key, Path: "out", URL: "file://" + l.store + "/reaped"}},
 	}, admin.LifetimeOptions{Create: []admin.BufferSpec{{Name: key}}, Ran: true})
 	if err != nil {

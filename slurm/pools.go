@@ -53,7 +53,7 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 func grantedOf(lives []admin.Lifetime) map[string]int64 {
 	granted := map[string]int64{}
 	for i := range lives {
-		if l := &lives[i]; l.Governed && l.State != admin.LifetimeGone {
+		if l := &lives[i]; l.SchedulerManaged && l.State != admin.LifetimeGone {
 			granted[l.Pool] += l.Granted
 		}
 	}

@@ -15,8 +15,8 @@ import (
 // those that are over for Slurm and not ended: a node was down, a teardown was abandoned or lost,
 // slurmctld has lost its state. It is for one goroutine.
 type Reconciler struct {
-	Cluster  string
-	Governed bool // of lifetimes that burst_buffer/lua opens; else of those that prologs open
+	Cluster          string
+	SchedulerManaged bool // of lifetimes that burst_buffer/lua opens; else of those that prologs open
 
 	done map[string]time.Time // since when Slurm is done, by the lifetime's key
 }
@@ -36,12 +36,12 @@ func (r *Reconciler) Compare(lives []admin.Lifetime, jobs []slurmctl.Job, now ti
 	done := map[string]time.Time{}
 	for i := range lives {
 		l := &lives[i]
-		if l.Cluster != r.Cluster || l.Governed != r.Governed || l.State != admin.LifetimeOpen {
+		if l.Cluster != r.Cluster || l.SchedulerManaged != r.SchedulerManaged || l.State != admin.LifetimeOpen {
 			continue // another reconciler's, or the daemons are at it
 		}
 		var o admin.EndOptions
 		is := false
-		if r.Governed {
+		if r.SchedulerManaged {
 			o, is = governedEnd(l, known[l.Job], r.Cluster, now)
 		} else {
 			o, is = prologEnd(runs[l.Key])
@@ -147,7 +147,7 @@ func (h *Hooks) Reconcile(ctx context.Context, quiet time.Duration) ([]Reconcile
 		return nil, err // without Slurm's list, all jobs would seem gone
 	}
 	now, done := time.Now(), []Reconciled{}
-	h.reconciler.Cluster, h.reconciler.Governed = h.Settings.Cluster, true
+	h.reconciler.Cluster, h.reconciler.SchedulerManaged = h.Settings.Cluster, true
 	for _, e := range h.reconciler.Compare(lives, jobs, now, quiet) {
 		a := Answer{State: stateDone, Message: "ended"}
 		if _, err := admin.EndLifetime(ctx, c, e.Key, e.EndOptions); err != nil {
@@ -208,7 +208,7 @@ func finishable(jobs []slurmctl.Job, lives []admin.Lifetime, cluster string, hoo
 	for i := range lives { // the newest first
 		l := &lives[i]
 		j := staging[l.Job]
-		if j == nil || !l.Governed || l.Cluster != cluster || !ofRun(l, j, cluster) {
+		if j == nil || !l.SchedulerManaged || l.Cluster != cluster || !ofRun(l, j, cluster) {
 			continue
 		}
 		delete(staging, l.Job)

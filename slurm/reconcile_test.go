@@ -51,15 +51,15 @@ func TestEndings(t *testing.T) {
 		"prolog's, being saved":  {false, admin.LifetimeDraining, never, nil, leave},
 	} {
 		lives := []admin.Lifetime{
-			{Key: key, Job: "7", Cluster: "c", Governed: c.governed, State: c.state, Over: c.over},
-			{Key: key, Job: "7", Cluster: "other", Governed: c.governed, State: admin.LifetimeOpen},
-			{Key: key, Job: "7", Cluster: "c", Governed: !c.governed, State: admin.LifetimeOpen},
+			{Key: key, Job: "7", Cluster: "c", SchedulerManaged: c.governed, State: c.state, Over: c.over},
+			{Key: key, Job: "7", Cluster: "other", SchedulerManaged: c.governed, State: admin.LifetimeOpen},
+			{Key: key, Job: "7", Cluster: "c", SchedulerManaged: !c.governed, State: admin.LifetimeOpen},
 		}
 		var jobs []slurmctl.Job
 		if c.j != nil {
 			jobs = append(jobs, *c.j)
 		}
-		r := Reconciler{Cluster: "c", Governed: c.governed}
+		r := Reconciler{Cluster: "c", SchedulerManaged: c.governed}
 		got := leave
 		if endings := r.Compare(lives, jobs, now, 0); len(endings) > 0 {
 			e := endings[0]

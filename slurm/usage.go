@@ -27,7 +27,7 @@ func (h *Hooks) RecordUsage(ctx context.Context, every time.Duration) error {
 	recorded := map[string]time.Time{}
 	for i := range lives {
 		l := &lives[i]
-		if l.Cluster != h.Settings.Cluster || l.State != admin.LifetimeOpen || l.Total() == (admin.Figures{}) {
+		if l.Cluster != h.Settings.Cluster || l.State != admin.LifetimeOpen || l.Total() == (admin.Usage{}) {
 			continue
 		}
 		if last, was := h.recorded[l.Key]; was && time.Since(last) < every {

@@ -46,7 +46,7 @@ func (k *Controller) trackDeadlines(all []bb.Lifetime) {
 // predict notes, and publishes, when it has turned out that a job's buffer will not be saved
 // in time, or will be after all.
 func (k *Controller) predict(buffer string, l *bb.Lifetime) {
-	var stay *bb.LifetimeNode
+	var stay *bb.Attachment
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Node == k.o.Node && n.Attached {
 			stay = n
@@ -74,7 +74,7 @@ func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, stepLimit)
 	defer cancel()
-	err := k.o.Records.ChangeAttachment(ctx, l.Key, k.o.Node, func(n *bb.LifetimeNode) error {
+	err := k.o.Records.ChangeAttachment(ctx, l.Key, k.o.Node, func(n *bb.Attachment) error {
 		if !n.Attached {
 			return errLeftNode
 		}

@@ -11,8 +11,8 @@ import (
 
 // report notes the losses of a buffer's destruction, before it is destroyed.
 func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, discard bool) error {
-	var lines []bb.BillLine
-	var sum bb.BillSum
+	var lines []bb.LossLine
+	var sum bb.LossSum
 	spec := b.Spec()
 	err := b.Unsaved(ctx, func(e *bb.Entry, path string) error {
 		reason, lost := lossOf(l, &spec, e, path, discard)
@@ -25,7 +25,7 @@ func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, disca
 		sum.Total++
 		sum.Bytes += e.Size
 		if len(lines) < maxLosses {
-			lines = append(lines, bb.BillLine{Path: address(spec.Name, path), Bytes: e.Size, Reason: reason})
+			lines = append(lines, bb.LossLine{Path: address(spec.Name, path), Bytes: e.Size, Reason: reason})
 		}
 		return nil
 	})
@@ -33,12 +33,12 @@ func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, disca
 	if err == nil {
 		steps, err = b.Superseded(ctx)
 	}
-	lost := sum != (bb.BillSum{}) || mentions(&l.Bill, spec.Name)
+	lost := sum != (bb.LossSum{}) || mentions(&l.Losses, spec.Name)
 	if err != nil || !lost && len(steps) == 0 && !slices.ContainsFunc(l.Superseded, areOf(spec.Name)) {
 		return err
 	}
 	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
-		now.Bill = reported(now.Bill, spec.Name, lines, sum)
+		now.Losses = reported(now.Losses, spec.Name, lines, sum)
 		now.Superseded = superseded(now.Superseded, spec.Name, steps)
 	})
 	if !ok {
@@ -71,7 +71,7 @@ func lossOf(l *bb.Lifetime, spec *bb.Buffer, e *bb.Entry, path string, discard b
 	switch {
 	case kept:
 		return "it was not flushed under this name, which the pattern " + pattern + " keeps back", true
-	case l.Governed && !l.Ran:
+	case l.SchedulerManaged && !l.Ran:
 		return "it was not flushed, as the job did not run", true
 	case discard:
 		return "its buffer was destroyed before it was flushed", true
@@ -81,10 +81,10 @@ func lossOf(l *bb.Lifetime, spec *bb.Buffer, e *bb.Entry, path string, discard b
 
 // reported returns a loss report in which lines and sum are all there is about a buffer. An attempt
 // that was cut off before the buffer was destroyed may have reported it already.
-func reported(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) bb.Bill {
-	earlier, split := bill.Buffers[buffer]
-	files := make([]bb.BillLine, 0, min(len(bill.Files)+len(lines), maxLosses))
-	for _, x := range bill.Files {
+func reported(report bb.LossReport, buffer string, lines []bb.LossLine, sum bb.LossSum) bb.LossReport {
+	earlier, split := report.Buffers[buffer]
+	files := make([]bb.LossLine, 0, min(len(report.Files)+len(lines), maxLosses))
+	for _, x := range report.Files {
 		if !isOf(&x, buffer) {
 			files = append(files, x)
 		} else if !split { // an older release noted it
@@ -92,16 +92,16 @@ func reported(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) 
 			earlier.Bytes += x.Bytes
 		}
 	}
-	sums := map[string]bb.BillSum{}
-	maps.Copy(sums, bill.Buffers)
+	sums := map[string]bb.LossSum{}
+	maps.Copy(sums, report.Buffers)
 	delete(sums, buffer)
-	if sum != (bb.BillSum{}) {
+	if sum != (bb.LossSum{}) {
 		sums[buffer] = sum
 	}
 	files = append(files, lines...)
-	return bb.Bill{
+	return bb.LossReport{
 		Files: files[:min(len(files), maxLosses)], Buffers: sums,
-		Total: bill.Total - earlier.Total + sum.Total, Bytes: bill.Bytes - earlier.Bytes + sum.Bytes,
+		Total: report.Total - earlier.Total + sum.Total, Bytes: report.Bytes - earlier.Bytes + sum.Bytes,
 	}
 }
 
@@ -141,20 +141,20 @@ func superseded(all []bb.SupersededSteps, buffer string, steps []bb.SupersededSt
 }
 
 // mentions reports whether a loss report has anything about a buffer.
-func mentions(bill *bb.Bill, buffer string) bool {
-	_, ok := bill.Buffers[buffer]
-	return ok || slices.ContainsFunc(bill.Files, func(x bb.BillLine) bool { return isOf(&x, buffer) })
+func mentions(report *bb.LossReport, buffer string) bool {
+	_, ok := report.Buffers[buffer]
+	return ok || slices.ContainsFunc(report.Files, func(x bb.LossLine) bool { return isOf(&x, buffer) })
 }
 
 // isOf reports whether a line of a loss report is about a file of a buffer.
-func isOf(x *bb.BillLine, buffer string) bool {
+func isOf(x *bb.LossLine, buffer string) bool {
 	at, err := bb.ParseAddress(x.Path)
 	return err == nil && at.Buffer == buffer
 }
 
 // notCopiedOut reports whether a job that was abandoned had still to copy a file out.
 func notCopiedOut(l *bb.Lifetime, buffer, path string) bool {
-	return l.Hurry && (l.Ran || !l.Governed) && slices.ContainsFunc(l.Out, func(s bb.LifetimeStage) bool {
+	return l.Hurry && (l.Ran || !l.SchedulerManaged) && slices.ContainsFunc(l.Out, func(s bb.LifetimeStage) bool {
 		return s.Buffer == buffer && bb.Within(path, s.Path) && !s.Done && (l.Succeeded || !s.OnSuccess)
 	})
 }

@@ -130,8 +130,8 @@ func (k *Controller) notePeaks() {
 // this job, since their memory, and with it the job's processes, is another one's.
 //
 // When the batch system has reported the job's end, nodes that are gone are not waited for. A
-// governed job has not ended before that.
-func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (over, failed bool) {
+// job of a scheduler has not ended before that.
+func ended(l *bb.Lifetime, now time.Time, gone func(*bb.Attachment) bool) (over, failed bool) {
 	left, silent, never := 0, 0, 0
 	var last time.Time
 	for i := range l.Nodes {
@@ -154,17 +154,17 @@ func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (ove
 	if !l.Over.IsZero() {
 		return true, failed
 	}
-	if l.Governed || left == 0 {
+	if l.SchedulerManaged || left == 0 {
 		return false, failed // a node that is gone may come back, with the job
 	}
-	if silent > 0 || len(l.Nodes)-never < l.Expect {
+	if silent > 0 || len(l.Nodes)-never < l.ExpectedNodes {
 		return now.Sub(last) >= stragglers, failed || silent > 0
 	}
 	return true, failed
 }
 
 // gone reports whether a node that a job came to has lost it.
-func (k *Controller) gone(n *bb.LifetimeNode) bool {
+func (k *Controller) gone(n *bb.Attachment) bool {
 	m, known := k.o.Cluster.Member(n.Node)
 	return !known || m.State.Gone() || m.State == gossip.Ready && m.Instance.String() != n.Instance
 }
@@ -208,7 +208,7 @@ func (k *Controller) step(l bb.Lifetime) (bb.Lifetime, bool) {
 	case err != nil:
 		return k.failed(ctx, &l, err)
 	case done:
-		k.o.Log.Info("a job's data is saved and its buffers are gone", "job", l.Key, "unsaved", l.Bill.Total)
+		k.o.Log.Info("a job's data is saved and its buffers are gone", "job", l.Key, "unsaved", l.Losses.Total)
 		return k.change(ctx, &l, func(now *bb.Lifetime) {
 			now.State, now.Gone, now.Reason, now.Next = bb.LifetimeGone, time.Now().Round(0).UTC(), "", time.Time{}
 		})
@@ -272,7 +272,7 @@ var errNotYet = errors.New("not yet")
 
 // finish does the next of a job's remaining steps. It returns true if none was left.
 func (k *Controller) finish(ctx context.Context, l *bb.Lifetime) (done bool, err error) {
-	ran := l.Ran || !l.Governed
+	ran := l.Ran || !l.SchedulerManaged
 	if ran && !l.Hurry {
 		err = k.stageOut(ctx, l)
 	}

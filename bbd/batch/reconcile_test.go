@@ -13,13 +13,13 @@ func TestEnded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	before := now.Add(-time.Second)
 	long := now.Add(-stragglers)
-	here := bb.LifetimeNode{Node: "here", Attached: true}
-	dead := bb.LifetimeNode{Node: "dead", Attached: true}
-	left := bb.LifetimeNode{Node: "left", Since: before}
-	leftLong := bb.LifetimeNode{Node: "left", Since: long}
-	failed := bb.LifetimeNode{Node: "left", Since: before, Failed: true}
-	visited := bb.LifetimeNode{Node: "visited"} // by bytes alone
-	type nodes = []bb.LifetimeNode
+	here := bb.Attachment{Node: "here", Attached: true}
+	dead := bb.Attachment{Node: "dead", Attached: true}
+	left := bb.Attachment{Node: "left", Since: before}
+	leftLong := bb.Attachment{Node: "left", Since: long}
+	failed := bb.Attachment{Node: "left", Since: before, Failed: true}
+	visited := bb.Attachment{Node: "visited"} // by bytes alone
+	type nodes = []bb.Attachment
 	for name, c := range map[string]struct {
 		nodes        nodes
 		expect       int
@@ -49,11 +49,11 @@ func TestEnded(t *testing.T) {
 		"governed: on a node that is gone": {nodes: nodes{dead}, expect: 1, over: true, governed: true, said: true},
 		"governed: it never came":          {nodes: nodes{visited}, over: true, governed: true, said: true},
 	} {
-		l := &bb.Lifetime{Nodes: c.nodes, Expect: c.expect, Governed: c.governed}
+		l := &bb.Lifetime{Nodes: c.nodes, ExpectedNodes: c.expect, SchedulerManaged: c.governed}
 		if c.said {
 			l.Over = now
 		}
-		over, bad := ended(l, now, func(n *bb.LifetimeNode) bool { return n.Node == "dead" })
+		over, bad := ended(l, now, func(n *bb.Attachment) bool { return n.Node == "dead" })
 		if over != c.over || over && bad != c.failed {
 			t.Errorf("%s: over %v, failed %v", name, over, bad)
 		}
@@ -64,33 +64,33 @@ func TestEnded(t *testing.T) {
 // counts once.
 func TestReported(t *testing.T) {
 	t.Parallel()
-	line := func(path string, bytes int64) bb.BillLine { return bb.BillLine{Path: path, Bytes: bytes} }
+	line := func(path string, bytes int64) bb.LossLine { return bb.LossLine{Path: path, Bytes: bytes} }
 	one, two := line("bb://one/f", 10), line("bb://two/g", 7)
-	fresh := reported(bb.Bill{}, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10})
-	both := reported(fresh, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7})
+	fresh := reported(bb.LossReport{}, "one", []bb.LossLine{one}, bb.LossSum{Total: 1, Bytes: 10})
+	both := reported(fresh, "two", []bb.LossLine{two}, bb.LossSum{Total: 1, Bytes: 7})
 	// More files than a bill names.
-	many := slices.Repeat([]bb.BillLine{two}, maxLosses)
-	large := reported(fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000})
-	older := bb.Bill{Files: []bb.BillLine{one, two}, Total: 2, Bytes: 17}
+	many := slices.Repeat([]bb.LossLine{two}, maxLosses)
+	large := reported(fresh, "two", many, bb.LossSum{Total: 5000, Bytes: 35000})
+	older := bb.LossReport{Files: []bb.LossLine{one, two}, Total: 2, Bytes: 17}
 	for name, c := range map[string]struct {
-		before       bb.Bill
+		before       bb.LossReport
 		buffer       string
-		lines        []bb.BillLine
-		sum          bb.BillSum
+		lines        []bb.LossLine
+		sum          bb.LossSum
 		files        int
 		total, bytes int64
 	}{
-		"the first":                        {bb.Bill{}, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, 1, 1, 10},
-		"another buffer":                   {fresh, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
-		"the first again":                  {fresh, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, 1, 1, 10},
-		"the first of two again":           {both, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, 2, 2, 17},
-		"the last of two again":            {both, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
-		"again, with more":                 {both, "two", []bb.BillLine{two, two}, bb.BillSum{Total: 2, Bytes: 14}, 3, 3, 24},
-		"again, with nothing":              {both, "two", nil, bb.BillSum{}, 1, 1, 10},
-		"more than is named":               {fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxLosses, 5001, 35010},
-		"more than is named, again":        {large, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxLosses, 5001, 35010},
-		"the other one, of many":           {large, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, maxLosses, 5001, 35010},
-		"a bill of an older release again": {older, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
+		"the first":                        {bb.LossReport{}, "one", []bb.LossLine{one}, bb.LossSum{Total: 1, Bytes: 10}, 1, 1, 10},
+		"another buffer":                   {fresh, "two", []bb.LossLine{two}, bb.LossSum{Total: 1, Bytes: 7}, 2, 2, 17},
+		"the first again":                  {fresh, "one", []bb.LossLine{one}, bb.LossSum{Total: 1, Bytes: 10}, 1, 1, 10},
+		"the first of two again":           {both, "one", []bb.LossLine{one}, bb.LossSum{Total: 1, Bytes: 10}, 2, 2, 17},
+		"the last of two again":            {both, "two", []bb.LossLine{two}, bb.LossSum{Total: 1, Bytes: 7}, 2, 2, 17},
+		"again, with more":                 {both, "two", []bb.LossLine{two, two}, bb.LossSum{Total: 2, Bytes: 14}, 3, 3, 24},
+		"again, with nothing":              {both, "two", nil, bb.LossSum{}, 1, 1, 10},
+		"more than is named":               {fresh, "two", many, bb.LossSum{Total: 5000, Bytes: 35000}, maxLosses, 5001, 35010},
+		"more than is named, again":        {large, "two", many, bb.LossSum{Total: 5000, Bytes: 35000}, maxLosses, 5001, 35010},
+		"the other one, of many":           {large, "one", []bb.LossLine{one}, bb.LossSum{Total: 1, Bytes: 10}, maxLosses, 5001, 35010},
+		"a bill of an older release again": {older, "two", []bb.LossLine{two}, bb.LossSum{Total: 1, Bytes: 7}, 2, 2, 17},
 	} {
 		got := reported(c.before, c.buffer, c.lines, c.sum)
 		if len(got.Files) != c.files || got.Total != c.total || got.Bytes != c.bytes {

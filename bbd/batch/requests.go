@@ -119,7 +119,7 @@ func checkLifetime(l *bb.Lifetime) error {
 func (k *Controller) begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	l.State, l.Created, l.Succeeded = bb.LifetimeOpen, time.Now().Round(0).UTC(), true
 	l.Warned = time.Time{}
-	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
+	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Losses, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.LossReport{}, false
 	l.Ran, l.Over = false, time.Time{}
 	now, err := k.o.Records.Begin(ctx, l)
 	switch {
@@ -150,7 +150,7 @@ func stillOpen(change func(*bb.Lifetime)) func(*bb.Lifetime) error {
 
 // attach notes that the job has come to this node.
 func (k *Controller) attach(ctx context.Context, key string) error {
-	return k.o.Records.ChangeAttachment(ctx, key, k.o.Node, func(n *bb.LifetimeNode) error {
+	return k.o.Records.ChangeAttachment(ctx, key, k.o.Node, func(n *bb.Attachment) error {
 		if !n.Attached {
 			n.Since = time.Now().Round(0).UTC()
 		}
@@ -255,8 +255,8 @@ func attemptOf(stage, attempt int) []string {
 	return words
 }
 
-// awaitStageIns waits until all have ended, and fails if one did that the job needs. In a governed
-// job, a stage-in whose store did not answer is begun again by the next open, since its nodes do
+// awaitStageIns waits until all have ended, and fails if one did that the job needs. If a scheduler
+// manages the job, a stage-in whose store did not answer is begun again by the next open, since its nodes do
 // not wait.
 func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
@@ -299,7 +299,7 @@ func (k *Controller) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why
 		if s.Note = ""; why != nil {
 			s.Note = why.Error()
 		}
-		if l.Governed && !s.ContinueOnError && bb.KindOf(why) == bb.Unavailable {
+		if l.SchedulerManaged && !s.ContinueOnError && bb.KindOf(why) == bb.Unavailable {
 			s.Attempt++
 		}
 	}))
@@ -358,13 +358,13 @@ func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.Lifetime
 	if node == "" {
 		node = k.o.Node
 	}
-	err = k.o.Records.ChangeAttachment(ctx, m.Key, node, func(n *bb.LifetimeNode) error {
+	err = k.o.Records.ChangeAttachment(ctx, m.Key, node, func(n *bb.Attachment) error {
 		n.Failed = n.Failed || m.Failed
 		if n.Attached || n.Since.IsZero() {
 			n.Since = time.Now().Round(0).UTC()
 		}
 		if node == k.o.Node {
-			n.Figures = k.usageOf(l.Buffer, n.Figures)
+			n.Usage = k.usageOf(l.Buffer, n.Usage)
 		}
 		n.Attached = false
 		return nil
@@ -449,14 +449,14 @@ func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
 	text, err := json.Marshal(l)
 	if err == nil && len(text) > wire.MaxMessage {
 		short := *l // of a job with thousands of nodes, only those that are attached
-		short.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n bb.LifetimeNode) bool { return !n.Attached })
+		short.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n bb.Attachment) bool { return !n.Attached })
 		short.Nodes = short.Nodes[:min(len(short.Nodes), maxNodes)]
 		text, err = json.Marshal(&short)
 	}
 	m := &wire.Lifetime{Json: text, Superseded: wire.FromSuperseded(l.Superseded)}
 	for i := range l.Nodes {
-		if n := &l.Nodes[i]; n.Figures.Dropped > 0 && len(m.Dropped) < maxNodes {
-			m.Dropped = append(m.Dropped, &wire.DroppedFiles{Node: string(n.Node), Files: n.Figures.Dropped, Bytes: n.Figures.DroppedBytes})
+		if n := &l.Nodes[i]; n.Usage.Dropped > 0 && len(m.Dropped) < maxNodes {
+			m.Dropped = append(m.Dropped, &wire.DroppedFiles{Node: string(n.Node), Files: n.Usage.Dropped, Bytes: n.Usage.DroppedBytes})
 		}
 	}
 	return m, err

@@ -42,7 +42,7 @@ func TestUsageDropped(t *testing.T) {
 	var f Usage
 	f.Dropped(3, 100)
 	f.Dropped(1, 10)
-	if got := f.onto(bb.Figures{Dropped: 2, DroppedBytes: 5}); got.Dropped != 6 || got.DroppedBytes != 115 {
+	if got := f.onto(bb.Usage{Dropped: 2, DroppedBytes: 5}); got.Dropped != 6 || got.DroppedBytes != 115 {
 		t.Errorf("%+v", got)
 	}
 }

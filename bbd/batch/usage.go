@@ -21,10 +21,10 @@ type Usage struct {
 	mu       lockorder.Mutex[lockrank.Leaf] // guards the fields below
 	flushed  int64
 	flushing time.Duration
-	until    time.Time   // the end of the latest flush
-	before   *bb.Figures // as written down before this daemon counted; nil: not read yet
+	until    time.Time // the end of the latest flush
+	before   *bb.Usage // as written down before this daemon counted; nil: not read yet
 
-	noted bb.Figures // the part of counted that was written down last (used by Controller.Run alone)
+	noted bb.Usage // the part of counted that was written down last (used by Controller.Run alone)
 }
 
 // Absorbed counts bytes that were committed.
@@ -65,24 +65,24 @@ func (f *Usage) Flushed(bytes int64, took time.Duration) {
 }
 
 // counted returns this daemon's counts.
-func (f *Usage) counted() bb.Figures {
+func (f *Usage) counted() bb.Usage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return bb.Figures{
+	return bb.Usage{
 		Absorbed: f.absorbed.Load(), Blocked: time.Duration(f.blocked.Load()).Seconds(), PeakDirty: f.peak.Load(), Failures: f.failures.Load(),
 		Flushed: f.flushed, Flushing: f.flushing.Seconds(), Dropped: f.dropped.Load(), DroppedBytes: f.droppedBytes.Load(),
 	}
 }
 
 // onto returns that, and the earlier counts. Written are the figures that are written down now.
-func (f *Usage) onto(written bb.Figures) bb.Figures {
+func (f *Usage) onto(written bb.Usage) bb.Usage {
 	now := f.counted()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.before == nil {
 		f.before = &written
 	}
-	return bb.Figures{
+	return bb.Usage{
 		Absorbed: f.before.Absorbed + now.Absorbed, Blocked: f.before.Blocked + now.Blocked, PeakDirty: max(f.before.PeakDirty, now.PeakDirty),
 		Failures: f.before.Failures + now.Failures, Flushed: f.before.Flushed + now.Flushed, Flushing: f.before.Flushing + now.Flushing,
 		Dropped: f.before.Dropped + now.Dropped, DroppedBytes: f.before.DroppedBytes + now.DroppedBytes,
@@ -90,7 +90,7 @@ func (f *Usage) onto(written bb.Figures) bb.Figures {
 }
 
 // usageOf returns a buffer's usage on this node. written are the figures that are written down.
-func (k *Controller) usageOf(name string, written bb.Figures) bb.Figures {
+func (k *Controller) usageOf(name string, written bb.Usage) bb.Usage {
 	b, ok := k.o.Buffers.Served(name)
 	if !ok {
 		return written
@@ -103,7 +103,7 @@ func (k *Controller) usageOf(name string, written bb.Figures) bb.Figures {
 func (k *Controller) addUsage(l *bb.Lifetime) {
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Node == k.o.Node {
-			n.Figures = k.usageOf(l.Buffer, n.Figures)
+			n.Usage = k.usageOf(l.Buffer, n.Usage)
 		}
 	}
 }
@@ -135,8 +135,8 @@ func (k *Controller) noteUsageOf(ctx context.Context, job string, f *Usage) erro
 	if now == f.noted {
 		return nil
 	}
-	err := k.o.Records.ChangeAttachment(ctx, job, k.o.Node, func(n *bb.LifetimeNode) error {
-		n.Figures = f.onto(n.Figures)
+	err := k.o.Records.ChangeAttachment(ctx, job, k.o.Node, func(n *bb.Attachment) error {
+		n.Usage = f.onto(n.Usage)
 		return nil
 	})
 	if err == nil {

@@ -12,16 +12,16 @@ import (
 	"forebay/internal/wire"
 )
 
-// Lifetime is one run of a batch system's job, for which buffers live. LifetimeNode is its stay on
+// Lifetime is one run of a batch system's job, for which buffers live. Attachment is its presence on
 // a node. LifetimeStage and LifetimeEnd are the work before and after it. SupersededSteps are steps
 // that are not on its store, since newer ones are.
 type (
 	Lifetime      = bb.Lifetime
-	LifetimeNode  = bb.LifetimeNode
+	Attachment    = bb.Attachment
 	LifetimeStage = bb.LifetimeStage
 	LifetimeEnd   = bb.LifetimeEnd
-	Figures       = bb.Figures
-	Bill          = bb.Bill
+	Usage         = bb.Usage
+	LossReport    = bb.LossReport
 
 	SupersededSteps = bb.SupersededSteps
 )
@@ -43,7 +43,7 @@ type LifetimeOptions struct {
 	Attach bool
 	// Begin: the call returns when the stage-ins have begun, and else when they have ended.
 	Begin bool
-	// Ran: a governed job is about to begin, and may write from now on.
+	// Ran: a job of a scheduler is about to begin, and may write from now on.
 	Ran bool
 }
 
@@ -174,7 +174,7 @@ func decodeLifetime(m *wire.Lifetime, l *Lifetime) error {
 	l.Superseded = wire.AsSuperseded(m.Superseded)
 	for _, d := range m.Dropped {
 		for i := range l.Nodes {
-			if f := &l.Nodes[i].Figures; string(l.Nodes[i].Node) == d.Node {
+			if f := &l.Nodes[i].Usage; string(l.Nodes[i].Node) == d.Node {
 				f.Dropped, f.DroppedBytes = d.Files, d.Bytes
 			}
 		}

@@ -11,7 +11,7 @@ import "time"
 //	                    cannot be saved   ▼   │ is being tried again    │
 //	                                     orphan ───────────────────────┘
 //
-// Of a governed one, nodes report that it has left them, too, but it is not over before
+// Of one that a scheduler manages, nodes report that it has left them, too, but it is not over before
 // the batch system has reported that.
 //
 // Its record stays for a week after it is gone.
@@ -24,18 +24,18 @@ type Lifetime struct {
 	UID     uint32 `json:"uid"`
 	GID     uint32 `json:"gid"`
 
-	Buffer   string          `json:"buffer,omitempty"` // that ends with it; "": none
-	Uses     []string        `json:"uses,omitempty"`   // buffers that do not
-	Destroys []LifetimeEnd   `json:"destroys,omitempty"`
-	In       []LifetimeStage `json:"stage_in,omitempty"`
-	Out      []LifetimeStage `json:"stage_out,omitempty"`
-	Expect   int             `json:"expect,omitempty"` // nodes that it is to have; 0: not given
+	Buffer        string          `json:"buffer,omitempty"` // that ends with it; "": none
+	Uses          []string        `json:"uses,omitempty"`   // buffers that do not
+	Destroys      []LifetimeEnd   `json:"destroys,omitempty"`
+	In            []LifetimeStage `json:"stage_in,omitempty"`
+	Out           []LifetimeStage `json:"stage_out,omitempty"`
+	ExpectedNodes int             `json:"expect,omitempty"` // nodes that it is to have; 0: not given
 
-	Governed bool      `json:"governed,omitempty"`
-	Ran      bool      `json:"ran,omitempty"`     // governed: it may have written something
-	Over     time.Time `json:"over,omitzero"`     // when the batch system reported its end
-	Pool     string    `json:"pool,omitempty"`    // of the batch system, from which
-	Granted  int64     `json:"granted,omitempty"` // so many bytes count as taken
+	SchedulerManaged bool      `json:"governed,omitempty"`
+	Ran              bool      `json:"ran,omitempty"`     // SchedulerManaged: it may have written something
+	Over             time.Time `json:"over,omitzero"`     // when the batch system reported its end
+	Pool             string    `json:"pool,omitempty"`    // of the batch system, from which
+	Granted          int64     `json:"granted,omitempty"` // so many bytes count as taken
 
 	// Due is the time by which its buffer should be on the store, since it ends then, or soon
 	// after. Warn is the batch system's way to warn it if that will not be. No daemon reads it.
@@ -43,18 +43,18 @@ type Lifetime struct {
 	Warn   string    `json:"warn,omitempty"`
 	Warned time.Time `json:"warned,omitzero"`
 
-	State     LifetimeState  `json:"state"`
-	Created   time.Time      `json:"created"`
-	Ended     time.Time      `json:"ended,omitzero"`   // when its last node had left
-	Gone      time.Time      `json:"gone,omitzero"`    // when nothing was left to do
-	Succeeded bool           `json:"succeeded"`        // no failure of it is recorded
-	Hurry     bool           `json:"hurry,omitempty"`  // bytes that are not saved by now are abandoned
-	Reason    string         `json:"reason,omitempty"` // why the last attempt to save everything failed
-	Attempt   int            `json:"attempt,omitempty"`
-	Next      time.Time      `json:"next,omitzero"` // attempt
-	Nodes     []LifetimeNode `json:"nodes"`
+	State     LifetimeState `json:"state"`
+	Created   time.Time     `json:"created"`
+	Ended     time.Time     `json:"ended,omitzero"`   // when its last node had left
+	Gone      time.Time     `json:"gone,omitzero"`    // when nothing was left to do
+	Succeeded bool          `json:"succeeded"`        // no failure of it is recorded
+	Hurry     bool          `json:"hurry,omitempty"`  // bytes that are not saved by now are abandoned
+	Reason    string        `json:"reason,omitempty"` // why the last attempt to save everything failed
+	Attempt   int           `json:"attempt,omitempty"`
+	Next      time.Time     `json:"next,omitzero"` // attempt
+	Nodes     []Attachment  `json:"nodes"`
 
-	Bill Bill `json:"bill"` // once it is gone
+	Losses LossReport `json:"bill"` // once it is gone
 	// Superseded are the steps that flush rules kept from the store, by buffer, once it is gone. They are no loss.
 	Superseded []SupersededSteps `json:"-"`
 	Rest       string            `json:"-"` // its fields of newer releases, encoded, which are kept
@@ -92,21 +92,21 @@ type LifetimeEnd struct {
 	Discard bool   `json:"discard,omitempty"` // even files that are not on its store
 }
 
-// LifetimeNode is a job's stay on a node.
-type LifetimeNode struct {
+// Attachment is the presence of a job on a node.
+type Attachment struct {
 	Node     NodeID    `json:"node"`
 	Instance string    `json:"instance,omitempty"` // of the daemon that it came to
 	Attached bool      `json:"attached"`
 	Since    time.Time `json:"since"`
 	Failed   bool      `json:"failed,omitempty"` // the job ended badly, by this node's report
-	Figures  Figures   `json:"figures"`
+	Usage    Usage     `json:"figures"`
 	// Late is the time when the dirty bytes here would be on the store, where that is after Lifetime.Due.
 	Late time.Time `json:"late,omitzero"`
 	Rest string    `json:"-"` // its fields of newer releases, encoded, which are kept
 }
 
-// Figures are a buffer's work for a job on one node, or on all.
-type Figures struct {
+// Usage is a buffer's work for a job on one node, or on all.
+type Usage struct {
 	Absorbed  int64   `json:"absorbed"`           // bytes committed
 	Blocked   float64 `json:"blocked"`            // seconds that writers waited for room, added up
 	PeakDirty int64   `json:"peak_dirty"`         // bytes in memory that were not on the store, at most
@@ -120,7 +120,7 @@ type Figures struct {
 
 // Add adds another node's figures. The peaks need not have been at the same time. All nodes are
 // assumed to have flushed at the same time.
-func (f *Figures) Add(o Figures) {
+func (f *Usage) Add(o Usage) {
 	f.Absorbed += o.Absorbed
 	f.Blocked += o.Blocked
 	f.PeakDirty += o.PeakDirty
@@ -132,9 +132,9 @@ func (f *Figures) Add(o Figures) {
 }
 
 // Total returns the figures of all nodes.
-func (l *Lifetime) Total() (f Figures) {
+func (l *Lifetime) Total() (f Usage) {
 	for i := range l.Nodes {
-		f.Add(l.Nodes[i].Figures)
+		f.Add(l.Nodes[i].Usage)
 	}
 	return f
 }
@@ -187,25 +187,25 @@ func (l *Lifetime) Late() (by time.Time) {
 	return by
 }
 
-// Bill lists the unsaved files of buffers that are gone.
-type Bill struct {
-	Files []BillLine `json:"files,omitempty"` // the first of them
+// LossReport lists the unsaved files of buffers that are gone.
+type LossReport struct {
+	Files []LossLine `json:"files,omitempty"` // the first of them
 	Total int64      `json:"total"`
 	Bytes int64      `json:"bytes"`
 
 	// Buffers splits Total and Bytes by the names of the buffers, for a second attempt at one
-	// of them. Bills of older releases lack it.
-	Buffers map[string]BillSum `json:"buffers,omitempty"`
+	// of them. Reports of older releases lack it.
+	Buffers map[string]LossSum `json:"buffers,omitempty"`
 }
 
-// BillSum is how much of one buffer was not saved.
-type BillSum struct {
+// LossSum is how much of one buffer was not saved.
+type LossSum struct {
 	Total int64 `json:"total"`
 	Bytes int64 `json:"bytes"`
 }
 
-// BillLine is one file that was not saved.
-type BillLine struct {
+// LossLine is one file that was not saved.
+type LossLine struct {
 	Path   string `json:"path"` // bb://BUFFER/path
 	Bytes  int64  `json:"bytes"`
 	Reason string `json:"reason"`

@@ -16,13 +16,13 @@ var closed = map[string]string{
 	"bb.JobFailure":    "path kind reason bytes",
 	"bb.JobShare":      "files bytes",
 	"bb.Lifetime":      "key cluster job user uid gid buffer uses destroys stage_in stage_out expect governed ran over pool granted due warn warned state created ended gone succeeded hurry reason attempt next nodes bill",
-	"bb.LifetimeNode":  "node instance attached since failed figures late",
+	"bb.Attachment":    "node instance attached since failed figures late",
 	"bb.LifetimeEnd":   "buffer discard",
 	"bb.LifetimeStage": "buffer path url continue_on_error on_success done attempt note bytes seconds",
-	"bb.Bill":          "files total bytes buffers",
-	"bb.BillLine":      "path bytes reason",
-	"bb.BillSum":       "total bytes",
-	"bb.Figures":       "absorbed blocked peak_dirty failures flushed flushing",
+	"bb.LossReport":    "files total bytes buffers",
+	"bb.LossLine":      "path bytes reason",
+	"bb.LossSum":       "total bytes",
+	"bb.Usage":         "absorbed blocked peak_dirty failures flushed flushing",
 }
 
 // TestJSONIsClosed: a record that a message holds as JSON gets no further key. JSON has no schema
@@ -31,7 +31,7 @@ var closed = map[string]string{
 // message, beside json, and has the tag json:"-" in the record.
 func TestJSONIsClosed(t *testing.T) {
 	found := map[string]string{}
-	for _, root := range []any{bb.Event{}, bb.Job{}, bb.Lifetime{}, bb.LifetimeNode{}} {
+	for _, root := range []any{bb.Event{}, bb.Job{}, bb.Lifetime{}, bb.Attachment{}} {
 		collect(found, reflect.TypeOf(root))
 	}
 	for record, keys := range found {

@@ -137,13 +137,13 @@ type view struct {
 	b           *kv.Bucket
 	seqs        map[string]uint64
 	runs        map[string]bb.Lifetime
-	attachments map[string]map[string]bb.LifetimeNode // by job and key
+	attachments map[string]map[string]bb.Attachment // by job and key
 }
 
 // add adds a record, unless it has a newer one.
 func (v *view) add(r *kv.Record) {
 	if v.seqs == nil {
-		v.seqs, v.runs, v.attachments = map[string]uint64{}, map[string]bb.Lifetime{}, map[string]map[string]bb.LifetimeNode{}
+		v.seqs, v.runs, v.attachments = map[string]uint64{}, map[string]bb.Lifetime{}, map[string]map[string]bb.Attachment{}
 	}
 	if r.Seq <= v.seqs[r.Key] {
 		return
@@ -177,7 +177,7 @@ func (v *view) add(r *kv.Record) {
 		return
 	}
 	if v.attachments[id] == nil {
-		v.attachments[id] = map[string]bb.LifetimeNode{}
+		v.attachments[id] = map[string]bb.Attachment{}
 	}
 	v.attachments[id][r.Key] = n
 }
@@ -185,11 +185,11 @@ func (v *view) add(r *kv.Record) {
 func (v *view) all() []bb.Lifetime {
 	list := make([]bb.Lifetime, 0, len(v.runs))
 	for id, l := range v.runs {
-		l.Nodes = []bb.LifetimeNode{}
+		l.Nodes = []bb.Attachment{}
 		for _, n := range v.attachments[id] {
 			l.Nodes = append(l.Nodes, n)
 		}
-		slices.SortFunc(l.Nodes, func(a, b bb.LifetimeNode) int { return cmp.Compare(a.Node, b.Node) })
+		slices.SortFunc(l.Nodes, func(a, b bb.Attachment) int { return cmp.Compare(a.Node, b.Node) })
 		list = append(list, l)
 	}
 	slices.SortFunc(list, func(a, b bb.Lifetime) int {
@@ -237,13 +237,13 @@ func (j *Jobs) Change(ctx context.Context, key string, change func(*bb.Lifetime)
 }
 
 // ChangeAttachment changes a job's stay on a node, which need not have begun.
-func (j *Jobs) ChangeAttachment(ctx context.Context, key string, node bb.NodeID, change func(*bb.LifetimeNode) error) error {
+func (j *Jobs) ChangeAttachment(ctx context.Context, key string, node bb.NodeID, change func(*bb.Attachment) error) error {
 	const op = "change lifetime"
 	if err := kv.CheckID(op, key); err != nil {
 		return err
 	}
 	return j.change(ctx, op, attachmentKey(key, node), func(r *kv.Record) (data []byte, err error) {
-		n := bb.LifetimeNode{Node: node}
+		n := bb.Attachment{Node: node}
 		if r.Live() {
 			if n, err = openAttachment(r); err != nil {
 				return nil, err

@@ -46,7 +46,7 @@ func TestJob(t *testing.T) {
 				t.Errorf("%+v (%v)", l, err)
 			}
 			node := bb.NodeID("node." + string(rune('a'+i)))
-			return m.ChangeAttachment(ctx, "job-c-1-0", node, func(n *bb.LifetimeNode) error {
+			return m.ChangeAttachment(ctx, "job-c-1-0", node, func(n *bb.Attachment) error {
 				n.Attached = true
 				return nil
 			})
@@ -61,8 +61,8 @@ func TestJob(t *testing.T) {
 	}
 	for i := range l.Nodes {
 		g.Go(func() error {
-			return m.ChangeAttachment(ctx, l.Key, l.Nodes[i].Node, func(n *bb.LifetimeNode) error {
-				n.Attached, n.Figures.Absorbed = false, 10
+			return m.ChangeAttachment(ctx, l.Key, l.Nodes[i].Node, func(n *bb.Attachment) error {
+				n.Attached, n.Usage.Absorbed = false, 10
 				return nil
 			})
 		})

@@ -56,15 +56,15 @@ func openRun(r *kv.Record) (bb.Lifetime, error) {
 }
 
 // sealAttachment encodes a batch job's attachment to a node.
-func sealAttachment(key string, n *bb.LifetimeNode) ([]byte, error) {
-	return seal(key, n, &metapb.Lifetime{Dropped: n.Figures.Dropped, DroppedBytes: n.Figures.DroppedBytes}, n.Rest)
+func sealAttachment(key string, n *bb.Attachment) ([]byte, error) {
+	return seal(key, n, &metapb.Lifetime{Dropped: n.Usage.Dropped, DroppedBytes: n.Usage.DroppedBytes}, n.Rest)
 }
 
-func openAttachment(r *kv.Record) (bb.LifetimeNode, error) {
-	n, m, err := open[bb.LifetimeNode](r)
+func openAttachment(r *kv.Record) (bb.Attachment, error) {
+	n, m, err := open[bb.Attachment](r)
 	if err != nil {
 		return n, err
 	}
-	n.Figures.Dropped, n.Figures.DroppedBytes, n.Rest = m.GetDropped(), m.GetDroppedBytes(), kv.Rest(m)
+	n.Usage.Dropped, n.Usage.DroppedBytes, n.Rest = m.GetDropped(), m.GetDroppedBytes(), kv.Rest(m)
 	return n, nil
 }

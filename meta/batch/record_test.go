@@ -18,7 +18,7 @@ func TestRecordFields(t *testing.T) {
 		{Buffer: "job-1", Total: 2, Files: 6, Bytes: 10, Steps: []bb.SupersededStep{{Step: "step-4", By: "step-7", Files: 3, Bytes: 5}}},
 		{Buffer: "other", Total: 1},
 	}}
-	stay := bb.LifetimeNode{Node: "n1", Figures: bb.Figures{Absorbed: 7, Dropped: 3, DroppedBytes: 12}}
+	stay := bb.Attachment{Node: "n1", Usage: bb.Usage{Absorbed: 7, Dropped: 3, DroppedBytes: 12}}
 	newer := string(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 5))
 	for _, rest := range []string{"", newer} {
 		run.Rest, stay.Rest = rest, rest

@@ -48,7 +48,7 @@ flush: {dirty_age: 24h}
 	bbctl, dir, store := bbdtest.Bbctl(b), b.TempDir(), b.TempDir()
 	open := func(job string) string {
 		key := "job-" + job
-		l := admin.Lifetime{Key: key, Cluster: "lab", Job: job, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Buffer: key, Expect: 1}
+		l := admin.Lifetime{Key: key, Cluster: "lab", Job: job, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Buffer: key, ExpectedNodes: 1}
 		// One byte a second, so that its files stay dirty.
 		spec := admin.BufferSpec{Name: key, Backing: "file://" + store, FlushLimit: 1}
 		if _, err := admin.OpenLifetime(b.Context(), c, l, admin.LifetimeOptions{Create: []admin.BufferSpec{spec}, Attach: true}); err != nil {

@@ -101,7 +101,7 @@ func (e *Env) wants(feature string) bool {
 // lifetime returns the request to the daemon for a job's directives.
 func lifetime(e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars) (admin.Lifetime, []admin.BufferSpec, error) {
 	l := admin.Lifetime{
-		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,
+		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, ExpectedNodes: e.Nodes,
 	}
 	create, err := r.Fill(&l, v)
 	l.Due = due(j, l.Warn, time.Now())

@@ -121,7 +121,7 @@ func TestLifetime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.Key != l.Buffer || l.Expect != 3 || l.UID != 20001 || l.Job != "12" || l.Cluster != "lab" || strings.Join(l.Uses, " ") != "used made" {
+	if l.Key != l.Buffer || l.ExpectedNodes != 3 || l.UID != 20001 || l.Job != "12" || l.Cluster != "lab" || strings.Join(l.Uses, " ") != "used made" {
 		t.Errorf("%+v", l)
 	}
 	if len(create) != 2 || create[0].Name != l.Key || create[0].Backing != "file:///lustre/alice" || create[0].Capacity != 1<<30 || create[1].Name != "made" {
@@ -292,12 +292,12 @@ func TestTaskProlog(t *testing.T) {
 }
 
 func TestTroubles(t *testing.T) {
-	l := admin.Lifetime{Job: "7", Buffer: "job-7-x", Due: time.Now(), Nodes: []admin.LifetimeNode{{Node: "a", Attached: true}, {Node: "b", Attached: true}}}
+	l := admin.Lifetime{Job: "7", Buffer: "job-7-x", Due: time.Now(), Nodes: []admin.Attachment{{Node: "a", Attached: true}, {Node: "b", Attached: true}}}
 	if lines := troubles(&l, 0); len(lines) != 0 {
 		t.Errorf("nothing is wrong: %q", lines)
 	}
 	l.Nodes[1].Late = l.Due.Add(time.Hour)
-	l.Nodes[0].Figures = admin.Figures{Failures: 3, Blocked: 11}
+	l.Nodes[0].Usage = admin.Usage{Failures: 3, Blocked: 11}
 	lines := troubles(&l, 2)
 	for i, want := range []string{"bb://job-7-x: 2 files are lost", "will be on its store at", "3 attempts", "waited 11 s"} {
 		if len(lines) != 4 || !strings.Contains(lines[i], want) {

@@ -84,7 +84,7 @@ func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error 
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return bb.Wrap("prolog", e.Job, err)
 	}
-	if err != nil || !l.Governed || l.UID != e.UID || l.State != admin.LifetimeOpen || !l.Over.IsZero() {
+	if err != nil || !l.SchedulerManaged || l.UID != e.UID || l.State != admin.LifetimeOpen || !l.Over.IsZero() {
 		c.Log("job %s has a buffer of burst_buffer/lua's that no daemon has a record of: is its --cluster %s?", e.Job, e.Cluster)
 		return c.leaveEnv(e, nil)
 	}

@@ -109,7 +109,7 @@ func (s *site) over(t *testing.T, job string, count int) []admin.Lifetime {
 		list = s.runs(t, job)
 		for _, l := range list {
 			// A node may report the job's leaving after the watch has reported its end.
-			attached := slices.ContainsFunc(l.Nodes, func(n admin.LifetimeNode) bool { return n.Attached })
+			attached := slices.ContainsFunc(l.Nodes, func(n admin.Attachment) bool { return n.Attached })
 			if l.State != admin.LifetimeGone || attached {
 				return false
 			}
@@ -225,7 +225,7 @@ bbctl ls $BB_JOB_STRIPED/out
 	for _, n := range s.Nodes {
 		want(t, filepath.Join(out, job, n.Name), "HELLO\n")
 	}
-	if len(l.Nodes) != 3 || l.UID != slurmtest.AliceUID || l.Total().Absorbed < 18 || !l.Succeeded || l.Bill.Total != 0 {
+	if len(l.Nodes) != 3 || l.UID != slurmtest.AliceUID || l.Total().Absorbed < 18 || !l.Succeeded || l.Losses.Total != 0 {
 		t.Errorf("what is known of it: %+v", l)
 	}
 	if text, err := s.Nodes[1].Bbctl(slurmtest.Alice, "status", "--job", job); err != nil || !strings.Contains(text, "everything is saved") || strings.Count(text, "detached") != 3 {
@@ -478,7 +478,7 @@ while :; do sleep 0.2; done
 	if _, err := admin.EndLifetime(t.Context(), s.admin, l.Key, admin.EndOptions{Hurry: true}); err != nil {
 		t.Error(err)
 	}
-	if l := s.over(t, job, 1)[0]; l.Bill.Total == 0 {
+	if l := s.over(t, job, 1)[0]; l.Losses.Total == 0 {
 		t.Errorf("it had time to save everything: %+v", l)
 	}
 }
@@ -501,7 +501,7 @@ for i in $(seq 7); do for f in rank-0 done; do echo state $i | bbctl put - $BB_J
 			wantNothing(t, file)
 		}
 	}
-	if l.Bill.Total != 0 || !l.Succeeded {
+	if l.Losses.Total != 0 || !l.Succeeded {
 		t.Errorf("steps that a newer one superseded count as losses: %+v", l)
 	}
 	text, err := s.Nodes[0].Bbctl(slurmtest.Alice, "status", "--job", job)
@@ -907,7 +907,7 @@ sleep 600
 	}
 	s.Until("nothing is left", func() bool { return s.runs(t, job)[0].State == admin.LifetimeGone })
 	l := s.runs(t, job)[0]
-	if l.Succeeded || l.Bill.Total != 1 || l.Bill.Bytes != 1000000 || !strings.HasSuffix(l.Bill.Files[0].Path, "/there") || !strings.Contains(l.Bill.Files[0].Reason, "n3") {
+	if l.Succeeded || l.Losses.Total != 1 || l.Losses.Bytes != 1000000 || !strings.HasSuffix(l.Losses.Files[0].Path, "/there") || !strings.Contains(l.Losses.Files[0].Reason, "n3") {
 		t.Errorf("what is known of it: %+v", l)
 	}
 	want(t, filepath.Join(store, "here"), "here\n")

@@ -57,7 +57,7 @@ func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, e
 		return nil, err
 	}
 	lost, err := d.Buffer(buffer).Lost(ctx)
-	if job != "" && l.Total() != (admin.Figures{}) {
+	if job != "" && l.Total() != (admin.Usage{}) {
 		err = errors.Join(err, noteUsage(ctx, job, slurm.UsageLine(&l)))
 	}
 	return troubles(&l, len(lost)), err

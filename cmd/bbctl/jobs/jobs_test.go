@@ -27,7 +27,7 @@ func TestPrintJob(t *testing.T) {
 		t.Errorf("%s, %v; want %s at its end", text, err, want)
 	}
 	lives, err := json.Marshal(lifetimesJSON([]admin.Lifetime{{
-		Key: "k", Superseded: []admin.SupersededSteps{{Buffer: "k", Total: 1}}, Nodes: []admin.LifetimeNode{{Figures: admin.Figures{Dropped: 2, DroppedBytes: 3}}},
+		Key: "k", Superseded: []admin.SupersededSteps{{Buffer: "k", Total: 1}}, Nodes: []admin.Attachment{{Usage: admin.Usage{Dropped: 2, DroppedBytes: 3}}},
 	}}))
 	if want := `"dropped":2,"dropped_bytes":3,"superseded":[{"buffer":"k","total":1,`; err != nil || !strings.Contains(string(lives), want) {
 		t.Errorf("%s, %v; want %s in it", lives, err, want)

@@ -191,7 +191,7 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 		fmt.Fprintln(a.Out)
 	}
 	rows := [][]string{{"NODE", "JOB", "SINCE", "ABSORBED", "BLOCKED", "PEAK DIRTY", "FLUSH FAILURES"}}
-	row := func(name, state, since string, f admin.Figures) {
+	row := func(name, state, since string, f admin.Usage) {
 		rows = append(rows, []string{name, state, since, app.Size(f.Absorbed), app.Age(f.Blocked), app.Size(f.PeakDirty), fmt.Sprint(f.Failures)})
 	}
 	for _, n := range l.Nodes {
@@ -202,7 +202,7 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 		case n.Since.IsZero():
 			state, since = "-", "-"
 		}
-		row(string(n.Node), state, since, n.Figures)
+		row(string(n.Node), state, since, n.Usage)
 	}
 	if len(l.Nodes) > 1 {
 		row("all", "", "", l.Total())
@@ -212,11 +212,11 @@ func PrintLifetime(a *app.App, l *admin.Lifetime) {
 		fmt.Fprintf(a.Out, "saved at least %.1f s against writing straight to the store, which took %s/s\n", saved, app.Size(int64(l.StoreRate())))
 	}
 	printSuperseded(a, l)
-	for _, f := range l.Bill.Files {
+	for _, f := range l.Losses.Files {
 		fmt.Fprintf(a.Out, "not saved: %s, %s: %s\n", bb.Printable(f.Path), app.Size(f.Bytes), f.Reason)
 	}
-	if l.Bill.Total > 0 {
-		fmt.Fprintf(a.Out, "%s not saved, of %s\n", bb.Count(l.Bill.Total, "file was", "files were"), app.Size(l.Bill.Bytes))
+	if l.Losses.Total > 0 {
+		fmt.Fprintf(a.Out, "%s not saved, of %s\n", bb.Count(l.Losses.Total, "file was", "files were"), app.Size(l.Losses.Bytes))
 	}
 }
 
@@ -246,7 +246,7 @@ func standing(l *admin.Lifetime) string {
 		switch {
 		case !l.Over.IsZero():
 			return "it is over, and has not left all its nodes"
-		case l.Governed && !l.Ran:
+		case l.SchedulerManaged && !l.Ran:
 			return "it waits"
 		}
 		return "it runs, or is about to"
@@ -255,7 +255,7 @@ func standing(l *admin.Lifetime) string {
 	case admin.LifetimeOrphan:
 		return "it is over, and its buffer is an orphan"
 	case admin.LifetimeGone:
-		if l.Bill.Total > 0 {
+		if l.Losses.Total > 0 {
 			return "it is over, and its buffers are gone"
 		}
 		return "it is over, everything is saved, and its buffers are gone"

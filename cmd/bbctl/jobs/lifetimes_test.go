@@ -41,10 +41,10 @@ func TestPrintLifetime(t *testing.T) {
 		Reason: "the store is away", Attempt: 3,
 		Out: []admin.LifetimeStage{{Buffer: "job-12-a", Path: "r", URL: "file:///r", OnSuccess: true}},
 		In:  []admin.LifetimeStage{{Buffer: "job-12-a", Path: "i", URL: "file:///i", Note: "it is away"}},
-		Nodes: []admin.LifetimeNode{
-			{Node: "n1", Since: time.Unix(1, 0), Figures: admin.Figures{Dropped: 4, DroppedBytes: 1024, Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
+		Nodes: []admin.Attachment{
+			{Node: "n1", Since: time.Unix(1, 0), Usage: admin.Usage{Dropped: 4, DroppedBytes: 1024, Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
 		},
-		Bill: admin.Bill{Total: 2, Bytes: 10},
+		Losses: admin.LossReport{Total: 2, Bytes: 10},
 		Superseded: []bb.SupersededSteps{{
 			Buffer: "job-12-a", Total: 3, Files: 9, Bytes: 4096, Steps: []bb.SupersededStep{{Step: "step-4", By: "step-6", Files: 3, Bytes: 2048}},
 		}},
