@@ -85,6 +85,7 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&o.size, "size", "", "size of a file; what others are derived from (default 1GiB, with --quick 64MiB)")
 	flags.StringVar(&o.Socket, "socket", "", "socket of a running daemon to use instead of starting one")
 	flags.StringVar(&o.Bbd, "bbd", "", "the daemon's binary (default beside bbbench, else on PATH)")
+	flags.StringVar(&o.Bbmount, "bbmount", "", "the mount's binary (default beside the daemon's, else on PATH)")
 	flags.StringVar(&o.Dir, "dir", "", "folder on the file system to flush to (default a temporary one)")
 	flags.IntVar(&o.Users, "users", 0, "measure rows 11 and 13 with so many users at once, of uids without names (default as yourself)")
 	flags.StringVar(&o.S3, "s3", "", "s3://bucket/prefix?endpoint=… for rows 12 and 13")

@@ -9,6 +9,7 @@ import (
 
 	"forebay/cmd/bbbench/datapath"
 	"forebay/cmd/bbbench/latency"
+	"forebay/cmd/bbbench/mounted"
 	"forebay/cmd/bbbench/report"
 	"forebay/cmd/bbbench/restart"
 	"forebay/cmd/bbbench/stores"
@@ -44,6 +45,8 @@ func rows() []row {
 		{16, "burst: time until the application goes on", stores.Burst},
 		{17, "time to durable", stores.TimeToDurable},
 		{18, "N-to-1: one shared file against a file each", datapath.Shared},
+		{20, "mount: dd", mounted.Copy},
+		{21, "mount: small files", mounted.Small},
 	}
 }
 
@@ -60,7 +63,7 @@ func choose(all []row, args []string) ([]row, error) {
 		case err != nil:
 			return nil, testbed.Invalid("row", word, "is not a number")
 		case at < 0:
-			return nil, testbed.Invalid("row", word, "there is no such row; there are 1 to 18")
+			return nil, testbed.Invalid("row", word, "there is no such row; there are 1 to 18, 20 and 21")
 		}
 		chosen = append(chosen, all[at])
 	}

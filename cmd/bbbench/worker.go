@@ -7,6 +7,7 @@ import (
 
 	"forebay/cmd/bbbench/datapath"
 	"forebay/cmd/bbbench/latency"
+	"forebay/cmd/bbbench/mounted"
 	"forebay/cmd/bbbench/process"
 	"forebay/cmd/bbbench/stores"
 	"forebay/cmd/bbbench/testbed"
@@ -32,6 +33,8 @@ func newWorkerCommand() *cobra.Command {
 				return datapath.ServeTarget(cmd.Context(), provider, w.Bytes, cmd.OutOrStdout())
 			case process.WorkRaw:
 				return datapath.ServeRaw(w.Bytes, cmd.OutOrStdout())
+			case process.WorkFiles:
+				return mounted.ServeFiles(files, cmd.InOrStdin(), cmd.OutOrStdout())
 			case process.WorkUser:
 				return stores.ServeUser(cmd.Context(), w, files, cmd.InOrStdin(), cmd.OutOrStdout())
 			default:
@@ -41,7 +44,7 @@ func newWorkerCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&w.Address, "address", "", "of the daemon, or of the other end of streams")
 	cmd.Flags().IntVar(&streams, "streams", 1, "TCP connections")
-	cmd.Flags().IntVar(&files, "files", 1, "of a user")
+	cmd.Flags().IntVar(&files, "files", 1, "of a user, or operations on files")
 	cmd.Flags().StringVar(&provider, "provider", "", "of one-sided operations")
 	cmd.Flags().StringVar(&w.Buffer, "buffer", "", "to write to")
 	cmd.Flags().Int64Var(&w.Bytes, "bytes", 0, "of each file, or each time")

@@ -21,6 +21,7 @@ const (
 	WorkStream  = "stream"   // sends or receives over plain TCP for each order
 	WorkTarget  = "target"   // has memory that is reached one-sided
 	WorkRaw     = "raw"      // the same over libfabric alone
+	WorkFiles   = "files"    // creates files, or stats them, for each order
 	WorkUser    = "user"     // has a buffer, and flushes or stages in for each order
 )
 
@@ -28,7 +29,7 @@ const (
 type Order struct {
 	Path string `json:"path,omitempty"` // of the file to write; of a user, the URL of a store
 	Send bool   `json:"send,omitempty"` // rather than receive
-	Do   string `json:"do,omitempty"`   // of a user
+	Do   string `json:"do,omitempty"`   // of a user, and of a worker on files
 }
 
 // Outcome is a worker's answer to an order.

@@ -22,6 +22,7 @@ import (
 type Place struct {
 	Socket   string // of a running daemon; "": one of our own
 	Bbd      string // the daemon's binary; "": beside this one, else on PATH
+	Bbmount  string // the mount's binary; "": beside the daemon's, else on PATH
 	Dir      string // folder on the file system to flush to; "": a temporary one
 	Users    int    // at once, in rows 11 and 13; 0: as yourself
 	S3       string // URL of a bucket; "": none
