@@ -184,7 +184,7 @@ func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
 	go func() {
 		defer close(apart)
 		if server, ok := m.opts.InProcess.(leaders.Local); ok && m.opts.Replicas > 1 {
-			leaders.Apart(ctx, m.conn, server, logPrefix+bucketName(b.Name, in.id), tree.Owns)
+			leaders.Apart(ctx, m.conn, server, logPrefix+bucketName(b.Name, in.id), tree.Claims)
 		}
 	}()
 	end := func() {

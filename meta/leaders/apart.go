@@ -13,8 +13,14 @@ import (
 // on one machine, its death costs the election of a leader first (4 to 9 s), and then the claim of an owner. If they are
 // on two, a death costs one of these. So an owner with a server in its process makes that hand the stream over.
 
-// apartEvery is how often an owner checks which server leads its stream. The check sends nothing.
-const apartEvery = 2 * time.Second
+const (
+	// apartEvery is how often an owner checks which server leads its stream. The check sends nothing.
+	apartEvery = 200 * time.Millisecond
+	// apartAfter is for how long the server beside an owner that answers calls leads its stream before it hands that
+	// over, since the callers wait meanwhile. An owner that answers none yet does not wait.
+	apartAfter = 5 * time.Second
+	passWithin = 2 * time.Second
+)
 
 // Local has the calls of a server in this process about the streams that it leads.
 type Local interface {
@@ -22,19 +28,30 @@ type Local interface {
 	LeadsStream(name string) bool
 }
 
-// Apart makes the server in this process hand a stream over while owned reports true, until the context ends.
-func Apart(ctx context.Context, c *conn.Conn, server Local, stream string, owned func() bool) {
+// Apart makes the server in this process hand a stream over while this process owns it, until the context ends. Owned
+// reports whether it does, and whether it answers calls.
+func Apart(ctx context.Context, c *conn.Conn, server Local, stream string, owned func() (is, answers bool)) {
 	tick := time.NewTicker(apartEvery)
 	defer tick.Stop()
+	var since time.Time // when the server was found to lead the stream
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if !server.LeadsStream(stream) || !owned() {
+		is, answers := owned()
+		switch {
+		case !is || !server.LeadsStream(stream):
+			since = time.Time{}
+			continue
+		case since.IsZero():
+			since = time.Now()
+		}
+		if answers && time.Since(since) < apartAfter {
 			continue
 		}
+		since = time.Time{}
 		if err := pass(ctx, c, stream); err != nil && ctx.Err() == nil {
 			c.Logger().Debug("the leader of a log stays beside its owner", "stream", stream, "err", err)
 		}
@@ -44,7 +61,7 @@ func Apart(ctx context.Context, c *conn.Conn, server Local, stream string, owned
 // pass makes the leader of a stream hand it over to another server with a copy that lacks nothing. Each stream
 // prefers another one of them.
 func pass(ctx context.Context, c *conn.Conn, stream string) error {
-	ctx, cancel := context.WithTimeout(ctx, apartEvery)
+	ctx, cancel := context.WithTimeout(ctx, passWithin)
 	defer cancel()
 	s, err := c.JetStream().Stream(ctx, stream)
 	if err != nil {

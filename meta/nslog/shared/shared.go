@@ -108,6 +108,7 @@ type Tree struct {
 	changes  *session.Numbers
 	claiming *semaphore.Weighted // of one: Claim, Release, Close
 	prepared atomic.Bool
+	opening  atomic.Bool   // the log is being claimed
 	vain     chan struct{} // has an element when calls wait in vain
 	tail     *tail.Tail    // of the log, for the next owner
 	seen     atomic.Uint64 // the highest revision that an owner has answered with
@@ -179,6 +180,12 @@ func (t *Tree) serving() *nslog.Engine {
 // Owns reports whether this daemon owns the log. It may be wrong for a moment.
 func (t *Tree) Owns() bool { return t.serving() != nil }
 
+// Claims reports whether this daemon owns the log or is claiming it, and whether it answers calls already.
+func (t *Tree) Claims() (is, answers bool) {
+	answers = t.Owns()
+	return answers || t.opening.Load(), answers
+}
+
 // Owner returns the daemon that owned the log when this one was last answered; "": it is unknown.
 func (t *Tree) Owner() bb.NodeID {
 	if t.Owns() {
@@ -205,6 +212,8 @@ func (t *Tree) Claim(ctx context.Context) error {
 	}
 	t.holders = holders{} // what they held for an engine before may have gaps
 	t.unheld.Store(0)
+	t.opening.Store(true)
+	defer t.opening.Store(false)
 	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
 		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger, Ended: t.endedSince, Held: t.held, Keep: t.keep, Short: t.short,
 		Floor: t.o.Floor, Settle: t.o.Settle, Unreadable: t.o.Unreadable,
