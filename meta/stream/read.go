@@ -2,10 +2,14 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"forebay/internal/bb"
 	"forebay/meta/conn"
@@ -38,8 +42,12 @@ func (s *Stream) At(ctx context.Context, seq uint64) (Message, error) {
 // must be that of one of them, in their order. Fn may keep the data.
 func (s *Stream) Read(ctx context.Context, subject string, from, to uint64, fn func(Message) error) error {
 	r := reader{s: s, subject: subject, to: to, fn: fn, last: max(from, 1) - 1}
+	read := r.consume
+	if s.copies > 1 {
+		read = r.batches
+	}
 	for r.last < to {
-		if err := r.consume(ctx); err != nil {
+		if err := read(ctx); err != nil {
 			return err
 		}
 	}
@@ -69,6 +77,7 @@ type reader struct {
 	to      uint64
 	fn      func(Message) error
 	last    uint64 // sequence that fn was called with last
+	err     error  // of fn, of a batch
 }
 
 func (r *reader) take(m Message) error {
@@ -77,6 +86,75 @@ func (r *reader) take(m Message) error {
 	}
 	r.last = m.Seq
 	return r.fn(m)
+}
+
+// batches reads by direct gets, which any copy answers. A feed needs a consumer, which the servers make only when they
+// have a leader of them all. That one may have died with the owner of a log.
+func (r *reader) batches(ctx context.Context) error {
+	for try := 0; r.last < r.to; try++ {
+		was := r.last
+		once, cancel := r.s.once(ctx, try)
+		found, err := r.batch(once)
+		err = unanswered(ctx, once, err)
+		cancel()
+		if r.last > was {
+			try = 0
+		}
+		switch {
+		case r.err != nil:
+			return r.err
+		case err == nil && !found: // this copy lacks the message, or cannot read it
+			m, err := r.s.following(ctx, r.subject, r.last+1)
+			if err != nil {
+				return err
+			}
+			if err := r.take(m); err != nil {
+				return err
+			}
+		case err == nil:
+		default:
+			err = r.s.retry(ctx, try, err)
+			if err == nil && ctx.Err() != nil {
+				err = conn.Wrap("read", r.s.name, context.Cause(ctx))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// batch is one direct get of several messages, and reports whether the copy had any. Each answer names the one before
+// it, and the end names the last one, so that a lost answer shows.
+func (r *reader) batch(ctx context.Context) (found bool, err error) {
+	body, err := json.Marshal(map[string]any{"seq": r.last + 1, "next_by_subj": r.s.prefix + r.subject, "batch": readAhead})
+	if err != nil {
+		return false, err
+	}
+	before := uint64(0)
+	msg := &nats.Msg{Subject: "$JS.API.DIRECT.GET." + r.s.name, Data: body}
+	err = r.s.c.Answers(ctx, msg, readAhead, func(msg *nats.Msg) (last bool, err error) {
+		previous, _ := strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64)
+		switch status := msg.Header.Get("Status"); {
+		case status == "404":
+			return true, nil
+		case status != "" && status != "204":
+			return false, bb.E(bb.Internal, "read", r.s.name, "server status "+status)
+		case found && previous != before:
+			return false, conn.ErrUncertain
+		case status == "204":
+			return true, nil
+		}
+		m, err := r.s.message(msg)
+		if err != nil {
+			return false, err
+		}
+		found, before = true, m.Seq
+		r.err = r.take(m)
+		return r.err != nil || r.last >= r.to, nil
+	})
+	return found, err
 }
 
 // consume reads through a feed, up to the end, or until that has a gap, or has been silent for

@@ -363,6 +363,11 @@ func (s *Stream) direct(ctx context.Context, query map[string]any) (Message, err
 	default:
 		return Message{}, bb.E(bb.Internal, "read", s.name, "server status "+status)
 	}
+	return s.message(msg)
+}
+
+// message reads an answer to a direct get.
+func (s *Stream) message(msg *nats.Msg) (Message, error) {
 	seq, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
 	subject, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), s.prefix)
 	if err != nil || !ok {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -353,5 +354,56 @@ func TestLostAndUnanswered(t *testing.T) {
 	})
 	if _, err := s.Append(metatest.Context(t), "log", []byte("a"), stream.Fence{Subject: "log"}); !errors.Is(err, conn.ErrMaybeDone) || tries != 2 {
 		t.Errorf("after %d tries: %v", tries, err)
+	}
+}
+
+// A log with copies is read by direct gets of several messages.
+func TestReadInBatches(t *testing.T) {
+	t.Parallel()
+	server := metatest.StartServer(t, t.TempDir())
+	one := stream.New(kvtest.Dial(t, conn.Options{InProcess: server}), "NS_test")
+	if err := one.Ensure(metatest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	s := stream.New(kvtest.Dial(t, conn.Options{InProcess: server, Replicas: 3}), "NS_test") // as a client of several has it
+	last := uint64(0)
+	var want []string
+	for i := range 1000 {
+		last = add(t, one, "log", fmt.Sprint(i), stream.Fence{Subject: "log", Last: last})
+		want = append(want, fmt.Sprintf("%d log %d", last, i))
+		if i%3 == 0 {
+			add(t, one, "page.1", fmt.Sprint("p", i), stream.Fence{Subject: "log", Last: last})
+		}
+	}
+	for _, from := range []int{0, 1, 255, 256, 257, 999} {
+		first, _, _ := strings.Cut(want[from], " ")
+		seq, err := strconv.ParseUint(first, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, s, "log", seq, last); !slices.Equal(got, want[from:]) {
+			t.Errorf("from %d: %d messages, want %d", from, len(got), len(want)-from)
+		}
+	}
+	middle, _, _ := strings.Cut(want[500], " ")
+	to, err := strconv.ParseUint(middle, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, s, "log", 1, to); !slices.Equal(got, want[:501]) {
+		t.Errorf("up to the middle: %d messages", len(got))
+	}
+	failed := errors.New("enough")
+	if err := s.Read(metatest.Context(t), "log", 1, last, func(stream.Message) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a function that fails: %v", err)
+	}
+	if err := one.PurgeBelow(metatest.Context(t), "log", to); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, s, "log", 1, last); !slices.Equal(got, want[500:]) {
+		t.Errorf("after a purge: %d messages", len(got))
+	}
+	if err := s.Read(metatest.Context(t), "log", 1, last+100, func(stream.Message) error { return nil }); bb.KindOf(err) != bb.Lost {
+		t.Errorf("a message that is not there: %v", err)
 	}
 }
