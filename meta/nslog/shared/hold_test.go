@@ -114,7 +114,7 @@ func TestOwnerAndHolderEnd(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
 		log := &forgetful{}
-		c := inProcess(t, newNetwork(seed, 0), shared.Options{Lease: time.Millisecond, CheckpointBytes: 3000})
+		c := inProcess(t, newNetwork(seed, 0), shared.Options{Lease: time.Millisecond, CheckpointBytes: 3000, Settle: time.Hour})
 		c.log = log
 		nodes := []bb.NodeID{"a", "b", "c", "d"}
 		for i, node := range nodes {
