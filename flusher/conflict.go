@@ -58,8 +58,8 @@ func (f *Flusher) Overwrite(buffer, path string, keys []Key) {
 	f.kick()
 }
 
-// mayOverwrite reports whether the flight may replace objects that this buffer did not write.
-func (fl *flight) mayOverwrite() bool {
+// mayOverwrite reports whether the attempt may replace objects that this buffer did not write.
+func (fl *attempt) mayOverwrite() bool {
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
 	return fl.key.Generation <= fl.e.overwrite

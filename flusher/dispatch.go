@@ -37,7 +37,7 @@ const together = time.Millisecond
 func (f *Flusher) crowded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.mu.flying) > f.opts.Workers
+	return len(f.mu.running) > f.opts.Workers
 }
 
 // next starts flushes and returns the time of the next check.
@@ -51,7 +51,7 @@ func (f *Flusher) next() (wake time.Time) {
 	units := f.opts.Workers * f.opts.SmallPerWorker
 	busy, holds, stalls := f.busy(f.opts.Now())
 	if busy >= units {
-		return stalls // a landing kicks too
+		return stalls // the end of an attempt kicks too
 	}
 	in, byID := f.candidates(pressure, units-busy)
 	in.Holds = holds
@@ -60,7 +60,7 @@ func (f *Flusher) next() (wake time.Time) {
 	for _, p := range picks {
 		f.launch(f.mu.queues[p.Buffer], byID[p.ID])
 	}
-	_, _, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too, as their stores may never answer
+	_, _, stalls = f.busy(f.opts.Now()) // of the attempts begun just now, too, as their stores may never answer
 	return plan.Soonest(wake, stalls)
 }
 
@@ -73,12 +73,12 @@ func (o *Options) limits(free int) plan.Limits {
 	}
 }
 
-// busy counts the units of the flights that hold a worker, of all and of each user. It returns the
+// busy counts the units of the attempts that hold a worker, of all and of each user. It returns the
 // time at which, without an answer of its store, the next of them frees its worker, or zero if
 // there is none. mu is held.
 func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.Time) {
 	holds = map[uint32]int{}
-	for fl := range f.mu.flying {
+	for fl := range f.mu.running {
 		if until := fl.until(); until.After(now) {
 			n += fl.units
 			holds[fl.user] += fl.units
@@ -123,18 +123,18 @@ func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*e
 	return in, byID
 }
 
-// units counts the units of the flights of a queue. mu is held.
+// units counts the units of the attempts of a queue. mu is held.
 func (q *queue) units() (n int) {
-	for fl := range q.flying {
+	for fl := range q.running {
 		n += fl.units
 	}
 	return n
 }
 
-// stuck counts, by store, the units of the flights of forgotten buffers. mu is held.
+// stuck counts, by store, the units of the attempts of forgotten buffers. mu is held.
 func (f *Flusher) stuck() map[string]int {
 	stores := map[string]int{}
-	for fl := range f.mu.flying {
+	for fl := range f.mu.running {
 		if fl.store != "" && f.mu.queues[fl.q.buffer] != fl.q {
 			stores[fl.store] += fl.units
 		}
@@ -157,14 +157,14 @@ func (q *queue) retryDue(now time.Time) {
 func (f *Flusher) launch(q *queue, e *entry) {
 	q.move(e, stateFlying)
 	limits, policy := f.opts.limits(0), f.opts.Policy(q.buffer)
-	fl := &flight{
+	fl := &attempt{
 		f: f, q: q, e: e, key: e.item.Key, size: e.item.Size, since: e.item.DirtySince, epoch: q.epoch, begun: f.opts.Now(),
 		store: policy.Store, user: policy.User, ended: make(chan struct{}), units: limits.Units(e.item.Size, policy.SmallUnits),
 	}
 	fl.progress()
 	fl.ctx, fl.cancel = context.WithCancelCause(q.ctx)
-	e.flight, e.outdated = fl, false
-	q.flying[fl] = struct{}{}
-	f.mu.flying[fl] = struct{}{}
+	e.attempt, e.outdated = fl, false
+	q.running[fl] = struct{}{}
+	f.mu.running[fl] = struct{}{}
 	f.wg.Go(fl.run)
 }

@@ -304,7 +304,7 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
 }
 
-// retry tries an entry that failed at once. The failure of a flight in progress is of before, since
+// retry tries an entry that failed at once. The failure of an attempt in progress is of before, since
 // its cause may be gone by now.
 func (q *queue) retry(e *entry) {
 	e.outdated = e.state == stateFlying
@@ -320,11 +320,11 @@ func (q *queue) retry(e *entry) {
 
 // reason returns the reason why the entry is not durable, or nil if there is none on record.
 func (e *entry) reason() error {
-	if e.flight == nil {
+	if e.attempt == nil {
 		return e.err
 	}
-	now := e.flight.f.opts.Now()
-	at, stalled := e.flight.stalled(now)
+	now := e.attempt.f.opts.Now()
+	at, stalled := e.attempt.stalled(now)
 	if !stalled {
 		return e.err
 	}
@@ -357,7 +357,7 @@ func (d *drain) progress() Progress {
 		Failing: s.Failing, LastError: s.LastError, Rate: s.Rate, OldestDirty: s.OldestDirty,
 	}
 	p.FilesTotal, p.BytesTotal = p.FilesDone+int64(s.Queued), p.BytesDone+s.QueuedBytes
-	for fl := range d.q.flying {
+	for fl := range d.q.running {
 		p.BytesDone += min(fl.read.Load(), fl.size)
 	}
 	return p

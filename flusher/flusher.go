@@ -196,12 +196,12 @@ type Flusher struct {
 
 	mu struct {
 		sync.Mutex
-		closed bool
-		paused bool
-		queues map[string]*queue
-		fair   plan.Fair
-		flying map[*flight]struct{} // of all queues, also of dropped ones
-		lastID uint64
+		closed  bool
+		paused  bool
+		queues  map[string]*queue
+		fair    plan.Fair
+		running map[*attempt]struct{} // of all queues, also of dropped ones
+		lastID  uint64
 	}
 }
 
@@ -212,7 +212,7 @@ func New(opts Options) *Flusher {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.mu.queues = map[string]*queue{}
 	f.mu.fair = plan.Fair{}
-	f.mu.flying = map[*flight]struct{}{}
+	f.mu.running = map[*attempt]struct{}{}
 	f.wg.Go(f.dispatch)
 	return f
 }
@@ -244,14 +244,14 @@ func (f *Flusher) Close() error {
 	return f.left()
 }
 
-// left abandons flights that Close could not wait for, and returns their description.
+// left abandons attempts that Close could not wait for, and returns their description.
 func (f *Flusher) left() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for fl := range f.mu.flying {
+	for fl := range f.mu.running {
 		fl.overtake()
 	}
-	return bb.E(bb.Unavailable, "flush", "", bb.Count(len(f.mu.flying), "request to a store has", "requests to stores have")+" not ended").
+	return bb.E(bb.Unavailable, "flush", "", bb.Count(len(f.mu.running), "request to a store has", "requests to stores have")+" not ended").
 		WithRemedy("check the stores that do not answer; unfinished flushes leave their files dirty")
 }
 

@@ -28,7 +28,7 @@ func (h *hold) concerns(path string) bool {
 // Take it before a rename (with both names) or a removal is decided, and release it after Apply. So
 // no flush works with a name that is no longer the file's, and removed files do not come back.
 //
-// A flight whose store does not answer is waited for as long as Options.Patience. From then on it
+// An attempt whose store does not answer is waited for as long as Options.Patience. From then on it
 // is overtaken: with any outcome, changes under the hold win.
 //
 // Several holds may overlap. The error is that of ctx, or bb.Unavailable after Close. Then nothing
@@ -48,12 +48,12 @@ func (f *Flusher) HoldRename(ctx context.Context, buffer, from, to string) (*Hel
 }
 
 func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, error) {
-	q, flights, err := f.place(h, buffer)
+	q, attempts, err := f.place(h, buffer)
 	if err != nil {
 		return nil, err
 	}
 	held := &Held{f: f, q: q, h: h}
-	orphan, err := f.outwait(ctx, flights)
+	orphan, err := f.outwait(ctx, attempts)
 	if err != nil {
 		held.Release()
 		return nil, bb.Wrap("hold", buffer, err)
@@ -103,14 +103,14 @@ func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 
 func (h *hold) concernsSuspect(e *entry) bool { return h.concerns(e.suspect) || h.concerns(e.path) }
 
-// outwait waits until flights have ended or are overtaken. It reports whether one of the
+// outwait waits until attempts have ended or are overtaken. It reports whether one of the
 // latter may still make an object without a record.
-func (f *Flusher) outwait(ctx context.Context, flights []*flight) (orphan bool, err error) {
+func (f *Flusher) outwait(ctx context.Context, attempts []*attempt) (orphan bool, err error) {
 	timer := time.NewTimer(f.opts.Patience)
 	defer timer.Stop()
 	impatient := timer.C
-	for i := 0; i < len(flights); {
-		fl := flights[i]
+	for i := 0; i < len(attempts); {
+		fl := attempts[i]
 		select {
 		case <-fl.ended:
 			i++
@@ -120,10 +120,10 @@ func (f *Flusher) outwait(ctx context.Context, flights []*flight) (orphan bool, 
 		case <-impatient:
 		}
 		f.mu.Lock()
-		for _, fl := range flights[i:] {
+		for _, fl := range attempts[i:] {
 			orphan = fl.overtake() && fl.named && fl.wasNew || orphan
 		}
-		flights = slices.DeleteFunc(flights[i:], func(fl *flight) bool { return fl.overtaken })
+		attempts = slices.DeleteFunc(attempts[i:], func(fl *attempt) bool { return fl.overtaken })
 		f.mu.Unlock()
 		i, impatient = 0, nil
 	}
@@ -206,10 +206,10 @@ func (h *Held) until(ctx context.Context, but func(*storeop.Op) bool) error {
 // Release ends the hold. Idempotent.
 func (h *Held) Release() { h.once.Do(func() { h.f.lift(h.q, h.h) }) }
 
-// blocked reports whether a flight that was overtaken has not ended yet and concerns a
+// blocked reports whether an attempt that was overtaken has not ended yet and concerns a
 // path. mu is held.
 func (q *queue) blocked(path string) bool {
-	for fl := range q.flying {
+	for fl := range q.running {
 		if fl.blocks(path) {
 			return true
 		}
@@ -217,9 +217,9 @@ func (q *queue) blocked(path string) bool {
 	return false
 }
 
-// place begins a hold and cancels the flights that it concerns. Those not yet fixed to a path check
+// place begins a hold and cancels the attempts that it concerns. Those not yet fixed to a path check
 // for holds later.
-func (f *Flusher) place(h *hold, buffer string) (*queue, []*flight, error) {
+func (f *Flusher) place(h *hold, buffer string) (*queue, []*attempt, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.closed {
@@ -228,21 +228,21 @@ func (f *Flusher) place(h *hold, buffer string) (*queue, []*flight, error) {
 	q := f.queue(buffer)
 	q.holds[h] = struct{}{}
 	q.epoch++
-	var flights []*flight
-	for fl := range q.flying {
+	var attempts []*attempt
+	for fl := range q.running {
 		if fl.path != "" && h.concerns(fl.path) {
 			fl.cancel(errHeld)
-			flights = append(flights, fl)
+			attempts = append(attempts, fl)
 		}
 	}
-	return q, flights, nil
+	return q, attempts, nil
 }
 
 // lift ends a hold.
 func (f *Flusher) lift(q *queue, h *hold) {
 	f.mu.Lock()
 	delete(q.holds, h)
-	q.epoch++ // a flight that looked up its path during the hold may have the former one
+	q.epoch++ // an attempt that looked up its path during the hold may have the former one
 	q.release(h.paths)
 	f.mu.Unlock()
 	f.kick()

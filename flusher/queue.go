@@ -32,16 +32,16 @@ type entry struct {
 	item          Item
 	urgent, ruled bool // ruled: while it is held, by a flush rule
 	state         state
-	path          string  // where it lay when it was last looked at
-	flight        *flight // while flying
-	next          *Item   // a newer generation that came while flying
+	path          string   // where it lay when it was last looked at
+	attempt       *attempt // while it runs
+	next          *Item    // a newer generation that came while one runs
 
 	attempts  int
 	notBefore time.Time
 	err       error // of the last attempt
 	errAt     time.Time
 	gaveUp    bool          // the last error will not pass by itself
-	outdated  bool          // a drain has begun since the flight did
+	outdated  bool          // a drain has begun since the attempt did
 	overwrite bb.Generation // the newest that may replace any object on the store: see Overwrite
 
 	suspect string // an object that a Put of ours may have made, without a record
@@ -86,7 +86,7 @@ type indexes struct {
 	waiting *btree.BTreeG[*entry]    // by notBefore
 	held    *btree.BTreeG[*entry]    // by path: a rename releases the entries below it
 	parked  map[*entry]struct{}
-	flying  map[*flight]struct{}
+	running map[*attempt]struct{}
 	suspect map[*entry]struct{}
 	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
 }
@@ -94,7 +94,7 @@ type indexes struct {
 func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
 		f: f, buffer: buffer,
-		indexes: indexes{entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{}, suspect: map[*entry]struct{}{}},
+		indexes: indexes{entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, running: map[*attempt]struct{}{}, suspect: map[*entry]struct{}{}},
 		orphans: map[string]struct{}{}, unrecorded: owned.Ledger{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
@@ -133,8 +133,8 @@ func (q *queue) move(e *entry, to state) {
 	case stateParked:
 		delete(q.parked, e)
 	case stateFlying:
-		delete(q.flying, e.flight)
-		e.flight = nil
+		delete(q.running, e.attempt)
+		e.attempt = nil
 	}
 	if e.state != stateNone && e.state != stateHeld {
 		q.byAge.Delete(e)
@@ -253,9 +253,9 @@ func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 // drop removes an entry and wakes its waiters.
 func (q *queue) drop(e *entry, err error) {
 	if e.state == stateFlying {
-		e.flight.forgotten = err
-		e.flight.cancel(errForgotten)
-		return // land drops it
+		e.attempt.forgotten = err
+		e.attempt.cancel(errForgotten)
+		return // finish drops it
 	}
 	q.move(e, stateNone)
 	delete(q.entries, e.item.File)
@@ -314,7 +314,7 @@ func (q *queue) setError(e *entry, err error, gaveUp bool) {
 	q.stats.last = lastError{err: err, path: e.path, at: e.errAt, attempts: e.attempts}
 }
 
-// close ends everything of the queue. Flights are cancelled and land on their own.
+// close ends everything of the queue. Attempts are cancelled and end on their own.
 func (q *queue) close(err error) {
 	for _, e := range q.entries {
 		q.drop(e, err)

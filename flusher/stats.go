@@ -43,7 +43,7 @@ type BufferStats struct {
 	InFlight     int
 	Stalled      int       // files in flight without an answer of their store for long; they hold no worker
 	StalledAt    time.Time // when the store last answered one of them
-	OldestFlight time.Time // when the oldest flight of them all began; zero: none flies
+	OldestFlight time.Time // when the oldest attempt of them all began; zero: none runs
 	Held         int       // files kept back by a pattern
 	Ruled        int       // files held back by a flush rule
 	Failing      int       // files whose last attempt failed
@@ -92,7 +92,7 @@ func (f *Flusher) Stats() map[string]BufferStats {
 
 func (q *queue) describe() BufferStats {
 	s := BufferStats{
-		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.flying),
+		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.running),
 		Held: q.held.Len() - q.stats.ruled, Ruled: q.stats.ruled, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: q.ops.Len(),
 		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
 		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
@@ -104,7 +104,7 @@ func (q *queue) describe() BufferStats {
 		s.OldestDirty = oldest.item.DirtySince
 	}
 	now := q.f.opts.Now()
-	for fl := range q.flying {
+	for fl := range q.running {
 		if s.OldestFlight.IsZero() || fl.begun.Before(s.OldestFlight) {
 			s.OldestFlight = fl.begun
 		}

@@ -10,26 +10,26 @@ import (
 // A file that is not durable has one reason, the first of these that holds:
 //
 //	its last attempt failed           → that error
-//	its flight stalls                 → the store has not answered for so long
+//	its attempt stalls                → the store has not answered for so long
 //	it flies                          → its flush has not ended
 //	it is parked                      → a rename or removal of its name
 //	flushing is paused                → that
-//	flights to its store stall        → how many, since when, and the file of the oldest
+//	attempts to its store stall       → how many, since when, and the file of the oldest
 //	none of these                     → its flush has not begun
 
 const lookAfterStore = "check the store; the file is flushed when it answers again"
 
-// stalledStore is the common state of stalled flights to one store.
+// stalledStore is the common state of stalled attempts to one store.
 type stalledStore struct {
-	flights int
-	since   time.Time // when the oldest of them last got on
-	path    string    // its file; "": another buffer's, whose names may be another user's
+	attempts int
+	since    time.Time // when the oldest of them last got on
+	path     string    // its file; "": another buffer's, whose names may be another user's
 }
 
-// stalledStore returns the flights that stall of all buffers that share the queue's store. mu is held.
+// stalledStore returns the attempts that stall of all buffers that share the queue's store. mu is held.
 func (q *queue) stalledStore(now time.Time) (s stalledStore) {
 	store := q.f.opts.Policy(q.buffer).Store
-	for fl := range q.f.mu.flying {
+	for fl := range q.f.mu.running {
 		if fl.q != q && (store == "" || fl.store != store) {
 			continue
 		}
@@ -37,7 +37,7 @@ func (q *queue) stalledStore(now time.Time) (s stalledStore) {
 		if !stalled {
 			continue
 		}
-		s.flights++
+		s.attempts++
 		if s.since.IsZero() || at.Before(s.since) {
 			s.since, s.path = at, ""
 			if fl.q == q {
@@ -71,13 +71,13 @@ func (e *entry) delay(now time.Time, s stalledStore, paused bool) error {
 		return bb.E(bb.Busy, "flush", e.path, "its flush waits for a rename or removal of its name on the store")
 	case paused:
 		return bb.E(bb.Busy, "flush", e.path, "its flush has not begun: flushing is paused")
-	case s.flights > 0:
+	case s.attempts > 0:
 		of := ""
 		if s.path != "" {
 			of = ", that of " + s.path
 		}
 		return bb.E(bb.Unavailable, "flush", e.path, fmt.Sprintf("its flush has not begun: %s no answer of the store, the oldest%s for %v",
-			bb.Count(s.flights, "flush has had", "flushes have had"), of, now.Sub(s.since).Round(time.Second))).WithRemedy(lookAfterStore)
+			bb.Count(s.attempts, "flush has had", "flushes have had"), of, now.Sub(s.since).Round(time.Second))).WithRemedy(lookAfterStore)
 	}
 	return bb.E(bb.Busy, "flush", e.path, "its flush has not begun")
 }

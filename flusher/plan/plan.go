@@ -127,7 +127,7 @@ type Input struct {
 	Limits  Limits
 	// Stuck are the units in flight by store that belong to none of the buffers any more.
 	Stuck map[string]int
-	// Holds are the units of workers that users hold. Stalled flights have returned theirs.
+	// Holds are the units of workers that users hold. Stalled attempts have returned theirs.
 	Holds    map[uint32]int
 	Pressure bool // memory is short
 	Fair     Fair
@@ -139,7 +139,7 @@ type Input struct {
 //
 // Each user with something to flush has an equal share of the workers. Users below their share go
 // first, in any class. A user's haste is at that user's cost. Workers that they leave are lent, and
-// taken back as flights end. Then all of a class go before any of the next. Within a class, each
+// taken back as attempts end. Then all of a class go before any of the next. Within a class, each
 // pick goes to the user that has had the fewest bytes, of that user to the buffer that has, and in
 // it to the oldest item. Of a buffer that would not be clean in time, only a part counts as had. It
 // gets a larger share.
@@ -222,7 +222,7 @@ func (t *turns) next() (best turn, found bool) {
 	return best, found
 }
 
-// load counts flights, by buffer and by store, and the workers that users hold.
+// load counts attempts, by buffer and by store, and the workers that users hold.
 type load struct {
 	in                *Input
 	byBuffer, byStore map[string]int

@@ -257,7 +257,7 @@ func oracle(in Input) (ids []uint64) {
 	return ids
 }
 
-// storeIsFull adds up the flights to the store of a buffer.
+// storeIsFull adds up the attempts to the store of a buffer.
 func storeIsFull(in Input, flying map[string]int, buffer string) bool {
 	store := in.Buffers[buffer].Store
 	n := flying[buffer]

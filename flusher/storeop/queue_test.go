@@ -47,7 +47,7 @@ func TestNextOp(t *testing.T) {
 		"below it":                     {[]*Pending{failed(remove("d")), remove("d/a")}, "", -1, later},
 		"above it":                     {[]*Pending{failed(remove("d/a")), remove("d"), remove("dd")}, "", 2, time.Time{}},
 		"behind what waits":            {[]*Pending{failed(rename("a", "b")), rename("b", "c"), remove("c")}, "", -1, later},
-		"by a flight":                  {[]*Pending{rename("a", "b"), remove("a"), remove("c")}, "b", 2, time.Time{}},
+		"by an attempt":                {[]*Pending{rename("a", "b"), remove("a"), remove("c")}, "b", 2, time.Time{}},
 		"all of the store":             {[]*Pending{remove("a"), failed(remove("")), remove("b")}, "a", -1, time.Time{}},
 		"the store is down":            {append(slices.Clone(down), remove("g")), "", -1, later},
 		"one is due again":             {due, "", len(due) - 2, time.Time{}},

@@ -72,7 +72,7 @@ type Uncompressed interface {
 	Uncompressed() bool
 }
 
-// Watch is an upload's interface to its flight. Its methods are called by one goroutine at a time, and may be
+// Watch is an upload's interface to its attempt. Its methods are called by one goroutine at a time, and may be
 // called again.
 type Watch interface {
 	// Progress records that the upload makes progress, Read that the store has read bytes of the

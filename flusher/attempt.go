@@ -16,14 +16,14 @@ import (
 	"forebay/internal/bb"
 )
 
-// Reasons why a flight is cancelled without a failure.
+// Reasons why an attempt is cancelled without a failure.
 var (
 	errHeld      = errors.New("a rename or removal holds the name")
 	errForgotten = errors.New("the file was removed")
 )
 
-// flight is one attempt to flush one file.
-type flight struct {
+// attempt is one run of the flush of one file.
+type attempt struct {
 	f      *Flusher
 	q      *queue
 	e      *entry
@@ -37,16 +37,16 @@ type flight struct {
 	epoch  uint64 // of the queue, before the call of the catalog
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	ended  chan struct{} // closed after landing
+	ended  chan struct{} // closed after finish
 	read   atomic.Int64  // bytes requested from the source
 	moved  atomic.Int64  // when it last got on, in ns since 1970
 
-	flightState
+	attemptState
 }
 
-// flightState is the changing part of a flight. Guarded by the Flusher's mu.
-type flightState struct {
-	path      string // set, and fixed, after takeOff
+// attemptState is the changing part of an attempt. Guarded by the Flusher's mu.
+type attemptState struct {
+	path      string // set, and fixed, after start
 	forgotten error  // drop was called meanwhile
 	object    string // that its Put makes
 	wasNew    bool   // the file had no object before
@@ -55,29 +55,29 @@ type flightState struct {
 	overtaken bool   // a Hold, or Close, did not wait for it, so it may change nothing any more
 }
 
-// A flight whose store does not answer cannot be ended, since its thread may be in write(2) on a
+// An attempt whose store does not answer cannot be ended, since its thread may be in write(2) on a
 // file system whose server is away. It returns its worker after Patience without progress, and
 // still counts against the bound of its store. Its file is not tried again before it has ended. A
 // Hold waits for it no longer than Patience either. Then it is overtaken:
 //
 //   - if the object does not have its name yet, it never gets it (mayName);
 //   - if the store may be about to give it, later flushes and operations of that name wait
-//     until the flight has ended, and an unrecorded object of it is removed first;
+//     until the attempt has ended, and an unrecorded object of it is removed first;
 //   - with any outcome, Job.Done is not called.
 
-// progress records that the flight makes progress.
-func (fl *flight) progress() { fl.moved.Store(fl.f.opts.Now().UnixNano()) }
+// progress records that the attempt makes progress.
+func (fl *attempt) progress() { fl.moved.Store(fl.f.opts.Now().UnixNano()) }
 
-// until returns when the flight frees its worker without progress before.
-func (fl *flight) until() time.Time { return time.Unix(0, fl.moved.Load()).Add(fl.f.opts.Patience) }
+// until returns when the attempt frees its worker without progress before.
+func (fl *attempt) until() time.Time { return time.Unix(0, fl.moved.Load()).Add(fl.f.opts.Patience) }
 
-// stalled reports whether the flight has given its worker back, and when it last got on.
-func (fl *flight) stalled(now time.Time) (at time.Time, stalled bool) {
+// stalled reports whether the attempt has given its worker back, and when it last got on.
+func (fl *attempt) stalled(now time.Time) (at time.Time, stalled bool) {
 	return time.Unix(0, fl.moved.Load()), !fl.until().After(now)
 }
 
 // mayName is called right before the object gets its name.
-func (fl *flight) mayName() error {
+func (fl *attempt) mayName() error {
 	fl.progress()
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
@@ -90,7 +90,7 @@ func (fl *flight) mayName() error {
 
 // mayRecord is called before the object is recorded in the namespace. From then on a Hold waits for
 // the end, rather than cancel it.
-func (fl *flight) mayRecord() error {
+func (fl *attempt) mayRecord() error {
 	fl.progress()
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
@@ -101,24 +101,24 @@ func (fl *flight) mayRecord() error {
 	return nil
 }
 
-// overtake has the flight change nothing any more, unless it is being recorded. mu is held.
-func (fl *flight) overtake() bool {
+// overtake has the attempt change nothing any more, unless it is being recorded. mu is held.
+func (fl *attempt) overtake() bool {
 	fl.overtaken = fl.overtaken || !fl.recording
 	return fl.overtaken
 }
 
-func (fl *flight) isOvertaken() bool {
+func (fl *attempt) isOvertaken() bool {
 	fl.f.mu.Lock()
 	defer fl.f.mu.Unlock()
 	return fl.overtaken
 }
 
-// blocks reports whether work on a path has to wait for the flight's end. mu is held.
-func (fl *flight) blocks(path string) bool {
+// blocks reports whether work on a path has to wait for the attempt's end. mu is held.
+func (fl *attempt) blocks(path string) bool {
 	return fl.overtaken && fl.path != "" && bb.Overlaps(fl.path, path)
 }
 
-// verdict is how a flight ended.
+// verdict is how an attempt ended.
 type verdict uint8
 
 const (
@@ -137,8 +137,8 @@ type outcome struct {
 	upload.Result
 }
 
-func (fl *flight) run() {
-	out := fl.attempt()
+func (fl *attempt) run() {
+	out := fl.flush()
 	fl.cancel(nil)
 	if out.verdict == durable {
 		// Before the waiters wake, so that every receipt is written when a drain ends.
@@ -146,18 +146,18 @@ func (fl *flight) run() {
 		e.Path, e.Receipt = fl.path, &out.Receipt
 		fl.f.opts.Observe(e)
 	}
-	fl.land(out)
+	fl.finish(out)
 	close(fl.ended)
 }
 
-func (fl *flight) event(kind EventKind, err error) Event {
+func (fl *attempt) event(kind EventKind, err error) Event {
 	now := fl.f.opts.Now()
 	return Event{Kind: kind, Key: fl.key, Bytes: fl.size, Err: err, Took: now.Sub(fl.begun), DirtyFor: now.Sub(fl.since)}
 }
 
-// attempt flushes the file: find and pin, take off or stay, upload. The upload compares the bytes that it reads with the
+// flush flushes the file: find and pin, fix the name or give up, upload. The upload compares the bytes that it reads with the
 // file's checksum. A check of its own beforehand would read them twice.
-func (fl *flight) attempt() outcome {
+func (fl *attempt) flush() outcome {
 	fl.f.opts.Observe(Event{Kind: EventBegun, Key: fl.key, Bytes: fl.size})
 	job, err := fl.f.opts.Catalog.Begin(fl.ctx, fl.key)
 	if err != nil {
@@ -171,7 +171,7 @@ func (fl *flight) attempt() outcome {
 		}
 	}
 	defer job.Close()
-	if v := fl.takeOff(job.Path()); v != durable {
+	if v := fl.start(job.Path()); v != durable {
 		return outcome{verdict: v}
 	}
 	store, err := fl.f.opts.Stores(fl.ctx, fl.key.Buffer)
@@ -181,8 +181,8 @@ func (fl *flight) attempt() outcome {
 	return fl.put(job, store)
 }
 
-// takeOff fixes the path, if the file may be flushed under it.
-func (fl *flight) takeOff(path string) verdict {
+// start fixes the path, if the file may be flushed under it.
+func (fl *attempt) start(path string) verdict {
 	q := fl.q
 	policy := fl.f.opts.Policy(q.buffer)
 	_, isKept := plan.Kept(policy.Keep, path)
@@ -215,7 +215,7 @@ func (q *queue) covered(path string) bool {
 }
 
 // put uploads the file.
-func (fl *flight) put(job upload.Job, store backing.Store) outcome {
+func (fl *attempt) put(job upload.Job, store backing.Store) outcome {
 	policy := fl.f.opts.Policy(fl.key.Buffer)
 	u := upload.Upload{
 		Job: job, Store: store, Watch: (*watch)(fl), Path: fl.path, Codec: policy.Codec, Keep: func() bool { return policy.KeepExisting && !fl.mayOverwrite() },
@@ -234,14 +234,14 @@ func (fl *flight) put(job upload.Job, store backing.Store) outcome {
 	return out
 }
 
-// watch is the part of the flight that its upload uses.
-type watch flight
+// watch is the part of the attempt that its upload uses.
+type watch attempt
 
-func (w *watch) Progress()        { (*flight)(w).progress() }
+func (w *watch) Progress()        { (*attempt)(w).progress() }
 func (w *watch) Read(n int64)     { w.read.Add(n) }
-func (w *watch) GivenUp() bool    { return (*flight)(w).isOvertaken() }
-func (w *watch) MayName() error   { return (*flight)(w).mayName() }
-func (w *watch) MayRecord() error { return (*flight)(w).mayRecord() }
+func (w *watch) GivenUp() bool    { return (*attempt)(w).isOvertaken() }
+func (w *watch) MayName() error   { return (*attempt)(w).mayName() }
+func (w *watch) MayRecord() error { return (*attempt)(w).mayRecord() }
 
 func (w *watch) Target(object string, isNew bool) {
 	w.f.mu.Lock()
@@ -265,11 +265,11 @@ func (w *watch) Recorded(object string) {
 	delete(w.q.unrecorded, object)
 }
 
-// land draws the consequences.
-func (fl *flight) land(out outcome) {
+// finish draws the consequences.
+func (fl *attempt) finish(out outcome) {
 	f, q, e := fl.f, fl.q, fl.e
 	f.mu.Lock()
-	delete(f.mu.flying, fl)
+	delete(f.mu.running, fl)
 	cause := context.Cause(fl.ctx)
 	if out.verdict == failed && (errors.Is(cause, errHeld) || f.mu.closed) {
 		out.verdict = parked // not its fault: no failure
@@ -339,9 +339,9 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 }
 
 // afterOvertaken queues the removal of an object that was made under a name which was not its file's any
-// more, and releases everything that waited for the flight's end. Later work, such as
+// more, and releases everything that waited for the attempt's end. Later work, such as
 // the rename of another object to that name, comes after the removal.
-func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
+func (q *queue) afterOvertaken(fl *attempt, e *entry, dropped bool) {
 	switch {
 	case fl.named && fl.wasNew:
 		q.removeFirst(fl.object)
@@ -358,7 +358,7 @@ func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
 }
 
 // flushed removes an entry, or continues with the generation that came meanwhile.
-func (q *queue) flushed(fl *flight, e *entry) {
+func (q *queue) flushed(fl *attempt, e *entry) {
 	q.stats.flushed++
 	q.stats.flushedBytes += fl.size
 	q.stats.rate.Add(q.f.opts.Now(), fl.size)
