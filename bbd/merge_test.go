@@ -92,7 +92,7 @@ func TestLogOfSeveral(t *testing.T) {
 	n.change = func(c *bbd.Config) { c.Meta.SoleWriter, c.Meta.Engine = false, meta.EngineBuckets }
 	n.start()
 	_, err := n.dial().Buffer("b").Stat(t.Context(), "f")
-	if bb.KindOf(err) != bb.Unsupported || !strings.Contains(err.Error(), "drain and destroy the buffer") {
+	if bb.KindOf(err) != bb.Unsupported || !strings.Contains(err.Error(), "set cluster.listen") {
 		t.Errorf("a look-up with several writers: %v", err)
 	}
 	if s := n.status(); len(s.SetAside) != 1 || s.SetAside[0].Files != 1 || s.SetAside[0].Dirty != 1000 {

@@ -70,8 +70,8 @@ func (o *Options) validateEngine() error {
 		if o.SoleWriter || o.Peers != nil {
 			return nil
 		}
-		return bb.E(bb.Unsupported, "namespace engine", string(o.Engine), "a log is served only by a daemon that stands alone and runs its own NATS server").
-			WithRemedy("set namespace.engine to buckets")
+		return bb.E(bb.Unsupported, "namespace engine", string(o.Engine), "a log is served by daemons of a cluster, or by one that stands alone and runs its own NATS server").
+			WithRemedy("set cluster.listen, or set namespace.engine to buckets")
 	}
 	return bb.E(bb.Invalid, "namespace engine", string(o.Engine), "there is no such engine").WithRemedy("use buckets or log")
 }

@@ -112,8 +112,8 @@ func (m *Meta) openSpace(ctx context.Context, b *bb.Buffer, in keptIn) (*space, 
 	case in.engine != EngineLog:
 		return m.openBucket(ctx, b, in)
 	case !m.opts.SoleWriter:
-		return nil, bb.E(bb.Unsupported, "open", b.Name, "its namespace is a log, which is served only by a daemon that stands alone and runs its own NATS server").
-			WithRemedy("start the daemon without cluster.listen, nats.servers and nats.url; drain and destroy the buffer, and make it again in the cluster")
+		return nil, bb.E(bb.Unsupported, "open", b.Name, "its namespace is a log, which is served by daemons of a cluster, or by one that stands alone and runs its own NATS server").
+			WithRemedy("set cluster.listen, or start the daemon without nats.servers and nats.url")
 	}
 	return m.openLog(ctx, b, in)
 }

@@ -505,3 +505,76 @@ func (c *logCluster) restored() {
 		c.t.Error("nothing was forgotten: the test does not test")
 	}
 }
+
+// TestLogOfOneIsJoined: a daemon that stood alone with a log gets the configuration of a cluster, alone at first. Another
+// daemon joins later, has all names, and owns the log when the first one is killed.
+func TestLogOfOneIsJoined(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, clusterkey.New(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := t.TempDir() // is removed after the daemons have ended
+	const common = "key_file: %s\nmemory: {size: 128MiB, region_size: 64MiB}\nflush: {dirty_age: 1s}\n"
+	first := bbdtest.New(t)
+	first.ShareLog()
+	first.Config = "name: n1\n" + fmt.Sprintf(common, key)
+	first.Start()
+	by := lasting(t, first)
+	if _, err := admin.CreateBuffer(t.Context(), by, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]byte{}
+	add := func(b *client.Buffer, name string) {
+		t.Helper()
+		want[name] = []byte(name)
+		if err := b.WriteFile(t.Context(), name, want[name], 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(by.Buffer("b"), "alone")
+	by.Close()
+	first.Stop()
+
+	nats := bbdtest.FreePort(t, "127.0.0.1")
+	_, gossip, _ := strings.Cut(bbdtest.FreePort(t, "127.0.0.1"), ":")
+	config := func(i int) string {
+		host := fmt.Sprintf("127.0.0.%d", i)
+		return fmt.Sprintf(`
+name: n%d
+listen: {tcp: %q, admin: "127.0.0.1:0"}
+cluster: {listen: "%[3]s:%[4]s", advertise: %[3]q, join: "127.0.0.1:%[4]s,127.0.0.2:%[4]s"}
+nats: {servers: %[5]q}
+`, i, bbdtest.FreePort(t, host), host, gossip, nats) + fmt.Sprintf(common, key)
+	}
+	first.Config = config(1)
+	first.Start()
+	by = lasting(t, first)
+	add(by.Buffer("b"), "first of a cluster")
+	second := bbdtest.New(t)
+	second.Config = config(2) // its new buffers have no logs
+	second.Start()
+	to := lasting(t, second)
+	add(to.Buffer("b"), "joined")
+	if _, err := admin.Drain(t.Context(), to, "b", time.Minute, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*client.Client{by, to} {
+		for name, content := range want {
+			if got, err := c.Buffer("b").ReadFile(t.Context(), name); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%s: %q (%v)", name, got, err)
+			}
+		}
+	}
+	first.Kill()
+	first.Start()
+	add(to.Buffer("b"), "after a kill")
+	for name, content := range want {
+		if got, err := to.Buffer("b").ReadFile(t.Context(), name); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("after a kill: %s: %q (%v)", name, got, err)
+		}
+	}
+}

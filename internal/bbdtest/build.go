@@ -339,14 +339,8 @@ type Edit struct {
 	Old, New string // Old is there once
 }
 
-// ShareLog has a daemon of a cluster keep the namespaces of new buffers as logs, without the check that refuses that.
-func (d *Daemon) ShareLog() {
-	d.Env = append(d.Env, "FOREBAY_NAMESPACE_ENGINE=log")
-	d.Edits = append(d.Edits, Edit{
-		File: "cmd/bbd/config/validate.go",
-		Old:  `p.check(engine != EngineLog || alone, "namespace.engine"`, New: `p.check(engine != EngineLog || alone || true, "namespace.engine"`,
-	})
-}
+// ShareLog has a daemon of a cluster keep the namespaces of new buffers as logs.
+func (d *Daemon) ShareLog() { d.Env = append(d.Env, "FOREBAY_NAMESPACE_ENGINE=log") }
 
 var (
 	editedMu sync.Mutex

@@ -86,8 +86,7 @@ func (s *scenario) start(config string, change func(i int, d *bbdtest.Daemon)) {
 		}
 		s.daemons = append(s.daemons, d)
 	}
-	changedClock := slices.ContainsFunc(s.daemons, func(d *bbdtest.Daemon) bool { return d.Clock != 0 }) // a build of its own
-	if os.Getenv("FOREBAY_TEST_ENGINE") == "log" && !changedClock {
+	if os.Getenv("FOREBAY_TEST_ENGINE") == "log" {
 		for _, d := range s.daemons {
 			d.ShareLog()
 		}

@@ -19,8 +19,8 @@
 // # State of the engine
 //
 // It serves the namespaces of a daemon that stands alone (package meta). By package shared, one of several
-// daemons owns the log, and the others carry their calls to it; no setting of cmd/bbd allows that yet. A
-// log that is split among several owners, with renames between two of them, is not there.
+// daemons owns the log, and the others carry their calls to it. A log that is split among several owners,
+// with renames between two of them, is not there.
 package nslog
 
 import (

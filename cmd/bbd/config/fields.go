@@ -96,7 +96,7 @@ var fields = []field{
 	{"nats.embedded.listen", "host:port on which the embedded server takes other NATS clients. Empty: none.", func(c *Config) any { return &c.NATS.Embedded.Listen }},
 	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo younger changes, and leave the last change of several entries half done.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
 
-	{"namespace.engine", "Of buffers that are made from now on. One that exists keeps its own. buckets: a key-value bucket with a key for each name. log: a log, and a table of all names in this daemon's memory; only for a daemon that stands alone with its embedded server, and no older release reads it. A daemon that joins a cluster does not serve a buffer with a log: drain and destroy it before.", func(c *Config) any { return &c.Namespace.Engine }},
+	{"namespace.engine", "Of buffers that are made from now on. One that exists keeps its own. buckets: a key-value bucket with a key for each name. log: a log, and a table of all names in the memory of one daemon, which owns the log. Other daemons of the cluster send their calls to that one, and one of them owns the log when it ends. No older release reads it.", func(c *Config) any { return &c.Namespace.Engine }},
 
 	{"flush.workers", "Files flushed at the same time. Of at most 64 KiB, 24 to a directory count as one, or 8 to S3.", func(c *Config) any { return &c.Flush.Workers }},
 	{"flush.dirty_age", "Age at which a dirty byte is flushed, even if there are reasons to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},

@@ -225,8 +225,8 @@ func (c *Config) validateNATS(p *Problems) {
 	c.address(p, "nats.embedded.listen", e.Listen, withNothing)
 	engine := c.Namespace.Engine
 	oneOf(p, "namespace.engine", string(engine), string(EngineBuckets), string(EngineLog))
-	alone := c.Cluster.Listen == "" && n.Servers == "" && n.URL == ""
-	p.check(engine != EngineLog || alone, "namespace.engine", engine, "a log is served only by a daemon that stands alone with its embedded server", "set it to buckets, or leave cluster.listen, nats.servers and nats.url empty")
+	served := c.Cluster.Listen != "" || n.Servers == "" && n.URL == ""
+	p.check(engine != EngineLog || served, "namespace.engine", engine, "a daemon in no cluster serves a log only with its embedded server", "set cluster.listen, or set it to buckets, or leave nats.servers and nats.url empty")
 	p.check(e.SyncInterval >= 0 && e.SyncInterval <= time.Hour, "nats.embedded.sync_interval", e.SyncInterval, "it is out of range", "0s to 1h")
 }
 
