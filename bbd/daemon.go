@@ -73,8 +73,8 @@ import (
 //	backings.Pool.mu       backing stores of all buffers
 //	registry.Table.mu      buffers by name
 //	file.Files, dirty.Files, readers, copies    the four parts of a buffer, in this order
-//	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
-//	alloc.Writer.mu, remoteSpace.mu             one of them
+//	alloc.Writers, remoteSegments               segments that the daemon fills, by user and by session
+//	alloc.Writer.mu, remoteSegment.mu             one of them
 //	all others             no other mutex of the daemon is taken under one of these
 //
 // The store, the namespace and gossip have mutexes of their own, under which nothing of the daemon is

@@ -93,7 +93,7 @@ func (d *Daemon) newTxns() *txn.Service {
 // newTransfers makes the service that runs stages and drains as operations.
 func (d *Daemon) newTransfers() *transfer.Service {
 	return transfer.NewService(d.ctx, transfer.Options{
-		Node: d.cfg.Node, Epoch: d.epoch, Cluster: d.cluster, Operations: d.meta.Operations(), Perform: d.perform,
+		Node: d.cfg.Node, Epoch: d.epoch, Cluster: d.cluster, Operations: d.meta.Operations(), Run: d.runTask,
 		Self: d.Self, Ready: func() bool { return d.state.Load() == "ready" }, Gone: d.sweepAll, MaySee: d.maySee, Log: d.log,
 	})
 }

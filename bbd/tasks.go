@@ -8,8 +8,8 @@ import (
 	"forebay/meta/ops"
 )
 
-// perform does a task of a stage or a drain with the rights of the operation's user.
-func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
+// runTask does a task of a stage or a drain with the rights of the operation's user.
+func (d *Daemon) runTask(l *ops.Lease) (ops.Tally, error) {
 	j := &l.Operation
 	b, err := d.buffer(l.Context(), j.Buffer)
 	if err != nil {

@@ -172,7 +172,7 @@ func (m *Meta) newShared(b bb.Buffer, in keptIn) *space {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tree.Tend(ctx, shared.Surroundings{Members: m.opts.Peers.All, Destroyed: func(ctx context.Context) (bool, error) {
+		tree.Watch(ctx, shared.Surroundings{Members: m.opts.Peers.All, Destroyed: func(ctx context.Context) (bool, error) {
 			now, kept, err := m.buffer(ctx, "namespace", b.Name)
 			if errors.Is(err, bb.NotFound) {
 				return true, nil

@@ -17,12 +17,12 @@ func newHandles(b *Buffer) *handle.Buffer {
 	return handle.NewBuffer(b.name, handle.Parts{
 		Spec: b.Spec, Owners: h.Owners, Files: b.open, Names: b.ns, Cache: b.cache, Gate: b.gate,
 		Memory: b, Segments: b.writers, Lookup: b.paths.Lookup, Tier: b.paths.TierOf, Describe: b.entries.Describe, UsedFrom: b.usedFrom,
-		Forward: func(ctx context.Context, c access.Caller, node bb.NodeID, tier bb.Tier, writer uint64, m *wire.Open) (handle.Relay, *wire.Opened, error) {
-			relay, opened, err := b.forward.Open(ctx, c, node, tier, writer, m)
+		Forward: func(ctx context.Context, c access.Caller, node bb.NodeID, tier bb.Tier, writer uint64, m *wire.Open) (handle.Forwarded, *wire.Opened, error) {
+			forwarded, opened, err := b.forward.Open(ctx, c, node, tier, writer, m)
 			if err != nil {
-				return nil, nil, err // no nil relay in an interface
+				return nil, nil, err // no nil forwarded in an interface
 			}
-			return relay, opened, nil
+			return forwarded, opened, nil
 		},
 		Flushed:  func(ctx context.Context, e *bb.Entry) error { return h.Flusher.Wait(ctx, b.key(e)) },
 		DirtyAge: h.Settings.DirtyAge,

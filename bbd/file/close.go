@@ -174,13 +174,13 @@ func (f *File) checksum(ctx context.Context) (sum uint64, size int64, err error)
 	return s.Checksum(f.file, f.generation)
 }
 
-// Linger removes a writer that may come back, as recovery does. If it does not in time, the file is
+// AwaitReconnect removes a writer that may come back, as recovery does. If it does not in time, the file is
 // closed with its committed content.
-func (f *File) Linger() {
+func (f *File) AwaitReconnect() {
 	f.mu.Lock()
 	f.leave()
 	waits := f.state.abandoned()
-	f.state.lingers = f.state.lingers || waits
+	f.state.reconnects = f.state.reconnects || waits
 	f.mu.Unlock()
 	if waits {
 		f.expireLater()

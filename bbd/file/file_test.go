@@ -381,7 +381,7 @@ func TestSuperseded(t *testing.T) {
 		t.Errorf("the close ends with %v", err)
 	}
 	_, err = w.files.Open(t.Context(), user, OpenOptions{Path: "x", Create: true})
-	if there := (*ElsewhereError)(nil); !errors.As(err, &there) || there.Node != "n2" {
+	if there := (*NotOwnerError)(nil); !errors.As(err, &there) || there.Node != "n2" {
 		t.Errorf("the next open ends with %v", err)
 	}
 }
@@ -557,9 +557,9 @@ func TestClosedByWriters(t *testing.T) {
 		"the first leaves, the last closes": {func(x writers, f *File) { x.w.open("x").Abandon(t.Context()); closes(f) }, false},
 		"the first closes, the last leaves": {func(x writers, f *File) { closes(x.w.open("x")); f.Abandon(t.Context()) }, false},
 		"it comes back before it is missed": {func(x writers, f *File) { closes(resume(x, f)); f.Abandon(t.Context()) }, true},
-		"it comes back after it was missed": {func(x writers, f *File) { f.Linger(); closes(resume(x, f)) }, true},
-		"it comes back, and leaves again":   {func(x writers, f *File) { f.Linger(); resume(x, f).Abandon(t.Context()) }, false},
-		"it does not come back":             {func(_ writers, f *File) { f.Linger(); f.expire(t.Context()) }, false},
+		"it comes back after it was missed": {func(x writers, f *File) { f.AwaitReconnect(); closes(resume(x, f)) }, true},
+		"it comes back, and leaves again":   {func(x writers, f *File) { f.AwaitReconnect(); resume(x, f).Abandon(t.Context()) }, false},
+		"it does not come back":             {func(_ writers, f *File) { f.AwaitReconnect(); f.expire(t.Context()) }, false},
 		"another one ends it": {func(x writers, f *File) {
 			if _, err := x.w.files.Open(t.Context(), user, OpenOptions{Path: "x", Fence: true}); err != nil {
 				x.t.Fatal(err)

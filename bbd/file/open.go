@@ -99,7 +99,7 @@ func (s *Files) begin(ctx context.Context, c access.Caller, f *File, mayCreate b
 	case e.Lost && !o.Truncate:
 		return bb.E(bb.Lost, "open", o.Path, e.LostReason())
 	case s.o.Owners.Foreign(&e) && !(owner.Adoptable(&e) && (o.Adopt || o.Truncate)):
-		return &ElsewhereError{Node: s.o.Owners.Of(&e), Adoptable: owner.Adoptable(&e)}
+		return &NotOwnerError{Node: s.o.Owners.Of(&e), Adoptable: owner.Adoptable(&e)}
 	}
 	f.entry, f.state.exists, f.writer = e, true, o.Writer
 	f.file, f.old, f.base, f.state.fresh = e.File, e.Generation, e.Generation, o.replaces(e.Generation) || e.Lost
@@ -123,7 +123,7 @@ func (s *Files) beginNew(ctx context.Context, c access.Caller, f *File, mayCreat
 	}
 	if !c.Relayed {
 		if node := s.o.Elsewhere(); node != "" {
-			return &ElsewhereError{Node: node}
+			return &NotOwnerError{Node: node}
 		}
 	}
 	f.file, f.generation, f.exclusive = bb.FileID(s.o.NextID()), bb.Generation(s.o.NextID()), o.Exclusive
@@ -162,7 +162,7 @@ func (s *Files) Resume(ctx context.Context, c access.Caller, o OpenOptions) (*Fi
 		return nil, &e, nil
 	}
 	if err == nil && s.o.Owners.Foreign(&e) && e.File == o.ResumeFile {
-		return nil, nil, &ElsewhereError{Node: s.o.Owners.Of(&e)}
+		return nil, nil, &NotOwnerError{Node: s.o.Owners.Of(&e)}
 	}
 	if !o.ResumeCommitted {
 		f, err := s.Open(ctx, c, o)
@@ -192,13 +192,13 @@ type OpenOptions struct {
 	Writer                      string
 }
 
-// ElsewhereError redirects the writer of a file to its owner, another node.
-type ElsewhereError struct {
+// NotOwnerError redirects the writer of a file to its owner, another node.
+type NotOwnerError struct {
 	Node      bb.NodeID
 	Adoptable bool // it may be written here if that node does not answer
 }
 
-func (e *ElsewhereError) Error() string { return "its owner is node " + string(e.Node) }
+func (e *NotOwnerError) Error() string { return "its owner is node " + string(e.Node) }
 
 // Owner returns the node.
-func (e *ElsewhereError) Owner() bb.NodeID { return e.Node }
+func (e *NotOwnerError) Owner() bb.NodeID { return e.Node }

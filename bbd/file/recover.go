@@ -77,7 +77,7 @@ func (s *Files) CloseAbandoned(ctx context.Context) error {
 func (f *File) expire(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state.lingers = false
+	f.state.reconnects = false
 	if f.state.expires() {
 		f.finishForNobody(ctx)
 	}

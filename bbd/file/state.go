@@ -50,15 +50,15 @@ func (p phase) removed() bool { return p == phaseUnlinked || p == phaseRemoved }
 
 // state is the basis of the decisions about an open file. The file's mutex guards it.
 type state struct {
-	phase     phase
-	writers   int
-	exists    bool // the namespace has an entry of the file
-	committed bool // the store has the generation
-	fresh     bool // the generation starts from nothing, though the file had content
-	lingers   bool // its last writer was at another node, and may come back
-	found     bool // recovery found it open, so the number of its writers is unknown
-	closed    bool // a writer has closed it
-	missing   int  // writers that left without a close, less those that came back
+	phase      phase
+	writers    int
+	exists     bool // the namespace has an entry of the file
+	committed  bool // the store has the generation
+	fresh      bool // the generation starts from nothing, though the file had content
+	reconnects bool // its last writer was at another node, and may come back
+	found      bool // recovery found it open, so the number of its writers is unknown
+	closed     bool // a writer has closed it
+	missing    int  // writers that left without a close, less those that came back
 }
 
 // whole reports whether the generation is complete by its writers when it ends. All have closed it. Writers are those
@@ -102,7 +102,7 @@ func (s *state) joining(o opening) step {
 	case o.fence:
 		// Its writers may come back. The generation that follows has another number than theirs.
 		return stepFinish
-	case s.writers == 0 && (!s.lingers || o.truncates && s.committed):
+	case s.writers == 0 && (!s.reconnects || o.truncates && s.committed):
 		// Its writers are gone, and none has come back for it. That generation ends here. A writer at another
 		// node that may come back keeps it open, unless its committed content is to be replaced.
 		return stepFinish

@@ -55,10 +55,10 @@ func TestJoining(t *testing.T) {
 		"no right, to end the others' writing": {written, opening{fence: true}, stepRefuseDenied},
 		"fence":                                {written, opening{permitted: true, fence: true}, stepFinish},
 		"its writers are gone":                 {with(written, func(s *state) { s.writers = 0 }), permitted, stepFinish},
-		"its writer may come back":             {with(written, func(s *state) { s.writers, s.lingers = 0, true }), permitted, stepJoin},
-		"its writer may come back, truncating": {with(written, func(s *state) { s.writers, s.lingers = 0, true }), opening{permitted: true, truncates: true}, stepFinish},
+		"its writer may come back":             {with(written, func(s *state) { s.writers, s.reconnects = 0, true }), permitted, stepJoin},
+		"its writer may come back, truncating": {with(written, func(s *state) { s.writers, s.reconnects = 0, true }), opening{permitted: true, truncates: true}, stepFinish},
 		"its writer may come back, truncating nothing": {
-			state{lingers: true, exists: true}, opening{permitted: true, truncates: true}, stepJoin,
+			state{reconnects: true, exists: true}, opening{permitted: true, truncates: true}, stepJoin,
 		},
 		"truncating what others have committed": {written, opening{permitted: true, truncates: true}, stepRefuseBusy},
 	} {

@@ -29,7 +29,7 @@ type segment struct {
 	tier      bb.Tier             // where the bytes belong
 	reserving *semaphore.Weighted // of one: the caller that may request the next lease
 
-	mu   lockorder.Mutex[lockrank.RemoteSpace] // never held while waiting
+	mu   lockorder.Mutex[lockrank.RemoteSegment] // never held while waiting
 	now  *lease
 	idle *time.Timer
 }
@@ -66,7 +66,7 @@ type segmentKey struct {
 // segments has a buffer's segments in the memory of others.
 type segments struct {
 	mu struct {
-		lockorder.Mutex[lockrank.RemoteSpaces]
+		lockorder.Mutex[lockrank.RemoteSegments]
 		by map[segmentKey]*segment
 	}
 }

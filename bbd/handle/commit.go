@@ -67,12 +67,12 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 	switch {
 	case h.err != nil:
 		return nil, h.err
-	case h.write == nil && h.relay == nil || h.closed:
+	case h.write == nil && h.forwarded == nil || h.closed:
 		return nil, bb.E(bb.Invalid, "commit", h.path, "the handle is not open for writing")
 	case m.Abort && (len(m.Extents) > 0 || !m.Close):
 		return nil, bb.E(bb.Invalid, "commit", h.path, "an abort closes and has no extents")
-	case h.relay != nil:
-		return h.commitRelay(ctx, data, m)
+	case h.forwarded != nil:
+		return h.commitForwarded(ctx, data, m)
 	case m.Abort:
 		h.write.Abandon(ctx)
 		h.forget()
@@ -83,8 +83,8 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 		if err = h.follow(ctx); err != nil {
 			break
 		}
-		if h.relay != nil {
-			return h.commitRelay(ctx, data, m)
+		if h.forwarded != nil {
+			return h.commitForwarded(ctx, data, m)
 		}
 		answer, err = h.commitHere(ctx, data, m, true)
 	}
@@ -94,15 +94,15 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 	return answer, nil
 }
 
-// commitRelay has the file's owner carry a commit out.
-func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
+// commitForwarded has the file's owner carry a commit out.
+func (h *handle) commitForwarded(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
 	if m.Abort {
-		h.relay.Abandon(ctx)
+		h.forwarded.Abandon(ctx)
 		h.forget()
-		file, generation := h.relay.Generation()
+		file, generation := h.forwarded.Generation()
 		return &wire.Committed{Generation: uint64(generation), File: uint64(file)}, nil
 	}
-	answer, err := h.relay.Commit(ctx, m, data, func(id bb.LeaseID) bool { return holdsLease(h.s, id, h.buf) })
+	answer, err := h.forwarded.Commit(ctx, m, data, func(id bb.LeaseID) bool { return holdsLease(h.s, id, h.buf) })
 	if err != nil {
 		return nil, bb.Wrap("commit", h.path, err)
 	}
@@ -116,9 +116,9 @@ func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 func (h *handle) follow(ctx context.Context) error {
 	o := file.OpenOptions{Path: paths.Clean(h.opened.Path), Create: true, Mode: fs.FileMode(h.opened.Mode) & paths.PermissionBits}
 	f, err := h.buf.p.Files.Open(ctx, *h.s.Caller(), o)
-	there := (*file.ElsewhereError)(nil)
+	there := (*file.NotOwnerError)(nil)
 	if errors.As(err, &there) {
-		_, err = h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
+		_, err = h.openForwarded(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
 	}
 	if err != nil {
 		return err

@@ -30,16 +30,16 @@ type handle struct {
 
 	writes string // the buffer that it is opened for writing in; "": it is for reading
 
-	// Set by the open request, before any other runs. write and relay change with a commit that
+	// Set by the open request, before any other runs. write and forwarded change with a commit that
 	// finds the generation superseded.
-	err    error // why the open failed
-	opened *wire.Open
-	buf    *Buffer
-	path   string          // as it was opened, for messages
-	tier   bb.Tier         // where the bytes of the file belong
-	write  *file.File      // for writing
-	relay  Relay           // for writing a file whose owner is another node
-	view   *readcache.View // for reading
+	err       error // why the open failed
+	opened    *wire.Open
+	buf       *Buffer
+	path      string          // as it was opened, for messages
+	tier      bb.Tier         // where the bytes of the file belong
+	write     *file.File      // for writing
+	forwarded Forwarded       // for writing a file whose owner is another node
+	view      *readcache.View // for reading
 
 	closed  bool // by the queue's requests alone
 	entered bool // a change of the buffer is under way, likewise; see Gate
@@ -116,8 +116,8 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	} else {
 		f, err = h.buf.p.Files.Open(ctx, *h.s.Caller(), o)
 	}
-	if there := (*file.ElsewhereError)(nil); errors.As(err, &there) {
-		answer, failed := h.openRelay(ctx, there, m)
+	if there := (*file.NotOwnerError)(nil); errors.As(err, &there) {
+		answer, failed := h.openForwarded(ctx, there, m)
 		if !there.Adoptable || bb.KindOf(failed) != bb.Unavailable || ctx.Err() != nil {
 			return answer, bb.Wrap("open", h.path, failed)
 		}
@@ -145,12 +145,12 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	return &wire.Opened{Entry: h.buf.p.Describe(&e), Generation: uint64(f.Generation()), Tier: uint32(h.tier)}, nil
 }
 
-// openRelay opens a file for writing whose owner is another node.
-func (h *handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *wire.Open) (*wire.Opened, error) {
+// openForwarded opens a file for writing whose owner is another node.
+func (h *handle) openForwarded(ctx context.Context, there *file.NotOwnerError, m *wire.Open) (*wire.Opened, error) {
 	if h.s.Caller().Relayed {
 		return nil, owner.Changed("open", h.path)
 	}
-	relay, opened, err := h.buf.p.Forward(ctx, *h.s.Caller(), there.Node, h.tier, h.of.o.NextID(), m)
+	forwarded, opened, err := h.buf.p.Forward(ctx, *h.s.Caller(), there.Node, h.tier, h.of.o.NextID(), m)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (h *handle) openRelay(ctx context.Context, there *file.ElsewhereError, m *w
 		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
 		return opened, nil
 	}
-	h.relay, opened.Tier = relay, uint32(h.tier)
+	h.forwarded, opened.Tier = forwarded, uint32(h.tier)
 	return opened, nil
 }
 
@@ -206,7 +206,7 @@ func (h *handle) detach() {
 }
 
 // mayCloseQuickly reports whether a close never waits, as of a file that was read.
-func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
+func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.forwarded == nil }
 
 // closeRequest closes a handle.
 func (h *handle) closeRequest(ctx context.Context, r *rpc.Request, _ *wire.Close) {
@@ -220,8 +220,8 @@ func (h *handle) closeRequest(ctx context.Context, r *rpc.Request, _ *wire.Close
 func (h *handle) release(ctx context.Context) {
 	switch {
 	case h.closed || h.err != nil:
-	case h.relay != nil:
-		h.relay.Abandon(ctx)
+	case h.forwarded != nil:
+		h.forwarded.Abandon(ctx)
 	case h.write != nil:
 		h.write.Abandon(ctx)
 	case h.view != nil:
@@ -236,7 +236,7 @@ func (h *handle) release(ctx context.Context) {
 // as they do after a restart.
 func (h *handle) abandon() {
 	if h.s.Peer() != "" && h.write != nil && !h.closed && h.err == nil {
-		h.write.Linger()
+		h.write.AwaitReconnect()
 		return
 	}
 	h.release(h.of.ctx)

@@ -65,8 +65,8 @@ type Options struct {
 	Limits    Limits
 }
 
-// Relay is a file of another owner that is open for writing. Its methods are called one after the other.
-type Relay interface {
+// Forwarded is a file of another owner that is open for writing. Its methods are called one after the other.
+type Forwarded interface {
 	Generation() (bb.FileID, bb.Generation)
 	// Commit carries a commit out at the owner. Holds reports whether the client has a lease for the buffer.
 	Commit(ctx context.Context, m *wire.Commit, data []byte, holds func(bb.LeaseID) bool) (*wire.Committed, error)
@@ -108,7 +108,7 @@ type Parts struct {
 	// UsedFrom notes that another node, if it is not "", has opened a file.
 	UsedFrom func(file bb.FileID, node bb.NodeID)
 	// Forward opens a file for writing at the node that owns it.
-	Forward func(ctx context.Context, c access.Caller, node bb.NodeID, tier bb.Tier, writer uint64, m *wire.Open) (Relay, *wire.Opened, error)
+	Forward func(ctx context.Context, c access.Caller, node bb.NodeID, tier bb.Tier, writer uint64, m *wire.Open) (Forwarded, *wire.Opened, error)
 	// Flushed waits until a generation is in no queue of the flusher.
 	Flushed  func(ctx context.Context, e *bb.Entry) error
 	DirtyAge time.Duration // oldest that a dirty byte gets before its flush begins

@@ -19,9 +19,9 @@ const (
 	placeReaders
 	placeCopies
 	placeSegmentWriters
-	placeRemoteSpaces
+	placeRemoteSegments
 	placeSegmentWriter
-	placeRemoteSpace
+	placeRemoteSegment
 	placeLeaf // of those under which no other is taken
 )
 
@@ -40,9 +40,9 @@ type (
 	Readers        struct{} // the readers of a buffer
 	Copies         struct{} // a buffer's copies of other nodes' files
 	SegmentWriters struct{} // writers of segments that the daemon fills, by user
-	RemoteSpaces   struct{} // segments in other daemons' memory, by session
+	RemoteSegments struct{} // segments in other daemons' memory, by session
 	SegmentWriter  struct{} // one writer of segments
-	RemoteSpace    struct{} // one segment in another daemon's memory
+	RemoteSegment  struct{} // one segment in another daemon's memory
 	Leaf           struct{} // a mutex under which no other is taken
 )
 
@@ -61,9 +61,9 @@ func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirty.File
 func (Readers) Rank() (int, string)        { return placeReaders, "readcache.readers.mu" }
 func (Copies) Rank() (int, string)         { return placeCopies, "readcache.copies.mu" }
 func (SegmentWriters) Rank() (int, string) { return placeSegmentWriters, "segmentWriters.mu" }
-func (RemoteSpaces) Rank() (int, string)   { return placeRemoteSpaces, "remoteSpaces.mu" }
+func (RemoteSegments) Rank() (int, string) { return placeRemoteSegments, "remoteSegments.mu" }
 func (SegmentWriter) Rank() (int, string)  { return placeSegmentWriter, "segmentWriter.mu" }
-func (RemoteSpace) Rank() (int, string)    { return placeRemoteSpace, "remoteSpace.mu" }
+func (RemoteSegment) Rank() (int, string)  { return placeRemoteSegment, "remoteSegment.mu" }
 func (Leaf) Rank() (int, string)           { return placeLeaf, "a mutex without others under it" }
 
 // Several is of lockorder, since a rename locks the files at two places, in the order of those.

@@ -136,14 +136,14 @@ func (b *Buffer) reassign(ctx context.Context, e *bb.Entry, dead bb.NodeID, answ
 		answer.KeptTotal++
 		return nil
 	}
-	i := inheritance{file: e.File, dead: dead, heir: b.o.Owners.Self}
+	i := takeover{file: e.File, dead: dead, heir: b.o.Owners.Self}
 	if e.State() == bb.StateDirty {
 		var err error
 		if i.flushed, err = b.o.Writeback.Unrecorded(ctx, e); err != nil {
 			return err
 		}
 	}
-	now, err := b.o.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error { return i.inherit(b.o.Owners, now) })
+	now, err := b.o.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error { return i.apply(b.o.Owners, now) })
 	switch {
 	case errors.Is(err, errNotConcerned) || bb.KindOf(err) == bb.NotFound:
 		return nil
@@ -166,8 +166,8 @@ func (b *Buffer) reassign(ctx context.Context, e *bb.Entry, dead bb.NodeID, answ
 // flushed it, this daemon does.
 func (b *Buffer) reassignLink(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
 	defer b.o.Lock(e.Place())()
-	i := inheritance{file: e.File, dead: dead, heir: b.o.Owners.Self}
-	now, err := b.o.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error { return i.inherit(b.o.Owners, now) })
+	i := takeover{file: e.File, dead: dead, heir: b.o.Owners.Self}
+	now, err := b.o.Names.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error { return i.apply(b.o.Owners, now) })
 	if errors.Is(err, errNotConcerned) || bb.KindOf(err) == bb.NotFound {
 		return nil
 	}
@@ -181,15 +181,15 @@ func (b *Buffer) reassignLink(ctx context.Context, e *bb.Entry, dead bb.NodeID, 
 	return nil
 }
 
-// inheritance is a dead node's file without a second copy, whose next owner is the daemon with the
+// takeover is a dead node's file without a second copy, whose next owner is the daemon with the
 // request.
-type inheritance struct {
+type takeover struct {
 	file       bb.FileID
 	dead, heir bb.NodeID
 	flushed    *bb.Flushed // the store's content of a generation that was dirty; nil: not all of it
 }
 
-// inherit makes the heir the owner of an entry, which becomes lost unless the store has all of the file. It is
+// apply makes the heir the owner of an entry, which becomes lost unless the store has all of the file. It is
 // a function of its arguments alone.
 //
 //	the file now      on the store                 it becomes
@@ -198,7 +198,7 @@ type inheritance struct {
 //	dirty             that generation, unrecorded  clean
 //	dirty, open       not all of it                lost
 //	a dirty link      any                          dirty: its entry is all of it
-func (i *inheritance) inherit(owners owner.Node, now *bb.Entry) error {
+func (i *takeover) apply(owners owner.Node, now *bb.Entry) error {
 	if now.File != i.file || now.Lost || owners.Of(now) != i.dead {
 		return errNotConcerned
 	}

@@ -104,8 +104,8 @@ func TestInherit(t *testing.T) {
 			e.Holders = []bb.NodeID{"dead", "n4"}
 		}
 		before := e
-		i := inheritance{file: 7, dead: "dead", heir: "n1", flushed: c.flushed}
-		err := i.inherit(owner.Node{Self: "n1"}, &e)
+		i := takeover{file: 7, dead: "dead", heir: "n1", flushed: c.flushed}
+		err := i.apply(owner.Node{Self: "n1"}, &e)
 		if c.same {
 			if !errors.Is(err, errNotConcerned) || e.Lost != before.Lost || e.Reason != before.Reason || !slices.Equal(e.Holders, before.Holders) {
 				t.Errorf("%s: %v, %+v", name, err, e)

@@ -137,7 +137,7 @@ func (s *Session) serve(ctx context.Context) error {
 // beat reports to another daemon that this one is alive, and how much it has in its session, until
 // that ends.
 func (s *Session) beat() {
-	tick := time.NewTicker(s.server.o.Silence / beats)
+	tick := time.NewTicker(s.server.o.Silence / silentPulses)
 	defer tick.Stop()
 	for {
 		select {
@@ -154,8 +154,8 @@ func (s *Session) beat() {
 	}
 }
 
-// beats is how many pulses have to stay away before another daemon counts as silent.
-const beats = 8
+// silentPulses is how many pulses have to stay away before another daemon counts as silent.
+const silentPulses = 8
 
 // ending turns the ways in which a client may leave into nil.
 func ending(err error) error {

@@ -140,7 +140,7 @@ func (s *Service) runTask(l *ops.Lease) {
 		defer cancel()
 		l.Release(ctx)
 	}()
-	tally, err := s.o.Perform(l)
+	tally, err := s.o.Run(l)
 	if l.Context().Err() != nil {
 		return // it is another's now, or will be
 	}

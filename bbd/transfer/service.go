@@ -24,12 +24,12 @@ type Options struct {
 	Epoch      uint64           // this start of the daemon
 	Cluster    *cluster.Cluster // nil: this daemon is alone, and has no operations
 	Operations *ops.Operations
-	// Perform does a task with the rights of the operation's user, and returns its result,
+	// Run does a task with the rights of the operation's user, and returns its result,
 	// which counts beside an error too. After bb.Unavailable it is retried.
-	Perform func(l *ops.Lease) (ops.Tally, error)
-	Self    func() gossip.Member // this daemon as others see it
-	Ready   func() bool          // whether it serves
-	Gone    func()               // called once for each instance of a daemon that is gone, by the coordinator
+	Run   func(l *ops.Lease) (ops.Tally, error)
+	Self  func() gossip.Member // this daemon as others see it
+	Ready func() bool          // whether it serves
+	Gone  func()               // called once for each instance of a daemon that is gone, by the coordinator
 	// MaySee reports whether a session's user may see the operations of a buffer.
 	MaySee func(ctx context.Context, s *rpc.Session, buffer string) bool
 	Log    *slog.Logger

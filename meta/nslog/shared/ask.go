@@ -104,7 +104,7 @@ func (t *Tree) silence() time.Duration {
 	return time.Since(t.mu.silent)
 }
 
-// wake has Tend look at the log.
+// wake has Watch look at the log.
 func (t *Tree) wake() {
 	select {
 	case t.vain <- struct{}{}:

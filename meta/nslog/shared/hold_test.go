@@ -219,12 +219,12 @@ func TestOwnerWithoutTheLog(t *testing.T) {
 	a.log.all.close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	tending, stop := context.WithCancel(ctx)
+	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	var tends sync.WaitGroup
-	defer tends.Wait()
+	var watches sync.WaitGroup
+	defer watches.Wait()
 	defer stop()
-	tends.Go(func() { b.tree.Tend(tending, shared.Surroundings{Members: c.members}) })
+	watches.Go(func() { b.tree.Watch(watching, shared.Surroundings{Members: c.members}) })
 	if _, err := b.tree.Mkdir(ctx, bb.RootDir, "d", namespace.Owner{Mode: 0o755}); err != nil || !b.tree.Owns() {
 		t.Errorf("the other daemon owns the log: %v (%v)", b.tree.Owns(), err)
 	}

@@ -22,7 +22,7 @@
 //
 // # Who claims a log
 //
-// Tend does, when gossip or the log has something new, or calls wait in vain: see turn.View.
+// Watch does, when gossip or the log has something new, or calls wait in vain (turn.View).
 // Release releases the log, so that the next owner need not wait for the end of the lease. If
 // others take the log from a daemon again and again, it claims the log later and later
 // (turn.Backoff).

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// lookEvery is how often Tend checks the state of the owner in gossip.
+	// lookEvery is how often Watch checks the state of the owner in gossip.
 	lookEvery = 500 * time.Millisecond
 	// damagedPause is before the next try to read a log that is damaged. Each appends a claim.
 	damagedPause = 30 * time.Second
@@ -29,9 +29,9 @@ type Surroundings struct {
 	Destroyed func(context.Context) (bool, error)
 }
 
-// Tend claims the log for this daemon when it needs an owner and it is this daemon's turn, until
+// Watch claims the log for this daemon when it needs an owner and it is this daemon's turn, until
 // the context ends, or the namespace is destroyed.
-func (t *Tree) Tend(ctx context.Context, s Surroundings) {
+func (t *Tree) Watch(ctx context.Context, s Surroundings) {
 	var known owner.Holder
 	look := true // at the log, with any report of gossip
 	for ctx.Err() == nil && !errors.Is(t.gone(), kv.ErrNoBucket) {
