@@ -11,7 +11,7 @@ import (
 //
 //	its last attempt failed           → that error
 //	its attempt stalls                → the store has not answered for so long
-//	it flies                          → its flush has not ended
+//	its attempt runs                  → its flush has not ended
 //	it is parked                      → a rename or removal of its name
 //	flushing is paused                → that
 //	attempts to its store stall       → how many, since when, and the file of the oldest

@@ -1,5 +1,5 @@
 // Package replica keeps second copies of a buffer's dirty files at other nodes. It brings them up to date with
-// each commit, makes those again that are gone, makes a node with one a file's owner, and drops copies that do
+// each commit, replaces lost ones, promotes a node with one to a file's owner, and drops copies that do
 // not count any more. It must never depend on a commit's order of writers, nor on the steps of a
 // flush.
 package replica
@@ -70,7 +70,7 @@ type OpenFile interface {
 	// Replica returns where its second copy is.
 	Replica() *Copy
 	// Rereplicate makes the second copy again, and returns how many bytes that took. While a writer
-	// commits, that makes it, and there is nothing to do. Commits wait for it, and it ends with ctx.
+	// commits, the commit makes it, and nothing is done. Commits wait for it, and it ends with ctx.
 	Rereplicate(ctx context.Context) (bytes int64, err error)
 }
 

@@ -85,7 +85,7 @@ func (s *Session) Token() *wire.TokenClaims { return s.token }
 // Peer returns the node of the daemon that is the client, or "" if the client is no daemon.
 func (s *Session) Peer() bb.NodeID { return s.peer }
 
-// Client returns how the client calls itself.
+// Client returns the name and version that the client sent.
 func (s *Session) Client() string { return s.client }
 
 // PID returns the client's process, 0 if it is on another node.

@@ -21,7 +21,7 @@ const spillStep = 8 << 20
 // A crash or a loss of power anywhere in between is safe. A segment and its records are written and
 // fsynced, read back and compared before its slot is published. The slot is fsynced before the
 // index and, last, the slot in memory change. While both slots are there, both copies are whole and
-// equal, and recovery takes the one in memory.
+// equal, and recovery uses the one in memory.
 func (s *Store) Spill(ctx context.Context, bytes int64) (freed int64, err error) {
 	return s.spill(ctx, bytes, func(g *segment) bool { return g.idle(bb.TierMemory) })
 }

@@ -47,8 +47,8 @@ func decodeJob(m *wire.JobReply) (Job, error) {
 	return j, nil
 }
 
-// WatchJob calls show, on the calling goroutine, with how far a job is, now and whenever
-// that changes, until it has ended, and returns how. Any daemon will do.
+// WatchJob calls show, on the calling goroutine, with a job's progress, now and after each
+// change, until the job has ended, and returns its last state. Any daemon will do.
 func WatchJob(ctx context.Context, c *client.Client, id string, show func(Job)) (Job, error) {
 	var last Job
 	err := of(c).Repeat(ctx, func() error {

@@ -17,7 +17,7 @@ import (
 type Op string
 
 // The operations. Files are their client's own, but for Create. All clients try to make the same
-// files, each of which one may.
+// files, and one of them succeeds with each.
 const (
 	Put    Op = "put"    // make a version the content of Path: create, write, close
 	Sync   Op = "sync"   // commit more of a content, of which a version is in Path or nothing

@@ -12,6 +12,6 @@ type Rank interface {
 	Rank() (place int, name string)
 }
 
-// Several is implemented by a Rank of which a goroutine holds several at a time. In which order it
-// takes those is its own business, and is not checked.
+// Several is implemented by a Rank of which a goroutine holds several at a time. The order
+// among those is not checked.
 type Several interface{ Several() }

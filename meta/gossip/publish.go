@@ -94,8 +94,8 @@ func (g *Gossip) tell(what news) {
 	g.say()
 }
 
-// spread broadcasts our record. It returns when it has been sent on, or after a while. Then it
-// continues by itself.
+// spread broadcasts our record. It returns when it has been sent on, or after a while. After that, it
+// goes on in the background.
 func (g *Gossip) spread(patience time.Duration) {
 	g.spreading.Lock()
 	defer g.spreading.Unlock()

@@ -18,7 +18,7 @@ import (
 
 // Row 16: the application's view.
 
-// maxBurstRounds is how often the burst is written. It is long.
+// maxBurstRounds is how often the burst is written, since one takes long.
 const maxBurstRounds = 2
 
 // reserve is memory that a burst leaves for everything else on the machine.

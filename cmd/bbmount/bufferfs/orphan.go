@@ -88,7 +88,7 @@ func (o *orphan) resize(size int64) {
 	o.state.unsaved = unsaved{size, time.Now()}
 }
 
-// sync has nothing to do, since no name leads to the bytes after a crash.
+// sync does nothing, since no name leads to the bytes after a crash.
 func (o *orphan) sync(context.Context) error { return nil }
 
 func (o *orphan) release(context.Context) error { return nil }

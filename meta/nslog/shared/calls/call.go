@@ -1,4 +1,5 @@
-// Package calls is the calls between daemons that share a namespace, and their encoding.
+// Package calls has the calls between daemons that share a namespace, and their encoding. It must never depend on
+// the way in which a call travels, nor on the choice of the owner.
 package calls
 
 import (
