@@ -29,9 +29,13 @@ type Lustre struct {
 type targets struct {
 	calls detach.Calls // that hang. While one does, there is no other
 
-	mu    lockorder.Mutex[lockrank.Leaf]
-	asked time.Time
-	names []string
+	mu      lockorder.Mutex[lockrank.Leaf]
+	asked   time.Time
+	asking  bool     // lfs, which may take longer than until the next lookup
+	silence int      // counts the times of silence, so that no answer of an earlier one is kept
+	lfs     []string // by its last answer
+	imports []string // by the last lookup
+	names   []string // of both
 }
 
 const (
@@ -59,22 +63,26 @@ func (s *Pool) SilentTargets(backingID string) []string {
 	return slices.Clone(t.names)
 }
 
-// stepTargets requests the silent targets if a store on Lustre is silent. If none is silent any
-// more, it drops the answer.
+// stepTargets looks the silent targets up if a store on Lustre is silent. If none is silent any
+// more, it drops the answers.
 func (s *Pool) stepTargets(wanted bool, now time.Time) {
 	t := &s.targets
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case !wanted:
-		t.asked, t.names = time.Time{}, nil
-	case now.Sub(t.asked) >= targetsEvery && t.calls.Left() == 0:
+		t.silence++
+		t.asked, t.lfs, t.imports, t.names = time.Time{}, nil, nil, nil
+	case now.Sub(t.asked) >= targetsEvery:
 		t.asked = now
-		s.o.Go(func() { s.askTargets(now) })
+		silence, ask := t.silence, !t.asking && t.calls.Left() == 0
+		t.asking = t.asking || ask
+		s.o.Go(func() { s.lookTargetsUp(silence, ask) })
 	}
 }
 
-func (s *Pool) askTargets(asked time.Time) {
+// lookTargetsUp reads the imports, and runs lfs if ask is set.
+func (s *Pool) lookTargetsUp(silence int, ask bool) {
 	t, check, imports := &s.targets, s.o.Lustre.Check, s.o.Lustre.Imports
 	if check == nil {
 		check = lustre.CheckServers
@@ -82,27 +90,34 @@ func (s *Pool) askTargets(asked time.Time) {
 	if imports == nil {
 		imports = lustre.SilentImports
 	}
+	connected := imports() // before lfs, which may hang, and whose pings of targets that are away take long
+	s.nameTargets(silence, func() { t.imports = connected })
+	if !ask {
+		return
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, targetsPatience)
 	defer cancel()
-	connected := imports() // before lfs, which may hang
-	s.nameTargets(asked, connected)
 	out, err := detach.Do(ctx, &t.calls, "check servers", "", check, func([]byte) {})
-	if err != nil {
-		return // no lfs, or it hangs, too
+	t.mu.Lock()
+	t.asking = false
+	t.mu.Unlock()
+	if err == nil { // else there is no lfs, or it hangs, too
+		s.nameTargets(silence, func() { t.lfs = lustre.SilentTargets(out) })
 	}
-	s.nameTargets(asked, lustre.Silent(lustre.SilentTargets(out), connected))
 }
 
-// nameTargets keeps and logs the targets that were found for a lookup, unless a later one began
-// since.
-func (s *Pool) nameTargets(asked time.Time, names []string) {
+// nameTargets changes, and logs, the targets that were found, if the silence of a lookup lasts. update is
+// called with the lock held.
+func (s *Pool) nameTargets(silence int, update func()) {
 	t := &s.targets
 	t.mu.Lock()
-	current := t.asked.Equal(asked)
-	changed := current && !slices.Equal(names, t.names)
-	if current {
-		t.names = names
+	changed := false
+	if t.silence == silence {
+		update()
+		names := lustre.Silent(t.lfs, t.imports)
+		changed, t.names = !slices.Equal(names, t.names), names
 	}
+	names := t.names
 	t.mu.Unlock()
 	if changed && len(names) > 0 {
 		s.o.Log.Warn("Lustre targets do not answer", "targets", strings.Join(names, " "))
