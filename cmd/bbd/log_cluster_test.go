@@ -521,7 +521,7 @@ func TestLogOfOneIsJoined(t *testing.T) {
 	const common = "key_file: %s\nmemory: {size: 128MiB, region_size: 64MiB}\nflush: {dirty_age: 1s}\n"
 	first := bbdtest.New(t)
 	first.ShareLog()
-	first.Config = "name: n1\n" + fmt.Sprintf(common, key)
+	first.Config = "name: n1\nlisten: {admin: \"127.0.0.1:0\"}\n" + fmt.Sprintf(common, key)
 	first.Start()
 	by := lasting(t, first)
 	if _, err := admin.CreateBuffer(t.Context(), by, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
