@@ -158,9 +158,13 @@ func (b blocks) survive(cached []cachedWrite, rng *rand.Rand) (kept int) {
 		switch rng.IntN(4) {
 		case 0:
 		case 1:
-			for at := 0; at < len(w.p); at += sectorSize {
+			for at, n := 0, 0; at < len(w.p); at += n {
+				n = sectorSize
+				if off := w.off + int64(at); off < blockSize {
+					n = int(blockSize - off) // ext4 mounts no half of a superblock, whose checksum comes before its journal
+				}
 				if rng.IntN(2) == 0 {
-					b.write(w.p[at:min(at+sectorSize, len(w.p))], w.off+int64(at))
+					b.write(w.p[at:min(at+n, len(w.p))], w.off+int64(at))
 				}
 			}
 		default:

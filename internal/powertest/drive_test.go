@@ -48,3 +48,23 @@ func TestDriveLosesWhatWasNotFlushed(t *testing.T) {
 		t.Errorf("%d sectors old, %d new: nothing is drawn", old, late)
 	}
 }
+
+// A loss of power tears writes into sectors, but for that of a superblock.
+func TestSurvivorsAreTorn(t *testing.T) {
+	torn := 0
+	for seed := range uint64(200) {
+		b := blocks{}
+		b.survive([]cachedWrite{{p: bytes.Repeat([]byte{1}, 2*blockSize)}}, rand.New(rand.NewPCG(seed, 0)))
+		got := make([]byte, 2*blockSize)
+		b.read(got, 0)
+		if n := bytes.Count(got[:blockSize], []byte{1}); n != 0 && n != blockSize {
+			t.Fatalf("seed %d: %d bytes of the first block survive", seed, n)
+		}
+		if n := bytes.Count(got[blockSize:], []byte{1}); n != 0 && n != blockSize {
+			torn++
+		}
+	}
+	if torn == 0 {
+		t.Error("no other block is torn")
+	}
+}
