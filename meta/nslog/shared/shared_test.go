@@ -291,7 +291,7 @@ func TestHold(t *testing.T) {
 	delete(held, second[0])
 	mu.Unlock()
 	c.start(second[0], 3)
-	for i := 0; i < 100; i++ { // until the pause after a failure is over
+	for i := range 100 { // until the pause after a failure is over
 		namespacetest.Create(t, a.tree, bb.RootDir, fmt.Sprint("i", i))
 		if holders, _ := a.tree.Holders(); len(holders) == 2 {
 			break
