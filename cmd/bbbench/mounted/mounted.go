@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"forebay/cmd/bbbench/process"
@@ -90,11 +91,14 @@ func Small(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.end()) }()
-	crew, err := process.StartCrew(programs, process.WorkFiles, "--files", fmt.Sprint(e.Sizes.Small))
+	n := e.Sizes.Small / 4
+	crew, err := process.StartCrew(programs, process.WorkFiles, "--files", fmt.Sprint(n))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, crew.Dismiss()) }()
+	dismiss := sync.OnceValue(crew.Dismiss)
+	defer func() { err = errors.Join(err, dismiss()) }()
+	defer context.AfterFunc(ctx, func() { _ = dismiss() })() // a worker may wait for a mount whose daemon was interrupted, too
 	if err := crew.Await(); err != nil {
 		return nil, err
 	}
@@ -102,8 +106,10 @@ func Small(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 	for round := range e.Sizes.Rounds + 1 {
 		for _, at := range p.all {
 			dir := filepath.Join(at.dir, fmt.Sprint("r", round))
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				return nil, err
+			for _, o := range orders(dir, "") {
+				if err := os.MkdirAll(o.Path, 0o755); err != nil {
+					return nil, err
+				}
 			}
 			var rates [2]float64
 			for i, do := range []string{doCreate, doStat} {
@@ -111,7 +117,7 @@ func Small(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 				if err := crew.Work(orders(dir, do)); err != nil {
 					return nil, err
 				}
-				rates[i] = measure.Rate(programs*e.Sizes.Small, time.Since(began))
+				rates[i] = measure.Rate(programs*n, time.Since(began))
 			}
 			if err := os.RemoveAll(dir); err != nil {
 				return nil, err
@@ -121,7 +127,7 @@ func Small(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 			}
 		}
 	}
-	of := fmt.Sprintf(", %d processes", programs)
+	of := fmt.Sprintf(", %d processes, each in a directory of its own", programs)
 	return []report.Result{
 		creates.result("create, write 4 KiB, close"+of, measure.PerSecond, report.Goal{Text: "25 thousand/s", Bound: 25e3, Absolute: true}, p.notes),
 		stats.result("stat of warm names"+of, measure.PerSecond, report.Goal{Text: "500 thousand/s", Bound: 500e3, Absolute: true}, nil),
@@ -134,7 +140,8 @@ const (
 	doStat   = "stat"
 )
 
-// orders has every worker do something in names of its own.
+// orders has every worker do something in a directory of its own, below dir. The kernel has one program at a time create a
+// name in a directory.
 func orders(dir, do string) (all []process.Order) {
 	for i := range programs {
 		all = append(all, process.Order{Do: do, Path: filepath.Join(dir, fmt.Sprint("p", i))})
@@ -142,7 +149,7 @@ func orders(dir, do string) (all []process.Order) {
 	return all
 }
 
-// ServeFiles creates n files, or makes n calls of stat, for each order. The path of an order begins the names.
+// ServeFiles creates n files, or makes n calls of stat, in the directory of each order.
 func ServeFiles(n int, in io.Reader, out io.Writer) error {
 	data := make([]byte, small)
 	return process.Obey(in, out, func(o process.Order) error {
@@ -158,14 +165,14 @@ func ServeFiles(n int, in io.Reader, out io.Writer) error {
 func one(o process.Order, i int, data []byte) error {
 	switch o.Do {
 	case doCreate:
-		f, err := os.OpenFile(fmt.Sprint(o.Path, ".", i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err := os.OpenFile(fmt.Sprint(o.Path, "/", i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
 			return err
 		}
 		_, err = f.Write(data)
 		return errors.Join(err, f.Close())
 	case doStat:
-		_, err := os.Stat(fmt.Sprint(o.Path, ".", i%warm))
+		_, err := os.Stat(fmt.Sprint(o.Path, "/", i%warm))
 		return err
 	}
 	return testbed.Invalid("order", o.Do, "there is none of that name")
