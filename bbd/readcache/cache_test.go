@@ -38,6 +38,7 @@ type bed struct {
 	objects map[string][]byte
 	opened  atomic.Int64
 	foreign atomic.Bool
+	opening atomic.Pointer[func()] // is called once when an object is opened
 }
 
 func newBed(t *testing.T) *bed {
@@ -90,6 +91,9 @@ func (b *bed) FormerNames(context.Context, string) ([]string, bb.NodeID, error) 
 
 func (b *bed) Open(_ context.Context, path, _ string, offset int64) (io.ReadCloser, error) {
 	b.opened.Add(1)
+	if opening := b.opening.Swap(nil); opening != nil {
+		(*opening)()
+	}
 	p, ok := b.objects[path]
 	if !ok {
 		return nil, bb.NotFound
@@ -225,6 +229,78 @@ func TestBypassChecks(t *testing.T) {
 	v.object.Close()
 	if _, err := v.Bypass(t.Context(), &evicted[0]); bb.KindOf(err) != bb.Checksum {
 		t.Errorf("other bytes: %v", err)
+	}
+}
+
+// TestReplacedWhileRead replaces the store's object with another file's while evicted bytes are read from it, after
+// SaveReaders as always. The reader gets its own bytes.
+func TestReplacedWhileRead(t *testing.T) {
+	for name, read := range map[string]func(ctx context.Context, v *View, size int64) ([]byte, error){
+		"reached": func(ctx context.Context, v *View, _ int64) ([]byte, error) {
+			p, _, err := read(ctx, v)
+			return p, err
+		},
+		"pinned": func(ctx context.Context, v *View, size int64) ([]byte, error) {
+			pinned, _, err := v.Pin(ctx, 0, size)
+			if err != nil {
+				return nil, err
+			}
+			defer pinned.Release()
+			pieces, err := v.Snapshot().Slices(0, size, nil)
+			return slices.Concat(pieces...), err
+		},
+		"past memory": func(ctx context.Context, v *View, size int64) (all []byte, err error) {
+			for _, x := range v.Snapshot().Extents(0, size, 0) {
+				p, err := v.Bypass(ctx, &x)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, p...)
+			}
+			return all, nil
+		},
+		"flushed": func(ctx context.Context, v *View, size int64) ([]byte, error) {
+			s, err := v.Source(ctx)
+			if err != nil {
+				return nil, err
+			}
+			pieces, err := s.Slices(nil, 0, size)
+			all := slices.Concat(pieces...)
+			for _, p := range s.pinned { // the view is the caller's
+				p.Release()
+			}
+			return all, err
+		},
+	} {
+		for object, other := range map[string][]byte{"replaced": make([]byte, 3<<20), "shorter": {1}, "removed": nil} {
+			t.Run(name+", "+object, func(t *testing.T) {
+				b := newBed(t)
+				e, content := b.stored("f", 1, 3<<20)
+				v := b.open(e)
+				defer v.Close()
+				b.store.Evict(bb.TierMemory, memory)
+				if len(EvictedOf(v.Snapshot().Extents(0, e.Size, 0))) == 0 {
+					t.Fatal("nothing is evicted")
+				}
+				replace := func() {
+					if err := b.SaveReaders(t.Context(), e.File, 2); err != nil {
+						t.Error(err)
+					}
+					delete(b.objects, "f")
+					if other != nil {
+						b.objects["f"] = other
+					}
+				}
+				b.opening.Store(&replace)
+				got, err := read(t.Context(), v, e.Size)
+				if err != nil || !bytes.Equal(got, content) {
+					t.Errorf("%d bytes: %v", len(got), err)
+				}
+				if b.opening.Load() != nil {
+					t.Error("nothing was read from the store: the test does not test")
+				}
+			})
+		}
 	}
 }
 

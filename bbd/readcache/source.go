@@ -73,10 +73,18 @@ func (s *Source) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 			continue
 		}
 		p, err := s.evicted(x)
-		if err != nil {
+		if err == nil {
+			dst = append(dst, p)
+			continue
+		}
+		saved := s.view.saved(s.ctx, x.FileOffset, x.Length)
+		if saved == nil {
 			return dst, err
 		}
-		dst = append(dst, p)
+		s.pinned = append(s.pinned, saved)
+		if dst, err = snap.Slices(x.FileOffset, x.Length, dst); err != nil {
+			return dst, err
+		}
 	}
 	return dst, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -158,10 +159,45 @@ func (v *View) reserve(ctx context.Context, w *alloc.Writer, n int64) (alloc.Pie
 // Bypass reads the visible part of an evicted extent past memory, verified.
 func (v *View) Bypass(ctx context.Context, x *store.Extent) ([]byte, error) {
 	whole, err := v.BypassWhole(ctx, x)
-	if err != nil {
+	if err == nil {
+		return whole[x.Cut : x.Cut+x.Length], nil
+	}
+	pinned := v.saved(ctx, x.FileOffset, x.Length)
+	if pinned == nil {
 		return nil, err
 	}
-	return whole[x.Cut : x.Cut+x.Length], nil
+	defer pinned.Release()
+	pieces, err := v.snap.Slices(x.FileOffset, x.Length, nil)
+	return slices.Concat(pieces...), err
+}
+
+// saved pins a range that could not be read from the store, if it is in memory by now. Nil: it is not. While it was
+// read, the store's object may have been replaced or removed. Before that, SaveReaders brings the bytes of readers
+// into memory.
+func (v *View) saved(ctx context.Context, offset, length int64) *store.Pinned {
+	if ctx.Err() != nil {
+		return nil
+	}
+	pinned, extents, err := v.snap.PinExtents(offset, length)
+	if err != nil {
+		return nil
+	}
+	if len(EvictedOf(extents)) > 0 {
+		pinned.Release()
+		return nil
+	}
+	return pinned
+}
+
+// isSaved reports whether extents that could not be read are in memory by now.
+func (v *View) isSaved(ctx context.Context, evicted []store.Extent) bool {
+	last := evicted[len(evicted)-1]
+	pinned := v.saved(ctx, evicted[0].FileOffset, last.FileOffset+last.Length-evicted[0].FileOffset)
+	if pinned == nil {
+		return false
+	}
+	pinned.Release()
+	return true
 }
 
 // BypassWhole is Bypass of all that the extent's checksum covers.
@@ -225,7 +261,7 @@ func (v *View) Reach(ctx context.Context, offset, length int64) (Range, error) {
 		}
 		err = v.fetch(ctx, evicted)
 		pinned.Release()
-		if refused = errors.Is(err, alloc.ErrNoRoom); err != nil && !refused {
+		if refused = errors.Is(err, alloc.ErrNoRoom); err != nil && !refused && !v.isSaved(ctx, evicted) {
 			return Range{}, err
 		}
 	}
@@ -253,7 +289,7 @@ func (v *View) Pin(ctx context.Context, offset, length int64) (*store.Pinned, []
 			}
 		}
 		pinned.Release()
-		if err != nil {
+		if err != nil && !v.isSaved(ctx, evicted) {
 			return nil, nil, err
 		}
 	}
