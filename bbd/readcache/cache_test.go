@@ -92,7 +92,9 @@ func (b *bed) FormerNames(context.Context, string) ([]string, bb.NodeID, error) 
 func (b *bed) Open(_ context.Context, path, _ string, offset int64) (io.ReadCloser, error) {
 	b.opened.Add(1)
 	if opening := b.opening.Swap(nil); opening != nil {
-		(*opening)()
+		var other sync.WaitGroup // as a flush, which holds no lock of the reader
+		other.Go(*opening)
+		other.Wait()
 	}
 	p, ok := b.objects[path]
 	if !ok {
